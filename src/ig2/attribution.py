@@ -1,0 +1,259 @@
+"""What a method returns: the attribution, what it explains, and how far it can be trusted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ig2.errors import InputError, describe, import_extra
+from ig2.inputs import Structured
+
+FORMAT = "ig2.attribution/1"
+# Above this share of f(x) − f(baseline), a residual is worth a word.
+LARGE_RESIDUAL = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """Attributions of B explicands. Every tensor has one row for each.
+
+    Where x was a tuple or dict of tensors, so are the fields with x's shape.
+    """
+
+    values: Structured
+    """How much each feature contributed, in x's shape; the mean over references."""
+    explicand: Structured
+    """The samples explained."""
+    target: Tensor
+    """The class explained, (B,)."""
+    output: Tensor
+    """f(x): the score of that class, (B,)."""
+    baseline_output: Tensor | None = None
+    """f(baseline), the mean over references, (B,). None for methods without a baseline."""
+    spread: Structured | None = None
+    """Standard deviation of the values over references, in x's shape. None with a single reference."""
+    gradcf: Structured | None = None
+    """Where GradPath ended for each reference, (B, R, ...)."""
+    gradcfe: Structured | None = None
+    """x − GradCF, the mean over references, in x's shape."""
+    per_reference: Structured | None = None
+    """Each reference's own attribution, (B, R, ...), with `per_reference=True`."""
+    baseline_outputs: Tensor | None = None
+    """f(baseline) for each reference, (B, R)."""
+    output_curve: Tensor | None = None
+    """f along each path from the explicand to the baseline, (B, R, k + 1), with `curves=True`."""
+    distance_curve: Tensor | None = None
+    """The distance to the reference's representation along each GradPath, (B, R, k + 1), with `curves=True`."""
+    paths: Structured | None = None
+    """Every vertex of every path, (B, R, k + 1, ...), with `paths=True`."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What made it: the method and its parts, the seed, the versions."""
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    @property
+    def residual(self) -> Tensor | None:
+        """Σφ − (f(x) − f(baseline)), (B,): how far the attribution is from accounting for the change in the output.
+
+        None for methods that do not set out to account for it, such as a plain gradient.
+        """
+        if self.baseline_output is None:
+            return None
+        return self.total - (self.output - self.baseline_output)
+
+    @property
+    def total(self) -> Tensor:
+        """The sum of each explicand's values, (B,)."""
+        sums = [value.flatten(1).sum(dim=1) for value in _tensors(self.values)]
+        return torch.stack(sums).sum(dim=0).to(self.output.dtype)
+
+    @property
+    def relative_residual(self) -> Tensor | None:
+        """|residual| / |f(x) − f(baseline)|, (B,); 0 where there is nothing to account for and nothing is missing."""
+        if self.residual is None or self.baseline_output is None:
+            return None
+        change = (self.output - self.baseline_output).abs()
+        missing = self.residual.abs()
+        return torch.where(missing == 0, 0.0, missing / change)
+
+    @property
+    def verdict(self) -> str:
+        """What the residual means, in a sentence."""
+        relative = self.relative_residual
+        if relative is None:
+            return "has no baseline, so its sum stands for nothing"
+        typical = float(relative.median())
+        if typical < 1e-3:
+            return "sums to the change in the output"
+        if typical < LARGE_RESIDUAL:
+            return f"sums to the change in the output within {typical:.1%}"
+        return (
+            f"does NOT sum to the change in the output (off by {typical:.0%}): read it as a ranking, or use a complete rule "
+            "(ig2.rules.shared, scaled) or more gradients a segment (ig2.rules.gauss)"
+        )
+
+    # -- parts and wholes ----------------------------------------------------------------------------------------------
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Attribution:
+        return replace(self, **{f.name: _apply(getattr(self, f.name), change) for f in fields(self) if f.name != "settings"})
+
+    def __getitem__(self, which: int | slice | Sequence[int] | Tensor) -> Attribution:
+        """Some of the explicands. A single number keeps the batch axis, so that the result is an Attribution too."""
+        if isinstance(which, int):
+            if not -len(self) <= which < len(self):
+                raise IndexError(f"explicand {which} of {len(self)}")
+            which = slice(which, which + 1 or None)
+        rows = torch.arange(len(self))[which if isinstance(which, slice) else torch.as_tensor(which)]
+        return self._map(lambda tensor: tensor[rows.to(tensor.device)])
+
+    @classmethod
+    def join(cls, parts: Sequence[Attribution]) -> Attribution:
+        """One attribution of all the explicands of several, which were made in the same way."""
+        if not parts:
+            raise InputError("nothing to join: give at least one Attribution")
+        first = parts[0]
+        for other in parts[1:]:
+            if other.settings.get("method") != first.settings.get("method"):
+                raise InputError(
+                    f"cannot join attributions of {first.settings.get('method')} and {other.settings.get('method')}"
+                )
+        joined: dict[str, Any] = {}
+        for item in fields(cls):
+            if item.name == "settings":
+                continue
+            pieces = [getattr(part, item.name) for part in parts]
+            if any(piece is None for piece in pieces):
+                if any(piece is not None for piece in pieces):
+                    raise InputError(f"cannot join: some have {item.name} and others do not")
+                continue
+            try:
+                joined[item.name] = _zipped(pieces)
+            except (RuntimeError, TypeError, KeyError) as error:
+                raise InputError(f"cannot join: {item.name} differ in shape: {describe(pieces)}") from error
+        return cls(**joined, settings=first.settings)
+
+    def to(self, *where: Any) -> Attribution:
+        """The same on another device, as `tensor.to`."""
+        return self._map(lambda tensor: tensor.to(*where))
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write everything to a safetensors file; the settings go into its header."""
+        safetensors = import_extra("safetensors.torch", "io", "saving an attribution")
+        tensors: dict[str, Tensor] = {}
+        structure: dict[str, Any] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name == "settings" or value is None:
+                continue
+            if isinstance(value, Tensor):
+                tensors[item.name] = value
+            else:
+                keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+                structure[item.name] = keys
+                tensors.update({f"{item.name}/{key}": value[key] for key in keys})
+        # clone: safetensors refuses tensors that share memory, as an explicand and a view of it do
+        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+        header = {
+            "format": FORMAT,
+            "settings": json.dumps(self.settings, default=str),
+            "structure": json.dumps(structure),
+        }
+        safetensors.save_file(tensors, path, metadata=header)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Attribution:
+        """Read what `save` wrote."""
+        safe_open = import_extra("safetensors", "io", "loading an attribution").safe_open
+        try:
+            with safe_open(path, framework="pt") as file:
+                header = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        except OSError:
+            raise
+        except Exception as error:  # safetensors has one exception for every way a file can be broken
+            raise InputError(f"{path} is not a safetensors file: {error}") from error
+        if header.get("format") != FORMAT:
+            raise InputError(f"{path} holds no attribution: its format is {header.get('format')!r}, expected {FORMAT!r}")
+        for name, keys in json.loads(header["structure"]).items():
+            pieces = [tensors.pop(f"{name}/{key}") for key in keys]
+            is_tuple = isinstance(keys[0], int)
+            tensors[name] = tuple(pieces) if is_tuple else dict(zip(keys, pieces, strict=True))
+        return cls(**tensors, settings=json.loads(header["settings"]))
+
+    # -- other eyes ----------------------------------------------------------------------------------------------------
+
+    def to_shap(self, feature_names: Sequence[str] | None = None) -> Any:
+        """A `shap.Explanation` for SHAP's plots."""
+        shap = import_extra("shap", "shap", "to_shap()")
+        if not isinstance(self.values, Tensor) or not isinstance(self.explicand, Tensor):
+            raise InputError("to_shap() takes attributions of a single tensor; index the tuple's values yourself")
+        base = torch.zeros_like(self.output) if self.baseline_output is None else self.baseline_output
+        return shap.Explanation(
+            values=self.values.detach().cpu().numpy(),
+            base_values=base.detach().cpu().numpy(),
+            data=self.explicand.detach().cpu().numpy(),
+            feature_names=None if feature_names is None else list(feature_names),
+        )
+
+    def plot(self, path: str | PathLike[str] | None = None, **options: Any) -> Any:
+        """A matplotlib figure of the attribution, saved if a path is given. See `ig2.plots.attribution`."""
+        from ig2 import plots
+
+        figure = plots.attribution(self, **options)
+        if path is not None:
+            figure.savefig(path, bbox_inches="tight")
+        return figure
+
+    def __repr__(self) -> str:
+        shapes = [tuple(value.shape) for value in _tensors(self.values)]
+        lines = [
+            f"Attribution of {len(self)} explicand{'s' * (len(self) != 1)} by {self.settings.get('method', '?')}",
+            f"  values    {', '.join(map(str, shapes))}",
+            f"  target    {_few(self.target)}",
+            f"  output    {_few(self.output)}",
+        ]
+        if self.baseline_output is not None and self.residual is not None:
+            lines.append(f"  baseline  {_few(self.baseline_output)}")
+            lines.append(f"  residual  {_few(self.residual)}")
+        lines.append(f"  {self.verdict}")
+        return "\n".join(lines)
+
+
+def _few(values: Tensor) -> str:
+    shown = ", ".join(str(v) if isinstance(v, int) else f"{v:.4g}" for v in values[:4].tolist())
+    return shown + (", …" if len(values) > 4 else "")
+
+
+def _tensors(value: Structured) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    return list(value.values() if isinstance(value, dict) else value)
+
+
+def _apply(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, tuple):
+        return tuple(change(item) for item in value)
+    if isinstance(value, dict):
+        return {key: change(item) for key, item in value.items()}
+    return value
+
+
+def _zipped(pieces: Sequence[Any]) -> Any:
+    """Concatenate tensors, or tuples or dicts of them, place by place."""
+    first = pieces[0]
+    if isinstance(first, tuple):
+        return tuple(torch.cat(column) for column in zip(*pieces, strict=True))
+    if isinstance(first, dict):
+        return {key: torch.cat([piece[key] for piece in pieces]) for key in first}
+    return torch.cat(list(pieces))

@@ -1,0 +1,46 @@
+"""What can go wrong, by whose hand it can be mended."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+
+class IG2Error(Exception):
+    """Every error this library raises on purpose."""
+
+
+class InputError(IG2Error, ValueError):
+    """An argument or a tensor is not what the call can use."""
+
+
+class ModelError(IG2Error, RuntimeError):
+    """The network, as it is, cannot be explained."""
+
+
+class MissingExtraError(IG2Error, ImportError):
+    """An optional package is needed and not installed."""
+
+
+class IG2Warning(UserWarning):
+    """Something runs, and probably not as it was meant."""
+
+
+def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
+    """Import an optional package where it is used, or say how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(f"{purpose} needs the package {module!r}: pip install 'ig2[{extra}]'") from error
+
+
+def describe(value: object) -> str:
+    """Quote a value back to the user: a tensor by dtype and shape, anything else by its repr, both short."""
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return f"{type(value).__name__} {getattr(value, 'dtype', '')} {tuple(shape)}".replace("torch.", "")
+    if isinstance(value, (tuple, list)):
+        inner = ", ".join(describe(item) for item in value[:4])
+        return f"{type(value).__name__} of {len(value)} ({inner}{', …' if len(value) > 4 else ''})"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"

@@ -1,0 +1,139 @@
+"""What the network is called with: the tensors that are attributed, and those that only come along.
+
+The engine moves one tensor of points. Where a network takes several attributed tensors, each sample's features are laid
+end to end in one row, so that norms, paths and references see the whole sample, and are cut apart again for the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ig2.errors import InputError, describe
+
+Structured = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """An input handed to the network as it is: never moved along a path, never attributed.
+
+    A tensor has one row for each explicand (an attention mask, categorical columns); anything else is passed through.
+
+    >>> import torch
+    >>> inputs = Inputs.of((torch.zeros(2, 3), Fixed(torch.ones(2, 5))))
+    >>> inputs.data.shape
+    torch.Size([2, 3])
+    """
+
+    value: Any
+
+
+def working_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Paths and sums live in float32 at least: a step of 0.002 is lost beside a bfloat16 value of 1."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def check_numeric(tensor: object, name: str) -> Tensor:
+    """A floating tensor with finite values, or an error that says what to do."""
+    if not isinstance(tensor, Tensor):
+        raise InputError(f"{name} must be a torch tensor, got {describe(tensor)}; torch.as_tensor converts arrays")
+    if not tensor.is_floating_point():
+        raise InputError(
+            f"{name} is {describe(tensor)}: only floating-point inputs have gradients. For token ids explain the "
+            "embeddings (feed the embedding layer's output to the rest of the network); for images use .float(); for "
+            "a tensor that is only passed on, wrap it in ig2.Fixed(...)"
+        )
+    if not torch.isfinite(tensor).all():
+        row = int((~torch.isfinite(tensor)).nonzero()[0][0]) if tensor.ndim else 0
+        raise InputError(f"{name} holds NaN or infinite values (first in row {row}); remove or fill them before")
+    return tensor
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A batch of explicands, ready for the engine.
+
+    `data` has one row for each explicand, in the working precision. `parts` lists how the network's arguments are made:
+    a key (position or name) and either the shape and dtype of an attributed tensor or the fixed value.
+    """
+
+    data: Tensor
+    keys: tuple[int | str, ...]
+    attributed: tuple[tuple[int | str, torch.Size, torch.dtype], ...]
+    fixed: dict[int | str, Any]
+    home: torch.device  # where the user's first tensor was, and where results go
+
+    @classmethod
+    def of(cls, x: object, device: torch.device | None = None, name: str = "x") -> Inputs:
+        """Check what the user passed and bring it to one tensor of explicands."""
+        items: list[tuple[int | str, Any]]
+        if isinstance(x, Mapping):
+            items = list(x.items())
+        elif isinstance(x, (tuple, list)):
+            items = list(enumerate(x))
+        else:
+            items = [(0, x)]
+        single = len(items) == 1 and not isinstance(x, (Mapping, tuple, list))
+        moving = [(key, item) for key, item in items if not isinstance(item, Fixed)]
+        if not moving:
+            raise InputError(f"{name} has no tensor to attribute, got {describe(x)}; leave one out of ig2.Fixed")
+        tensors = []
+        for key, item in moving:
+            label = name if single else f"{name}[{key!r}]"
+            tensor = check_numeric(item, label)
+            if tensor.ndim < 1 or tensor.shape[0] == 0:
+                raise InputError(f"{label} is {describe(tensor)}: expected a batch (B, ...) with at least one sample")
+            tensors.append(tensor)
+        rows = tensors[0].shape[0]
+        fixed = {key: item.value for key, item in items if isinstance(item, Fixed)}
+        for key, value in [(key, t) for (key, _), t in zip(moving, tensors, strict=True)] + list(fixed.items()):
+            if isinstance(value, Tensor) and (value.ndim == 0 or value.shape[0] != rows):
+                raise InputError(f"{name}[{key!r}] is {describe(value)}, the first tensor has {rows} rows: make them equal")
+        fixed = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in fixed.items()}
+        attributed = tuple((key, t.shape[1:], t.dtype) for (key, _), t in zip(moving, tensors, strict=True))
+        dtype = working_dtype(torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32)
+        with torch.inference_mode(False):
+            # clone: a tensor made in inference mode may take no part in autograd, its copy may
+            ready = [t.detach().to(device=device, dtype=dtype).clone() for t in tensors]
+        data = ready[0] if len(ready) == 1 else torch.cat([t.flatten(1) for t in ready], dim=1)
+        return cls(data, tuple(key for key, _ in items) if not single else (), attributed, fixed, tensors[0].device)
+
+    def __len__(self) -> int:
+        return self.data.shape[0]
+
+    def split(self, points: Tensor) -> list[Tensor]:
+        """Points (n, ...) as the attributed tensors, each in its own shape and dtype."""
+        if len(self.attributed) == 1:
+            return [points.to(self.attributed[0][2])]
+        sizes = [shape.numel() for _, shape, _ in self.attributed]
+        pieces = torch.split(points, sizes, dim=1)
+        return [piece.reshape(-1, *shape).to(dtype) for piece, (_, shape, dtype) in zip(pieces, self.attributed, strict=True)]
+
+    def arguments(self, tensors: list[Tensor], rows: Tensor) -> tuple[list[Any], dict[str, Any]]:
+        """The network's call for these tensors; row i goes with the fixed inputs of explicand `rows[i]`."""
+        values: dict[int | str, Any] = {
+            key: value[rows] if isinstance(value, Tensor) else value for key, value in self.fixed.items()
+        }
+        values.update({key: tensor for (key, _, _), tensor in zip(self.attributed, tensors, strict=True)})
+        order = self.keys or (self.attributed[0][0],)
+        return [values[k] for k in order if isinstance(k, int)], {k: values[k] for k in order if isinstance(k, str)}
+
+    def unpack(self, values: Tensor) -> Structured:
+        """Values of the engine's shape (n, ...) back in the user's structure."""
+        if not self.keys:
+            return values
+        sizes = [shape.numel() for _, shape, _ in self.attributed]
+        if len(self.attributed) == 1:
+            tensors = [values]
+        else:
+            pieces = torch.split(values, sizes, dim=-1)
+            shapes = [shape for _, shape, _ in self.attributed]
+            tensors = [p.reshape(*p.shape[:-1], *shape) for p, shape in zip(pieces, shapes, strict=True)]
+        if isinstance(self.keys[0], str):
+            return {str(key): t for (key, _, _), t in zip(self.attributed, tensors, strict=True)}
+        return tuple(tensors)

@@ -1,0 +1,353 @@
+"""The fold: the only loop over gradients in the library.
+
+For every pair of an explicand and a reference, walk the path and let the rule turn each segment into attribution. The path
+is folded as it is drawn, so memory does not grow with its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ig2.errors import ModelError
+from ig2.gradients import Evaluation
+from ig2.paths.base import GrownPath, KnownPath, Pairs, Path
+from ig2.rules import Quadrature, Rule, Scaled, Sharing
+from ig2.task import Task
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What to bring back besides the attribution, for each explicand and reference."""
+
+    baselines: bool = False  # where the paths end
+    per_reference: bool = False  # each reference's own attribution
+    curves: bool = False  # the output, and the distance if one is measured, at every vertex
+    paths: bool = False  # every vertex
+
+
+@dataclass
+class Integral:
+    """B explicands, R references, each path of k segments; numbers along a path run from the explicand to the baseline."""
+
+    values: Tensor  # mean over references, (B, ...)
+    spread: Tensor | None  # standard deviation over references, (B, ...); none for a single one
+    displacement: Tensor  # x − baseline, mean over references, (B, ...)
+    baseline_outputs: Tensor  # (B, R)
+    baselines: Tensor | None = None  # (B, R, ...)
+    per_reference: Tensor | None = None  # (B, R, ...)
+    output_curve: Tensor | None = None  # (B, R, k + 1)
+    distance_curve: Tensor | None = None  # (B, R, k + 1)
+    paths: Tensor | None = None  # (B, R, k + 1, ...)
+
+
+def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, keep: Keep = Keep()) -> Integral:
+    """Fold every path from the task's explicands to `references` (B, R, ...), in pieces that fit the memory.
+
+    Without a rule the paths are only walked: no gradient of the output is taken and the values are zero.
+    """
+    count, shape, device = references.shape[1], task.x.shape, task.x.device
+    total = shape[0] * count
+
+    def room(*size: int) -> Tensor:
+        return torch.zeros(shape[0], *size, dtype=task.x.dtype, device=device)
+
+    sums = _Moments(room(*shape[1:]))
+    way = _Moments(room(*shape[1:]))
+    result = Integral(sums.mean, None, way.mean, room(count))
+    if keep.baselines:
+        result.baselines = room(count, *shape[1:])
+    if keep.per_reference:
+        result.per_reference = room(count, *shape[1:])
+    if keep.curves:
+        result.output_curve = room(count, path.segments + 1)
+        if isinstance(path, GrownPath) and path.measures:
+            result.distance_curve = room(count, path.segments + 1)
+    if keep.paths:
+        result.paths = room(count, path.segments + 1, *shape[1:])
+    task.progress.expect(total * path.segments)
+
+    def work(piece: range) -> None:
+        number = torch.arange(piece.start, piece.stop, device=device)
+        of, which = number // count, number % count
+        pairs = Pairs(
+            task.x[of],
+            references[of.to(references.device), which.to(references.device)].to(task.x),
+            task.rows[of],
+            task.target[of],
+            task.session.model.bounds,
+        )
+        done = 0
+
+        def tick(points: int) -> None:
+            nonlocal done
+            done += points
+            task.progress.advance(points)
+
+        try:
+            folded = fold(task, path, rule, pairs, keep, tick)
+        except BaseException:
+            task.progress.advance(-done)  # this piece will be done again, or not at all
+            raise
+        _check_finite(folded, pairs.rows, which)
+        for i, (row, reference) in enumerate(zip(of.tolist(), which.tolist(), strict=True)):
+            # one pair after the other in a fixed order: the mean does not depend on how pairs were batched
+            sums.add(row, reference, folded.values[i])
+            way.add(row, reference, pairs.explicand[i] - folded.baseline[i])
+        result.baseline_outputs[of, which] = folded.baseline_output
+        if result.baselines is not None:
+            result.baselines[of, which] = folded.baseline
+        if result.per_reference is not None:
+            result.per_reference[of, which] = folded.values
+        if result.output_curve is not None:
+            result.output_curve[of, which] = torch.stack(folded.outputs, dim=1)
+        if result.distance_curve is not None:
+            result.distance_curve[of, which] = torch.stack(folded.distances, dim=1)
+        if result.paths is not None:
+            result.paths[of, which] = torch.stack(folded.points, dim=1)
+
+    task.batch.over(total, work)
+    if count > 1:
+        result.spread = sums.deviation(count)
+    return result
+
+
+class _Moments:
+    """Running mean and sum of squared deviations of each explicand over its references (Welford)."""
+
+    def __init__(self, zeros: Tensor) -> None:
+        self.mean = zeros
+        self.squares = torch.zeros_like(zeros)
+
+    def add(self, row: int, seen: int, value: Tensor) -> None:
+        before = value - self.mean[row]
+        self.mean[row] += before / (seen + 1)
+        self.squares[row] += before * (value - self.mean[row])
+
+    def deviation(self, count: int) -> Tensor:
+        return (self.squares / (count - 1)).sqrt()
+
+
+@dataclass
+class Folded:
+    """One piece of the work: n pairs, walked to the end."""
+
+    values: Tensor  # (n, ...)
+    baseline: Tensor  # (n, ...)
+    baseline_output: Tensor  # (n,)
+    outputs: list[Tensor]  # each (n,), from the explicand to the baseline, as the next two
+    distances: list[Tensor]
+    points: list[Tensor]
+
+
+def fold(
+    task: Task,
+    path: Path,
+    rule: Rule | None,
+    pairs: Pairs,
+    keep: Keep = Keep(),
+    tick: Callable[[int], None] = lambda _: None,
+) -> Folded:
+    """Walk the paths of n pairs side by side and sum up what the rule makes of each segment."""
+    walk = _Walk(task, path, _Plan.of(rule, path.from_explicand), pairs, keep)
+    values = torch.zeros_like(pairs.explicand)
+    for segments in walk:
+        if rule is not None:
+            values += walk.contribution(segments).sum(dim=0)
+        if keep.paths:
+            walk.points.extend(segments.ends)
+        tick(len(segments.starts) * len(pairs))
+    ends = [(walk.first, walk.output_first), (walk.last, walk.output_last)]
+    (explicand, output), (baseline, baseline_output) = ends if path.from_explicand else reversed(ends)
+    if rule is not None:
+        values = rule.finish(values, output - baseline_output, explicand - baseline)
+    records = [walk.outputs, walk.distances, walk.points]
+    if not path.from_explicand:
+        records = [record[::-1] for record in records]
+    return Folded(values, baseline, baseline_output, *records)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A rule as it meets a segment in the order of drawing: the weight of the gradient at its first vertex, at its last,
+    and at places between them."""
+
+    first: float
+    last: float
+    between: tuple[tuple[float, float], ...]  # (place from the first vertex, weight)
+    sharing: Sharing | None
+
+    @classmethod
+    def of(cls, rule: Rule | None, from_explicand: bool) -> _Plan:
+        while isinstance(rule, Scaled):
+            rule = rule.rule
+        if isinstance(rule, Quadrature):
+            table = [(node if from_explicand else 1 - node, w) for node, w in zip(rule.nodes, rule.weights, strict=True)]
+            return cls(
+                sum(w for node, w in table if node == 0),
+                sum(w for node, w in table if node == 1),
+                tuple((node, w) for node, w in table if 0 < node < 1),
+                None,
+            )
+        if isinstance(rule, Sharing):  # the gradient at the end nearer the explicand
+            return cls(float(from_explicand), float(not from_explicand), (), rule)
+        return cls(0.0, 0.0, (), None)
+
+    @property
+    def at_vertices(self) -> bool:
+        return bool(self.first or self.last)
+
+
+@dataclass(frozen=True)
+class _Segments:
+    """T consecutive segments of n paths, as drawn, with what was evaluated at their ends."""
+
+    starts: Tensor  # (T, n, ...)
+    ends: Tensor
+    at_starts: Evaluation | None
+    at_ends: Evaluation | None
+
+
+class _Walk:
+    """Draws the paths of n pairs, evaluating the network where the path, the rule or the record need it."""
+
+    def __init__(self, task: Task, path: Path, plan: _Plan, pairs: Pairs, keep: Keep) -> None:
+        self.task, self.path, self.plan, self.pairs, self.keep = task, path, plan, pairs, keep
+        self.measures = path.measures if isinstance(path, GrownPath) else None
+        self.reference = None
+        if self.measures is not None:
+            self.reference = task.session.representation(pairs.reference, pairs.rows)
+        self.outputs: list[Tensor] = []
+        self.distances: list[Tensor] = []
+        self.points: list[Tensor] = []
+        self.first = self.last = pairs.explicand
+        self.output_first = self.output_last = torch.empty(0)
+
+    def __iter__(self) -> Iterator[_Segments]:
+        if isinstance(self.path, GrownPath):
+            return self._grown(self.path)
+        assert isinstance(self.path, KnownPath)
+        return self._known(self.path)
+
+    def _grown(self, path: GrownPath) -> Iterator[_Segments]:
+        """One segment at a time: the next vertex depends on what was found at this one."""
+        gradient = self.plan.at_vertices or path.wants_gradient
+        point = path.start(self.pairs)
+        here = self._visit(point[None], gradient, measure=True)
+        self._begin(point, here)
+        for step in range(path.segments):
+            reached = path.advance(self.pairs, step, point, here.map(lambda found: found[0]))
+            if step + 1 < path.segments:
+                there = self._visit(reached[None], gradient, measure=True)
+            else:
+                there = self._visit(reached[None], bool(self.plan.last), measure=self.keep.curves)
+            yield _Segments(point[None], reached[None], here, there)
+            point, here = reached, there
+        self._end(point, here)
+
+    def _known(self, path: KnownPath) -> Iterator[_Segments]:
+        """As many segments at a time as fit a batch."""
+        block = max(1, self.task.batch.points // len(self.pairs))
+        everywhere = self.plan.at_vertices or self.keep.curves
+        vertices = path.vertices(self.pairs, range(1))
+        here = self._visit(vertices, self.plan.at_vertices)
+        self._begin(vertices[0], here)
+        for drawn in range(0, path.segments, block):
+            numbers = range(drawn, min(drawn + block, path.segments) + 1)
+            vertices = path.vertices(self.pairs, numbers)
+            at_starts = there = None
+            if everywhere:
+                there = self._visit(vertices[1:], self.plan.at_vertices)
+                at_starts = _shifted(here, there)
+                here = there.map(lambda found: found[-1:])
+            yield _Segments(vertices[:-1], vertices[1:], at_starts, there)
+        if not everywhere:
+            here = self._visit(vertices[-1:], gradient=False)
+        self._end(vertices[-1], here)
+
+    def _begin(self, point: Tensor, found: Evaluation) -> None:
+        self.first, self.output_first = point, found.output[0].to(point.dtype)
+        if self.keep.paths:
+            self.points.append(point)
+
+    def _end(self, point: Tensor, found: Evaluation) -> None:
+        self.last, self.output_last = point, found.output[-1].to(point.dtype)
+
+    def _visit(self, vertices: Tensor, gradient: bool, measure: bool = False) -> Evaluation:
+        """Evaluate vertices (T, n, ...), and put on record what is to be kept."""
+        found = self._evaluate(vertices, gradient, measure)
+        if self.keep.curves:
+            self.outputs.extend(found.output)
+            if found.distance is not None:
+                self.distances.extend(found.distance)
+        return found
+
+    def _evaluate(self, points: Tensor, gradient: bool, measure: bool = False) -> Evaluation:
+        times = len(points)
+        measures = self.measures if measure else None
+        return self.task.session.evaluate(
+            points.flatten(0, 1),
+            self.pairs.rows.repeat(times),
+            self.pairs.target.repeat(times),
+            gradient=gradient,
+            distance=measures,
+            reference=self.reference,
+        ).map(lambda found: found.reshape(times, -1, *found.shape[1:]))
+
+    def contribution(self, segments: _Segments) -> Tensor:
+        """What the rule makes of the segments, (T, n, ...)."""
+        plan = self.plan
+        sign = 1 if self.path.from_explicand else -1
+        moved = (segments.starts - segments.ends) * sign
+        if plan.sharing is not None:
+            at_starts, at_ends = segments.at_starts, segments.at_ends
+            assert at_starts is not None and at_ends is not None
+            slope = at_starts.gradient if plan.first else at_ends.gradient
+            assert slope is not None
+            change = (at_starts.output - at_ends.output) * sign
+            shares = plan.sharing.share(slope.flatten(0, 1), moved.flatten(0, 1), change.flatten().to(moved.dtype))
+            return shares.view_as(moved)
+        slope = self._between(segments) if plan.between else torch.zeros_like(moved)
+        for weight, found in ((plan.first, segments.at_starts), (plan.last, segments.at_ends)):
+            if weight:
+                assert found is not None and found.gradient is not None
+                slope = torch.add(slope, found.gradient, alpha=weight)
+        return slope * moved
+
+    def _between(self, segments: _Segments) -> Tensor:
+        """The weighted sum of gradients at the rule's places inside the segments, as many at a time as fit a batch."""
+        total = torch.zeros_like(segments.starts)
+        group = max(1, self.task.batch.points // (len(total) * len(self.pairs)))
+        for i in range(0, len(self.plan.between), group):
+            some = self.plan.between[i : i + group]
+            places = torch.cat([torch.lerp(segments.starts, segments.ends, node) for node, _ in some])
+            slope = self._evaluate(places, gradient=True).gradient
+            assert slope is not None
+            for (_, weight), piece in zip(some, torch.split(slope, len(total)), strict=True):
+                total.add_(piece, alpha=weight)
+        return total
+
+
+def _shifted(here: Evaluation, there: Evaluation) -> Evaluation:
+    """What was found at the starts of segments, from the first start and what was found at the ends."""
+
+    def join(first: Tensor | None, ends: Tensor | None) -> Tensor | None:
+        return None if first is None or ends is None else torch.cat([first, ends[:-1]])
+
+    output = join(here.output, there.output)
+    assert output is not None
+    return Evaluation(output, join(here.gradient, there.gradient))
+
+
+def _check_finite(folded: Folded, rows: Tensor, which: Tensor) -> None:
+    sound = folded.values.flatten(1).isfinite().all(dim=1) & folded.baseline_output.isfinite()
+    if not sound.all():
+        pair = int((~sound).nonzero()[0])
+        raise ModelError(
+            f"the output or its gradient is not finite on the path of explicand {int(rows[pair])} to reference "
+            f"{int(which[pair])}: explain a logit or log-probability instead of a probability, use float32 instead of half "
+            "precision, or smaller steps"
+        )

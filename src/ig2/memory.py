@@ -1,0 +1,87 @@
+"""How many points to evaluate at once, and what to do when that was too many."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+
+from ig2.errors import IG2Error, InputError, describe
+
+# Of the memory that is free, what one batch may plan for: the estimate knows the saved activations, not the
+# workspaces of convolutions.
+SHARE_OF_FREE = 0.5
+# More than this much in flight gains nothing on a CPU: the activations have long left its caches.
+CPU_BYTES = 1 << 30
+MOST_POINTS = 4096
+
+
+class OutOfMemoryError(IG2Error, MemoryError):
+    """Not even a single point fits."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """CUDA has a type for it, the CPU allocator only a sentence."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and "not enough memory" in str(error)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that could be had now on the device."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    try:
+        with open("/proc/meminfo") as info:
+            for line in info:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, ValueError, OSError):
+        return 4 << 30
+
+
+class BatchSize:
+    """The number of points evaluated at once: given, or from what one point needs; halved when memory runs out."""
+
+    def __init__(self, wanted: int | Literal["auto"], bytes_per_point: int, device: torch.device) -> None:
+        if wanted == "auto":
+            budget = int(free_bytes(device) * SHARE_OF_FREE)
+            if device.type == "cpu":
+                budget = min(budget, CPU_BYTES)
+            self.points = max(1, min(MOST_POINTS, budget // max(1, bytes_per_point)))
+        elif isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 1:
+            self.points = wanted
+        else:
+            raise InputError(f"batch_size must be a positive integer or 'auto', got {describe(wanted)}")
+
+    def halve(self) -> None:
+        """Plan for half; with one point there is nothing left to halve."""
+        if self.points == 1:
+            raise OutOfMemoryError("the network runs out of memory on a single sample: free memory or use smaller inputs")
+        self.points //= 2
+
+    def over(self, total: int, work: Callable[[range], None]) -> None:
+        """Do `work` on consecutive ranges of 0..total, each again in smaller pieces when memory ran out."""
+        start = 0
+        while start < total:
+            piece = range(start, min(start + self.points, total))
+            try:
+                work(piece)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or isinstance(error, OutOfMemoryError):
+                    raise
+                del error  # its traceback holds the tensors that did not fit
+            else:
+                start = piece.stop
+                continue
+            self.points = min(self.points, len(piece))
+            self.halve()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()

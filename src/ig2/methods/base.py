@@ -1,0 +1,190 @@
+"""The call every method shares: it checks, opens the network, and leaves the mathematics to `run`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, ClassVar, Literal, final
+
+import torch
+from torch import Tensor, nn
+
+import ig2
+from ig2.attribution import Attribution
+from ig2.errors import InputError, ModelError, describe
+from ig2.gradients import Session
+from ig2.inputs import Inputs
+from ig2.integrate import Keep
+from ig2.memory import BatchSize
+from ig2.model import Model, wrap
+from ig2.progress import Progress, ProgressOption
+from ig2.references.base import References, as_references
+from ig2.task import Task
+
+
+@dataclass
+class Result:
+    """What `run` returns, in the engine's layout; the names are those of `Attribution`."""
+
+    values: Tensor
+    baseline_outputs: Tensor | None = None
+    spread: Tensor | None = None
+    gradcf: Tensor | None = None
+    gradcfe: Tensor | None = None
+    per_reference: Tensor | None = None
+    output_curve: Tensor | None = None
+    distance_curve: Tensor | None = None
+    paths: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Method(ABC):
+    """Something that attributes. Subclasses are dataclasses of their settings and write `run`."""
+
+    default_references: ClassVar[References | None] = None
+    follows_paths: ClassVar[bool] = False
+
+    @abstractmethod
+    def run(self, task: Task, references: References | None, keep: Keep) -> Result:
+        """Attribute the task's samples, contrasting them with `references`."""
+
+    @final
+    def __call__(
+        self,
+        model: Model | nn.Module | Callable[..., Any],
+        x: Any,
+        target: int | Sequence[int] | Tensor | None = None,
+        references: Any = None,
+        *,
+        seed: int = 0,
+        batch_size: int | Literal["auto"] = "auto",
+        progress: ProgressOption = False,
+        curves: bool = False,
+        per_reference: bool = False,
+        paths: bool = False,
+    ) -> Attribution:
+        """Explain a batch.
+
+        Args:
+            model: what `ig2.wrap` returned, or a network, which is then wrapped with the defaults.
+            x: explicands (B, ...); or a tuple or dict of tensors the network is called with, where `ig2.Fixed` marks those
+                that are not attributed.
+            target: the class to explain: one for all or one for each explicand. By default the class predicted.
+            references: whom to contrast with: samples (R, ...) for all or (B, R, ...) for each explicand its own, a number,
+                or a strategy of `ig2.references`. Methods without references ignore them.
+            seed: of everything random. Global random state is neither read nor changed.
+            batch_size: how many points the network sees at once. "auto" goes by the memory that is free. Either is halved
+                when memory runs out. Results do not depend on it.
+            progress: True for a bar, or a function called with (done, total).
+            curves: keep the output, and GradPath's distance, along every path.
+            per_reference: keep each reference's own attribution.
+            paths: keep every point of every path; this needs memory for all of them.
+        """
+        if not isinstance(model, Model):
+            model = wrap(model)
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            raise InputError(f"seed must be an integer, got {describe(seed)}")
+        if (curves or paths or per_reference) and not self.follows_paths:
+            raise InputError(f"{type(self).__name__} follows no path: curves, per_reference and paths are for path methods")
+        keep = Keep(per_reference=per_reference, curves=curves, paths=paths)
+        chosen = as_references(references) if references is not None else None
+        with torch.inference_mode(False), torch.no_grad():
+            inputs = Inputs.of(x, model.device)
+            _check_inside(inputs.data, model)
+            with (
+                Session(model, inputs, check_mixing=batch_size != 1) as session,
+                Progress(progress, type(self).__name__) as bar,
+            ):
+                task = _task(session, target, seed, BatchSize(batch_size, session.bytes_per_point, session.device), bar)
+                output = task.outputs(task.x, task.rows)
+                if not output.isfinite().all():
+                    row = int((~output.isfinite()).nonzero()[0])
+                    raise ModelError(f"the output of explicand {row} is {float(output[row])}: the network fails on it")
+                result = self.run(task, chosen or self.default_references, keep)
+        home = inputs.home
+        mean = None if result.baseline_outputs is None else result.baseline_outputs.mean(dim=1)
+        return Attribution(
+            explicand=inputs.unpack(inputs.data),
+            target=task.target,
+            output=output,
+            baseline_output=mean,
+            baseline_outputs=result.baseline_outputs,
+            output_curve=result.output_curve,
+            distance_curve=result.distance_curve,
+            settings=self._settings(chosen, model, seed),
+            **{
+                name: inputs.unpack(tensor)
+                for name in ("values", "spread", "gradcf", "gradcfe", "per_reference", "paths")
+                if (tensor := getattr(result, name)) is not None
+            },
+        ).to(home)
+
+    def needed(self, references: References | None) -> References:
+        """The references, or an error that says how to give them."""
+        if references is None:
+            raise InputError(
+                f"{type(self).__name__} needs references to contrast with: pass references=samples (R, ...), or a strategy "
+                "such as ig2.references.OtherClasses(pool, labels)"
+            )
+        return references
+
+    def _settings(self, references: References | None, model: Model, seed: int) -> dict[str, Any]:
+        return {
+            "method": type(self).__name__,
+            "parts": summary(self),
+            "references": summary(references or self.default_references),
+            "model": repr(model),
+            "seed": seed,
+            "versions": {"ig2": ig2.__version__, "torch": torch.__version__},
+        }
+
+
+def summary(part: Any) -> Any:
+    """A part of a method in words and numbers, for the settings."""
+    if is_dataclass(part) and not isinstance(part, type):
+        return {"type": type(part).__name__, **{f.name: summary(getattr(part, f.name)) for f in fields(part)}}
+    if part is None or isinstance(part, (str, int, float, bool)):
+        return part
+    if callable(part) and hasattr(part, "__name__"):
+        return part.__name__
+    return describe(part)
+
+
+def _check_inside(data: Tensor, model: Model) -> None:
+    if model.bounds is None:
+        return
+    low, high = (torch.as_tensor(bound).to(data) for bound in model.bounds)
+    try:
+        inside = bool(((data >= low) & (data <= high)).all())
+    except RuntimeError as error:
+        raise InputError(f"the bounds {describe(model.bounds)} do not fit samples {tuple(data.shape[1:])}") from error
+    if not inside:
+        raise InputError(
+            f"x reaches from {float(data.min()):.6g} to {float(data.max()):.6g}, outside the model's bounds "
+            f"{describe(model.bounds)}: scale x, or give wrap() the bounds of the space x is in"
+        )
+
+
+def _task(session: Session, target: Any, seed: int, batch: BatchSize, progress: Progress) -> Task:
+    """A task over all the session's explicands, for the class given or predicted."""
+    x = session.inputs.data
+    rows = torch.arange(len(x), device=x.device)
+    open_task = Task(session, x, rows, torch.zeros_like(rows), seed, batch, progress)
+    scores = open_task.scores(x, rows)
+    classes = scores.shape[1]
+    if target is None:
+        chosen = scores.argmax(dim=1)
+    else:
+        try:
+            chosen = torch.as_tensor(target, device=x.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"target must be a class index or one for each explicand, got {describe(target)}") from error
+        if chosen.is_floating_point() or chosen.is_complex() or chosen.dtype == torch.bool:
+            raise InputError(f"target must hold class indices (integers), got {describe(target)}")
+        if chosen.ndim > 1 or (chosen.ndim == 1 and len(chosen) != len(x)):
+            raise InputError(f"target is {describe(target)}: expected one class, or one for each of {len(x)} explicands")
+        if int(chosen.min()) < 0 or int(chosen.max()) >= classes:
+            raise InputError(f"target {describe(target)} is not a class: the model has {classes}, 0 to {classes - 1}")
+        chosen = chosen.long().expand(len(x))
+    return Task(session, x, rows, chosen, seed, batch, progress)

@@ -1,0 +1,159 @@
+"""Path methods: a path, references and a rule; the named ones are recipes with the paper's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ig2 import rules
+from ig2.errors import InputError, describe
+from ig2.gradients import Distance
+from ig2.integrate import Keep, integrate
+from ig2.methods.base import Method, Result
+from ig2.paths import L2, Blur, GradPath, Guided, Path, SparseL1, Straight, euclidean
+from ig2.references.base import References, as_references, drawn
+from ig2.references.constant import Zeros
+from ig2.rules import Rule
+from ig2.task import Task
+
+
+@dataclass(frozen=True, eq=False)
+class PathMethod(Method):
+    """Any path × references × rule, averaged over the references.
+
+    Args:
+        path: the way from the explicand to its baseline.
+        references: whom to contrast with, unless the call says otherwise.
+        rule: how gradients on the path become attribution. None walks the path alone.
+    """
+
+    path: Path
+    references: Any = None
+    rule: Rule | None = rules.left
+    follows_paths: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, Path):
+            raise InputError(f"path must be one of ig2.paths, for example Straight(), got {describe(self.path)}")
+        if self.rule is not None and not isinstance(self.rule, Rule):
+            raise InputError(f"rule must be one of ig2.rules, for example trapezoid or gauss(4), got {describe(self.rule)}")
+        if self.references is not None:
+            as_references(self.references)
+
+    def run(self, task: Task, references: References | None, keep: Keep) -> Result:
+        if self.path.uses_reference:
+            if references is None and self.references is not None:
+                references = as_references(self.references)
+            samples = drawn(self.needed(references), task)
+        else:
+            samples = task.x[:, None]  # a single path, which makes its own baseline
+        grad = isinstance(self.path, GradPath)
+        found = integrate(task, self.path, self.rule, samples, Keep(grad, keep.per_reference, keep.curves, keep.paths))
+        return Result(
+            values=found.values,
+            baseline_outputs=found.baseline_outputs,
+            spread=found.spread,
+            gradcf=found.baselines,
+            gradcfe=found.displacement if grad else None,
+            per_reference=found.per_reference,
+            output_curve=found.output_curve,
+            distance_curve=found.distance_curve,
+            paths=found.paths,
+        )
+
+
+def _straight(steps: int, rule: Rule | None) -> tuple[Straight, Rule]:
+    """`steps` gradients on a straight line: Gauss–Legendre over the whole of it, or a rule on as many segments."""
+    return (Straight(1), rules.gauss(steps)) if rule is None else (Straight(steps), rule)
+
+
+class IntegratedGradients(PathMethod):
+    """Integrated Gradients: the straight line to a baseline, zero unless the call gives references.
+
+    Args:
+        steps: how many gradients are taken.
+        rule: by default Gauss–Legendre over the whole line, the best use of `steps` gradients where the output is smooth;
+            any other is applied on each of `steps` segments.
+    """
+
+    default_references = Zeros()
+
+    def __init__(self, steps: int = 50, rule: Rule | None = None) -> None:
+        path, rule = _straight(steps, rule)
+        super().__init__(path, None, rule)
+
+
+class ExpectedIG(PathMethod):
+    """Expected Integrated Gradients: straight lines to samples of the data, and the mean over them."""
+
+    def __init__(self, steps: int = 50, rule: Rule | None = None) -> None:
+        path, rule = _straight(steps, rule)
+        super().__init__(path, None, rule)
+
+
+class GuidedIG(PathMethod):
+    """Guided IG: a path near the straight line that moves the features with the smallest gradients first."""
+
+    default_references = Zeros()
+
+    def __init__(self, steps: int = 200, fraction: float = 0.25, max_dist: float = 0.02, rule: Rule = rules.right) -> None:
+        super().__init__(Guided(steps, fraction, max_dist), None, rule)
+
+
+class BlurIG(PathMethod):
+    """Blur IG: from the image to its blur. Needs no references."""
+
+    def __init__(self, steps: int = 100, sigma: float = 50.0, padding: Any = "reflect", rule: Rule = rules.trapezoid) -> None:
+        super().__init__(Blur(steps, sigma, padding), None, rule)
+
+
+class IG2(PathMethod):
+    """IG²: gradients integrated on GradPath, from the explicand to its counterfactual, and the mean over references.
+
+    The default rule is the published one. Its sum need not match the change in the output, and `residual` says how far it
+    is off; `ig2.rules.shared` always matches, `ig2.rules.gauss(n)` is the true integral.
+
+    Args:
+        steps: how many steps GradPath takes.
+        step_size: their length in the data space; see `ig2.paths.GradPath` for the default.
+        rule: how gradients on the path become attribution.
+        distance: between representations.
+        norm: of a step.
+    """
+
+    def __init__(
+        self,
+        steps: int = 100,
+        step_size: float | None = None,
+        rule: Rule = rules.left,
+        distance: Distance = euclidean,
+        norm: L2 | SparseL1 = L2(),
+    ) -> None:
+        super().__init__(GradPath(steps, step_size, distance, norm), None, rule)
+
+
+class GradCFE(PathMethod):
+    """x − GradCF: how the explicand would have to differ for the network to take it for the references.
+
+    It explains by a difference in the data and not by the output, so it has no residual.
+    """
+
+    def __init__(
+        self,
+        steps: int = 100,
+        step_size: float | None = None,
+        distance: Distance = euclidean,
+        norm: L2 | SparseL1 = L2(),
+    ) -> None:
+        super().__init__(GradPath(steps, step_size, distance, norm), None, None)
+
+    def run(self, task: Task, references: References | None, keep: Keep) -> Result:
+        if keep.per_reference:
+            raise InputError("GradCFE keeps each reference's GradCF already: x − gradcf is its own attribution")
+        result = super().run(task, references, keep)
+        assert result.gradcfe is not None and result.gradcf is not None
+        result.values = result.gradcfe
+        result.baseline_outputs = None
+        if result.gradcf.shape[1] > 1:
+            result.spread = result.gradcf.std(dim=1)
+        return result

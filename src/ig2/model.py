@@ -1,0 +1,205 @@
+"""A network as the methods see it: a score to explain and a representation to walk in, both in the user's data space."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from ig2.errors import InputError, ModelError, describe
+
+OutputName = Literal["logit", "probability", "log-probability", "sigmoid"]
+Bounds = tuple[float | Tensor, float | Tensor]
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    return logits.sigmoid() if logits.shape[1] == 1 else logits.softmax(dim=1)
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    return nn.functional.logsigmoid(logits) if logits.shape[1] == 1 else logits.log_softmax(dim=1)
+
+
+OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "logit": lambda logits: logits,
+    "probability": _softmax,
+    "log-probability": _log_softmax,
+    "sigmoid": torch.sigmoid,
+}
+
+
+class _Function(nn.Module):
+    """A plain function as a module, so that everything below handles modules only."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Where a representation is read: a module, at its input or its output."""
+
+    name: str
+    module: nn.Module
+    side: Literal["input", "output"]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What `wrap` returns: the network, and what of it is explained. Nothing here runs or changes the network."""
+
+    net: nn.Module
+    representation: Layer | Literal["output"] | None
+    output: str | Callable[[Any], Tensor]
+    bounds: Bounds | None
+    preprocess: Callable[..., Any] | None
+
+    @property
+    def modules(self) -> list[tuple[str, nn.Module]]:
+        """Every module that runs, with the name the user knows it by; the preprocessing too if it is one."""
+        found = list(self.net.named_modules())
+        if isinstance(self.preprocess, nn.Module):
+            found += [(f"preprocess.{name}".rstrip("."), module) for name, module in self.preprocess.named_modules()]
+        return found
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where the weights are, or nothing where there are none."""
+        for _, module in self.modules:
+            for tensor in [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
+                return tensor.device
+        return None
+
+    def logits(self, raw: Any) -> Tensor:
+        """The tensor of scores in whatever the network returned."""
+        if isinstance(raw, Mapping) and "logits" in raw:
+            raw = raw["logits"]
+        elif not isinstance(raw, Tensor) and isinstance(getattr(raw, "logits", None), Tensor):
+            raw = raw.logits
+        elif isinstance(raw, (tuple, list)) and len(raw) == 1:
+            raw = raw[0]
+        if not isinstance(raw, Tensor):
+            keys = f" with keys {list(raw)}" if isinstance(raw, Mapping) else ""
+            raise ModelError(
+                f"the network returned {describe(raw)}{keys}, not one tensor of scores: choose one, for example "
+                "ig2.wrap(net, output=lambda result: result[0])"
+            )
+        return raw
+
+    def scores(self, raw: Any, rows: int) -> Tensor:
+        """The explained outputs (rows, classes) from what the network returned for that many samples."""
+        if callable(self.output):
+            scores = self.output(raw)
+            source = "the output function returned"
+            if not isinstance(scores, Tensor):
+                raise ModelError(f"{source} {describe(scores)}: expected a tensor (B, classes) or (B,)")
+        else:
+            scores = self.logits(raw)
+            source = "the network returned"
+        if not scores.is_floating_point():
+            raise ModelError(f"{source} {describe(scores)}: integers have no gradient; return scores, not labels")
+        if scores.ndim == 1:
+            scores = scores[:, None]
+        if scores.ndim != 2 or scores.shape[0] != rows:
+            raise ModelError(
+                f"{source} {describe(scores)} for {rows} samples: expected (B, classes) or (B,). Reduce it to that with "
+                "ig2.wrap(net, output=lambda result: ...), for example by a mean over positions"
+            )
+        if scores.dtype not in (torch.float32, torch.float64):
+            scores = scores.float()
+        return scores if callable(self.output) else OUTPUTS[self.output](scores)
+
+    def __repr__(self) -> str:
+        layer = self.representation
+        where = f"{layer.side} of {layer.name!r}" if isinstance(layer, Layer) else layer or "input of the last linear layer"
+        output = self.output if isinstance(self.output, str) else getattr(self.output, "__name__", "a function")
+        net = self.net.function if isinstance(self.net, _Function) else self.net
+        name = getattr(net, "__name__", type(net).__name__)
+        bounds = "" if self.bounds is None else f", bounds {describe(self.bounds[0])} to {describe(self.bounds[1])}"
+        return f"Model({name}: output {output}, representation {where}{bounds})"
+
+
+def wrap(
+    net: nn.Module | Callable[..., Any],
+    representation: str | nn.Module | None = None,
+    output: OutputName | Callable[[Any], Tensor] = "logit",
+    bounds: Bounds | None = None,
+    preprocess: Callable[..., Any] | None = None,
+) -> Model:
+    """Say what of a network is explained. The network is not run, copied or changed.
+
+    Args:
+        net: a module or any function of tensors that PyTorch can differentiate.
+        representation: where GradPath measures distances. By default the input of the last linear layer, found when the
+            network first runs. A module or its name means that module's output, `"name:input"` its input, and
+            `"output"` the network's own output (also what a network without a linear layer gets).
+        output: the score to explain: `"logit"`, `"probability"`, `"log-probability"` (over the classes, or the logistic
+            function where there is a single output), `"sigmoid"` (independent labels), or a function from whatever the
+            network returns to scores (B, classes) or (B,).
+        bounds: the smallest and the largest value of the data, numbers or tensors that broadcast to a sample. GradPath
+            stays inside.
+        preprocess: from the user's data space to what the network takes. It belongs to the model: points, steps and
+            attributions are all in the data space, where black means black.
+
+    >>> import torch
+    >>> model = wrap(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)), bounds=(0, 1))
+    >>> model
+    Model(Sequential: output logit, representation input of the last linear layer, bounds 0 to 1)
+    """
+    if isinstance(net, Model):
+        raise InputError(f"this is wrapped already: {net!r}")
+    if not callable(net):
+        raise InputError(f"net must be a torch module or a function of tensors, got {describe(net)}")
+    module = net if isinstance(net, nn.Module) else _Function(net)
+    # replicas and compiled copies would hide the layers that are read; the network itself is inside
+    while isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)) or hasattr(module, "_orig_mod"):
+        module = cast(nn.Module, module._orig_mod if hasattr(module, "_orig_mod") else module.module)
+    if not callable(output) and output not in OUTPUTS:
+        raise InputError(f"output={output!r} is unknown: use one of {', '.join(map(repr, OUTPUTS))}, or a function")
+    if preprocess is not None and not callable(preprocess):
+        raise InputError(f"preprocess must be a function or a module, got {describe(preprocess)}")
+    return Model(module, _find_layer(module, representation), output, _check_bounds(bounds), preprocess)
+
+
+def _find_layer(net: nn.Module, wanted: str | nn.Module | None) -> Layer | Literal["output"] | None:
+    if wanted is None:
+        return None
+    modules = dict(net.named_modules())
+    if isinstance(wanted, nn.Module):
+        for name, module in modules.items():
+            if module is wanted:
+                return Layer(name, module, "output")
+        raise InputError(f"representation {type(wanted).__name__} is not a module of this network")
+    if not isinstance(wanted, str):
+        raise InputError(f"representation must be a module or its name, got {describe(wanted)}")
+    if wanted == "output":
+        return "output"
+    name, _, side = wanted.partition(":")
+    if name in modules and name and side in ("", "input", "output"):
+        return Layer(name, modules[name], "input" if side == "input" else "output")
+    if name in modules and name:
+        raise InputError(f"representation={wanted!r}: after the colon goes 'input' or 'output', not {side!r}")
+    names = [known for known in modules if known]
+    close = difflib.get_close_matches(name, names, n=3) or names[-3:]
+    raise InputError(f"representation={wanted!r} names no module of this network; did you mean {close}?")
+
+
+def _check_bounds(bounds: Bounds | None) -> Bounds | None:
+    if bounds is None:
+        return None
+    try:
+        low, high = bounds
+        ordered = bool((torch.as_tensor(low) < torch.as_tensor(high)).all())
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"bounds must be (low, high), got {describe(bounds)}") from error
+    if not ordered:
+        raise InputError(f"bounds must be (low, high) with low below high, got {describe(bounds)}")
+    return low, high

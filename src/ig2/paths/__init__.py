@@ -1,0 +1,25 @@
+"""Ways from an explicand to its baseline."""
+
+from ig2.paths.base import GrownPath, KnownPath, Pairs, Path
+from ig2.paths.blur import Blur
+from ig2.paths.distances import cosine, euclidean, manhattan
+from ig2.paths.gradpath import L2, GradPath, SparseL1
+from ig2.paths.guided import Guided
+from ig2.paths.straight import Polyline, Straight
+
+__all__ = [
+    "L2",
+    "Blur",
+    "GradPath",
+    "GrownPath",
+    "Guided",
+    "KnownPath",
+    "Pairs",
+    "Path",
+    "Polyline",
+    "SparseL1",
+    "Straight",
+    "cosine",
+    "euclidean",
+    "manhattan",
+]

@@ -1,0 +1,86 @@
+"""Guided IG's path: from the baseline to the explicand, features with small gradients first, near the straight line."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ig2.errors import InputError, ModelError, describe
+from ig2.gradients import Evaluation
+from ig2.paths.base import GrownPath, Pairs, check_steps
+
+
+@dataclass(frozen=True)
+class Guided(GrownPath):
+    """Each step moves the features whose gradient is smallest, until the distance left to the explicand is as on the line.
+
+    Drawing begins at the baseline, and the gradient is taken there at each step: the published sum is the rule `right`,
+    whose gradient is at the end of a segment nearer the baseline.
+
+    Args:
+        steps: how many steps.
+        fraction: the share of features, smallest gradients first, that moves at a time.
+        max_dist: how far along the straight line, as a share of it, a feature may be ahead or behind. 0 is the line itself.
+    """
+
+    steps: int = 200
+    fraction: float = 0.25
+    max_dist: float = 0.02
+    from_explicand = False
+    wants_gradient = True
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps)
+        for name, low in (("fraction", 0.0), ("max_dist", 0.0)):
+            value = getattr(self, name)
+            if not low <= value <= 1:
+                raise InputError(f"{name} must be between 0 and 1, got {describe(value)}")
+
+    @property
+    def segments(self) -> int:
+        return self.steps
+
+    def start(self, pairs: Pairs) -> Tensor:
+        return pairs.reference
+
+    def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation) -> Tensor:
+        assert at.gradient is not None
+        if not torch.isfinite(at.gradient).all():
+            pair = int((~torch.isfinite(at.gradient)).flatten(1).any(dim=1).nonzero()[0])
+            raise ModelError(
+                f"the gradient is not finite at step {step} of the guided path of explicand {int(pairs.rows[pair])}: "
+                "check the network's output there, or explain its logit instead of a probability"
+            )
+        target, baseline = pairs.explicand.flatten(1), pairs.reference.flatten(1)
+        here, slope = point.flatten(1).clone(), at.gradient.flatten(1).abs()
+        total = (target - baseline).abs().sum(dim=1)
+        alpha = (step + 1) / self.steps
+        behind = baseline + (target - baseline) * max(alpha - self.max_dist, 0.0)
+        ahead = baseline + (target - baseline) * min(alpha + self.max_dist, 1.0)
+        left = total * (1 - alpha)  # the distance to the explicand after this step
+        rank = max(0, math.floor(self.fraction * (here.shape[1] - 1)))  # of the `lower` quantile
+        tolerance = 1e-9 if point.dtype == torch.float64 else 1e-6
+
+        active = total > 0
+        # every move but a pair's last finishes one feature at least
+        for _ in range(here.shape[1] + 1):
+            if not active.any():
+                break
+            # what lags behind the window catches up first
+            progress = (here - baseline).abs() < (behind - baseline).abs()
+            here = torch.where(progress & active[:, None], behind, here)
+            current = (target - here).abs().sum(dim=1)
+            active = active & ((current - left).abs() > tolerance * (1 + left)) & (current > left)
+            pending = torch.where(here == ahead, torch.inf, slope)
+            chosen = (pending <= pending.kthvalue(rank + 1, dim=1, keepdim=True).values) & pending.isfinite()
+            reach = ((here - ahead).abs() * chosen).sum(dim=1)
+            active = active & (reach > 0)
+            share = (current - left) / reach.where(reach > 0, 1.0)
+            whole = share > 1
+            moved = torch.where(whole[:, None], ahead, here + share[:, None] * (ahead - here))
+            here = torch.where(chosen & active[:, None], moved, here)
+            active = active & whole
+        return here.view_as(point)

@@ -1,0 +1,66 @@
+"""Paths whose vertices are known before the network runs: a straight line, and any polyline the user gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ig2.errors import InputError, describe
+from ig2.inputs import check_numeric
+from ig2.paths.base import KnownPath, Pairs, check_steps
+
+
+@dataclass(frozen=True)
+class Straight(KnownPath):
+    """The straight line to the reference, in equal steps."""
+
+    steps: int = 50
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps)
+
+    @property
+    def segments(self) -> int:
+        return self.steps
+
+    def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
+        share = torch.tensor([t / self.steps for t in numbers], dtype=pairs.explicand.dtype, device=pairs.explicand.device)
+        # lerp is exact at both ends, so the path begins at the explicand and ends at the reference to the last bit
+        share = share.reshape(-1, *[1] * pairs.explicand.ndim)
+        return torch.lerp(pairs.explicand.unsqueeze(0), pairs.reference.unsqueeze(0), share)
+
+
+@dataclass(frozen=True, eq=False)
+class Polyline(KnownPath):
+    """The user's own path: its vertices after the explicand, the last of which is the baseline.
+
+    Args:
+        points: (k, ...), the same vertices for every explicand, or (B, k, ...) with `per_explicand`.
+        per_explicand: whether each explicand has a line of its own.
+    """
+
+    points: Tensor
+    per_explicand: bool = False
+    uses_reference = False
+
+    def __post_init__(self) -> None:
+        check_numeric(self.points, "the polyline's points")
+        if self.points.ndim < 2 + self.per_explicand or self.segments < 1:
+            raise InputError(f"a polyline needs points (k, ...) or (B, k, ...), k at least 1, got {describe(self.points)}")
+
+    @property
+    def segments(self) -> int:
+        return self.points.shape[1 if self.per_explicand else 0]
+
+    def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
+        like = pairs.explicand
+        points = self.points.to(like)
+        if points.shape[1 + self.per_explicand :] != like.shape[1:]:
+            raise InputError(f"the polyline's points are {describe(self.points)}, a sample is {tuple(like.shape[1:])}")
+        if self.per_explicand and len(points) <= int(pairs.rows.max()):
+            raise InputError(f"the polyline has lines for {len(points)} explicands, there are more; give each its own")
+        # (n, k, ...) either way
+        lines = points[pairs.rows] if self.per_explicand else points.expand(len(pairs), *points.shape)
+        return torch.stack([like if t == 0 else lines[:, t - 1] for t in numbers])
