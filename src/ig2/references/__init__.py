@@ -10,7 +10,9 @@ from ig2.references.constant import (
     White,
     Zeros,
 )
+from ig2.references.counterfactual import NearestLabels, NormalClass, OtherClasses, Relevant
 from ig2.references.gradcf import GradCF
+from ig2.references.pool import Samples, Union
 
 __all__ = [
     "BlurredExplicand",
@@ -18,9 +20,15 @@ __all__ = [
     "Given",
     "GradCF",
     "MaximalDistance",
+    "NearestLabels",
     "NoisedExplicand",
+    "NormalClass",
+    "OtherClasses",
     "References",
+    "Relevant",
+    "Samples",
     "UniformNoise",
+    "Union",
     "White",
     "Zeros",
 ]

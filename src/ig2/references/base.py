@@ -40,7 +40,9 @@ class Given(References):
 
 
 def _flattened(samples: Any, inputs: Inputs) -> Tensor:
-    """The tensors of several inputs laid end to end, as the explicand's are."""
+    """The tensors of several inputs laid end to end, as the explicand's are; where one is attributed, it may stand alone."""
+    if isinstance(samples, Tensor) and len(inputs.attributed) == 1:
+        samples = {inputs.attributed[0][0]: samples}
     parts = samples if isinstance(samples, dict) else dict(enumerate(samples)) if isinstance(samples, (tuple, list)) else {}
     pieces = []
     for key, shape, _ in inputs.attributed:

@@ -1,0 +1,77 @@
+"""Methods without a path: the gradient, the gradient times the input, and chance."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+from ig2.errors import ModelError
+from ig2.integrate import Keep
+from ig2.methods.base import Method, Result
+from ig2.references.base import References
+from ig2.task import Task
+
+
+def _gradient(task: Task) -> Tensor:
+    """∂f/∂x at the task's samples, in pieces that fit the memory."""
+    slope = torch.empty_like(task.x)
+    task.progress.expect(len(task))
+
+    def work(piece: range) -> None:
+        some = slice(piece.start, piece.stop)
+        found = task.session.evaluate(task.x[some], task.rows[some], task.target[some]).gradient
+        assert found is not None
+        slope[some] = found
+        task.progress.advance(len(piece))
+
+    task.batch.over(len(task), work)
+    sound = slope.flatten(1).isfinite().all(dim=1)
+    if not sound.all():
+        row = int(task.rows[~sound][0])
+        raise ModelError(
+            f"the gradient is not finite at explicand {row}: explain a logit or log-probability instead of a probability, "
+            "or use float32 instead of half precision"
+        )
+    return slope
+
+
+class Gradient(Method):
+    """∂f/∂x: how the output would answer to a small change. It has no baseline, and its sum stands for nothing.
+
+    >>> Gradient()(lambda x: x @ torch.tensor([[2.0], [-1.0]]), torch.ones(1, 2)).values
+    tensor([[ 2., -1.]])
+    """
+
+    def run(self, task: Task, references: References | None, keep: Keep) -> Result:
+        return Result(_gradient(task))
+
+
+class InputXGradient(Method):
+    """x ⊙ ∂f/∂x, in the data space. Of a linear output without a bias it is the contribution of each feature.
+
+    >>> InputXGradient()(lambda x: x @ torch.tensor([[2.0], [-1.0]]), torch.tensor([[3.0, 4.0]])).values
+    tensor([[ 6., -4.]])
+    """
+
+    def run(self, task: Task, references: References | None, keep: Keep) -> Result:
+        return Result(task.x * _gradient(task))
+
+
+class Random(Method):
+    """Standard normal values that know nothing of the network: what a metric gives for no explanation at all.
+
+    Each sample's values depend on the call's seed and on its own content: they differ inside a batch, and a sample has the
+    same ones in any batch.
+    """
+
+    def run(self, task: Task, references: References | None, keep: Keep) -> Result:
+        return Result(torch.stack([_noise(sample, task.seed) for sample in task.x]))
+
+
+def _noise(sample: Tensor, seed: int) -> Tensor:
+    content = sample.cpu().numpy().tobytes()
+    digest = hashlib.blake2b(content, digest_size=8, key=str(seed).encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest, "little"))
+    return torch.randn(sample.shape, generator=generator, dtype=torch.float64).to(sample)

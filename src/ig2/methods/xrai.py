@@ -1,0 +1,182 @@
+"""XRAI: regions of an image, ranked by what another method attributes to them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ig2 import rules
+from ig2.errors import InputError, describe, import_extra
+from ig2.inputs import check_numeric
+from ig2.integrate import Keep
+from ig2.methods.base import Method, Result
+from ig2.methods.path import PathMethod
+from ig2.model import Bounds
+from ig2.paths import Straight
+from ig2.paths.blur import check_images
+from ig2.references.base import References
+from ig2.references.constant import White, Zeros
+from ig2.references.pool import Union
+from ig2.task import Task
+
+# Masks as pairs (2, K) of a mask and a cell that it holds, by mask: of some hundred masks each holds a small part.
+Members = NDArray[np.intp]
+# Images are segmented at this many pixels a side, so that scales, sizes and radii mean the same for all.
+SIDE = 224
+
+
+@dataclass(frozen=True, eq=False)
+class XRAI(Method):
+    """Regions of segmentations at several scales, taken one after the other by the mean attribution of their new pixels.
+
+    Each pixel gets the mean over the pixels that were taken with it, so the sum of the attribution is that of the method
+    underneath, and so is the residual. Attributions are summed over channels first; a pixel's score is spread equally over
+    its channels. The image is segmented at 224 × 224 pixels, to which sizes and radii refer.
+
+    Args:
+        method: what attributes to pixels; by default Integrated Gradients over black and white. References given in the
+            call go to it.
+        scales: of Felzenszwalb's segmentation; larger ones give larger segments.
+        sigma: of the blur before it.
+        min_size: of a segment, in pixels.
+        dilate: by how many pixels a segment is grown, so that it holds its own edge.
+        min_new: how many pixels not yet taken a segment must bring to be taken. The seams between regions that are left over
+            in the end make one region together.
+    """
+
+    method: Method = PathMethod(Straight(1), Union(Zeros(), White()), rules.gauss(50))
+    scales: tuple[float, ...] = (50, 100, 150, 250, 500, 1200)
+    sigma: float = 0.8
+    min_size: int = 150
+    dilate: int = 5
+    min_new: int = 50
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.method, Method):
+            raise InputError(f"XRAI goes around a method, for example XRAI(IG2()), got {describe(self.method)}")
+        if not self.scales or not all(scale > 0 for scale in self.scales):
+            raise InputError(f"scales must be positive numbers, got {describe(self.scales)}")
+        for name, low in (("sigma", 0), ("min_size", 1), ("dilate", 0), ("min_new", 1)):
+            if not getattr(self, name) >= low:
+                raise InputError(f"{name} must be at least {low}, got {describe(getattr(self, name))}")
+        # the call takes them for this method's own
+        object.__setattr__(self, "default_references", self.method.default_references)
+
+    def run(self, task: Task, references: References | None, keep: Keep) -> Result:
+        check_images(task.x, "XRAI")
+        segment = import_extra("skimage.segmentation", "image", "XRAI").felzenszwalb
+        found = self.method.run(task, references, Keep())
+        check_numeric(found.values, f"the attribution by {type(self.method).__name__}")
+        values = torch.empty_like(task.x)
+        for row, (image, attribution) in enumerate(zip(task.x, found.values, strict=True)):
+            image, attribution = image.reshape(-1, *image.shape[-2:]), attribution.reshape(-1, *image.shape[-2:])
+            masks = self._masks(segment, _prepared(image, task.session.model.bounds))
+            ranked = rank_pixels(attribution.sum(dim=0).double().cpu().numpy(), masks, self.min_new)
+            values[row] = torch.from_numpy(ranked / len(image)).to(values)
+        return Result(values, found.baseline_outputs)
+
+    def _masks(self, segment: Any, image: NDArray[np.float64]) -> Members:
+        """The segments of all scales, grown."""
+        masks, count = [], 0
+        for scale in self.scales:
+            with warnings.catch_warnings():
+                # of more than three channels, which are as good here as three
+                warnings.filterwarnings("ignore", message="Got image with third dimension")
+                labels = segment(image, scale=scale, sigma=self.sigma, min_size=self.min_size, channel_axis=-1)
+            masks.append(grown(labels, self.dilate) + np.array([[count], [0]]))
+            count += int(labels.max()) + 1
+        return np.concatenate(masks, axis=1)
+
+
+def _prepared(image: Tensor, bounds: Bounds | None) -> NDArray[np.float64]:
+    """An image (C, H, W) as (SIDE, SIDE, C) between −1 and 1, the range that the scales were chosen for."""
+    image = image.double().cpu()
+    low, high = (image.min(), image.max()) if bounds is None else (torch.as_tensor(bound).to(image) for bound in bounds)
+    span = high - low
+    image = 2 * (image - low) / span.where(span > 0, 1.0) - 1
+    if image.shape[1:] != (SIDE, SIDE):
+        image = nn.functional.interpolate(image[None], (SIDE, SIDE), mode="bilinear", antialias=True)[0]
+    return image.permute(1, 2, 0).contiguous().numpy()
+
+
+def grown(labels: NDArray[np.integer[Any]], radius: int) -> Members:
+    """The masks of a map of labels 0 … M − 1, each dilated by a disc.
+
+    All at once: a pixel is in the mask of every label that is found within `radius` of it.
+    """
+    height, width = labels.shape
+    masks = np.zeros((int(labels.max()) + 1, height * width), dtype=np.bool_)
+    pixels = np.arange(height * width)
+    # beyond the edge stands the nearest label inside, which is nearer to the pixel than the place that was asked for
+    padded = np.pad(labels, radius, mode="edge")
+    for down in range(-radius, radius + 1):
+        reach = math.isqrt(radius**2 - down**2)
+        for right in range(-reach, reach + 1):
+            moved = padded[radius + down :, radius + right :][:height, :width]
+            masks[moved.ravel(), pixels] = True
+    return np.stack(np.nonzero(masks))
+
+
+def rank_pixels(attribution: NDArray[np.float64], masks: Members, min_new: int) -> NDArray[np.float64]:
+    """For each pixel of a map (H, W) the mean over the region that took it, given masks of SIDE × SIDE cells.
+
+    Again and again the mask with the highest mean over pixels not yet taken takes them; the first of equals. In the end the
+    seams left over are one region.
+    """
+    height, width = attribution.shape
+    down = ((np.arange(height) + 0.5) * SIDE / height).astype(int)
+    right = ((np.arange(width) + 0.5) * SIDE / width).astype(int)
+    # Pixels that fall on the same cell of the segmentation are always taken together, so a cell stands for all of them.
+    cell_of = (down[:, None] * SIDE + right).ravel()
+    least = max(1.0, min_new * attribution.size / SIDE**2)
+    region = take_regions(attribution.ravel(), cell_of, masks, least)[cell_of]
+    means = np.bincount(region, attribution.ravel()) / np.maximum(np.bincount(region), 1)
+    ranked: NDArray[np.float64] = means[region].reshape(height, width)
+    return ranked
+
+
+def take_regions(attribution: NDArray[np.float64], cell_of: NDArray[np.intp], masks: Members, least: float) -> NDArray[np.intp]:
+    """The number of the region that each cell was taken by, (cells,); what is left over in the end comes last.
+
+    Args:
+        attribution: of the pixels, (P,).
+        cell_of: the cell of each pixel, (P,).
+        masks: which cells each mask holds.
+        least: how many new pixels a mask must bring.
+    """
+    # In integers sums are exact: taking pixels away one region at a time leaves what adding up the rest would give, where
+    # floats would leave their rounding and decide ties by it.
+    room = 2.0 ** (61 - math.ceil(math.log2(len(attribution))))
+    largest = float(np.abs(attribution).max()) or 1.0
+    whole = np.rint(attribution / largest * room).astype(np.int64)
+
+    holder, held = masks
+    cells = int(max(held.max(), cell_of.max())) + 1
+    value, weight = np.zeros(cells, dtype=np.int64), np.bincount(cell_of, minlength=cells)
+    np.add.at(value, cell_of, whole)
+    cells_of = np.split(held, np.cumsum(np.bincount(holder))[:-1])
+    times = np.bincount(held, minlength=cells)
+    holders_of = np.split(holder[np.argsort(held, kind="stable")], np.cumsum(times)[:-1])
+    total, count = np.zeros(len(cells_of), dtype=np.int64), np.zeros(len(cells_of), dtype=np.int64)
+    np.add.at(total, holder, value[held])
+    np.add.at(count, holder, weight[held])
+
+    region = np.full(cells, -1, dtype=np.intp)
+    regions = 0
+    while (count >= least).any():
+        best = int(np.where(count >= least, total / np.maximum(count, 1), -np.inf).argmax())
+        new = cells_of[best][region[cells_of[best]] < 0]
+        region[new] = regions
+        regions += 1
+        touched = np.concatenate([holders_of[cell] for cell in new])
+        np.subtract.at(total, touched, np.repeat(value[new], times[new]))
+        np.subtract.at(count, touched, np.repeat(weight[new], times[new]))
+    region[region < 0] = regions
+    return region
