@@ -2,32 +2,62 @@
 
 __version__ = "0.1.0.dev0"
 
-from ig2 import paths, references, rules
+from ig2 import methods, paths, references, rules
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, IG2Warning, InputError, MissingExtraError, ModelError
 from ig2.inputs import Fixed
-from ig2.methods import IG2, BlurIG, ExpectedIG, GradCFE, GuidedIG, IntegratedGradients, Method, PathMethod
+from ig2.methods import (
+    IG2,
+    XRAI,
+    BlurIG,
+    DeepSHAP,
+    ExpectedIG,
+    GradCFE,
+    Gradient,
+    Grid,
+    GuidedIG,
+    InputXGradient,
+    IntegratedGradients,
+    KernelSHAP,
+    Method,
+    PathMethod,
+    Random,
+    SmoothGrad,
+    Superpixels,
+)
 from ig2.model import Model, wrap
+from ig2.predict import scores
 
 __all__ = [
     "IG2",
+    "XRAI",
     "Attribution",
     "BlurIG",
+    "DeepSHAP",
     "ExpectedIG",
     "Fixed",
     "GradCFE",
+    "Gradient",
+    "Grid",
     "GuidedIG",
     "IG2Error",
     "IG2Warning",
     "InputError",
+    "InputXGradient",
     "IntegratedGradients",
+    "KernelSHAP",
     "Method",
     "MissingExtraError",
     "Model",
     "ModelError",
     "PathMethod",
+    "Random",
+    "SmoothGrad",
+    "Superpixels",
+    "methods",
     "paths",
     "references",
     "rules",
+    "scores",
     "wrap",
 ]

@@ -55,8 +55,8 @@ def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, kee
     def room(*size: int) -> Tensor:
         return torch.zeros(shape[0], *size, dtype=task.x.dtype, device=device)
 
-    sums = _Moments(room(*shape[1:]))
-    way = _Moments(room(*shape[1:]))
+    sums = Moments(room(*shape[1:]))
+    way = Moments(room(*shape[1:]))
     result = Integral(sums.mean, None, way.mean, room(count))
     if keep.baselines:
         result.baselines = room(count, *shape[1:])
@@ -115,7 +115,7 @@ def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, kee
     return result
 
 
-class _Moments:
+class Moments:
     """Running mean and sum of squared deviations of each explicand over its references (Welford)."""
 
     def __init__(self, zeros: Tensor) -> None:

@@ -1,6 +1,30 @@
 """Ready-made methods; each is called as `method(model, x, references=...)` and gives an `Attribution`."""
 
 from ig2.methods.base import Method
+from ig2.methods.deepshap import DeepSHAP
+from ig2.methods.kernelshap import Grid, Groups, KernelSHAP, Superpixels
 from ig2.methods.path import IG2, BlurIG, ExpectedIG, GradCFE, GuidedIG, IntegratedGradients, PathMethod
+from ig2.methods.simple import Gradient, InputXGradient, Random
+from ig2.methods.smoothgrad import SmoothGrad
+from ig2.methods.xrai import XRAI
 
-__all__ = ["IG2", "BlurIG", "ExpectedIG", "GradCFE", "GuidedIG", "IntegratedGradients", "Method", "PathMethod"]
+__all__ = [
+    "IG2",
+    "XRAI",
+    "BlurIG",
+    "DeepSHAP",
+    "ExpectedIG",
+    "GradCFE",
+    "Gradient",
+    "Grid",
+    "Groups",
+    "GuidedIG",
+    "InputXGradient",
+    "IntegratedGradients",
+    "KernelSHAP",
+    "Method",
+    "PathMethod",
+    "Random",
+    "SmoothGrad",
+    "Superpixels",
+]

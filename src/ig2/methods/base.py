@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Literal, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +17,7 @@ from ig2.errors import InputError, ModelError, describe
 from ig2.gradients import Session
 from ig2.inputs import Inputs
 from ig2.integrate import Keep
-from ig2.memory import BatchSize
+from ig2.memory import BatchSize, said_clearly
 from ig2.model import Model, wrap
 from ig2.progress import Progress, ProgressOption
 from ig2.references.base import References, as_references
@@ -83,21 +84,21 @@ class Method(ABC):
         """
         if not isinstance(model, Model):
             model = wrap(model)
-        if not isinstance(seed, int) or isinstance(seed, bool):
-            raise InputError(f"seed must be an integer, got {describe(seed)}")
+        if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or not -(2**63) <= seed < 2**63:
+            raise InputError(f"seed must be an integer of 64 bits, got {describe(seed)}")
         if (curves or paths or per_reference) and not self.follows_paths:
             raise InputError(f"{type(self).__name__} follows no path: curves, per_reference and paths are for path methods")
         keep = Keep(per_reference=per_reference, curves=curves, paths=paths)
         chosen = as_references(references) if references is not None else None
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), said_clearly():
             inputs = Inputs.of(x, model.device)
             _check_inside(inputs.data, model)
             with (
                 Session(model, inputs, check_mixing=batch_size != 1) as session,
                 Progress(progress, type(self).__name__) as bar,
             ):
-                task = _task(session, target, seed, BatchSize(batch_size, session.bytes_per_point, session.device), bar)
-                output = task.outputs(task.x, task.rows)
+                batch = BatchSize(batch_size, session.bytes_per_point, session.device)
+                task, output = _task(session, target, int(seed), batch, bar)
                 if not output.isfinite().all():
                     row = int((~output.isfinite()).nonzero()[0])
                     raise ModelError(f"the output of explicand {row} is {float(output[row])}: the network fails on it")
@@ -112,7 +113,7 @@ class Method(ABC):
             baseline_outputs=result.baseline_outputs,
             output_curve=result.output_curve,
             distance_curve=result.distance_curve,
-            settings=self._settings(chosen, model, seed),
+            settings=self._settings(chosen, model, int(seed)),
             **{
                 name: inputs.unpack(tensor)
                 for name in ("values", "spread", "gradcf", "gradcfe", "per_reference", "paths")
@@ -154,9 +155,9 @@ def summary(part: Any) -> Any:
 def _check_inside(data: Tensor, model: Model) -> None:
     if model.bounds is None:
         return
-    low, high = (torch.as_tensor(bound).to(data) for bound in model.bounds)
+    low, high = (torch.as_tensor(bound, dtype=data.dtype, device=data.device) for bound in model.bounds)
     try:
-        inside = bool(((data >= low) & (data <= high)).all())
+        inside = bool(((data >= low.expand_as(data[0])) & (data <= high.expand_as(data[0]))).all())
     except RuntimeError as error:
         raise InputError(f"the bounds {describe(model.bounds)} do not fit samples {tuple(data.shape[1:])}") from error
     if not inside:
@@ -166,8 +167,8 @@ def _check_inside(data: Tensor, model: Model) -> None:
         )
 
 
-def _task(session: Session, target: Any, seed: int, batch: BatchSize, progress: Progress) -> Task:
-    """A task over all the session's explicands, for the class given or predicted."""
+def _task(session: Session, target: Any, seed: int, batch: BatchSize, progress: Progress) -> tuple[Task, Tensor]:
+    """A task over all the session's explicands, for the class given or predicted, and their output of that class."""
     x = session.inputs.data
     rows = torch.arange(len(x), device=x.device)
     open_task = Task(session, x, rows, torch.zeros_like(rows), seed, batch, progress)
@@ -187,4 +188,4 @@ def _task(session: Session, target: Any, seed: int, batch: BatchSize, progress: 
         if int(chosen.min()) < 0 or int(chosen.max()) >= classes:
             raise InputError(f"target {describe(target)} is not a class: the model has {classes}, 0 to {classes - 1}")
         chosen = chosen.long().expand(len(x))
-    return Task(session, x, rows, chosen, seed, batch, progress)
+    return Task(session, x, rows, chosen, seed, batch, progress), scores.gather(1, chosen[:, None])[:, 0]

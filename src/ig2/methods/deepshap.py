@@ -1,0 +1,420 @@
+"""DeepSHAP: DeepLIFT's rescale rule, averaged over the references.
+
+A network is run at the references, keeping what goes into each of its non-linearities, and then at the explicands, where
+each non-linearity gets the slope from the reference to the explicand, Δy/Δz, in place of its derivative. Functions are
+intercepted as they are called, so a module used twice, a functional call and an in-place one are all seen; they are matched
+one by one between the two passes, so it does not matter which axis of an activation is the batch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ig2.errors import IG2Warning, ModelError
+from ig2.gradients import Session
+from ig2.integrate import Keep, Moments
+from ig2.methods.base import Method, Result
+from ig2.paths.base import Pairs
+from ig2.references.base import References, drawn
+from ig2.task import Task
+
+# A sum further than this share from the change in the output is worth a warning.
+ADDITIVE_WITHIN = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class DeepSHAP(Method):
+    """DeepLIFT's rescale rule, averaged over the references.
+
+    The values sum to f(x) − mean f(references) on networks of linear maps, functions of one variable, max pooling and
+    softmax. Where there is anything else (products of activations, attention, layer norm) they do not, and a warning says
+    how far they are off.
+
+    >>> import torch
+    >>> DeepSHAP()(lambda x: x.relu().sum(dim=1), torch.tensor([[3.0, -1.0]]), references=torch.tensor([[-1.0, 1.0]])).values
+    tensor([[ 3., -1.]])
+    """
+
+    def run(self, task: Task, references: References | None, keep: Keep) -> Result:
+        samples = drawn(self.needed(references), task)
+        count, device = samples.shape[1], task.x.device
+        moments = Moments(torch.zeros_like(task.x))
+        baseline_outputs, changes, missing = torch.zeros(3, len(task), count, dtype=task.x.dtype, device=device)
+        task.progress.expect(len(task) * count)
+
+        def work(piece: range) -> None:
+            number = torch.arange(piece.start, piece.stop, device=device)
+            of, which = number // count, number % count
+            pairs = _pairs(task, samples, of, which)
+            output, baseline = rescaled(task.session, pairs)
+            (slope,) = torch.autograd.grad(output, pairs.explicand, torch.ones_like(output))
+            output, baseline = output.detach().to(slope.dtype), baseline.to(slope.dtype)
+            values = slope * (pairs.explicand.detach() - pairs.reference)
+            sound = values.flatten(1).isfinite().all(dim=1) & baseline.isfinite()
+            if not sound.all():
+                bad = int((~sound).nonzero()[0])
+                raise ModelError(
+                    f"DeepSHAP of explicand {int(pairs.rows[bad])} and reference {int(which[bad])} is not finite: explain a "
+                    "logit or log-probability instead of a probability, or use float32 instead of half precision"
+                )
+            for i, (row, seen) in enumerate(zip(of.tolist(), which.tolist(), strict=True)):
+                moments.add(row, seen, values[i])
+            baseline_outputs[of, which] = baseline
+            changes[of, which] = output - baseline
+            missing[of, which] = values.flatten(1).sum(dim=1) - (output - baseline)
+            task.progress.advance(len(piece))
+
+        task.batch.over(len(task) * count, work)
+
+        off, change = missing.mean(dim=1).abs(), changes.mean(dim=1).abs()
+        rounding = max(torch.finfo(dtype).eps for _, _, dtype in task.session.inputs.attributed)
+        rounding *= 16 * (moments.mean.flatten(1).abs().sum(dim=1) + baseline_outputs.abs().mean(dim=1) + change)
+        wrong = off > ADDITIVE_WITHIN * change + rounding
+        if wrong.any():
+            worst = int(torch.where(wrong, off / change, -1.0).argmax())
+            pairs = _pairs(task, samples, torch.tensor([worst], device=device), missing[worst].abs().argmax()[None])
+            culprits = operations_without_rule(rescaled(task.session, pairs)[0])
+            warnings.warn(
+                f"DeepSHAP does not account for the change in the output of {int(wrong.sum())} of {len(task)} explicands: "
+                f"explicand {int(task.rows[worst])} is off by {float(off[worst]):.3g}, {float(off[worst] / change[worst]):.1%} "
+                "of its change. "
+                + (
+                    f"The network has operations without a rescale rule: {', '.join(culprits)}. "
+                    if culprits
+                    else "Look for choices made on values (torch.where, sorting) and for detached parts. "
+                )
+                + "Read the values as a ranking, or use ig2.ExpectedIG",
+                IG2Warning,
+                stacklevel=3,
+            )
+        spread = moments.deviation(count) if count > 1 else None
+        return Result(values=moments.mean, baseline_outputs=baseline_outputs, spread=spread)
+
+
+def _pairs(task: Task, samples: Tensor, of: Tensor, which: Tensor) -> Pairs:
+    """Explicands `of` (n,), as leaves of a graph, and of each its reference `which` (n,)."""
+    explicand = task.x[of].requires_grad_()
+    reference = samples[of.to(samples.device), which.to(samples.device)].to(explicand)
+    return Pairs(explicand, reference, task.rows[of], task.target[of])
+
+
+def rescaled(session: Session, pairs: Pairs) -> tuple[Tensor, Tensor]:
+    """f at the explicands (n,), whose gradient by them is DeepLIFT's multiplier, and f at the references (n,)."""
+    kept: deque[_Kept] = deque()
+    # The references get a graph as well, though it is not used: a network may take another way where none is asked for, as
+    # PyTorch's transformer layers do.
+    with _Keeping(kept):
+        baseline = session.scores_with_graph(pairs.reference.clone().requires_grad_(), pairs.rows).detach()
+    with _Rescaling(kept):
+        scores = session.scores_with_graph(pairs.explicand, pairs.rows)
+    if kept:
+        raise _other_way(kept[0][0])
+    with torch.enable_grad():
+        return tuple(each.gather(1, pairs.target[:, None])[:, 0] for each in (scores, baseline))  # type: ignore[return-value]
+
+
+# -- seeing every call ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call of a torch function, however it was written."""
+
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @classmethod
+    def of(cls, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+        if "input" in kwargs:
+            kwargs = dict(kwargs)
+            args = (kwargs.pop("input"), *args)
+        return cls(func, args, kwargs)
+
+    @property
+    def name(self) -> str:
+        """`relu` for torch.relu, Tensor.relu_, nn.functional.relu and torch.ops.aten.relu.default alike."""
+        name: str = getattr(self.func, "__name__", "")
+        return name.partition(".")[0].removeprefix("special_").strip("_")
+
+    @property
+    def in_place(self) -> bool:
+        name = getattr(self.func, "__name__", "").partition(".")[0]
+        return bool(self.kwargs.get("inplace")) or (name.endswith("_") and not name.endswith("__"))
+
+    @property
+    def variables(self) -> list[Tensor]:
+        """The arguments that depend on the input. Parameters do not require a gradient here, so nothing else does."""
+        found: list[Tensor] = []
+        for arg in [*self.args, *self.kwargs.values()]:
+            if isinstance(arg, Tensor) and arg.requires_grad and all(arg is not other for other in found):
+                found.append(arg)
+        return found
+
+    def at(self, values: Sequence[Tensor]) -> _Call:
+        """The same call at other values of its variables."""
+        swap = {id(old): new for old, new in zip(self.variables, values, strict=True)}
+        args = [swap.get(id(arg), arg) for arg in self.args]
+        if self.in_place:
+            args[0] = args[0].clone()
+        return _Call(self.func, tuple(args), {key: swap.get(id(arg), arg) for key, arg in self.kwargs.items()})
+
+    def argument(self, position: int, name: str) -> Any:
+        return self.args[position] if len(self.args) > position else self.kwargs.get(name)
+
+    def result(self) -> Any:
+        return self.func(*self.args, **self.kwargs)
+
+
+_Kept = tuple[str, list[Tensor]]  # a call's name and its variables at the references
+
+
+class _Keeping(TorchFunctionMode):
+    """Keeps the variables of every call that has a rule. They are copied: a later call may write into them."""
+
+    def __init__(self, kept: deque[_Kept]) -> None:
+        super().__init__()
+        self.kept = kept
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        call = _Call.of(func, args, kwargs or {})
+        if _rule(call) is not None:
+            self.kept.append((call.name, [variable.detach().clone() for variable in call.variables]))
+        return call.result()
+
+
+class _Rescaling(TorchFunctionMode):
+    """Gives every call that has a rule the slope from what was kept to what it is called with."""
+
+    def __init__(self, kept: deque[_Kept]) -> None:
+        super().__init__()
+        self.kept = kept
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        call = _Call.of(func, args, kwargs or {})
+        rule = _rule(call)
+        if rule is None:
+            return call.result()
+        name, kept = self.kept.popleft() if self.kept else ("nothing", [])
+        if name != call.name or [each.shape for each in kept] != [each.shape for each in call.variables]:
+            raise _other_way(call.name)
+        result = rule(call, kept)
+        return call.args[0].copy_(result) if call.in_place else result
+
+
+def _other_way(name: str) -> ModelError:
+    return ModelError(
+        f"the network ran other operations for an explicand than for its reference (first at {name!r}): its way depends on the "
+        "values, and DeepSHAP compares the two operation by operation. Use ig2.ExpectedIG"
+    )
+
+
+class _Replaced(torch.autograd.Function):
+    """`value`, with the gradient of multiplier ⊙ source."""
+
+    @staticmethod
+    def forward(ctx: Any, source: Tensor, value: Tensor, multiplier: Tensor) -> Tensor:
+        ctx.save_for_backward(multiplier)
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (multiplier,) = ctx.saved_tensors
+        return grad * multiplier, None, None
+
+
+# -- the rules -----------------------------------------------------------------------------------------------------------
+
+_Rule = Callable[[_Call, list[Tensor]], Any]  # from a call at the explicands, and its variables at the references
+
+# fmt: off
+ELEMENTWISE = {
+    "relu", "relu6", "leaky_relu", "rrelu", "prelu", "elu", "selu", "celu", "gelu", "silu", "mish", "softplus", "softsign",
+    "threshold", "hardtanh", "hardswish", "hardsigmoid", "hardshrink", "softshrink", "tanhshrink", "clamp", "clip", "clamp_min",
+    "clamp_max", "sigmoid", "expit", "log_sigmoid", "logit", "tanh", "erf", "erfc", "erfinv", "abs", "absolute", "square",
+    "sqrt", "rsqrt", "pow", "rpow", "float_power", "reciprocal", "div", "divide", "true_divide", "rdiv", "rtruediv", "mul",
+    "multiply", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "arcsin",
+    "arccos", "arctan", "sinh", "cosh", "asinh", "acosh", "atanh", "sinc", "sign", "round", "floor", "ceil", "trunc", "frac",
+}
+# fmt: on
+POOLING = {f"{kind}max_pool{axes}d": axes for kind in ("", "adaptive_") for axes in (1, 2, 3)}
+
+
+def _rule(call: _Call) -> _Rule | None:
+    """The rule for a call, if it depends on the input and has one. A linear call needs none."""
+    variables = call.variables
+    if not variables or not torch.is_grad_enabled():
+        return None
+    name, second, along = call.name, call.argument(1, "other"), call.argument(1, "dim")
+    if name in ELEMENTWISE and len(variables) == 1:
+        if name in ("mul", "multiply") and call.args[0] is not second:
+            return None  # by a constant
+        if name in ("div", "divide", "true_divide") and second is not variables[0]:
+            return None
+        return _elementwise
+    if name.removesuffix("_with_indices") in POOLING:
+        return _pooling
+    if name in ("maximum", "minimum") or (name in ("max", "min") and isinstance(second, Tensor)):
+        return _of_two
+    if (name in ("amax", "amin") and along not in (None, ())) or (name in ("max", "min") and isinstance(along, int)):
+        return _along
+    if name in ("softmax", "log_softmax", "logsumexp") and along is not None:
+        return _softmax
+    return None
+
+
+def _slope(step: Tensor, y: Tensor, y_reference: Tensor, derivative: Tensor) -> Tensor:
+    """Δy/Δz for a step Δz; or the derivative, the mean of that at both ends, where it accounts for Δy to rounding.
+
+    So a small step, over which Δy is all rounding, gives a sound multiplier, and none costs any additivity.
+    """
+    change = y - y_reference
+    rounding = 2 * torch.finfo(y.dtype).eps * (y.abs() + y_reference.abs())
+    # written so that NaN counts as accounted for: the step between two −∞ of a mask, ∞ · 0 of √z at 0
+    accounted = ~((change - derivative * step).abs() > rounding)
+    return torch.where(accounted, torch.where(derivative.isfinite(), derivative, 0.0), change / step)
+
+
+def _elementwise(call: _Call, kept: list[Tensor]) -> Tensor:
+    """A function of one variable: the rescale rule itself."""
+    (z,), (reference,) = call.variables, kept
+
+    def at(point: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            point = point.detach().requires_grad_()
+            y = call.at([point]).result()
+            (derivative,) = torch.autograd.grad(y, point, torch.ones_like(y))
+        return y.detach(), derivative
+
+    with torch.no_grad():
+        shape = call.at([z]).result().shape  # of more axes than z where a constant has them
+        wide, wide_reference = z.expand(shape), reference.expand(shape)
+        (y, derivative), (y_reference, derivative_reference) = at(wide), at(wide_reference)
+        slope = _slope(wide - wide_reference, y, y_reference, (derivative + derivative_reference) / 2)
+    return _replace(z.expand(shape), y, slope)
+
+
+def _largest(z: Tensor, reference: Tensor, place: Tensor, place_reference: Tensor) -> Tensor:
+    """Maxima over the last axis, found at `place` and `place_reference`: the rule for max pooling.
+
+    Where the maximum grew, the place of the new one gets all of the change, otherwise the place of the old one. The value
+    there changed by as much or more, so the multiplier is between 0 and 1.
+    """
+    with torch.no_grad():
+        y, y_reference = z.gather(-1, place), reference.gather(-1, place_reference)
+        chosen = torch.where(y >= y_reference, place, place_reference)
+        step = z.gather(-1, chosen) - reference.gather(-1, chosen)
+        slope = torch.where(step == 0, 1.0, (y - y_reference) / step)
+    return _replace(z.gather(-1, chosen), y, slope)
+
+
+def _pooling(call: _Call, kept: list[Tensor]) -> Any:
+    (z,), (reference,) = call.variables, kept
+    name = call.name.removesuffix("_with_indices")
+    axes, pool = POOLING[name], getattr(nn.functional, f"{name}_with_indices")
+    options = {key: value for key, value in call.kwargs.items() if key != "return_indices"}
+    with torch.no_grad():
+        places = [pool(each, *call.args[1:], **options)[1] for each in (z, reference)]
+        usual = call.at([z]).result()
+    largest = _largest(z.flatten(-axes), reference.flatten(-axes), *(place.flatten(-axes) for place in places))
+    largest = largest.view_as(places[0])
+    return (largest, places[0]) if isinstance(usual, tuple) else largest
+
+
+def _of_two(call: _Call, kept: list[Tensor]) -> Tensor:
+    """The larger or smaller of two tensors, of which one may be constant."""
+    sign = -1 if call.name in ("min", "minimum") else 1
+    shape = torch.broadcast_shapes(call.args[0].shape, call.argument(1, "other").shape)  # type: ignore[no-untyped-call]
+    both, reference = (
+        torch.stack([each.args[0].expand(shape), each.argument(1, "other").expand(shape)], dim=-1) * sign
+        for each in (call, call.at(kept))
+    )
+    largest = _largest(both, reference, both.argmax(-1, keepdim=True), reference.argmax(-1, keepdim=True))
+    return largest[..., 0] * sign
+
+
+def _along(call: _Call, kept: list[Tensor]) -> Any:
+    """The largest or smallest along some axes."""
+    sign = -1 if call.name in ("min", "amin") else 1
+    dims = call.argument(1, "dim")
+    dims = (dims,) if isinstance(dims, int) else tuple(dims)
+    ends = tuple(range(-len(dims), 0))
+    lines, reference = (each.movedim(dims, ends).flatten(-len(dims)) * sign for each in (call.variables[0], kept[0]))
+    largest = _largest(lines, reference, lines.argmax(-1, keepdim=True), reference.argmax(-1, keepdim=True)) * sign
+    with torch.no_grad():
+        usual = call.at([call.variables[0]]).result()
+    if isinstance(usual, tuple):
+        return type(usual)((largest.view_as(usual[0]), usual[1]))
+    return largest.view_as(usual)
+
+
+def _softmax(call: _Call, kept: list[Tensor]) -> Tensor:
+    """log Σ exp(z) by the rescale rule for exp and for log, log-softmax as z less that, and softmax as exp of it."""
+    dim = call.argument(1, "dim")
+    with torch.no_grad():
+        y, y_reference = call.at(call.variables).result(), call.at(kept).result()
+    z, reference = call.variables[0].to(y.dtype), kept[0].to(y.dtype)
+    with torch.no_grad():
+        shift = torch.maximum(z, reference).amax(dim, keepdim=True)
+        powers, powers_reference = (z - shift).exp(), (reference - shift).exp()
+        total, total_reference = (each.sum(dim, keepdim=True) for each in (powers, powers_reference))
+        # not the logarithms of these totals: one of them may have gone to zero
+        log, log_reference = (each.logsumexp(dim, keepdim=True) - shift for each in (z, reference))
+        share = _slope(z - reference, powers, powers_reference, (powers + powers_reference) / 2)
+        ends = (1 / total + 1 / total_reference) / 2
+        share = share * _slope(total - total_reference, log, log_reference, ends)
+    log_sum = (z * share).sum(dim, keepdim=True)
+    if call.name == "logsumexp":
+        return _replace(log_sum.view_as(y), y, torch.ones_like(y))
+    if call.name == "log_softmax":
+        return _replace(z - log_sum, y, torch.ones_like(y))
+    with torch.no_grad():
+        slope = _slope(z.log_softmax(dim) - reference.log_softmax(dim), y, y_reference, (y + y_reference) / 2)
+    return _replace(z - log_sum, y, slope)
+
+
+def _replace(source: Tensor, value: Tensor, multiplier: Tensor) -> Tensor:
+    result: Tensor = _Replaced.apply(source, value, multiplier)  # type: ignore[no-untyped-call]
+    return result
+
+
+# -- what has no rule ----------------------------------------------------------------------------------------------------
+
+# Linear maps whose backward pass keeps its input all the same, for its shape or for a weight's gradient.
+KEEPS_INPUT = ("Convolution", "AvgPool", "Pad", "Gather", "Upsample")
+
+
+def operations_without_rule(output: Tensor) -> list[str]:
+    """Names of the operations behind a rescaled output that are not linear, as autograd calls them, and how often.
+
+    The backward pass of a linear operation needs no activation: those that saved one are the others.
+    """
+    found: Counter[str] = Counter()
+    ahead, seen = [output.grad_fn], set()
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        ahead.extend(following for following, _ in node.next_functions)
+        name = node.name().rstrip("0123456789").removesuffix("Backward")
+        frozen_norm = "BatchNorm" in name and not getattr(node, "_saved_training", True)
+        if frozen_norm or any(known in name for known in KEEPS_INPUT):
+            continue
+        saved = [getattr(node, attribute) for attribute in dir(node) if attribute.startswith("_saved_")]
+        saved += getattr(node, "saved_tensors", ())  # of a function in Python
+        if any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in saved):
+            found[name] += 1
+    return [name if number == 1 else f"{name} ({number} times)" for name, number in sorted(found.items())]

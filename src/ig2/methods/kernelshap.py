@@ -1,0 +1,313 @@
+"""KernelSHAP: Shapley values of groups of features, by a weighted regression on what coalitions of them are worth."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ig2.errors import InputError, ModelError, describe, import_extra
+from ig2.integrate import Keep
+from ig2.methods.base import Method, Result
+from ig2.paths.blur import check_images
+from ig2.references.base import References, drawn
+from ig2.references.constant import Zeros
+from ig2.task import Task
+
+# The regression solves a dense system of this size at most.
+MOST_GROUPS = 4096
+# How many outputs of coalitions are held at once.
+MOST_OUTPUTS = 1 << 22
+
+
+class Groups(ABC):
+    """A way to divide samples into groups of features that are present or absent together."""
+
+    @abstractmethod
+    def labels(self, samples: Tensor) -> Tensor:
+        """The group of each feature, integers (B, ...) or (1, ...) that broadcast to samples (B, ...)."""
+
+
+@dataclass(frozen=True)
+class Grid(Groups):
+    """Rectangles of about equal size, over all channels."""
+
+    rows: int
+    columns: int
+
+    def __post_init__(self) -> None:
+        for count in (self.rows, self.columns):
+            _check_count(count, "Grid's rows and columns")
+
+    def labels(self, samples: Tensor) -> Tensor:
+        check_images(samples, "a grid of groups")
+        height, width = samples.shape[-2:]
+        if self.rows > height or self.columns > width:
+            raise InputError(
+                f"a grid of {self.rows} × {self.columns} has more cells than an image of {height} × {width} pixels"
+            )
+        row = torch.arange(height, device=samples.device) * self.rows // height
+        column = torch.arange(width, device=samples.device) * self.columns // width
+        return (row[:, None] * self.columns + column).expand(1, *[1] * (samples.ndim - 3), height, width)
+
+
+@dataclass(frozen=True)
+class Superpixels(Groups):
+    """About `count` regions of similar colour, found in each image by SLIC.
+
+    Args:
+        count: how many are asked for; SLIC may find somewhat fewer.
+        compactness: how square they are. Higher values give colour less weight.
+    """
+
+    count: int
+    compactness: float = 10.0
+
+    def __post_init__(self) -> None:
+        _check_count(self.count, "Superpixels' count")
+        if not self.compactness > 0:
+            raise InputError(f"compactness must be positive, got {describe(self.compactness)}")
+
+    def labels(self, samples: Tensor) -> Tensor:
+        check_images(samples, "superpixels")
+        slic = import_extra("skimage.segmentation", "image", "KernelSHAP on superpixels").slic
+        images = samples if samples.ndim == 4 else samples[:, None]
+        found = []
+        # SLIC brings every image to 0…1, and three channels to Lab, where brightness goes to 100
+        compactness = self.compactness if images.shape[1] == 3 else self.compactness / 100
+        for image in images.cpu().double():
+            pixels = image.permute(1, 2, 0).numpy()
+            segments = slic(pixels, n_segments=self.count, compactness=compactness, start_label=0, channel_axis=-1)
+            found.append(torch.from_numpy(segments).long())
+        labels = torch.stack(found).to(samples.device)
+        return labels if samples.ndim == 3 else labels[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSHAP(Method):
+    """Shapley values of groups of features, a group being absent when its features are the reference's.
+
+    With several references, a coalition is worth the mean of the output over them. The values sum to
+    f(x) − mean f(references): that is a constraint of the regression, not a term of it. A group's value is divided equally
+    among its features.
+
+    Args:
+        groups: what is present or absent together: `Grid(rows, columns)`, `Superpixels(count)`, or integers that number
+            the groups and broadcast to a sample, such as (H, W) for an image, or to all of them, such as (B, 1, H, W); what
+            fits both ways is taken for a sample's. Several inputs count as one row, their features laid end to end. By
+            default each feature is its own group.
+        samples: how many coalitions are evaluated at most for each explicand and reference. If that is enough for all of
+            them (2ᴹ − 2 of M groups) the values are exact. By default 2·M + 2048.
+
+    >>> import torch
+    >>> KernelSHAP()(lambda x: x[:, 0] * x[:, 1] + x[:, 2], torch.tensor([[2.0, 3.0, 4.0]])).values
+    tensor([[3., 3., 4.]])
+    """
+
+    groups: Groups | Tensor | None = None
+    samples: int | None = None
+    default_references: ClassVar[References | None] = Zeros()
+
+    def __post_init__(self) -> None:
+        if self.samples is not None:
+            _check_count(self.samples, "samples")
+        if isinstance(self.groups, Tensor):
+            if self.groups.is_floating_point() or self.groups.is_complex() or self.groups.ndim == 0:
+                raise InputError(f"groups must be numbered by integers, got {describe(self.groups)}")
+        elif self.groups is not None and not isinstance(self.groups, Groups):
+            raise InputError(
+                "groups must be Grid(rows, columns), Superpixels(count), a tensor of integers or None, got "
+                f"{describe(self.groups)}"
+            )
+
+    def run(self, task: Task, references: References | None, keep: Keep) -> Result:
+        backgrounds = drawn(self.needed(references), task)
+        count = backgrounds.shape[1]
+        named = self._labels(task)
+        parts = [
+            _Parts.of(named[i].flatten(), (task.x[i] != backgrounds[i].to(task.x)).any(dim=0).flatten())
+            for i in range(len(task))
+        ]
+        labels = torch.stack([part.labels for part in parts])
+        values, spread = torch.zeros_like(task.x), torch.zeros_like(task.x)
+        baseline_outputs = torch.zeros(len(task), count, dtype=task.x.dtype, device=task.x.device)
+        # explicands with as many groups share their coalitions
+        for number in sorted({part.number for part in parts}):
+            same = [i for i, part in enumerate(parts) if part.number == number]
+            design = _Design.of(number, self._samples(number, int(task.rows[same[0]])), task.generator())
+            task.progress.expect(len(same) * count * len(design.coalitions))
+            block = max(1, MOST_OUTPUTS // (count * len(design.coalitions)))
+            for start in range(0, len(same), block):
+                some = torch.tensor(same[start : start + block], device=task.x.device)
+                worth = _worth(task, some, backgrounds, labels, design.coalitions)
+                baseline_outputs[some] = worth[:, :, 0].to(baseline_outputs)
+                for i, shares in zip(some.tolist(), design.solve(worth), strict=True):
+                    values[i] = parts[i].divide(shares.mean(dim=0)).to(values).view_as(values[i])
+                    if count > 1:
+                        spread[i] = parts[i].divide(shares.std(dim=0)).to(values).view_as(values[i])
+        return Result(values=values, baseline_outputs=baseline_outputs, spread=spread if count > 1 else None)
+
+    def _samples(self, groups: int, explicand: int) -> int:
+        """How many coalitions to take of that many groups; enough to tell each from the others."""
+        if groups > MOST_GROUPS:
+            raise InputError(
+                f"explicand {explicand} has {groups} groups, and KernelSHAP can solve for {MOST_GROUPS} at most. Make them "
+                "larger: Grid(rows, columns), Superpixels(count) or a tensor of group numbers"
+            )
+        samples = 2 * groups + 2048 if self.samples is None else self.samples
+        needed = min(2 * groups, 2**groups - 2)
+        if samples < needed:
+            raise InputError(
+                f"samples={samples} cannot tell the {groups} groups of explicand {explicand} apart: that takes {needed} at "
+                "least, and some thousands more to be accurate. Raise samples, or use fewer groups"
+            )
+        return samples
+
+    def _labels(self, task: Task) -> Tensor:
+        """Each feature's group as the user numbered them, (B, ...)."""
+        shape = task.x.shape
+        if self.groups is None:
+            return torch.arange(task.x[0].numel(), device=task.x.device).view(shape[1:]).expand(shape)
+        if isinstance(self.groups, Groups):
+            return self.groups.labels(task.x).expand(shape)
+        mask = self.groups.to(device=task.x.device, dtype=torch.long)
+        if _broadcasts(mask.shape, shape[1:]):
+            return mask.expand(shape)
+        if len(mask) == len(task.session.inputs) and _broadcasts(mask.shape[1:], shape[1:]):
+            mask = mask[task.rows]
+            return mask.view(len(mask), *[1] * (len(shape) - mask.ndim), *mask.shape[1:]).expand(shape)
+        raise InputError(
+            f"groups are {describe(self.groups)}: they fit neither a sample {tuple(shape[1:])} nor all {tuple(shape)} of them"
+        )
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """One explicand's groups. Those equal to every reference are worth nothing and are left out, under one last number."""
+
+    labels: Tensor  # from 0 to `number`, (features,)
+    number: int
+
+    @classmethod
+    def of(cls, named: Tensor, differs: Tensor) -> _Parts:
+        names, index = torch.unique(named, return_inverse=True)
+        matters = torch.zeros(len(names), dtype=torch.bool, device=named.device)
+        matters[index[differs]] = True
+        number = int(matters.sum())
+        return cls(torch.where(matters, matters.cumsum(0) - 1, number)[index], number)
+
+    def divide(self, shares: Tensor) -> Tensor:
+        """Shares of the groups (M,) divided equally among their features, (features,)."""
+        labels = self.labels.to(shares.device)
+        sizes = labels.bincount(minlength=self.number + 1)[:-1]
+        return torch.cat([shares / sizes, shares.new_zeros(1)])[labels]
+
+
+@dataclass(frozen=True)
+class _Design:
+    """Which coalitions of M groups are tried: the empty one, the full one, and others with their weights."""
+
+    coalitions: Tensor  # (S, M), booleans
+    weights: Tensor  # (S − 2,)
+
+    @classmethod
+    def of(cls, groups: int, samples: int, generator: torch.Generator) -> _Design:
+        """Whole sizes from the outside in, each with that of its complements (1 and M − 1, 2 and M − 2, …), as long as as
+        many draws by the kernel would fall on a size as it has coalitions; the rest is drawn.
+
+        The first size is always whole: with it the regression cannot be singular.
+        """
+        sizes = range(1, groups // 2 + 1)
+        sides = {size: 1 if 2 * size == groups else 2 for size in sizes}
+        mass = {size: sides[size] / (size * (groups - size)) for size in sizes}  # of the kernel, on all of that size
+        members = [torch.zeros(1, groups, dtype=torch.bool), torch.ones(1, groups, dtype=torch.bool)]
+        weights = [torch.zeros(0, dtype=torch.float64)]
+        left = samples
+        for size in sizes:
+            inward = torch.tensor([mass[later] for later in sizes[size - 1 :]], dtype=torch.float64)
+            number = comb(groups, size) * sides[size]
+            if size > 1 and number > left * float(inward[0] / inward.sum()):
+                inside, times = _draw(groups, size, inward, left // 2, generator)
+                members.append(inside)
+                weights.append(times / times.sum() * inward.sum())
+                break
+            chosen = torch.tensor(list(combinations(range(groups), size)))
+            inside = torch.zeros(len(chosen), groups, dtype=torch.bool).scatter_(1, chosen, True)
+            members += [inside, ~inside][: sides[size]]
+            weights.append(torch.full((number,), mass[size] / number, dtype=torch.float64))
+            left -= number
+        return cls(torch.cat(members), torch.cat(weights))
+
+    def solve(self, worth: Tensor) -> Tensor:
+        """Shares (n, R, M) from what the coalitions are worth, (n, R, S).
+
+        The last share is what the others leave of the whole, so the sum is right whatever was drawn.
+        """
+        groups = self.coalitions.shape[1]
+        empty, full, tried = worth[..., :1], worth[..., 1:2], worth[..., 2:]
+        if groups < 2:
+            return (full - empty).expand(*worth.shape[:2], groups)
+        members = self.coalitions[2:].double()
+        others, last = members[:, :-1] - members[:, -1:], members[:, -1]
+        weighted = others * self.weights[:, None]
+        right = (tried - empty - (full - empty) * last).flatten(0, 1) @ weighted
+        shares = torch.cholesky_solve(right.T, torch.linalg.cholesky(others.T @ weighted)).T.reshape(*worth.shape[:2], -1)
+        return torch.cat([shares, full - empty - shares.sum(dim=-1, keepdim=True)], dim=-1)
+
+
+def _draw(groups: int, smallest: int, mass: Tensor, pairs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Distinct coalitions out of that many random ones and their complements, and how often each came up.
+
+    Sizes from `smallest` up come in proportion to their mass, spread evenly over it rather than by chance.
+    """
+    places = (torch.arange(pairs) + torch.rand(pairs, dtype=torch.float64, generator=generator)) / max(1, pairs)
+    edges = mass.cumsum(0)
+    sizes = smallest + torch.searchsorted(edges[:-1].contiguous(), places * edges[-1], right=True)
+    ranks = torch.rand(pairs, groups, dtype=torch.float64, generator=generator).argsort(dim=1).argsort(dim=1)
+    inside = ranks < sizes[:, None]
+    distinct, times = torch.unique(torch.cat([inside, ~inside]), dim=0, return_counts=True)
+    return distinct, times.double()
+
+
+def _worth(task: Task, some: Tensor, backgrounds: Tensor, labels: Tensor, coalitions: Tensor) -> Tensor:
+    """The output of each of `some` explicands (n,) and each reference, for each coalition, (n, R, S), in float64."""
+    count, device = backgrounds.shape[1], task.x.device
+    # groups that do not matter are as good present as absent
+    members = torch.cat([coalitions, torch.ones(len(coalitions), 1, dtype=torch.bool)], dim=1).to(device)
+    found: list[Tensor] = []
+
+    def work(piece: range) -> None:
+        number = torch.arange(piece.start, piece.stop, device=device)
+        of, which, coalition = some[number // (count * len(members))], number // len(members) % count, number % len(members)
+        explicand = task.x[of]
+        reference = backgrounds[of.to(backgrounds.device), which.to(backgrounds.device)].to(explicand)
+        present = members[coalition].gather(1, labels[of]).view_as(explicand)
+        points = torch.where(present, explicand, reference)
+        output = task.session.evaluate(points, task.rows[of], task.target[of], gradient=False).output
+        if not output.isfinite().all():
+            bad = int((~output.isfinite()).nonzero()[0])
+            raise ModelError(
+                f"the output is {float(output[bad])} where reference {int(which[bad])} replaces a part of explicand "
+                f"{int(task.rows[of[bad]])}: the network fails on such mixtures. Use other references, or float32"
+            )
+        found.append(output.cpu().double())
+        task.progress.advance(len(piece))
+
+    task.batch.over(len(some) * count * len(members), work)
+    return torch.cat(found).view(len(some), count, len(members))
+
+
+def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:
+    return len(shape) <= len(target) and all(
+        size in (1, wanted) for size, wanted in zip(reversed(shape), reversed(target), strict=False)
+    )
+
+
+def _check_count(count: object, name: str) -> None:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise InputError(f"{name} must be positive integers, got {describe(count)}")

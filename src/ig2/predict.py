@@ -1,0 +1,45 @@
+"""What the model itself says of some samples."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ig2.gradients import Session
+from ig2.inputs import Inputs
+from ig2.memory import BatchSize
+from ig2.model import Model, wrap
+from ig2.progress import Progress
+from ig2.task import Task
+
+
+def scores(model: Model | nn.Module, x: Any, *, batch_size: int | Literal["auto"] = "auto") -> Tensor:
+    """The explained output of every class, (B, classes), on x's device.
+
+    Args:
+        model: what `ig2.wrap` returned, or a network, which is then wrapped with the defaults.
+        x: samples (B, ...), or a tuple or dict of tensors, as a method takes them.
+        batch_size: how many samples the network sees at once.
+    """
+    model = model if isinstance(model, Model) else wrap(model)
+    with torch.inference_mode(False), torch.no_grad():
+        inputs = Inputs.of(x, model.device)
+        with Session(model, inputs, check_mixing=batch_size != 1) as session:
+            rows = torch.arange(len(inputs), device=inputs.data.device)
+            batch = BatchSize(batch_size, session.bytes_per_point, session.device)
+            task = Task(session, inputs.data, rows, torch.zeros_like(rows), 0, batch, Progress(False, "scores"))
+            return task.scores(inputs.data, rows).to(inputs.home)
+
+
+def probabilities(model: Model, values: Tensor) -> Tensor | None:
+    """Scores (B, classes) of the model as probabilities of the classes, or nothing where they are none.
+
+    A single output is a number to predict; a function's output may be anything.
+    """
+    if callable(model.output) or values.shape[1] == 1:
+        return None
+    if model.output == "logit":
+        return values.softmax(dim=1)
+    return values.exp() if model.output == "log-probability" else values
