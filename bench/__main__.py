@@ -1,0 +1,28 @@
+"""`python -m bench [NAME …] [--quick]`: every benchmark, or those named."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bench import authors, residuals
+from bench.store import save
+
+SUITES = {"authors": authors.run, "residuals": residuals.run}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of: {', '.join(SUITES)}")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
+    parser.add_argument("--out", type=Path, default=Path("out/bench"), help="where bench.json goes")
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in SUITES]
+    if unknown:
+        parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(SUITES)}")
+    results = {name: SUITES[name](options.quick) for name in options.names or SUITES}
+    print("stored in", save(results, options.out))
+
+
+if __name__ == "__main__":
+    main()
