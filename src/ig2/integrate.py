@@ -200,6 +200,11 @@ class _Plan:
     def at_vertices(self) -> bool:
         return bool(self.first or self.last)
 
+    @property
+    def at_end(self) -> bool:
+        """Whether the gradient at the very last vertex is used."""
+        return bool(self.last) or self.sharing is not None
+
 
 @dataclass(frozen=True)
 class _Segments:
@@ -243,7 +248,7 @@ class _Walk:
             if step + 1 < path.segments:
                 there = self._visit(reached[None], gradient, measure=True)
             else:
-                there = self._visit(reached[None], bool(self.plan.last), measure=self.keep.curves)
+                there = self._visit(reached[None], self.plan.at_end, measure=self.keep.curves)
             yield _Segments(point[None], reached[None], here, there)
             point, here = reached, there
         self._end(point, here)
@@ -305,8 +310,11 @@ class _Walk:
         if plan.sharing is not None:
             at_starts, at_ends = segments.at_starts, segments.at_ends
             assert at_starts is not None and at_ends is not None
-            slope = at_starts.gradient if plan.first else at_ends.gradient
-            assert slope is not None
+            near, far = (at_starts, at_ends) if plan.first else (at_ends, at_starts)
+            assert near.gradient is not None and far.gradient is not None
+            # a unit that sleeps at the near end and wakes on the way leaves its trace at the far one
+            asleep = (near.gradient == 0).flatten(2).all(dim=2).view(*near.output.shape, *[1] * (moved.ndim - 2))
+            slope = torch.where(asleep, far.gradient, near.gradient)
             change = (at_starts.output - at_ends.output) * sign
             shares = plan.sharing.share(slope.flatten(0, 1), moved.flatten(0, 1), change.flatten().to(moved.dtype))
             return shares.view_as(moved)

@@ -46,7 +46,9 @@ class SparseL1:
         size = flat.abs()
         # what lies at or above an interpolated percentile is what lies at or above the next entry in order
         rank = math.ceil((flat.shape[1] - 1) * self.percentile / 100 - 1e-9)
-        chosen = (size >= size.kthvalue(rank + 1, dim=1, keepdim=True).values) & (size > 0)
+        least = size.kthvalue(rank + 1, dim=1, keepdim=True).values
+        # a matrix product's last bits differ by column, and would part features that are symmetric
+        chosen = (size >= least * (1 - 8 * torch.finfo(size.dtype).eps)) & (size > 0)
         count = chosen.sum(dim=1, keepdim=True).clamp(min=1)
         return (flat.sign() * chosen / count).view_as(gradient)
 

@@ -73,7 +73,7 @@ class Guided(GrownPath):
             progress = (here - baseline).abs() < (behind - baseline).abs()
             here = torch.where(progress & active[:, None], behind, here)
             current = (target - here).abs().sum(dim=1)
-            active = active & ((current - left).abs() > tolerance * (1 + left)) & (current > left)
+            active = active & (current - left > tolerance * total)
             pending = torch.where(here == ahead, torch.inf, slope)
             chosen = (pending <= pending.kthvalue(rank + 1, dim=1, keepdim=True).values) & pending.isfinite()
             reach = ((here - ahead).abs() * chosen).sum(dim=1)

@@ -1,0 +1,7 @@
+import torch
+from hypothesis import HealthCheck, settings
+
+torch.set_num_threads(1)
+# How long an example takes depends on the machine, and says nothing about the mathematics; the examples are the same every run.
+settings.register_profile("ig2", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ig2")

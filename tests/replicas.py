@@ -1,0 +1,268 @@
+"""Slow replicas, straight from the formulas: float64, one sample and one gradient at a time, NumPy in between.
+
+Nothing here is shared with the library, so that the two can only agree by both being right.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.ndimage
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Array = NDArray[np.float64]
+Measure = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass
+class Network:
+    """A network seen by one class: f, the representation f̃, and their gradients at a single point."""
+
+    score: Callable[[Tensor], Tensor]
+    represent: Callable[[Tensor], Tensor]
+    target: int
+
+    def f(self, point: Array) -> float:
+        with torch.no_grad():
+            return float(self.score(torch.from_numpy(point)[None])[0, self.target])
+
+    def gradient(self, point: Array) -> Array:
+        x = torch.from_numpy(point.copy())[None].requires_grad_()
+        (found,) = torch.autograd.grad(self.score(x)[0, self.target], x)
+        return found[0].numpy()
+
+    def distance(self, point: Array, reference: Array, measure: Measure) -> float:
+        with torch.no_grad():
+            here, there = (self.represent(torch.from_numpy(p)[None]).flatten() for p in (point, reference))
+            return float(measure(here, there))
+
+    def distance_gradient(self, point: Array, reference: Array, measure: Measure) -> Array:
+        with torch.no_grad():
+            there = self.represent(torch.from_numpy(reference)[None]).flatten()
+        x = torch.from_numpy(point.copy())[None].requires_grad_()
+        (found,) = torch.autograd.grad(measure(self.represent(x).flatten(), there), x, allow_unused=True)
+        return np.zeros_like(point) if found is None else found[0].numpy()
+
+
+def sequential(net: nn.Module, target: int, cut: int = -1) -> Network:
+    """A Sequential, whose representation is what module number `cut` takes: by default, the last."""
+    assert isinstance(net, nn.Sequential)
+    return Network(net, net[:cut], target)
+
+
+# -- distances ---------------------------------------------------------------------------------------------------------
+
+
+def squared_norm(here: Tensor, there: Tensor) -> Tensor:
+    return ((here - there) ** 2).sum()
+
+
+def plain_norm(here: Tensor, there: Tensor) -> Tensor:
+    """Not squared, as in the paper's algorithm 1."""
+    return ((here - there) ** 2).sum().sqrt()
+
+
+def one_minus_cosine(here: Tensor, there: Tensor) -> Tensor:
+    return 1 - (here * there).sum() / ((here * here).sum().sqrt() * (there * there).sum().sqrt())
+
+
+def sum_of_absolutes(here: Tensor, there: Tensor) -> Tensor:
+    return (here - there).abs().sum()
+
+
+# -- paths: each a list of points, from the explicand to the baseline --------------------------------------------------
+
+
+def straight(x: Array, baseline: Array, steps: int) -> list[Array]:
+    return [x + (baseline - x) * (t / steps) for t in range(steps + 1)]
+
+
+def euclidean_step(gradient: Array) -> Array:
+    norm = math.sqrt(float((gradient**2).sum()))
+    return np.zeros_like(gradient) if norm == 0 else -gradient / norm
+
+
+def sparse_step(percentile: float) -> Callable[[Array], Array]:
+    def step(gradient: Array) -> Array:
+        size = np.abs(gradient)
+        chosen = size >= np.percentile(size, percentile)
+        return np.where(chosen, -np.sign(gradient), 0.0) / chosen.sum()
+
+    return step
+
+
+def gradpath(
+    network: Network,
+    x: Array,
+    reference: Array,
+    steps: int,
+    step_size: float,
+    measure: Measure = squared_norm,
+    step: Callable[[Array], Array] = euclidean_step,
+    bounds: tuple[float, float] | None = None,
+) -> list[Array]:
+    points = [x]
+    for _ in range(steps):
+        here = points[-1]
+        there = here + step_size * step(network.distance_gradient(here, reference, measure))
+        points.append(there if bounds is None else np.clip(there, *bounds))
+    return points
+
+
+def guided(
+    network: Network, x: Array, baseline: Array, steps: int, fraction: float, max_dist: float
+) -> tuple[list[Array], Array]:
+    """The path, and the attribution as published: each move times the gradient where the step began."""
+    shape = x.shape
+    x, baseline = x.ravel(), baseline.ravel()
+    way = x - baseline
+    total = np.abs(way).sum()
+    point, attribution = baseline.copy(), np.zeros_like(x)
+    points = [point.reshape(shape).copy()]
+    for s in range(steps):
+        gradient = network.gradient(point.reshape(shape)).ravel()
+        alpha = (s + 1) / steps
+        behind, ahead = max(alpha - max_dist, 0.0), min(alpha + max_dist, 1.0)
+        smallest, largest = baseline + behind * way, baseline + ahead * way
+        goal = total * (1 - alpha)
+        while True:
+            old = point.copy()
+            for i in range(len(point)):  # a feature that does not differ from its baseline has nowhere to go
+                if way[i] != 0 and (point[i] - baseline[i]) / way[i] < behind:
+                    point[i] = smallest[i]
+            current = np.abs(x - point).sum()
+            unfinished = (way != 0) & ~np.isclose(point, largest, rtol=0, atol=1e-14)
+            done = math.isclose(current, goal, rel_tol=1e-11, abs_tol=1e-11 * total) or not unfinished.any()
+            if not done:
+                size = np.where(unfinished, np.abs(gradient), np.inf)
+                chosen = unfinished & (size <= np.quantile(size, fraction, method="lower"))
+                gamma = max((current - goal) / np.abs(point - largest)[chosen].sum(), 0.0)
+                done = gamma <= 1
+                point[chosen] += min(gamma, 1.0) * (largest - point)[chosen]
+            attribution += (point - old) * gradient
+            if done:
+                break
+        points.append(point.reshape(shape).copy())
+    return points[::-1], attribution.reshape(shape)
+
+
+def blur(x: Array, steps: int, sigma: float, mode: str) -> list[Array]:
+    points = [x]
+    for t in range(1, steps + 1):
+        points.append(np.stack([scipy.ndimage.gaussian_filter(plane, sigma * t / steps, mode=mode) for plane in x]))
+    return points
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+Rule = Callable[[Network, Sequence[Array]], Array]
+
+
+def quadrature(nodes: Sequence[float], weights: Sequence[float]) -> Rule:
+    """`nodes` from 0, the end nearer the explicand, to 1."""
+
+    def attribute(network: Network, points: Sequence[Array]) -> Array:
+        total = np.zeros_like(points[0])
+        for here, there in itertools.pairwise(points):
+            for node, weight in zip(nodes, weights, strict=True):
+                total += weight * network.gradient(here + node * (there - here)) * (here - there)
+        return total
+
+    return attribute
+
+
+left = quadrature([0.0], [1.0])
+right = quadrature([1.0], [1.0])
+midpoint = quadrature([0.5], [1.0])
+trapezoid = quadrature([0.0, 1.0], [0.5, 0.5])
+
+
+def gauss(n: int) -> Rule:
+    nodes, weights = np.polynomial.legendre.leggauss(n)
+    return quadrature(list((nodes + 1) / 2), list(weights / 2))
+
+
+# The formulas below say nothing where they divide by next to nothing or by a number of the wrong sign. There the replicas
+# answer NaN, and what the library does instead is tested on its own.
+
+
+def sharing(portions: Callable[[Array, Array, float], Array]) -> Rule:
+    """Δf handed out in proportion to `portions` of (g, c, Δf)."""
+
+    def attribute(network: Network, points: Sequence[Array]) -> Array:
+        total = np.zeros_like(points[0])
+        for here, there in itertools.pairwise(points):
+            gradient = network.gradient(here)
+            change = network.f(here) - network.f(there)
+            portion = portions(gradient, gradient * (here - there), change)
+            defined = abs(portion.sum()) > 0.01 * np.abs(portion).sum()
+            total += change * portion / portion.sum() if defined else np.nan
+        return total
+
+    return attribute
+
+
+direct = sharing(lambda g, c, change: g**2)
+shared = sharing(lambda g, c, change: np.maximum(c, 0))
+
+
+def _tempered(g: Array, c: Array, change: float) -> Array:
+    tau = min(max(change / c.sum(), 0.0), 1.0)
+    return np.maximum(c, 0) - tau * np.maximum(-c, 0)
+
+
+tempered = sharing(_tempered)
+
+
+def scaled(rule: Rule) -> Rule:
+    def attribute(network: Network, points: Sequence[Array]) -> Array:
+        found = rule(network, points)
+        factor = (network.f(points[0]) - network.f(points[-1])) / found.sum()
+        defined = factor > 0 and abs(found.sum()) > 0.001 * np.abs(found).sum()
+        return found * factor if defined else np.full_like(found, np.nan)
+
+    return attribute
+
+
+# -- the authors' algorithm --------------------------------------------------------------------------------------------
+
+
+def authors_ig2(
+    net: nn.Sequential, x: Array, references: Sequence[Array], target: int, steps: int, step_size: float
+) -> tuple[Array, Array]:
+    """IG² in the shape of the published code: the whole path is drawn first and kept, then gradients are summed on it.
+
+    One sample at a time; a forward and a full backward, parameters included, for each of the two gradients; the arithmetic
+    of steps and sums in NumPy. Also the plain side of the speed benchmark. Returns the attribution and GradCF's, averaged.
+    """
+    trunk = net[:-1]
+    dtype = next(net.parameters()).dtype
+
+    def backward(score: Callable[[Tensor], Tensor], point: Array) -> Array:
+        net.zero_grad()
+        leaf = torch.as_tensor(point[None], dtype=dtype).requires_grad_()
+        score(leaf).backward()
+        assert leaf.grad is not None
+        return leaf.grad[0].numpy().astype(np.float64)
+
+    attribution, difference = np.zeros_like(x), np.zeros_like(x)
+    for reference in references:
+        with torch.no_grad():
+            aim = trunk(torch.as_tensor(reference[None], dtype=dtype))
+        path, delta = [x], np.zeros_like(x)
+        for _ in range(steps):
+            gradient = backward(lambda leaf, aim=aim: (trunk(leaf) - aim).norm(), x + delta)
+            delta = delta - step_size * gradient / np.linalg.norm(gradient)
+            path.append(x + delta)
+        for t in range(steps):
+            gradient = backward(lambda leaf: net(leaf)[0, target], path[t])
+            attribution += gradient * (path[t] - path[t + 1]) / len(references)
+        difference += (x - path[-1]) / len(references)
+    net.zero_grad(set_to_none=True)
+    return attribution, difference
