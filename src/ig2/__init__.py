@@ -6,6 +6,7 @@ from ig2 import methods, paths, references, rules
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, IG2Warning, InputError, MissingExtraError, ModelError
 from ig2.inputs import Fixed
+from ig2.memory import OutOfMemoryError
 from ig2.methods import (
     IG2,
     XRAI,
@@ -50,6 +51,7 @@ __all__ = [
     "MissingExtraError",
     "Model",
     "ModelError",
+    "OutOfMemoryError",
     "PathMethod",
     "Random",
     "SmoothGrad",

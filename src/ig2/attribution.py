@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ig2.errors import InputError, describe, import_extra
+from ig2.errors import InputError, MissingExtraError, describe, import_extra
 from ig2.inputs import Structured
 
 FORMAT = "ig2.attribution/1"
@@ -71,7 +73,7 @@ class Attribution:
     @property
     def total(self) -> Tensor:
         """The sum of each explicand's values, (B,)."""
-        sums = [value.flatten(1).sum(dim=1) for value in _tensors(self.values)]
+        sums = [value.reshape(len(value), math.prod(value.shape[1:])).sum(dim=1) for value in _tensors(self.values)]
         return torch.stack(sums).sum(dim=0).to(self.output.dtype)
 
     @property
@@ -81,7 +83,9 @@ class Attribution:
             return None
         change = (self.output - self.baseline_output).abs()
         missing = self.residual.abs()
-        return torch.where(missing == 0, 0.0, missing / change)
+        # two outputs that differ in their last digits only have not changed: what is missing then is rounding
+        rounding = 8 * torch.finfo(self.output.dtype).eps * (self.output.abs() + self.baseline_output.abs())
+        return torch.where(missing <= rounding, 0.0, missing / change)
 
     @property
     def verdict(self) -> str:
@@ -89,13 +93,18 @@ class Attribution:
         relative = self.relative_residual
         if relative is None:
             return "has no baseline, so its sum stands for nothing"
+        if not len(self):
+            return "explains nothing: it is empty"
         typical = float(relative.median())
+        worse = int((relative >= LARGE_RESIDUAL).sum())
+        but = f", but for {worse} of {len(self)} explicands, off by {LARGE_RESIDUAL:.0%} or more" if worse else ""
         if typical < 1e-3:
-            return "sums to the change in the output"
+            return f"sums to the change in the output{but}"
         if typical < LARGE_RESIDUAL:
-            return f"sums to the change in the output within {typical:.1%}"
+            return f"sums to the change in the output within {typical:.1%}{but}"
+        off = f"off by {typical:.0%}" if math.isfinite(typical) else "which is zero"
         return (
-            f"does NOT sum to the change in the output (off by {typical:.0%}): read it as a ranking, or use a complete rule "
+            f"does NOT sum to the change in the output ({off}): read it as a ranking, or use a complete rule "
             "(ig2.rules.shared, scaled) or more gradients a segment (ig2.rules.gauss)"
         )
 
@@ -104,13 +113,21 @@ class Attribution:
     def _map(self, change: Callable[[Tensor], Tensor]) -> Attribution:
         return replace(self, **{f.name: _apply(getattr(self, f.name), change) for f in fields(self) if f.name != "settings"})
 
-    def __getitem__(self, which: int | slice | Sequence[int] | Tensor) -> Attribution:
-        """Some of the explicands. A single number keeps the batch axis, so that the result is an Attribution too."""
-        if isinstance(which, int):
-            if not -len(self) <= which < len(self):
-                raise IndexError(f"explicand {which} of {len(self)}")
-            which = slice(which, which + 1 or None)
-        rows = torch.arange(len(self))[which if isinstance(which, slice) else torch.as_tensor(which)]
+    def __getitem__(self, which: int | slice | Sequence[int] | Sequence[bool] | Tensor) -> Attribution:
+        """Some of the explicands: a number, a slice, numbers or a mask. A single number keeps the batch axis."""
+        rows = torch.arange(len(self), device="cpu")
+        if isinstance(which, slice):
+            rows = rows[which]
+        else:
+            wanted = torch.as_tensor(which, device="cpu")
+            if wanted.numel() == 0:
+                wanted = wanted.long()
+            if wanted.ndim > 1 or wanted.is_floating_point() or (wanted.ndim == 0 and wanted.dtype == torch.bool):
+                raise InputError(f"index an Attribution by a number, a slice, numbers or a mask; got {describe(which)}")
+            try:
+                rows = rows[wanted].reshape(-1)
+            except IndexError as error:
+                raise IndexError(f"explicand {describe(which)} of {len(self)}") from error
         return self._map(lambda tensor: tensor[rows.to(tensor.device)])
 
     @classmethod
@@ -120,10 +137,15 @@ class Attribution:
             raise InputError("nothing to join: give at least one Attribution")
         first = parts[0]
         for other in parts[1:]:
-            if other.settings.get("method") != first.settings.get("method"):
-                raise InputError(
-                    f"cannot join attributions of {first.settings.get('method')} and {other.settings.get('method')}"
-                )
+            for made in ("method", "parts", "model"):
+                one, two = first.settings.get(made), other.settings.get(made)
+                if one != two:
+                    raise InputError(f"cannot join attributions that were not made alike: {made} {one} and {two}")
+        settings = dict(first.settings)
+        for key in settings:  # such as the seed of each: what differs is listed
+            values = [part.settings.get(key) for part in parts]
+            if any(value != values[0] for value in values):
+                settings[key] = values
         joined: dict[str, Any] = {}
         for item in fields(cls):
             if item.name == "settings":
@@ -135,19 +157,21 @@ class Attribution:
                 continue
             try:
                 joined[item.name] = _zipped(pieces)
-            except (RuntimeError, TypeError, KeyError) as error:
+            except (RuntimeError, TypeError, KeyError, ValueError) as error:
                 raise InputError(f"cannot join: {item.name} differ in shape: {describe(pieces)}") from error
-        return cls(**joined, settings=first.settings)
+        return cls(**joined, settings=settings)
 
-    def to(self, *where: Any) -> Attribution:
-        """The same on another device, as `tensor.to`."""
-        return self._map(lambda tensor: tensor.to(*where))
+    def to(self, device: torch.device | str) -> Attribution:
+        """The same on another device."""
+        return self._map(lambda tensor: tensor.to(device=device))
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to a safetensors file; the settings go into its header."""
         safetensors = import_extra("safetensors.torch", "io", "saving an attribution")
+        if not Path(path).absolute().parent.is_dir():
+            raise FileNotFoundError(f"no folder {Path(path).parent} to save in")
         tensors: dict[str, Tensor] = {}
         structure: dict[str, Any] = {}
         for item in fields(self):
@@ -183,24 +207,28 @@ class Attribution:
             raise InputError(f"{path} is not a safetensors file: {error}") from error
         if header.get("format") != FORMAT:
             raise InputError(f"{path} holds no attribution: its format is {header.get('format')!r}, expected {FORMAT!r}")
-        for name, keys in json.loads(header["structure"]).items():
-            pieces = [tensors.pop(f"{name}/{key}") for key in keys]
-            is_tuple = isinstance(keys[0], int)
-            tensors[name] = tuple(pieces) if is_tuple else dict(zip(keys, pieces, strict=True))
-        return cls(**tensors, settings=json.loads(header["settings"]))
+        try:
+            for name, keys in json.loads(header["structure"]).items():
+                pieces = [tensors.pop(f"{name}/{key}") for key in keys]
+                is_tuple = isinstance(keys[0], int)
+                tensors[name] = tuple(pieces) if is_tuple else dict(zip(keys, pieces, strict=True))
+            return cls(**tensors, settings=json.loads(header["settings"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path} says it holds an attribution, and does not: {error}") from error
 
     # -- other eyes ----------------------------------------------------------------------------------------------------
 
     def to_shap(self, feature_names: Sequence[str] | None = None) -> Any:
         """A `shap.Explanation` for SHAP's plots."""
         shap = import_extra("shap", "shap", "to_shap()")
-        if not isinstance(self.values, Tensor) or not isinstance(self.explicand, Tensor):
-            raise InputError("to_shap() takes attributions of a single tensor; index the tuple's values yourself")
+        values, explicand = _tensors(self.values), _tensors(self.explicand)
+        if len(values) != 1:
+            raise InputError(f"to_shap() takes attributions of a single tensor, this one is of {len(values)}")
         base = torch.zeros_like(self.output) if self.baseline_output is None else self.baseline_output
         return shap.Explanation(
-            values=self.values.detach().cpu().numpy(),
+            values=values[0].detach().cpu().numpy(),
             base_values=base.detach().cpu().numpy(),
-            data=self.explicand.detach().cpu().numpy(),
+            data=explicand[0].detach().cpu().numpy(),
             feature_names=None if feature_names is None else list(feature_names),
         )
 
@@ -212,6 +240,14 @@ class Attribution:
         if path is not None:
             figure.savefig(path, bbox_inches="tight")
         return figure
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows; without matplotlib, the same as `print`."""
+        try:
+            from ig2 import plots
+        except MissingExtraError:
+            return None
+        return plots.html(self)
 
     def __repr__(self) -> str:
         shapes = [tuple(value.shape) for value in _tensors(self.values)]

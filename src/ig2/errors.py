@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import math
+from numbers import Integral, Real
 from types import ModuleType
 
 
@@ -34,6 +36,16 @@ def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
         raise MissingExtraError(f"{purpose} needs the package {module!r}: pip install 'ig2[{extra}]'") from error
 
 
+def is_count(value: object) -> bool:
+    """Whether a value is a whole number from one on, of Python's or NumPy's."""
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a finite number."""
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(float(value))
+
+
 def describe(value: object) -> str:
     """Quote a value back to the user: a tensor by dtype and shape, anything else by its repr, both short."""
     shape = getattr(value, "shape", None)
@@ -42,5 +54,8 @@ def describe(value: object) -> str:
     if isinstance(value, (tuple, list)):
         inner = ", ".join(describe(item) for item in value[:4])
         return f"{type(value).__name__} of {len(value)} ({inner}{', …' if len(value) > 4 else ''})"
+    if isinstance(value, dict):
+        inner = ", ".join(f"{key!r}: {describe(item)}" for key, item in list(value.items())[:4])
+        return f"dict of {len(value)} ({inner}{', …' if len(value) > 4 else ''})"
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "…"

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from ig2.errors import ModelError, describe
+from ig2.errors import IG2Error, IG2Warning, ModelError, describe
+from ig2.guards import opened
 from ig2.inputs import Inputs
-from ig2.model import Layer, Model
+from ig2.layers import LinearCalls, in_this_thread
+from ig2.memory import is_out_of_memory
+from ig2.model import SCRIPTED, Layer, Model
 
 Distance = Callable[[Tensor, Tensor], Tensor]
+
+RANDOM = (
+    "two passes of the same sample gave different scores: the network draws random numbers (dropout left on?). Call "
+    "net.eval(), or make the pass deterministic"
+)
+MIXING = (
+    "the same sample scored differently alone and beside another one: samples of a batch mix (batch statistics that are not "
+    "frozen?), so a sample has no attribution of its own. Use batch_size=1, or freeze them"
+)
 
 
 @dataclass(frozen=True)
@@ -39,8 +51,9 @@ class Session:
     """A network opened for the length of one call, and left exactly as it was.
 
     Inside, no parameter requires a gradient and the representation is read by a hook; on the way out, also through an
-    exception or Ctrl-C, both are undone. Opening runs the first sample through the network twice to see that it can be
-    explained: that it is deterministic, that samples do not mix, that every attributed input reaches the output.
+    exception or Ctrl-C, both are undone. Opening runs the first sample through the network twice, the second time beside
+    another, to see that it can be explained: that it is deterministic, that samples do not mix, that every attributed
+    input reaches the output.
     """
 
     def __init__(self, model: Model, inputs: Inputs, check_mixing: bool = True) -> None:
@@ -58,11 +71,7 @@ class Session:
 
     def __enter__(self) -> Session:
         try:
-            _refuse_train_mode(self.model)
-            self._undo.enter_context(_frozen(self.model))
-            if self.inputs.data.is_cuda and any(isinstance(m, nn.RNNBase) for _, m in self.model.modules):
-                # cuDNN refuses the backward pass of a recurrent layer in eval mode
-                self._undo.enter_context(torch.backends.cudnn.flags(enabled=False))
+            self._undo.enter_context(opened(self.model, self.inputs.data.is_cuda))
             self._inspect()
         except BaseException:
             self._undo.close()
@@ -74,32 +83,85 @@ class Session:
         self._read = None
 
     def _inspect(self) -> None:
+        """Look at the network on the first sample. What it draws at random here is put back."""
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            before = _random_state(self.device)
+            scores = self._first_pass()
+            drew = not torch.equal(before, _random_state(self.device))
+            self._check_repeats(scores, drew)
+
+    def _first_pass(self) -> Tensor:
+        """Scores of the first sample; on the way, whether the inputs reach them and how much memory a point takes."""
         first = torch.zeros(1, dtype=torch.long, device=self.device)
         leaves = [t.detach().clone().requires_grad_() for t in self.inputs.split(self.inputs.data[:1])]
-        weights = {t.data_ptr() for _, m in self.model.modules for t in [*m.parameters(False), *m.buffers(False)]}
+        tensors = [t for _, m in self.model.modules for t in [*m.parameters(False), *m.buffers(False)]]
+        weights = {t.data_ptr() for t in tensors if t.layout == torch.strided}
+        in_training = [(name, module) for name, module in self.model.modules if module.training]
+        written = [(f"{name}.{key}", b, b.clone()) for name, m in in_training for key, b in m.named_buffers(recurse=False)]
         saved: dict[int, int] = {}
 
         def note(tensor: Tensor) -> Tensor:
-            if tensor.data_ptr() not in weights:
+            if tensor.layout == torch.strided and not tensor.is_nested and tensor.data_ptr() not in weights:
                 saved[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
             return tensor
 
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            scores = self._run(leaves, first)
+            try:
+                raw = self._forward(leaves, first)
+                scores = self.model.scores(raw, 1)
+            except (RuntimeError, TypeError, ValueError, IndexError) as error:
+                if isinstance(error, IG2Error) or is_out_of_memory(error):
+                    raise
+                raise ModelError(self._failure(leaves, error)) from error
+        for name, buffer, copy in written:
+            if not torch.equal(buffer, copy):
+                raise ModelError(f"the network is in train mode, where a pass changes its {name}. Call net.eval() first")
         self._check_reach(scores, leaves)
+        self._check_logits(raw)
         # forward activations stay for both backward passes, which hold about half as much again at their peak
         self.bytes_per_point = sum(saved.values()) * 3 // 2 + 8 * self.inputs.data[0].nbytes
-        two = first.expand(2 if self.check_mixing else 1)
-        again = self.scores(self.inputs.data[two], two)[:1]
-        if not _same(scores, again):
-            alone = self.scores(self.inputs.data[:1], first)
-            raise ModelError(
-                "the same sample scored differently alone and beside another one: samples of a batch mix (batch statistics "
-                "that are not frozen?), so a sample has no attribution of its own. Use batch_size=1, or freeze them"
-                if _same(scores, alone)
-                else "two passes of the same sample gave different scores: the network draws random numbers (dropout left "
-                "on?). Call net.eval(), or make the pass deterministic"
-            )
+        return scores.detach()
+
+    def _failure(self, leaves: Sequence[Tensor], error: Exception) -> str:
+        weights = {p.dtype for _, m in self.model.modules for p in m.parameters(False) if p.is_floating_point()}
+        given = {leaf.dtype for leaf in leaves}
+        hint = "x must be a batch (B, ...) of what the network takes"
+        if len(weights) == 1 and not given & weights:
+            hint = f"its weights are {weights.pop()}: bring x to that with x.to(...)".replace("torch.", "")
+        given_text = describe(leaves[0] if len(leaves) == 1 else tuple(leaves))
+        return f"the network fails on the first explicand, given {given_text}: {hint}. It said: {error}"
+
+    def _check_repeats(self, scores: Tensor, drew: bool) -> None:
+        """The first sample must score the same again: in a pass of its own, and beside another sample."""
+        data, first = self.inputs.data, torch.zeros(1, dtype=torch.long, device=self.device)
+        # dropout of a few features, or of whole layers, may by chance do twice the same
+        if drew and any(not torch.equal(scores, self.scores(data[:1], first)) for _ in range(16)):
+            raise ModelError(RANDOM)
+        points, rows = data[:1], first
+        if self.check_mixing:
+            # beside a copy of itself its batch statistics would stay as they are
+            other = data[-1] if not torch.equal(data[0], data[-1]) else data[0] / 2
+            points, rows = torch.stack([data[0], other]), torch.tensor([0, len(data) - 1], device=self.device)
+        try:
+            beside = self.scores(points, rows)[:1]
+        except IG2Error:
+            raise
+        except Exception as error:
+            if is_out_of_memory(error):
+                return  # one at a time it will have to be, and then nothing mixes
+            text = f"the network takes one sample and fails on two: use batch_size=1. It said: {error}"
+            raise ModelError(text) from error
+        tolerance = self._tolerance()
+        if not _same(scores, beside, tolerance):
+            raise ModelError(MIXING if _same(scores, self.scores(data[:1], first), tolerance) else RANDOM)
+
+    def _tolerance(self) -> float:
+        """How much of the largest score may change when a sample is scored in another batch: rounding, and TF32's."""
+        types = {p.dtype for _, module in self.model.modules for p in module.parameters(recurse=False)}
+        types |= {dtype for _, _, dtype in self.inputs.attributed}
+        if types == {torch.float64}:
+            return 1e-6
+        return 1e-1 if types & {torch.float16, torch.bfloat16} or torch.is_autocast_enabled(self.device.type) else 1e-2
 
     def _check_reach(self, scores: Tensor, leaves: Sequence[Tensor]) -> None:
         reached = [False] * len(leaves)
@@ -115,21 +177,41 @@ class Session:
                 + ("" if len(leaves) == 1 else "; or, if it is only passed on, wrap it in ig2.Fixed(...)")
             )
 
+    def _check_logits(self, raw: Any) -> None:
+        """A softmax of what a softmax gave is a flat thing that still looks like probabilities."""
+        if self.model.output not in ("probability", "log-probability"):
+            return
+        logits = self.model.logits(raw).detach()
+        if logits.numel() > 1 and bool((logits >= 0).all()) and abs(float(logits.sum()) - 1) < 1e-3:
+            warnings.warn(
+                f"the network returns probabilities already, and output={self.model.output!r} takes the softmax of them once "
+                "more: use output='logit', which explains what the network returns",
+                IG2Warning,
+                stacklevel=6,  # the call of the method
+            )
+
     # -- running -------------------------------------------------------------------------------------------------------
 
     @property
     def device(self) -> torch.device:
         return self.inputs.data.device
 
-    def _run(self, tensors: Sequence[Tensor], rows: Tensor) -> Tensor:
-        """Scores (n, classes); the representation, if a layer is being read, is left in `_read`."""
+    def _forward(self, tensors: Sequence[Tensor], rows: Tensor) -> Any:
+        """What the network returns; the representation, if a layer is being read, is left in `_read`."""
         # clone: a network that starts with an in-place operation must not write into its own input
         args, kwargs = self.inputs.arguments([tensor.clone() for tensor in tensors], rows)
         if self.model.preprocess is not None:
             made = self.model.preprocess(*args, **kwargs)
-            args, kwargs = (list(made) if isinstance(made, tuple) else [made]), {}
+            if kwargs and isinstance(made, Mapping):
+                args, kwargs = [], dict(made)
+            else:
+                args, kwargs = (list(made) if isinstance(made, tuple) else [made]), {}
         self._calls, self._read = 0, None
-        raw = self.model.net(*args, **kwargs)
+        return self.model.net(*args, **kwargs)
+
+    def _run(self, tensors: Sequence[Tensor], rows: Tensor) -> Tensor:
+        """Scores (n, classes)."""
+        raw = self._forward(tensors, rows)
         scores = self.model.scores(raw, len(rows))
         if self._layer == "output":
             self._read = scores if callable(self.model.output) else self.model.logits(raw)
@@ -139,6 +221,11 @@ class Session:
     def scores(self, points: Tensor, rows: Tensor) -> Tensor:
         """The explained outputs of all classes at the points, (n, classes)."""
         return self._run(self.inputs.split(points), rows)
+
+    def scores_with_graph(self, points: Tensor, rows: Tensor) -> Tensor:
+        """The same with autograd's graph back to the points, for a method that makes its own gradient of it."""
+        with torch.enable_grad():
+            return self._run(self.inputs.split(points), rows)
 
     @torch.no_grad()
     def representation(self, points: Tensor, rows: Tensor) -> Tensor:
@@ -178,6 +265,7 @@ class Session:
             if distance is not None:
                 assert reference is not None
                 far = distance(self._representation(len(rows)), reference)
+                self._check_distance(far, len(rows))
         # Each pair's gradient is its own: samples do not mix, so the gradient of the sum is the rows' gradients. The
         # cotangents are made whole: an expanded one made a matrix product 5 times slower on a CPU.
         slope = ascent = None
@@ -188,6 +276,16 @@ class Session:
             far = far.detach()
         self._read = None
         return Evaluation(output.detach(), slope, far, ascent)
+
+    def _check_distance(self, far: object, rows: int) -> None:
+        if not isinstance(far, Tensor) or far.shape != (rows,):
+            raise ModelError(f"the distance between {rows} pairs of representations is {describe(far)}: expected ({rows},)")
+        if not far.requires_grad:
+            where = self._layer.name if isinstance(self._layer, Layer) else self._layer
+            raise ModelError(
+                f"the distance at {where!r} has no gradient by the input: that layer does not see the input, or something on "
+                "the way (.detach(), numpy) cuts it off. Name another one: ig2.wrap(net, representation=...)"
+            )
 
     # -- the representation --------------------------------------------------------------------------------------------
 
@@ -214,9 +312,9 @@ class Session:
             self._check_runs_once(layer)
         if isinstance(layer, Layer):
             if layer.side == "input":
-                handle = layer.module.register_forward_pre_hook(self._read_input, with_kwargs=True)
+                handle = layer.module.register_forward_pre_hook(in_this_thread(self._read_input), with_kwargs=True)
             else:
-                handle = layer.module.register_forward_hook(self._read_output)
+                handle = layer.module.register_forward_hook(in_this_thread(self._read_output))
             self._undo.callback(handle.remove)
         self._layer = layer
 
@@ -258,7 +356,7 @@ class Session:
             nonlocal count
             count += 1
 
-        handle = layer.module.register_forward_pre_hook(hook)
+        handle = layer.module.register_forward_pre_hook(in_this_thread(hook))
         try:
             self._forward_first()
         finally:
@@ -271,10 +369,12 @@ class Session:
 
     def _last_linear(self) -> tuple[Layer | Literal["output"], int]:
         """The last linear layer whose input the output depends on, and which of its calls that is."""
-        with _LinearCalls(self.model.net) as calls:
+        with LinearCalls(self.model.modules) as calls:
             _, scores = self._forward_first()
         inputs = [call.input for call in calls.found]
         if not inputs:
+            if any(isinstance(module, torch.jit.ScriptModule) for _, module in self.model.modules):
+                raise ModelError(f"the last linear layer is not found: {SCRIPTED}")
             return "output", 1
         reached: Sequence[Tensor | None] = torch.autograd.grad(scores, inputs, torch.ones_like(scores), allow_unused=True)
         for call, grad in zip(reversed(calls.found), reversed(reached), strict=True):
@@ -283,110 +383,18 @@ class Session:
             if call.module is None:
                 raise ModelError(
                     f"the last linear map of this network is a call of {call.name}, not a layer that can be read. Say where "
-                    "the representation is: ig2.wrap(net, representation=...) with a module's name (its output), "
+                    "the representation is: ig2.wrap(net, representation=...) with a module or its name (its output), "
                     "'name:input', or 'output'"
                 )
             return Layer(call.name, call.module, "input"), call.number
         return "output", 1
 
 
-@dataclass(frozen=True)
-class _LinearCall:
-    name: str
-    module: nn.Linear | None  # None for a functional call
-    number: int  # how many times the module had run by then
-    input: Tensor
+def _random_state(device: torch.device) -> Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
-class _LinearCalls(TorchFunctionMode):
-    """Records, in order, every linear map of a forward pass: by `nn.Linear`, and by functions with a parameter."""
-
-    FUNCTIONS = (nn.functional.linear, torch.matmul, torch.mm, torch.addmm, Tensor.matmul, Tensor.__matmul__, Tensor.mm)
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-        self.found: list[_LinearCall] = []
-        self._inside: nn.Linear | None = None
-        self._handles: list[Any] = []
-
-    def __enter__(self) -> _LinearCalls:
-        for name, module in self.net.named_modules():
-            if isinstance(module, nn.Linear):
-                self._handles.append(module.register_forward_pre_hook(self._enter(name), with_kwargs=True))
-                self._handles.append(module.register_forward_hook(self._leave, always_call=True))
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *failure: Any) -> None:
-        super().__exit__(*failure)  # type: ignore[no-untyped-call]
-        for handle in self._handles:
-            handle.remove()
-
-    def _enter(self, name: str) -> Callable[..., None]:
-        number = 0
-
-        def hook(module: nn.Linear, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            nonlocal number
-            number += 1
-            self._inside = module
-            self._note(name, module, number, [*args, *kwargs.values()])
-
-        return hook
-
-    def _leave(self, *_: Any) -> None:
-        self._inside = None
-
-    def _note(self, name: str, module: nn.Linear | None, number: int, args: Sequence[Any]) -> None:
-        for arg in args:
-            if isinstance(arg, Tensor) and not isinstance(arg, nn.Parameter) and arg.requires_grad:
-                self.found.append(_LinearCall(name, module, number, arg))
-                return
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func in self.FUNCTIONS and self._inside is None:
-            operands = [*args, *kwargs.values()]
-            if any(isinstance(operand, nn.Parameter) for operand in operands):
-                self._note(getattr(func, "__name__", str(func)), None, 0, operands)
-        return func(*args, **kwargs)
-
-
-@contextmanager
-def _frozen(model: Model) -> Iterator[None]:
-    """No parameter requires a gradient: autograd then keeps less and never computes one."""
-    parameters = {id(p): p for _, module in model.modules for p in module.parameters(recurse=False) if p.requires_grad}
-    if isinstance(model.output, nn.Module):
-        parameters.update({id(p): p for p in model.output.parameters() if p.requires_grad})
-    try:
-        for parameter in parameters.values():
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for parameter in parameters.values():
-            parameter.requires_grad_(True)
-
-
-def _refuse_train_mode(model: Model) -> None:
-    """A network in train mode is fine as long as no layer behaves differently there."""
-    for name, module in model.modules:
-        if not module.training:
-            continue
-        random = getattr(module, "p", 0) if isinstance(module, nn.modules.dropout._DropoutNd) else 0
-        random = random or (module.dropout if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) else 0)
-        counting = isinstance(module, nn.modules.batchnorm._NormBase) and (
-            module.track_running_stats or isinstance(module, nn.modules.batchnorm._BatchNorm)
-        )
-        if random or counting or isinstance(module, nn.RReLU):
-            raise ModelError(
-                f"the network is in train mode: {name or 'it'} ({type(module).__name__}) behaves differently there, and "
-                "explaining it would change its statistics or draw random numbers. Call net.eval() first"
-            )
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
+def _same(one: Tensor, other: Tensor, tolerance: float) -> bool:
     """Equal up to what batching changes in the rounding; a NaN is judged later, where it can be located."""
     scale = max(1e-6, float(one.detach().abs().nan_to_num(posinf=0.0).max()))
-    return torch.allclose(one, other, rtol=1e-2, atol=1e-2 * scale, equal_nan=True)
+    return torch.allclose(one, other, rtol=tolerance, atol=tolerance * scale, equal_nan=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +23,8 @@ Structured = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 class Fixed:
     """An input handed to the network as it is: never moved along a path, never attributed.
 
-    A tensor has one row for each explicand (an attention mask, categorical columns); anything else is passed through.
+    A tensor has one row for each explicand (an attention mask, categorical columns); anything else is passed through. What
+    all explicands share belongs in the network's call: `ig2.wrap(lambda x: net(x, shared))`.
 
     >>> import torch
     >>> inputs = Inputs.of((torch.zeros(2, 3), Fixed(torch.ones(2, 5))))
@@ -41,7 +43,11 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
 def check_numeric(tensor: object, name: str) -> Tensor:
     """A floating tensor with finite values, or an error that says what to do."""
     if not isinstance(tensor, Tensor):
-        raise InputError(f"{name} must be a torch tensor, got {describe(tensor)}; torch.as_tensor converts arrays")
+        raise InputError(
+            f"{name} must be a torch tensor, got {describe(tensor)}; torch.as_tensor converts arrays, torch.stack lists"
+        )
+    if tensor.layout != torch.strided or tensor.is_nested:
+        raise InputError(f"{name} is {describe(tensor)} with layout {tensor.layout}: make it dense, or pad it to one size")
     if not tensor.is_floating_point():
         raise InputError(
             f"{name} is {describe(tensor)}: only floating-point inputs have gradients. For token ids explain the "
@@ -86,21 +92,33 @@ class Inputs:
         for key, item in moving:
             label = name if single else f"{name}[{key!r}]"
             tensor = check_numeric(item, label)
-            if tensor.ndim < 1 or tensor.shape[0] == 0:
+            if tensor.ndim < 1 or tensor.numel() == 0:
                 raise InputError(f"{label} is {describe(tensor)}: expected a batch (B, ...) with at least one sample")
+            if tensor.ndim == 1 and len(moving) == 1:
+                raise InputError(
+                    f"{label} is {describe(tensor)}, expected a batch (B, ...): a single sample gets its axis by x[None], "
+                    "samples of one number each by x[:, None]"
+                )
             tensors.append(tensor)
         rows = tensors[0].shape[0]
         fixed = {key: item.value for key, item in items if isinstance(item, Fixed)}
         for key, value in [(key, t) for (key, _), t in zip(moving, tensors, strict=True)] + list(fixed.items()):
             if isinstance(value, Tensor) and (value.ndim == 0 or value.shape[0] != rows):
-                raise InputError(f"{name}[{key!r}] is {describe(value)}, the first tensor has {rows} rows: make them equal")
+                raise InputError(
+                    f"{name}[{key!r}] is {describe(value)}, the first tensor has {rows} rows: make them equal. What all "
+                    "samples share goes into the call: ig2.wrap(lambda x: net(x, shared))"
+                )
+            if isinstance(value, np.ndarray):
+                raise InputError(
+                    f"{name}[{key!r}] is {describe(value)}: make it a tensor, so that each sample gets its own row"
+                )
         fixed = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in fixed.items()}
         attributed = tuple((key, t.shape[1:], t.dtype) for (key, _), t in zip(moving, tensors, strict=True))
         dtype = working_dtype(torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32)
         with torch.inference_mode(False):
             # clone: a tensor made in inference mode may take no part in autograd, its copy may
             ready = [t.detach().to(device=device, dtype=dtype).clone() for t in tensors]
-        data = ready[0] if len(ready) == 1 else torch.cat([t.flatten(1) for t in ready], dim=1)
+            data = ready[0] if len(ready) == 1 else torch.cat([t.reshape(rows, -1) for t in ready], dim=1)
         return cls(data, tuple(key for key, _ in items) if not single else (), attributed, fixed, tensors[0].device)
 
     def __len__(self) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal
 
+import numpy as np
 import torch
 
 from ig2.errors import IG2Error, InputError, describe
@@ -23,10 +25,27 @@ class OutOfMemoryError(IG2Error, MemoryError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """CUDA has a type for it, the CPU allocator only a sentence."""
+    """CUDA has a type for it, the allocators of the CPU, of cuBLAS and of MPS each only a sentence."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
-    return isinstance(error, RuntimeError) and "not enough memory" in str(error)
+    sentences = ("not enough memory", "allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "out of memory")
+    return isinstance(error, RuntimeError) and any(sentence in str(error) for sentence in sentences)
+
+
+@contextmanager
+def said_clearly() -> Iterator[None]:
+    """Memory that runs out where there is no batch to halve: say so in the library's own words."""
+    try:
+        yield
+    except OutOfMemoryError:
+        raise
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemoryError(
+            f"there is no memory for a single sample, or for the results of all: explain fewer samples in a call, or keep "
+            f"less of them (paths, per_reference). {error}"
+        ) from error
 
 
 def free_bytes(device: torch.device) -> int:
@@ -56,8 +75,8 @@ class BatchSize:
             if device.type == "cpu":
                 budget = min(budget, CPU_BYTES)
             self.points = max(1, min(MOST_POINTS, budget // max(1, bytes_per_point)))
-        elif isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 1:
-            self.points = wanted
+        elif isinstance(wanted, (int, np.integer)) and not isinstance(wanted, bool) and wanted >= 1:
+            self.points = int(wanted)
         else:
             raise InputError(f"batch_size must be a positive integer or 'auto', got {describe(wanted)}")
 
@@ -81,7 +100,7 @@ class BatchSize:
             else:
                 start = piece.stop
                 continue
-            self.points = min(self.points, len(piece))
+            # not from the piece's length: of a single known path, a whole batch of points is evaluated at once
             self.halve()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()

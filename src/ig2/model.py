@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -32,15 +35,37 @@ OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+SCRIPTED = (
+    "the layers of a scripted or traced network cannot be read; wrap the network it was made from, or measure distances at "
+    "its output, ig2.wrap(net, representation='output')"
+)
+
+
 class _Function(nn.Module):
-    """A plain function as a module, so that everything below handles modules only."""
+    """A plain function as a module, so that everything below handles modules only; those it uses become its parts."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
+        for name, module in _modules_used(function).items():
+            self.add_module(f"{name}_" if hasattr(self, name) else name, module)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
+
+
+def _modules_used(function: Callable[..., Any]) -> dict[str, nn.Module]:
+    """The modules that `lambda x: net(x)[0]`, `net.encode` or `partial(net, mask=None)` let see, by the names they use."""
+    if isinstance(function, functools.partial):
+        return {"net": function.func} if isinstance(function.func, nn.Module) else _modules_used(function.func)
+    if isinstance(function, types.FunctionType):
+        variables = inspect.getclosurevars(function)
+        seen = {**variables.globals, **variables.nonlocals}
+    elif isinstance(function, types.MethodType):
+        seen = {"self": function.__self__, **getattr(function.__self__, "__dict__", {})}
+    else:
+        seen = dict(getattr(function, "__dict__", {}))
+    return {name: value for name, value in seen.items() if isinstance(value, nn.Module)}
 
 
 @dataclass(frozen=True)
@@ -64,10 +89,11 @@ class Model:
 
     @property
     def modules(self) -> list[tuple[str, nn.Module]]:
-        """Every module that runs, with the name the user knows it by; the preprocessing too if it is one."""
+        """Every module that runs, with the name the user knows it by; the preprocessing and the output too if they are."""
         found = list(self.net.named_modules())
-        if isinstance(self.preprocess, nn.Module):
-            found += [(f"preprocess.{name}".rstrip("."), module) for name, module in self.preprocess.named_modules()]
+        for prefix, part in (("preprocess", self.preprocess), ("output", self.output)):
+            if isinstance(part, nn.Module):
+                found += [(f"{prefix}.{name}".rstrip("."), module) for name, module in part.named_modules()]
         return found
 
     @property
@@ -87,10 +113,12 @@ class Model:
         elif isinstance(raw, (tuple, list)) and len(raw) == 1:
             raw = raw[0]
         if not isinstance(raw, Tensor):
-            keys = f" with keys {list(raw)}" if isinstance(raw, Mapping) else ""
+            is_mapping = isinstance(raw, Mapping) and len(raw) > 0
+            got = f"{type(raw).__name__} with keys {list(raw)}" if is_mapping else describe(raw)
+            choice = repr(next(iter(raw))) if is_mapping else "0"
             raise ModelError(
-                f"the network returned {describe(raw)}{keys}, not one tensor of scores: choose one, for example "
-                "ig2.wrap(net, output=lambda result: result[0])"
+                f"the network returned {got}, not one tensor of scores: choose one, for example "
+                f"ig2.wrap(net, output=lambda result: result[{choice}])"
             )
         return raw
 
@@ -106,11 +134,14 @@ class Model:
             source = "the network returned"
         if not scores.is_floating_point():
             raise ModelError(f"{source} {describe(scores)}: integers have no gradient; return scores, not labels")
-        if scores.ndim == 1:
+        got = describe(scores)
+        if rows == 1 and scores.ndim < 2:
+            scores = scores.reshape(1, -1)  # a network that ends with squeeze() loses the batch axis of a single sample
+        elif scores.ndim == 1:
             scores = scores[:, None]
         if scores.ndim != 2 or scores.shape[0] != rows:
             raise ModelError(
-                f"{source} {describe(scores)} for {rows} samples: expected (B, classes) or (B,). Reduce it to that with "
+                f"{source} {got} for {rows} sample{'s' * (rows != 1)}: expected (B, classes) or (B,). Reduce it to that with "
                 "ig2.wrap(net, output=lambda result: ...), for example by a mean over positions"
             )
         if scores.dtype not in (torch.float32, torch.float64):
@@ -146,7 +177,8 @@ def wrap(
             network returns to scores (B, classes) or (B,).
         bounds: the smallest and the largest value of the data, numbers or tensors that broadcast to a sample. GradPath
             stays inside.
-        preprocess: from the user's data space to what the network takes. It belongs to the model: points, steps and
+        preprocess: from the user's data space to what the network takes, called as the network would be; where that is
+            several inputs, it returns a tuple, or a dict where x is one. It belongs to the model: points, steps and
             attributions are all in the data space, where black means black.
 
     >>> import torch
@@ -156,6 +188,8 @@ def wrap(
     """
     if isinstance(net, Model):
         raise InputError(f"this is wrapped already: {net!r}")
+    if isinstance(net, type):
+        raise InputError(f"net is the class {net.__name__}, not a network of it: call it first")
     if not callable(net):
         raise InputError(f"net must be a torch module or a function of tensors, got {describe(net)}")
     module = net if isinstance(net, nn.Module) else _Function(net)
@@ -172,11 +206,20 @@ def wrap(
 def _find_layer(net: nn.Module, wanted: str | nn.Module | None) -> Layer | Literal["output"] | None:
     if wanted is None:
         return None
-    modules = dict(net.named_modules())
+    layer = _named_layer(net, wanted)
+    if isinstance(layer, Layer) and isinstance(layer.module, torch.jit.ScriptModule):
+        raise InputError(f"representation {layer.name!r}: {SCRIPTED}")
+    return layer
+
+
+def _named_layer(net: nn.Module, wanted: str | nn.Module) -> Layer | Literal["output"]:
+    modules = dict(net.named_modules(remove_duplicate=False))  # a shared module goes by each of its names
     if isinstance(wanted, nn.Module):
         for name, module in modules.items():
             if module is wanted:
                 return Layer(name, module, "output")
+        if isinstance(net, _Function):  # what a function calls need not show; whether this runs is seen when it runs
+            return Layer(type(wanted).__name__, wanted, "output")
         raise InputError(f"representation {type(wanted).__name__} is not a module of this network")
     if not isinstance(wanted, str):
         raise InputError(f"representation must be a module or its name, got {describe(wanted)}")
@@ -189,7 +232,8 @@ def _find_layer(net: nn.Module, wanted: str | nn.Module | None) -> Layer | Liter
         raise InputError(f"representation={wanted!r}: after the colon goes 'input' or 'output', not {side!r}")
     names = [known for known in modules if known]
     close = difflib.get_close_matches(name, names, n=3) or names[-3:]
-    raise InputError(f"representation={wanted!r} names no module of this network; did you mean {close}?")
+    hint = f"did you mean {', '.join(map(repr, close))}?" if close else "it has none; 'output' is the network's own output"
+    raise InputError(f"representation={wanted!r} names no module of this network; {hint}")
 
 
 def _check_bounds(bounds: Bounds | None) -> Bounds | None:

@@ -20,6 +20,7 @@ class Progress:
         self.option = option
         self.label = label
         self.done = 0
+        self.told = 0  # work done again after memory ran out is not told twice, so the count only ever grows
         self.total = 0
         self.bar: Any = None
 
@@ -43,6 +44,9 @@ class Progress:
     def advance(self, points: int) -> None:
         """Report work done; negative when a piece has to be done again."""
         self.done += points
+        if self.done <= self.told:
+            return
+        points, self.told = self.done - self.told, self.done
         if self.bar is not None:
             self.bar.update(points)
         elif callable(self.option):

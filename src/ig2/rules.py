@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ig2.errors import InputError, describe
+from ig2.errors import InputError, describe, is_count
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def gauss(nodes: int) -> Quadrature:
     >>> gauss(1).nodes, gauss(1).weights
     ((0.5,), (1.0,))
     """
-    if not isinstance(nodes, int) or isinstance(nodes, bool) or nodes < 1:
+    if not is_count(nodes):
         raise InputError(f"gauss takes a positive number of nodes, got {describe(nodes)}")
     places, weights = np.polynomial.legendre.leggauss(nodes)
     return Quadrature(f"gauss({nodes})", tuple(map(float, (places + 1) / 2)), tuple(map(float, weights / weights.sum())))

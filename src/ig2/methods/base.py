@@ -182,7 +182,10 @@ def _task(session: Session, target: Any, seed: int, batch: BatchSize, progress: 
         except (TypeError, ValueError, RuntimeError) as error:
             raise InputError(f"target must be a class index or one for each explicand, got {describe(target)}") from error
         if chosen.is_floating_point() or chosen.is_complex() or chosen.dtype == torch.bool:
-            raise InputError(f"target must hold class indices (integers), got {describe(target)}")
+            raise InputError(
+                f"target must hold class indices (integers), got {describe(target)}; samples to contrast with go by their "
+                "name, references=..."
+            )
         if chosen.ndim > 1 or (chosen.ndim == 1 and len(chosen) != len(x)):
             raise InputError(f"target is {describe(target)}: expected one class, or one for each of {len(x)} explicands")
         if int(chosen.min()) < 0 or int(chosen.max()) >= classes:

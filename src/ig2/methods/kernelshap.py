@@ -139,7 +139,8 @@ class KernelSHAP(Method):
         # explicands with as many groups share their coalitions
         for number in sorted({part.number for part in parts}):
             same = [i for i, part in enumerate(parts) if part.number == number]
-            design = _Design.of(number, self._samples(number, int(task.rows[same[0]])), task.generator())
+            with torch.device("cpu"):  # where the generator is, whatever the user's default
+                design = _Design.of(number, self._samples(number, int(task.rows[same[0]])), task.generator())
             task.progress.expect(len(same) * count * len(design.coalitions))
             block = max(1, MOST_OUTPUTS // (count * len(design.coalitions)))
             for start in range(0, len(same), block):
@@ -278,7 +279,7 @@ def _worth(task: Task, some: Tensor, backgrounds: Tensor, labels: Tensor, coalit
     """The output of each of `some` explicands (n,) and each reference, for each coalition, (n, R, S), in float64."""
     count, device = backgrounds.shape[1], task.x.device
     # groups that do not matter are as good present as absent
-    members = torch.cat([coalitions, torch.ones(len(coalitions), 1, dtype=torch.bool)], dim=1).to(device)
+    members = torch.cat([coalitions, coalitions.new_ones(len(coalitions), 1)], dim=1).to(device)
     found: list[Tensor] = []
 
     def work(piece: range) -> None:

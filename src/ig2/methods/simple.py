@@ -74,4 +74,4 @@ def _noise(sample: Tensor, seed: int) -> Tensor:
     content = sample.cpu().numpy().tobytes()
     digest = hashlib.blake2b(content, digest_size=8, key=str(seed).encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest, "little"))
-    return torch.randn(sample.shape, generator=generator, dtype=torch.float64).to(sample)
+    return torch.randn(sample.shape, generator=generator, dtype=torch.float64, device="cpu").to(sample)

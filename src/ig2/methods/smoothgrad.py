@@ -77,9 +77,9 @@ class SmoothGrad(Method):
     def _noise(self, task: Task) -> Tensor:
         """Standard normal noise for each copy, (samples, ...), on the CPU."""
         # from a seed of its own: straight from the task's generator it would be the noise that references are made with
-        seed = int(torch.randint(2**62, (), generator=task.generator()))
+        seed = int(torch.randint(2**62, (), generator=task.generator(), device="cpu"))
         generator = torch.Generator().manual_seed(seed)
-        return torch.randn(self.samples, *task.x.shape[1:], generator=generator, dtype=torch.float64)
+        return torch.randn(self.samples, *task.x.shape[1:], generator=generator, dtype=torch.float64, device="cpu")
 
     def _size(self, task: Task) -> Tensor:
         """The standard deviation of the noise at each feature, (B, ...)."""

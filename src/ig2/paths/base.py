@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ig2.errors import InputError, describe
+from ig2.errors import InputError, describe, is_count
 from ig2.gradients import Distance, Evaluation
 from ig2.model import Bounds
 
@@ -71,7 +71,7 @@ class GrownPath(Path):
 
 
 def check_steps(steps: object) -> None:
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+    if not is_count(steps):
         raise InputError(f"steps must be a positive integer, got {describe(steps)}")
 
 

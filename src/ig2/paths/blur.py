@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ig2.errors import InputError, describe
+from ig2.errors import InputError, describe, is_number
 from ig2.paths.base import KnownPath, Pairs, check_steps
 
 Padding = Literal["reflect", "zero"]
@@ -21,13 +21,14 @@ def blur_matrix(size: int, sigma: float, padding: Padding, dtype: torch.dtype) -
     row sums to one: the line is mirrored at its edges, as often as needed. With `zero` what lies outside counts as zero.
     """
     if sigma <= 0:
-        return torch.eye(size, dtype=dtype)
+        return torch.eye(size, dtype=dtype, device="cpu")
     radius = int(4 * sigma + 0.5)
-    offsets = torch.arange(-radius, radius + 1, dtype=torch.float64)
+    offsets = torch.arange(-radius, radius + 1, dtype=torch.float64, device="cpu")
     weights = torch.exp(-0.5 * (offsets / sigma) ** 2)
     weights /= weights.sum()
-    rows = torch.arange(size).repeat_interleave(len(offsets))
-    columns = (torch.arange(size)[:, None] + offsets.long()).flatten()
+    line = torch.arange(size, device="cpu")
+    rows = line.repeat_interleave(len(offsets))
+    columns = (line[:, None] + offsets.long()).flatten()
     values = weights.repeat(size)
     if padding == "zero":
         inside = (columns >= 0) & (columns < size)
@@ -35,7 +36,7 @@ def blur_matrix(size: int, sigma: float, padding: Padding, dtype: torch.dtype) -
     else:
         columns = columns.remainder(2 * size)
         columns = torch.where(columns >= size, 2 * size - 1 - columns, columns)
-    matrix = torch.zeros(size, size, dtype=torch.float64)
+    matrix = torch.zeros(size, size, dtype=torch.float64, device="cpu")
     return matrix.index_put_((rows, columns), values, accumulate=True).to(dtype)
 
 
@@ -63,7 +64,7 @@ class Blur(KnownPath):
 
     def __post_init__(self) -> None:
         check_steps(self.steps)
-        if not self.sigma > 0:
+        if not (is_number(self.sigma) and self.sigma > 0):
             raise InputError(f"sigma must be positive, got {describe(self.sigma)}")
         if self.padding not in ("reflect", "zero"):
             raise InputError(f"padding must be 'reflect' or 'zero', got {describe(self.padding)}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ig2.errors import InputError, describe
+from ig2.errors import InputError, describe, is_number
 from ig2.gradients import Distance, Evaluation
 from ig2.paths.base import GrownPath, Pairs, check_steps, per_sample
 from ig2.paths.distances import euclidean
@@ -38,7 +38,7 @@ class SparseL1:
     percentile: float = 95.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.percentile < 100:
+        if not (is_number(self.percentile) and 0 <= self.percentile < 100):
             raise InputError(f"percentile must be in [0, 100), got {describe(self.percentile)}")
 
     def direction(self, gradient: Tensor) -> Tensor:
@@ -75,10 +75,12 @@ class GradPath(GrownPath):
 
     def __post_init__(self) -> None:
         check_steps(self.steps)
-        if self.step_size is not None and not (math.isfinite(self.step_size) and self.step_size > 0):
+        if self.step_size is not None and not (is_number(self.step_size) and self.step_size > 0):
             raise InputError(f"step_size must be a positive number or None, got {describe(self.step_size)}")
         if not callable(self.distance):
             raise InputError(f"distance must be a function of two representations, got {describe(self.distance)}")
+        if not isinstance(self.norm, (L2, SparseL1)):
+            raise InputError(f"norm must be ig2.paths.L2() or SparseL1(percentile), got {describe(self.norm)}")
 
     @property
     def segments(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ig2.errors import InputError, ModelError, describe
+from ig2.errors import InputError, ModelError, describe, is_number
 from ig2.gradients import Evaluation
 from ig2.paths.base import GrownPath, Pairs, check_steps
 
@@ -34,9 +34,9 @@ class Guided(GrownPath):
 
     def __post_init__(self) -> None:
         check_steps(self.steps)
-        for name, low in (("fraction", 0.0), ("max_dist", 0.0)):
+        for name in ("fraction", "max_dist"):
             value = getattr(self, name)
-            if not low <= value <= 1:
+            if not (is_number(value) and 0 <= value <= 1):
                 raise InputError(f"{name} must be between 0 and 1, got {describe(value)}")
 
     @property

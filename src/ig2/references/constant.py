@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ig2.errors import InputError, describe
+from ig2.errors import InputError, describe, is_count
 from ig2.paths.blur import Padding, blur, check_images
 from ig2.references.base import References
 from ig2.task import Task
@@ -21,11 +21,15 @@ def _limits(task: Task, low: float | None, high: float | None, purpose: str) -> 
             raise InputError(f"{purpose} needs to know the data's range: give low and high, or ig2.wrap(net, bounds=(0, 1))")
         low, high = (bounds[0] if low is None else low), (bounds[1] if high is None else high)  # type: ignore[assignment]
     like = task.x[0]
-    return torch.as_tensor(low).to(like).expand_as(like), torch.as_tensor(high).to(like).expand_as(like)
+
+    def filled(limit: float | Tensor | None) -> Tensor:
+        return torch.as_tensor(limit, dtype=like.dtype, device=like.device).expand_as(like)
+
+    return filled(low), filled(high)
 
 
 def check_count(count: object) -> None:
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+    if not is_count(count):
         raise InputError(f"the number of references must be a positive integer, got {describe(count)}")
 
 
@@ -38,8 +42,8 @@ class Constant(References):
     def draw(self, task: Task) -> Tensor:
         sample = task.x[0]
         try:
-            return torch.as_tensor(self.value).to(sample).expand_as(sample)[None]
-        except RuntimeError as error:
+            return torch.as_tensor(self.value, dtype=sample.dtype, device=sample.device).expand_as(sample)[None]
+        except (RuntimeError, TypeError, ValueError) as error:
             raise InputError(f"constant {describe(self.value)} does not fit a sample {tuple(sample.shape)}") from error
 
 
@@ -73,7 +77,7 @@ class UniformNoise(References):
 
     def draw(self, task: Task) -> Tensor:
         low, high = _limits(task, self.low, self.high, "uniform noise")
-        noise = torch.rand(self.count, *low.shape, generator=task.generator(), dtype=torch.float64).to(low)
+        noise = torch.rand(self.count, *low.shape, generator=task.generator(), dtype=torch.float64, device="cpu").to(low)
         return low + (high - low) * noise
 
 
@@ -90,7 +94,9 @@ class NoisedExplicand(References):
             raise InputError(f"sigma must be positive, got {describe(self.sigma)}")
 
     def draw(self, task: Task) -> Tensor:
-        noise = torch.randn(self.count, *task.x.shape[1:], generator=task.generator(), dtype=torch.float64).to(task.x)
+        noise = torch.randn(self.count, *task.x.shape[1:], generator=task.generator(), dtype=torch.float64, device="cpu").to(
+            task.x
+        )
         noised = task.x[:, None] + self.sigma * noise
         if task.session.model.bounds is not None:
             low, high = _limits(task, None, None, "noise")

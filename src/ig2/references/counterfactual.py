@@ -146,11 +146,13 @@ class OtherClasses(_ByClass):
 
     def _some_classes(self, task: Task, known: list[int], explained: list[int]) -> list[dict[int, int]]:
         assert self.classes is not None
-        drawn = [known[i] for i in torch.randperm(len(known), generator=task.generator()).tolist()]
+        drawn = [known[i] for i in torch.randperm(len(known), generator=task.generator(), device="cpu").tolist()]
         others = [[name for name in drawn if name != mine] for mine in explained]
         fewest = min(map(len, others))
         if fewest < self.classes:
-            raise InputError(f"{self.classes} other classes were asked for and the pool has {fewest}: ask for fewer, or add some")
+            raise InputError(
+                f"{self.classes} other classes were asked for and the pool has {fewest}: ask for fewer, or add some"
+            )
         return [dict.fromkeys(names[: self.classes], self.per_class) for names in others]
 
 

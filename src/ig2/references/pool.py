@@ -48,7 +48,7 @@ class OpenPool:
 
     def order(self) -> Tensor:
         """Numbers of samples in random order: the same for each explicand, whatever its neighbours in the batch are."""
-        return torch.randperm(len(self), generator=self.task.generator())
+        return torch.randperm(len(self), generator=self.task.generator(), device="cpu")
 
     def first(self, numbers: Iterable[int], count: int, row: int) -> list[int]:
         """The first `count` samples, or as many as there are, that are not explicand `row` itself."""

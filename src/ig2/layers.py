@@ -1,0 +1,91 @@
+"""Which linear maps a network runs, in which order: how the default representation is found."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+
+@dataclass(frozen=True)
+class LinearCall:
+    name: str
+    module: nn.Linear | None  # None for a functional call
+    number: int  # how many times the module had run by then
+    input: Tensor
+
+
+class LinearCalls(TorchFunctionMode):
+    """Records, in order, every linear map of a forward pass: by `nn.Linear`, and by functions with a parameter."""
+
+    FUNCTIONS = (
+        *(nn.functional.linear, torch.matmul, torch.mm, torch.addmm, Tensor.matmul, Tensor.__matmul__, Tensor.mm),
+        torch.ops.aten.linear.default,  # in an exported program
+    )
+
+    def __init__(self, modules: Sequence[tuple[str, nn.Module]]) -> None:
+        super().__init__()
+        self.modules = modules
+        self.found: list[LinearCall] = []
+        self._inside: nn.Linear | None = None
+        self._handles: list[Any] = []
+
+    def __enter__(self) -> LinearCalls:
+        for name, module in self.modules:
+            if isinstance(module, nn.Linear):
+                enter, leave = in_this_thread(self._enter(name)), in_this_thread(self._leave)
+                self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+                self._handles.append(module.register_forward_hook(leave, always_call=True))
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        super().__exit__(*failure)  # type: ignore[no-untyped-call]
+        for handle in self._handles:
+            handle.remove()
+
+    def _enter(self, name: str) -> Callable[..., None]:
+        number = 0
+
+        def hook(module: nn.Linear, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            nonlocal number
+            number += 1
+            self._inside = module
+            self._note(name, module, number, [*args, *kwargs.values()])
+
+        return hook
+
+    def _leave(self, *_: Any) -> None:
+        self._inside = None
+
+    def _note(self, name: str, module: nn.Linear | None, number: int, args: Sequence[Any]) -> None:
+        for arg in args:
+            if isinstance(arg, Tensor) and not isinstance(arg, nn.Parameter) and arg.requires_grad:
+                self.found.append(LinearCall(name, module, number, arg))
+                return
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in self.FUNCTIONS and self._inside is None:
+            operands = [*args, *kwargs.values()]
+            if any(_is_weight(operand) for operand in operands):
+                self._note(getattr(func, "__name__", str(func)), None, 0, operands)
+        return func(*args, **kwargs)
+
+
+def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """A hook that leaves alone what other threads do with the same network, explain it for example."""
+    owner = threading.get_ident()
+    return lambda *args: hook(*args) if threading.get_ident() == owner else None
+
+
+def _is_weight(operand: Any) -> bool:
+    """A parameter, or a view of one: a tied head is h @ embedding.weight.T."""
+    return isinstance(operand, nn.Parameter) or (isinstance(operand, Tensor) and isinstance(operand._base, nn.Parameter))

@@ -1,0 +1,363 @@
+"""What a method returns: its numbers, its parts, its files, and the way it speaks."""
+
+import json
+import pickle
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ig2
+from ig2 import Attribution
+from ig2.errors import InputError, MissingExtraError
+
+
+def uniform(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def network() -> Any:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double().eval()
+
+
+X, REFERENCES = uniform(5, 4, seed=1), uniform(2, 4, seed=2)
+
+
+def full(**options: Any) -> Attribution:
+    """An attribution with every field there is."""
+    keep = {"curves": True, "per_reference": True, "paths": True, **options}
+    return ig2.IG2(steps=3, step_size=0.1)(network(), X, references=REFERENCES, **keep)
+
+
+def structured(named: bool = False) -> Attribution:
+    whole = network()
+    method = ig2.IG2(steps=3, step_size=0.1)
+    if named:
+        x, references = ({"a": t[:, :1], "b/c": t[:, 1:]} for t in (X, REFERENCES))
+        forward = lambda **parts: whole(torch.cat([parts["a"], parts["b/c"]], dim=1))  # noqa: E731
+        return method(forward, x, references=references, paths=True)
+    return method(
+        lambda a, b: whole(torch.cat([a, b], 1)), (X[:, :1], X[:, 1:]), references=(REFERENCES[:, :1], REFERENCES[:, 1:])
+    )
+
+
+def by_hand(values: Any, output: Any, baseline: Any = None) -> Attribution:
+    values, output = torch.as_tensor(values), torch.as_tensor(output)
+    target = torch.zeros(len(output), dtype=torch.long)
+    baseline = None if baseline is None else torch.as_tensor(baseline)
+    return Attribution(values, values, target, output, baseline, settings={"method": "Hand"})
+
+
+def tensors(result: Attribution) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for item in fields(result):
+        value = getattr(result, item.name)
+        if isinstance(value, Tensor):
+            found[item.name] = value
+        elif isinstance(value, (tuple, dict)) and item.name != "settings":
+            parts = value.items() if isinstance(value, dict) else enumerate(value)
+            found.update({f"{item.name}/{key}": part for key, part in parts})
+    return found
+
+
+def assert_equal(one: Attribution, other: Attribution) -> None:
+    left, right = tensors(one), tensors(other)
+    assert list(left) == list(right)
+    for name, tensor in left.items():
+        assert tensor.dtype == right[name].dtype
+        assert torch.equal(tensor, right[name]), name
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_fit_together():
+    result = full()
+    assert torch.allclose(result.total, result.values.sum(1))
+    assert torch.allclose(result.residual, result.values.sum(1) - (result.output - result.baseline_output))
+    assert torch.allclose(result.baseline_output, result.baseline_outputs.mean(1))
+    assert torch.allclose(result.values, result.per_reference.mean(1))
+    assert torch.allclose(result.spread, result.per_reference.std(1))
+    assert torch.allclose(result.gradcfe, X - result.gradcf.mean(1))
+    assert torch.equal(result.explicand, X)
+    assert torch.equal(result.paths[:, :, 0], X[:, None].expand(-1, 2, -1))
+    assert torch.equal(result.paths[:, :, -1], result.gradcf)
+    assert result.paths.shape == (5, 2, 4, 4) and result.output_curve.shape == result.distance_curve.shape == (5, 2, 4)
+    assert torch.allclose(result.output_curve[:, :, 0], result.output[:, None].expand(-1, 2))
+    assert torch.allclose(result.output_curve[:, :, -1], result.baseline_outputs)
+    assert torch.equal(result.target, network()(X).argmax(1))
+    assert (result.distance_curve[..., -1] < result.distance_curve[..., 0]).all()
+
+
+def test_the_settings_say_what_made_it():
+    settings = full(seed=3).settings
+    assert settings["method"] == "IG2" and settings["seed"] == 3
+    assert settings["parts"]["path"]["steps"] == 3 and settings["parts"]["rule"]["name"] == "left"
+    assert settings["references"] == {"type": "Given", "samples": "Tensor float64 (2, 4)"}
+    assert "Sequential" in settings["model"]
+    assert settings["versions"] == {"ig2": ig2.__version__, "torch": torch.__version__}
+    json.dumps(settings)
+
+
+@pytest.mark.parametrize(
+    ("values", "output", "baseline", "sentence"),
+    [
+        ([[1.0, 2.0]], [4.0], [1.0], "sums to the change in the output"),
+        ([[1.0, 2.0]], [4.0], [1.1], "sums to the change in the output within 3.4%"),
+        ([[1.0, 2.0]], [4.0], [3.0], "does NOT sum to the change in the output (off by 200%): read it as a ranking"),
+        ([[1.0, 2.0]], [4.0], [4.0], "does NOT sum to the change in the output (which is zero): read it as a ranking"),
+        ([[0.0, 0.0]], [4.0], [4.0], "sums to the change in the output"),
+        (
+            [[3.0], [3.0]],
+            [4.0, 4.0],
+            [1.0, 3.0],
+            "sums to the change in the output, but for 1 of 2 explicands, off by 10% or more",
+        ),
+        ([[1.0, 2.0]], [4.0], None, "has no baseline, so its sum stands for nothing"),
+    ],
+)
+def test_the_verdict(values: Any, output: Any, baseline: Any, sentence: str):
+    result = by_hand(values, output, baseline)
+    assert result.verdict.startswith(sentence)
+    assert result.verdict in repr(result)
+
+
+def test_rounding_is_not_held_against_an_attribution():
+    output = torch.tensor([1000.0])
+    rounded = by_hand([[0.0, 0.0]], output, output * (1 + 1e-7))
+    assert float(rounded.output - rounded.baseline_output) != 0
+    assert rounded.verdict == "sums to the change in the output"
+    assert by_hand([[0.0, 0.0]], output, output * (1 + 1e-5)).verdict.startswith("does NOT")
+
+
+def test_the_repr_is_readable():
+    assert repr(by_hand([[1.0, 2.0], [3.0, 4.0]], [4.0, 0.5], [1.0, -6.5])) == (
+        "Attribution of 2 explicands by Hand\n"
+        "  values    (2, 2)\n"
+        "  target    0, 0\n"
+        "  output    4, 0.5\n"
+        "  baseline  1, -6.5\n"
+        "  residual  0, 0\n"
+        "  sums to the change in the output"
+    )
+    assert "target    " in repr(full()) and ", …" in repr(full())
+    assert "by IG2" in repr(full()[0]) and "1 explicand by" in repr(full()[0])
+    assert "(5, 1), (5, 3)" in repr(structured())
+
+
+# -- parts and wholes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("which", "rows"),
+    [
+        (0, [0]),
+        (-1, [4]),
+        (np.int64(2), [2]),
+        (torch.tensor(2), [2]),
+        (slice(1, 3), [1, 2]),
+        (slice(None, None, 2), [0, 2, 4]),
+        (slice(4, 1), []),
+        ([3, 1], [3, 1]),
+        ([-1, 0, 0], [4, 0, 0]),
+        ((2, 0), [2, 0]),
+        ([], []),
+        ([True, False, False, True, False], [0, 3]),
+        (np.array([1, 2]), [1, 2]),
+        (torch.tensor([False, True, False, False, False]), [1]),
+        (torch.tensor([], dtype=torch.long), []),
+    ],
+)
+@pytest.mark.parametrize("make", [full, structured, lambda: structured(named=True)])
+def test_indexing(make: Callable[[], Attribution], which: Any, rows: list[int]):
+    result = make()
+    part = result[which]
+    assert len(part) == len(rows)
+    for name, tensor in tensors(part).items():
+        assert torch.equal(tensor, tensors(result)[name][rows]), name
+    assert part.settings == result.settings
+    repr(part)
+
+
+def test_indexing_beyond_the_end():
+    result = full()
+    for which in (5, -6, [0, 5], torch.tensor(7), [True, False]):
+        with pytest.raises(IndexError, match="of 5"):
+            result[which]
+    for which in ([0.5], torch.zeros(1, 1, dtype=torch.long), True):
+        with pytest.raises(InputError, match="index an Attribution by"):
+            result[which]
+    assert [int(one.target) for one in result] == result.target.tolist()
+
+
+@pytest.mark.parametrize("make", [full, structured, lambda: structured(named=True)])
+def test_joining_undoes_indexing(make: Callable[[], Attribution]):
+    result = make()
+    joined = Attribution.join([result[:2], result[2], result[3:]])
+    assert_equal(joined, result)
+    assert joined.settings == result.settings
+    assert_equal(Attribution.join([result]), result)
+
+
+def test_joining_lists_what_differs():
+    one, two = full(seed=1), full(seed=2)
+    assert Attribution.join([one, two]).settings["seed"] == [1, 2]
+    assert one.settings["seed"] == 1  # and leaves the parts as they are
+
+
+def test_joining_what_does_not_belong_together_is_refused():
+    result = full()
+    with pytest.raises(InputError, match="nothing to join"):
+        Attribution.join([])
+    with pytest.raises(InputError, match="method IG2 and ExpectedIG"):
+        Attribution.join([result, ig2.ExpectedIG(3)(network(), X, references=REFERENCES)])
+    other_steps = ig2.IG2(steps=4, step_size=0.1)(network(), X, references=REFERENCES)
+    with pytest.raises(InputError, match=r"not made alike: parts .*'steps': 3.*'steps': 4"):
+        Attribution.join([result, other_steps])
+    with pytest.raises(InputError, match="some have per_reference and others do not"):
+        Attribution.join([result, full(per_reference=False)])
+    wide = replace(result, values=torch.zeros(5, 9))
+    with pytest.raises(
+        InputError, match=r"values differ in shape: list of 2 \(Tensor float64 \(5, 4\), Tensor float32 \(5, 9\)"
+    ):
+        Attribution.join([result, wide])
+    for other in (structured(), structured(named=True)):
+        for pair in ([result, other], [other, result]):
+            alike = [
+                replace(part, settings={}, paths=None, per_reference=None, output_curve=None, distance_curve=None)
+                for part in pair
+            ]
+            with pytest.raises(InputError, match="values differ in shape"):
+                Attribution.join(alike)
+
+
+def test_moving_to_a_device_keeps_the_types():
+    result = full()
+    assert_equal(result.to("cpu"), result)
+    assert_equal(result.to(torch.device("cpu")), result)
+    assert next(iter(result.to("meta").values)).device.type == "meta"
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [full, structured, lambda: structured(named=True), lambda: full()[[]]])
+def test_saving_and_loading(make: Callable[[], Attribution], tmp_path: Path):
+    result, file = make(), tmp_path / "a.safetensors"
+    result.save(file)
+    loaded = Attribution.load(file)
+    assert_equal(loaded, result)
+    assert loaded.settings == result.settings
+    assert repr(loaded) == repr(result)
+    result[:1].save(str(file))  # over the old one, by a plain name
+    assert_equal(Attribution.load(str(file)), result[:1])
+
+
+def test_views_and_half_precision_can_be_saved(tmp_path: Path):
+    values = uniform(3, 4).t()[:3]
+    result = replace(by_hand(values, torch.zeros(3)), explicand=values.bfloat16())
+    result.save(tmp_path / "a")
+    assert_equal(Attribution.load(tmp_path / "a"), result)
+
+
+class Trap:
+    """Unpickling it leaves a trace."""
+
+    sprung = False
+
+    def __reduce__(self) -> Any:
+        return setattr, (Trap, "sprung", True)
+
+
+def test_files_that_hold_no_attribution_are_refused(tmp_path: Path):
+    from safetensors.torch import save_file
+
+    file = tmp_path / "a.safetensors"
+    full().save(file)
+    whole = file.read_bytes()
+    header = json.loads(whole[8 : 8 + struct.unpack("<Q", whole[:8])[0]])
+
+    def attempt(content: bytes, text: str) -> None:
+        other = tmp_path / "other"
+        other.write_bytes(content)
+        with pytest.raises(InputError, match=text):
+            Attribution.load(other)
+
+    attempt(b"", "other is not a safetensors file")
+    attempt(whole[:7], "is not a safetensors file")
+    attempt(whole[:100], "is not a safetensors file")
+    attempt(whole[:-1], "is not a safetensors file")
+    attempt(b"\xff" * 400, "is not a safetensors file")
+    attempt(pickle.dumps(Trap()), "is not a safetensors file")
+    torch.save(Trap(), tmp_path / "torch.pt")
+    attempt((tmp_path / "torch.pt").read_bytes(), "is not a safetensors file")
+    assert not Trap.sprung
+    pickle.loads(pickle.dumps(Trap()))
+    assert Trap.sprung  # the trap works
+
+    save_file({"values": torch.zeros(3)}, tmp_path / "foreign")
+    attempt((tmp_path / "foreign").read_bytes(), "holds no attribution: its format is None, expected 'ig2.attribution/1'")
+    metadata = header["__metadata__"]
+    for change, text in (
+        ({"settings": "{"}, "says it holds an attribution, and does not"),
+        ({"structure": '{"values": ["a"]}'}, "says it holds an attribution, and does not: 'values/a'"),
+    ):
+        save_file({"values": torch.zeros(3)}, tmp_path / "foreign", metadata={**metadata, **change})
+        attempt((tmp_path / "foreign").read_bytes(), text)
+    for names in (["values"], ["values", "explicand", "target", "output", "surprise"]):
+        save_file({name: torch.zeros(3) for name in names}, tmp_path / "foreign", metadata=metadata)
+        attempt((tmp_path / "foreign").read_bytes(), "says it holds an attribution, and does not")
+    with pytest.raises(FileNotFoundError):
+        Attribution.load(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere to save in"):
+        full().save(tmp_path / "nowhere" / "a")
+
+
+def test_files_without_safetensors_say_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'ig2\[io\]'"):
+        full().save(tmp_path / "a")
+
+
+# -- SHAP --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_shap_explanation():
+    shap = pytest.importorskip("shap")
+    result = ig2.IG2(steps=20, rule=ig2.rules.shared)(network(), X, references=REFERENCES)
+    explanation = result.to_shap(feature_names=["a", "b", "c", "d"])
+    assert isinstance(explanation, shap.Explanation)
+    assert np.array_equal(explanation.values, result.values.numpy())
+    assert np.allclose(explanation.base_values + explanation.values.sum(1), result.output.numpy())
+    row = explanation[2]
+    assert np.array_equal(row.data, X[2].numpy()) and row.feature_names == ["a", "b", "c", "d"]
+    assert row.base_values == pytest.approx(float(result.baseline_output[2]))
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    shap.plots.waterfall(row, show=False)
+    shap.plots.bar(explanation, show=False)
+    plt.close("all")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_shap_explanation_of_structures():
+    pytest.importorskip("shap")
+    one_of_two = ig2.IntegratedGradients(3)(lambda x, m: (x * m).sum(1), (X, ig2.Fixed(X)))
+    assert np.array_equal(one_of_two.to_shap().values, one_of_two.values[0].numpy())
+    with pytest.raises(InputError, match="a single tensor, this one is of 2"):
+        structured().to_shap()
+    gradcfe = ig2.GradCFE(steps=2)(network(), X, references=REFERENCES)
+    assert (gradcfe.to_shap().base_values == 0).all()

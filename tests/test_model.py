@@ -1,0 +1,662 @@
+"""What `wrap` makes of a network: the representation, the score, preprocessing and bounds; and what it refuses."""
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import ig2
+from ig2.errors import InputError, ModelError
+from ig2.gradients import Session
+from ig2.inputs import Fixed, Inputs
+
+X = torch.rand(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+REFERENCES = torch.rand(2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+
+
+def made(build: Callable[[], nn.Module], seed: int = 0) -> Any:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build().double().eval()
+
+
+def mlp() -> Any:
+    return made(lambda: nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3)))
+
+
+def representation(model: ig2.Model | nn.Module | Callable[..., Any], x: Any = X) -> Tensor:
+    wrapped = model if isinstance(model, ig2.Model) else ig2.wrap(model)
+    inputs = Inputs.of(x)
+    with Session(wrapped, inputs) as session:
+        return session.representation(inputs.data, torch.arange(len(inputs)))
+
+
+def scores(model: ig2.Model, x: Any = X) -> Tensor:
+    inputs = Inputs.of(x)
+    with Session(model, inputs) as session:
+        return session.scores(inputs.data, torch.arange(len(inputs)))
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-12, atol=1e-14)
+
+
+class Net(nn.Module):
+    """Two linear layers and a forward pass of the test's own."""
+
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 3)
+        self.steps = forward
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.steps(self, *args, **kwargs)
+
+
+def net(forward: Callable[..., Any]) -> Any:
+    return made(lambda: Net(forward))
+
+
+# -- the representation ------------------------------------------------------------------------------------------------
+
+
+def test_the_default_representation_is_the_input_of_the_last_linear_layer():
+    network = mlp()
+    assert same(representation(network), network[:4](X))
+    assert not same(representation(network), network[:3](X))  # before the last tanh: the comparison can fail
+
+
+def test_representation_by_name_side_module_and_output():
+    network = mlp()
+    assert same(representation(ig2.wrap(network, representation="2")), network[:3](X))
+    assert same(representation(ig2.wrap(network, representation="2:output")), network[:3](X))
+    assert same(representation(ig2.wrap(network, representation="2:input")), network[:2](X))
+    assert same(representation(ig2.wrap(network, representation=network[1])), network[:2](X))
+    assert same(representation(ig2.wrap(network, representation="output")), network(X))
+
+
+def test_representation_at_the_output_is_the_logit_also_where_the_probability_is_explained():
+    network = mlp()
+    assert same(representation(ig2.wrap(network, representation="output", output="probability")), network(X))
+
+
+def test_a_network_without_linear_layers_is_represented_by_its_output():
+    network = made(lambda: nn.Sequential(nn.Conv1d(1, 2, 2), nn.Tanh(), nn.Flatten(), nn.Softplus()))
+    x = X[:, None]
+    assert same(representation(network, x), network(x))
+
+
+def test_representations_of_more_axes_are_laid_flat():
+    network = made(lambda: nn.Sequential(nn.Conv1d(1, 2, 2), nn.Tanh(), nn.Flatten(), nn.Linear(6, 3)))
+    x = X[:, None]
+    assert same(representation(ig2.wrap(network, representation="0"), x), network[0](x).flatten(1))
+
+
+def test_the_last_linear_layer_is_the_last_that_runs_and_not_the_last_defined():
+    def build() -> nn.Module:
+        class Backwards(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.head, self.body = nn.Linear(6, 3), nn.Linear(4, 6)
+
+            def forward(self, x: Tensor) -> Tensor:
+                return self.head(torch.relu(self.body(x)))
+
+        return Backwards()
+
+    network = made(build)
+    assert same(representation(network), torch.relu(network.body(X)))
+
+
+def test_an_auxiliary_head_that_does_not_reach_the_output_is_passed_over():
+    def forward(self: Net, x: Tensor) -> Tensor:
+        hidden = torch.tanh(self.first(x))
+        logits = self.last(hidden)
+        self.seen = self.last(hidden.detach() * 2)  # runs last, leads nowhere
+        return logits
+
+    network = net(forward)
+    assert same(representation(network), torch.tanh(network.first(X)))
+
+
+def test_a_reused_module_is_read_at_its_last_call_by_default_and_refused_by_name():
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.step = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.step(torch.tanh(self.step(torch.tanh(self.step(x)))))
+
+    network = made(Recurrent)
+    step = network.step
+    assert same(representation(network), torch.tanh(step(torch.tanh(step(X)))))
+    with pytest.raises(ModelError, match="'step' runs 3 times in one forward pass, so its output is ambiguous"):
+        representation(ig2.wrap(network, representation="step"))
+
+
+def test_a_module_that_never_runs_cannot_be_the_representation():
+    network = net(lambda self, x: self.first(x))
+    with pytest.raises(ModelError, match="'last' runs 0 times"):
+        representation(ig2.wrap(network, representation="last"))
+
+
+def test_a_module_shared_under_two_names_goes_by_either():
+    network = mlp()
+    network.alias = network[0]
+    network.forward = lambda x: nn.Sequential.forward(network[:5], x)
+    assert same(representation(ig2.wrap(network, representation="alias")), network[0](X))
+    assert same(representation(ig2.wrap(network, representation="0")), network[0](X))
+
+
+def test_weight_tied_layers_are_told_apart():
+    network = mlp()
+    tied = nn.Sequential(network[0], nn.Tanh(), nn.Linear(5, 4, bias=False), nn.Tanh(), nn.Linear(4, 5)).double()
+    tied[4].weight = network[0].weight
+    assert same(representation(tied), tied[:4](X))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        lambda hidden, weight: F.linear(hidden, weight),
+        lambda hidden, weight: hidden @ weight.T,
+        lambda hidden, weight: torch.matmul(hidden, weight.t()),
+        lambda hidden, weight: torch.mm(hidden, weight.transpose(0, 1)),
+        lambda hidden, weight: torch.addmm(torch.ones(3, dtype=torch.float64), hidden, weight.t()),
+    ],
+    ids=["F.linear", "@ weight.T", "matmul", "mm", "addmm"],
+)
+def test_a_functional_head_is_an_error_only_where_the_representation_is_needed(head: Callable[..., Tensor]):
+    network = net(lambda self, x: head(torch.tanh(self.first(x)), self.last.weight))
+    with pytest.raises(ModelError, match=r"last linear map of this network is a call of .* not a layer"):
+        ig2.IG2(steps=2)(network, X, references=REFERENCES)
+    assert ig2.IntegratedGradients(8)(network, X).relative_residual.max() < 1e-3
+    named = ig2.wrap(network, representation="first")
+    assert same(representation(named), network.first(X))
+
+
+def test_a_matrix_that_is_no_weight_is_not_taken_for_a_head():
+    smoothing = torch.rand(3, 3, dtype=torch.float64)
+    network = net(lambda self, x: self.last(torch.tanh(self.first(x))) @ smoothing)
+    assert same(representation(network), torch.tanh(network.first(X)))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_in_place_activations_leave_the_points_and_the_representation_alone(first: bool):
+    layers = [nn.ReLU(inplace=True)] if first else []
+    network = made(lambda: nn.Sequential(*layers, nn.Linear(4, 6), nn.ReLU(inplace=True), nn.Linear(6, 3)))
+    plain = nn.Sequential(*[nn.ReLU() if isinstance(layer, nn.ReLU) else layer for layer in network])
+    x = X - 0.5
+    before = x.clone()
+    for layer in (None, str(first + 0), f"{first + 1}:input", "output"):
+        one, two = (ig2.wrap(n, representation=layer) for n in (network, plain))
+        assert same(representation(one, x), representation(two, x))
+        method = ig2.IG2(steps=3, step_size=0.1, rule=ig2.rules.trapezoid)
+        assert same(method(one, x, references=REFERENCES).values, method(two, x, references=REFERENCES).values)
+    assert torch.equal(x, before)
+    linear_out = network[first + 0]
+    assert (representation(ig2.wrap(network, representation=linear_out), x) < 0).any()  # read before the ReLU wrote on it
+
+
+def test_wrong_names_get_suggestions():
+    network = nn.Sequential(OrderedDict(features=nn.Linear(4, 5), classifier=nn.Linear(5, 3)))
+    with pytest.raises(InputError, match="'clasifier' names no module of this network; did you mean 'classifier'"):
+        ig2.wrap(network, representation="clasifier")
+    with pytest.raises(InputError, match="did you mean 'features', 'classifier'"):
+        ig2.wrap(network, representation="xyz")
+    with pytest.raises(InputError, match="after the colon goes 'input' or 'output', not 'inputs'"):
+        ig2.wrap(network, representation="features:inputs")
+    with pytest.raises(InputError, match="Linear is not a module of this network"):
+        ig2.wrap(network, representation=nn.Linear(2, 2))
+    with pytest.raises(InputError, match="must be a module or its name, got 3"):
+        ig2.wrap(network, representation=3)
+    with pytest.raises(InputError, match="it has none; 'output' is the network's own output"):
+        ig2.wrap(nn.ReLU(), representation="layer4")
+
+
+def test_a_layer_with_other_rows_than_samples_is_refused_as_representation():
+    network = net(lambda self, x: self.last(torch.tanh(self.first(x.repeat(2, 1))))[: len(x)])
+    with pytest.raises(ModelError, match=r"representation at 'last' is Tensor float64 \(6, 6\) for 3 samples"):
+        representation(network)
+
+
+def test_a_representation_that_does_not_see_the_input_is_refused():
+    ones = torch.ones(9, 1, dtype=torch.float64)
+    network = net(lambda self, x: self.last(torch.tanh(self.first(x)) + self.position(ones[: len(x)])))
+    network.position = nn.Linear(1, 6).double()
+    with pytest.raises(ModelError, match=r"distance at 'position' has no gradient by the input: that layer does not see"):
+        ig2.IG2(steps=2)(ig2.wrap(network, representation="position"), X, references=REFERENCES)
+
+
+@pytest.mark.parametrize(
+    ("distance", "text"),
+    [
+        (lambda a, b: (a - b).square().mean(), r"distance between 6 pairs of representations is Tensor float64 \(\): expected"),
+        (lambda a, b: (a - b).square(), r"is Tensor float64 \(6, 6\): expected \(6,\)"),
+        (lambda a, b: 1.0, r"is 1\.0: expected \(6,\)"),
+        (lambda a, b: torch.from_numpy(a.detach().numpy()).sum(1), "has no gradient by the input"),
+    ],
+)
+def test_a_distance_of_ones_own_gives_one_number_a_pair(distance: Callable[..., Any], text: str):
+    with pytest.raises(ModelError, match=text):
+        ig2.IG2(steps=2, distance=distance)(mlp(), X, references=REFERENCES)
+
+
+def test_layers_with_tuples_and_keywords_can_be_read_where_there_is_one_tensor():
+    class Text(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.fc = nn.LSTM(4, 5, batch_first=True), nn.Linear(5, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(input=self.lstm(x)[0][:, -1])
+
+    network, x = made(Text), X[:, None].repeat(1, 2, 1)
+    assert same(representation(network, x), network.lstm(x)[0][:, -1])
+    assert same(representation(ig2.wrap(network, representation="lstm:input"), x), x.flatten(1))
+    with pytest.raises(ModelError, match=r"layer returns tuple of 2 .* name one that returns a tensor"):
+        representation(ig2.wrap(network, representation="lstm"), x)
+
+
+# -- kinds of networks -------------------------------------------------------------------------------------------------
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: type[nn.Module]) -> None:
+        super().__init__()
+        self.rnn, self.fc = kind(4, 6, batch_first=True, num_layers=2, bidirectional=True), nn.Linear(12, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.rnn(x)[0].mean(1))
+
+
+class Attending(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.fc = nn.MultiheadAttention(4, 2, dropout=0.1, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.attention(x, x, x)[0].mean(1))
+
+
+class Encoding(nn.Module):
+    """Masked positions count in the mean, as a careless user writes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True, activation="gelu")
+        self.encoder, self.fc = nn.TransformerEncoder(layer, 2), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.fc(self.encoder(x, src_key_padding_mask=mask).mean(1))
+
+
+SEQUENCES = torch.rand(3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize("build", [lambda: Recurrent(nn.LSTM), lambda: Recurrent(nn.GRU), Attending, Encoding])
+def test_recurrent_and_attending_networks_are_complete(build: Callable[[], nn.Module]):
+    network = made(build)
+    result = ig2.IG2(steps=20, rule=ig2.rules.gauss(4))(network, SEQUENCES, references=SEQUENCES.flip(0)[:2] / 2)
+    assert result.relative_residual.max() < 1e-3
+    assert result.values.abs().max() > 0
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_padded_transformer_is_the_same_function_with_and_without_gradients():
+    # PyTorch's fast path for passes without gradients fills padding with zeros, where the other path leaves values
+    network = made(Encoding)
+    mask = torch.zeros(3, 5, dtype=torch.bool)
+    mask[0, 3:] = True
+    with torch.no_grad():
+        fast = network(SEQUENCES, mask)
+    slow = network(SEQUENCES, mask)
+    assert not torch.allclose(fast[0], slow[0], rtol=1e-3)  # what we guard against is there
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    for representation_ in (None, "encoder.layers.1.linear2:input"):
+        model = ig2.wrap(network, representation=representation_)
+        result = ig2.IG2(steps=10, rule=ig2.rules.gauss(4))(
+            model, (SEQUENCES, Fixed(mask)), target=[0, 1, 2], references=(SEQUENCES.flip(0) / 2,)
+        )
+        assert torch.allclose(result.output, slow.detach()[range(3), [0, 1, 2]])
+        assert result.relative_residual.max() < 1e-3
+    assert torch.backends.mha.get_fastpath_enabled() == enabled
+
+
+def test_a_graph_network_with_a_sparse_adjacency():
+    class Graph(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.out = nn.Linear(4, 5), nn.Linear(5, 3)
+            self.register_buffer("adjacency", (torch.rand(5, 5) > 0.5).double().to_sparse())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(torch.sparse.mm(self.adjacency, torch.tanh(self.fc(x)).T).T)
+
+    network = made(Graph)
+    assert torch.equal(ig2.IG2(steps=3)(network, X, references=REFERENCES).output, network(X).max(1).values.detach())
+
+
+def test_parametrised_layers():
+    network = mlp()
+    plain = ig2.IG2(steps=5)(network, X, references=REFERENCES)
+    nn.utils.parametrizations.weight_norm(network[4])
+    nn.utils.parametrizations.weight_norm(network[2])
+    assert same(representation(network), network[:4](X))
+    assert torch.allclose(ig2.IG2(steps=5)(network, X, references=REFERENCES).values, plain.values)
+    assert all(p.requires_grad for p in network.parameters())
+    with pytest.warns(FutureWarning):  # the older form, whose weight is a plain attribute made anew in each pass
+        nn.utils.weight_norm(network[0])
+    assert torch.allclose(ig2.IG2(steps=5)(network, X, references=REFERENCES).values, plain.values)
+
+
+def test_replicated_and_compiled_networks_are_unwrapped():
+    network = mlp()
+    assert ig2.wrap(nn.DataParallel(network)).net is network
+    assert ig2.wrap(torch.compile(network)).net is network
+    assert ig2.wrap(torch.compile(nn.DataParallel(network))).net is network
+
+
+def test_a_network_compiled_in_place_runs_as_written_and_stays_compiled():
+    network = mlp()
+    expected = ig2.IG2(steps=3)(network, X, references=REFERENCES).values
+
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("the compiled code passes by the hooks")
+
+    network._compiled_call_impl = compiled
+    assert torch.equal(ig2.IG2(steps=3)(network, X, references=REFERENCES).values, expected)
+    assert network._compiled_call_impl is compiled
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("compile_", [torch.jit.script, lambda n: torch.jit.trace(n, X)], ids=["script", "trace"])
+def test_scripted_networks_need_their_representation_at_the_output(compile_: Callable[[nn.Module], nn.Module]):
+    network = mlp()
+    scripted = compile_(network)
+    assert torch.allclose(ig2.IntegratedGradients(9)(scripted, X).values, ig2.IntegratedGradients(9)(network, X).values)
+    with pytest.raises(ModelError, match="scripted or traced network cannot be read"):
+        ig2.IG2(steps=3)(scripted, X, references=REFERENCES)
+    with pytest.raises(InputError, match="scripted or traced network cannot be read"):
+        ig2.wrap(scripted, representation="2:input")
+    one, two = (ig2.IG2(steps=3)(ig2.wrap(n, representation="output"), X, references=REFERENCES) for n in (scripted, network))
+    assert torch.allclose(one.values, two.values)
+
+
+def test_exported_programs():
+    network = mlp()
+    program = torch.export.export(network, (X,), dynamic_shapes=({0: torch.export.Dim.AUTO},)).module()
+    assert torch.allclose(ig2.IntegratedGradients(9)(program, X).values, ig2.IntegratedGradients(9)(network, X).values)
+    with pytest.raises(ModelError, match=r"a call of linear.*not a layer that can be read"):
+        ig2.IG2(steps=3)(program, X, references=REFERENCES)
+    assert same(representation(ig2.wrap(program, representation="output")), network(X))
+
+
+def test_a_network_for_one_sample_at_a_time_runs_with_batch_size_one():
+    network = mlp()
+    program = torch.export.export(network, (X[:1],)).module()
+    with pytest.raises(ModelError, match="takes one sample and fails on two: use batch_size=1"):
+        ig2.IntegratedGradients(3)(program, X)
+    one, many = ig2.IntegratedGradients(3)(program, X, batch_size=1), ig2.IntegratedGradients(3)(network, X)
+    assert torch.allclose(one.values, many.values)
+
+
+def test_plain_functions_show_the_network_they_call():
+    network = mlp()
+
+    class Holder:
+        def __init__(self) -> None:
+            self.network = network
+
+        def __call__(self, x: Tensor) -> Tensor:
+            return self.network(x)
+
+        def method(self, x: Tensor) -> Tensor:
+            return self.network(x)
+
+    expected = ig2.IG2(steps=4)(network, X, references=REFERENCES).values
+    functions = (
+        lambda x: (network(x), 0)[0],
+        network.forward,
+        functools.partial(network),
+        functools.partial(lambda x, scale: network(x) * scale, scale=1),
+        Holder(),
+        Holder().method,
+    )
+    for function in functions:
+        assert torch.equal(ig2.IG2(steps=4)(function, X, references=REFERENCES).values, expected)
+        assert all(p.requires_grad and p.grad is None for p in network.parameters())
+    model = ig2.wrap(functions[0], representation="network.1")
+    assert same(representation(model), network[:2](X))
+    network.train()[1] = nn.Dropout(0.5)
+    with pytest.raises(ModelError, match=r"train mode: network\.1 \(Dropout\)"):
+        ig2.IntegratedGradients()(functions[0], X)
+
+
+def test_a_function_that_hides_its_network_takes_a_module_as_representation():
+    network = mlp()
+    hidden = [network]
+    function = lambda x: hidden[0](x)  # noqa: E731
+    with pytest.raises(ModelError, match=r"representation=.*with a module or its name"):
+        representation(function)
+    assert same(representation(ig2.wrap(function, representation=network[3])), network[:4](X))
+
+
+def test_what_is_no_network_is_refused():
+    for wrong, text in ((X, "got Tensor float64"), ("resnet", "got 'resnet'"), (nn.ReLU, "class ReLU"), (None, "got None")):
+        with pytest.raises(InputError, match=text):
+            ig2.wrap(wrong)
+    with pytest.raises(InputError, match="this is wrapped already: Model"):
+        ig2.wrap(ig2.wrap(mlp()))
+    with pytest.raises(InputError, match="output='logits' is unknown: use one of 'logit', 'probability'"):
+        ig2.wrap(mlp(), output="logits")
+    with pytest.raises(InputError, match="preprocess must be a function or a module, got 3"):
+        ig2.wrap(mlp(), preprocess=3)
+
+
+def test_weights_that_cannot_take_part_in_autograd_are_refused():
+    with torch.inference_mode():
+        network = nn.Linear(4, 3).double()
+    with pytest.raises(ModelError, match=r"made in torch.inference_mode\(\)"):
+        ig2.IntegratedGradients()(network, X)
+    assert all(p.requires_grad for p in network.parameters())
+    with pytest.raises(ModelError, match="has no weights yet: run the network once"):
+        ig2.IntegratedGradients()(nn.Sequential(nn.LazyLinear(3)), X)
+
+
+# -- the score ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_explained():
+    network = mlp()
+    logits = network(X).detach()
+    for output, expected in (
+        ("logit", logits),
+        ("probability", logits.softmax(1)),
+        ("log-probability", logits.log_softmax(1)),
+        ("sigmoid", logits.sigmoid()),
+        (lambda logits: logits[:, 1] - logits[:, 0], (logits[:, 1] - logits[:, 0])[:, None]),
+        (nn.Softmax(dim=1), logits.softmax(1)),
+    ):
+        assert same(scores(ig2.wrap(network, output=output)), expected)
+
+
+def test_a_single_output_is_a_regression_or_a_binary_logit():
+    network = made(lambda: nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)))
+    value = network(X).detach()
+    assert same(scores(ig2.wrap(network)), value)
+    assert same(scores(ig2.wrap(network, output="probability")), value.sigmoid())
+    assert same(scores(ig2.wrap(network, output="log-probability")), value.sigmoid().log())
+    for squeezed in (lambda x: network(x).squeeze(-1), lambda x: network(x).squeeze()):
+        result = ig2.IntegratedGradients(20)(squeezed, X)
+        assert torch.equal(result.values, ig2.IntegratedGradients(20)(network, X).values)
+        assert same(ig2.IntegratedGradients(20)(squeezed, X[:1]).values, result.values[:1])
+        assert result.target.tolist() == [0, 0, 0]
+
+
+def test_a_network_that_squeezes_its_batch_axis_away():
+    network = mlp()
+    squeezed = ig2.IntegratedGradients(20)(lambda x: network(x).squeeze(), X[:1], target=2)
+    assert same(squeezed.values, ig2.IntegratedGradients(20)(network, X[:1], target=2).values)
+
+
+def test_multi_label_targets_are_independent():
+    network = mlp()
+    model = ig2.wrap(network, output="sigmoid")
+    values = [ig2.IntegratedGradients(20)(model, X, target=label) for label in range(3)]
+    for label, result in enumerate(values):
+        assert same(result.output, network(X).sigmoid()[:, label].detach())
+        assert result.relative_residual.max() < 1e-6
+
+
+def test_a_second_softmax_is_worth_a_word():
+    network = nn.Sequential(mlp(), nn.Softmax(dim=1))
+    for output in ("probability", "log-probability"):
+        with pytest.warns(ig2.IG2Warning, match="returns probabilities already.* use output='logit'") as caught:
+            ig2.IntegratedGradients(3)(ig2.wrap(network, output=output), X)
+        assert caught[0].filename == __file__  # it points at the call
+    ig2.IntegratedGradients(3)(network, X)
+    single = made(lambda: nn.Sequential(nn.Linear(4, 1)))
+    nn.init.zeros_(single[0].weight), nn.init.ones_(single[0].bias)  # a logit of one is no probability
+    ig2.IntegratedGradients(3)(ig2.wrap(single, output="probability"), X)
+
+
+def test_an_output_module_is_frozen_checked_and_read():
+    network, head = made(lambda: nn.Sequential(nn.Linear(4, 5), nn.Tanh())), made(lambda: nn.Linear(5, 3))
+    model = ig2.wrap(network, output=head)
+    assert same(representation(model), network(X))
+    assert head.weight.requires_grad and head.weight.grad is None
+    with pytest.raises(ModelError, match=r"train mode: output \(Dropout\)"):
+        scores(ig2.wrap(network, output=nn.Dropout(0.5)))
+
+
+class ModelOutput(OrderedDict[str, Tensor]):
+    """As in transformers: a dict whose entries are attributes, and which cuts itself into a tuple."""
+
+    def __getattr__(self, name: str) -> Tensor:
+        return self[name]
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [
+        lambda logits: (logits,),
+        lambda logits: [logits],
+        lambda logits: {"logits": logits, "hidden": logits * 2},
+        lambda logits: SimpleNamespace(logits=logits, loss=None),
+        lambda logits: ModelOutput(loss=logits.sum(), logits=logits),
+    ],
+    ids=["tuple", "list", "dict", "object", "ModelOutput"],
+)
+def test_scores_are_found_in_what_networks_return(pack: Callable[[Tensor], Any]):
+    network = mlp()
+    assert same(scores(ig2.wrap(lambda x: pack(network(x)))), network(X))
+    assert same(representation(ig2.wrap(lambda x: pack(network(x)), representation="output")), network(X))
+
+
+def test_ambiguous_returns_are_refused_with_a_way_out():
+    network = mlp()
+    with pytest.raises(ModelError, match=r"returned tuple of 2 .* output=lambda result: result\[0\]"):
+        scores(ig2.wrap(lambda x: (network(x), x)))
+    with pytest.raises(ModelError, match=r"returned dict with keys \['out', 'aux'\].* result\['out'\]"):
+        scores(ig2.wrap(lambda x: {"out": network(x), "aux": x}))
+    assert same(scores(ig2.wrap(lambda x: {"out": network(x), "aux": x}, output=lambda r: r["out"])), network(X))
+    with pytest.raises(ModelError, match=r"output function returned 'dog': expected a tensor"):
+        scores(ig2.wrap(network, output=lambda result: "dog"))
+
+
+def test_outputs_without_a_class_axis_alone_are_refused():
+    with pytest.raises(ModelError, match=r"\(1, 4, 6, 6\) for 1 sample: expected \(B, classes\) or \(B,\). Reduce it"):
+        scores(ig2.wrap(nn.Conv2d(3, 4, 3)), torch.rand(2, 3, 8, 8))
+    with pytest.raises(ModelError, match="integers have no gradient; return scores, not labels"):
+        scores(ig2.wrap(lambda x: x.argmax(1)))
+    with pytest.raises(ModelError, match="for 2 samples"):  # one number for the whole batch
+        scores(ig2.wrap(lambda x: x.mean()))
+
+
+# -- preprocessing and bounds ------------------------------------------------------------------------------------------
+
+
+class Normalise(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([0.1, 0.2, 0.3, 0.4]))
+        self.gain = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) * self.gain
+
+
+@pytest.mark.parametrize("as_module", [True, False])
+def test_preprocessing_belongs_to_the_model(as_module: bool):
+    network, normalise = mlp(), made(Normalise)
+    model = ig2.wrap(network, preprocess=normalise if as_module else lambda x: (x - normalise.mean) * 2)
+    method = ig2.IG2(steps=6, step_size=0.1)
+    result = method(model, X, references=REFERENCES)
+    whole = method(nn.Sequential(normalise, network), X, references=REFERENCES)
+    assert same(result.values, whole.values) and same(result.gradcf, whole.gradcf)
+    assert not torch.allclose(result.values, method(network, X, references=REFERENCES).values)
+    assert normalise.gain.requires_grad and normalise.gain.grad is None
+
+
+def test_preprocessing_of_several_inputs():
+    network = mlp()
+    two = lambda a, b: network(torch.cat([a, b], dim=1))  # noqa: E731
+    x = (X[:, :1], X[:, 1:])
+    model = ig2.wrap(two, preprocess=lambda a, b: (a * 2, b * 2))
+    assert same(scores(model, x), network(X * 2))
+    model = ig2.wrap(two, preprocess=lambda a, b: {"b": b * 2, "a": a * 2})
+    assert same(scores(model, {"b": x[1], "a": x[0]}), network(X * 2))
+    packed = ig2.wrap(lambda pack: network(pack["x"]), preprocess=lambda x: {"x": x * 2})
+    assert same(scores(packed), network(X * 2))
+
+
+def test_preprocessing_in_train_mode_is_looked_at_too():
+    with pytest.raises(ModelError, match=r"train mode: preprocess\.1 \(Dropout\)"):
+        scores(ig2.wrap(mlp(), preprocess=nn.Sequential(nn.Identity(), nn.Dropout(0.5))))
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [(0, 1), (0.0, 1.0), (torch.zeros(4), torch.ones(4)), (0, torch.ones(1)), (torch.tensor(0.0), 1)],
+)
+def test_bounds_hold_on_the_whole_path(bounds: Any):
+    model = ig2.wrap(mlp(), bounds=bounds)
+    result = ig2.IG2(steps=20, step_size=0.2)(model, X, references=REFERENCES, paths=True)
+    assert result.paths.min() >= 0 and result.paths.max() <= 1
+    free = ig2.IG2(steps=20, step_size=0.2)(mlp(), X, references=REFERENCES, paths=True)
+    assert free.paths.min() < 0 or free.paths.max() > 1  # without bounds it leaves them: the check can fail
+
+
+def test_bounds_are_in_the_precision_of_the_data():
+    low = torch.full((1, 4), 0.1, dtype=torch.float64)
+    assert float(torch.tensor(0.1)) > 0.1  # what float32 would make of the bound
+    ig2.IntegratedGradients(2)(ig2.wrap(mlp(), bounds=(0.1, 1)), low)
+
+
+def test_data_outside_the_bounds_and_senseless_bounds_are_refused():
+    model = ig2.wrap(mlp(), bounds=(0, 0.5))
+    with pytest.raises(InputError, match=r"x reaches from 0\..* to 0\.7.*outside the model's bounds tuple of 2 \(0, 0.5\)"):
+        ig2.IntegratedGradients()(model, X)
+    for wrong in ((1, 0), (0, 0), (0, 1, 2), 3, "01", (0, float("nan")), (torch.zeros(4), torch.tensor([1, 1, 0, 1]))):
+        with pytest.raises(InputError, match=r"bounds must be \(low, high\)"):
+            ig2.wrap(mlp(), bounds=wrong)
+    for shape in ((3,), (3, 4), (3, 1)):  # not a sample's, and not one for each explicand either
+        fitting = ig2.wrap(mlp(), bounds=(torch.zeros(shape), torch.ones(shape)))
+        with pytest.raises(InputError, match=r"do not fit samples \(4,\)"):
+            ig2.IntegratedGradients()(fitting, X)
+
+
+def test_the_repr_says_what_is_explained_where():
+    network = mlp()
+    assert repr(ig2.wrap(network, representation="2:input", output="probability", bounds=(0, 1))) == (
+        "Model(Sequential: output probability, representation input of '2', bounds 0 to 1)"
+    )
+    assert repr(ig2.wrap(network.forward, representation="output")) == "Model(forward: output logit, representation output)"
