@@ -22,6 +22,16 @@ def data(*shape: int, seed: int = 0, low: float = -1.0, high: float = 1.0) -> Te
     return torch.rand(*shape, generator=generator, dtype=torch.float64) * (high - low) + low
 
 
+def uniform(*shape: int, seed: int = 0) -> Tensor:
+    """Samples between 0 and 1."""
+    return data(*shape, seed=seed, low=0.0)
+
+
+def made(build: Callable[[], nn.Module]) -> nn.Module:
+    """A network in eval mode, the same at every call."""
+    return seeded(build, 0)
+
+
 def tanh_mlp(features: int = 6, hidden: int = 9, classes: int = 3, seed: int = 0) -> nn.Module:
     """Smooth everywhere; its representation is the second hidden layer."""
 

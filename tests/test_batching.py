@@ -13,16 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import ig2
 from ig2.errors import InputError, ModelError
 from ig2.memory import BatchSize, OutOfMemoryError, free_bytes, is_out_of_memory
-
-
-def uniform(*shape: int, seed: int = 0) -> Tensor:
-    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-def made(build: Callable[[], nn.Module]) -> Any:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return build().double().eval()
+from networks import made, uniform
 
 
 def cnn() -> Any:

@@ -4,7 +4,6 @@ import captum.attr
 import captum.metrics
 import pytest
 import torch
-from networks import data, relu_cnn, seeded, tanh_mlp
 from torch import nn
 
 import ig2
@@ -12,6 +11,7 @@ from ig2 import paths, rules
 from ig2.compat.captum import CaptumMethod
 from ig2.methods.simple import Gradient
 from ig2.methods.smoothgrad import SmoothGrad
+from networks import data, relu_cnn, seeded, tanh_mlp
 
 
 class Several(nn.Module):

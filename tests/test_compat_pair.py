@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import saliency.core as saliency
 import torch
-from networks import data, relu_cnn, tanh_mlp
-from replicas import authors_ig2
 
 import ig2
 from ig2 import rules
 from ig2.compat import pair
 from ig2.compat.pair import INPUT_OUTPUT_GRADIENTS, OUTPUT_LAYER_VALUES, REP_DISTANCE_GRADIENTS, REP_LAYER_VALUES
+from networks import data, relu_cnn, tanh_mlp
+from replicas import authors_ig2
 
 CLASS = "class_idx"
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import quantus
 import torch
-from networks import data, relu_mlp
 from torch import nn
 
 import ig2
 from ig2.compat.quantus import explain_func
 from ig2.methods.simple import InputXGradient, Random
+from networks import data, relu_mlp
 
 SIZE, PATCH = 12, 4
 QUIET = {"disable_warnings": True, "display_progressbar": False}

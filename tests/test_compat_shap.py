@@ -10,11 +10,11 @@ import pandas
 import pytest
 import shap
 import torch
-from networks import data, relu_cnn, relu_mlp, seeded, tanh_mlp
 
 import ig2
 from ig2.compat.shap import Explainer
 from ig2.methods.simple import Gradient
+from networks import data, relu_cnn, relu_mlp, seeded, tanh_mlp
 
 NET = tanh_mlp()
 X = data(5, 6, seed=1)

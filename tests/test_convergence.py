@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from networks import data, tanh_mlp, trained_on_patterns
 
 import ig2
 from ig2 import paths, rules
+from networks import data, tanh_mlp, trained_on_patterns
 
 
 def order(rule, counts):

@@ -13,7 +13,6 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import matplotlib
-import networks
 import numpy as np
 import pytest
 import torch
@@ -22,6 +21,7 @@ from matplotlib.image import AxesImage
 from torch import Tensor
 
 import ig2
+import networks
 from ig2 import Attribution, InputError, plots
 
 

@@ -1,7 +1,6 @@
 """What may be explained: one tensor or several, what only comes along, and what is refused."""
 
 from collections import UserDict
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,16 +11,7 @@ from torch import Tensor, nn
 import ig2
 from ig2.errors import InputError, ModelError
 from ig2.inputs import Fixed, Inputs
-
-
-def uniform(*shape: int, seed: int = 0) -> Tensor:
-    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-def made(build: Callable[[], nn.Module]) -> Any:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return build().double().eval()
+from networks import made, uniform
 
 
 def mlp(features: int = 4, classes: int = 3) -> Any:

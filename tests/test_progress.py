@@ -4,22 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor, nn
 
 import ig2
 from ig2.errors import InputError, MissingExtraError
 from ig2.progress import Progress
-
-
-def uniform(*shape: int, seed: int = 0) -> Tensor:
-    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+from networks import made, uniform
 
 
 def network() -> Any:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double().eval()
+    return made(lambda: nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)))
 
 
 X, REFERENCES = uniform(3, 4, seed=1), uniform(2, 4, seed=2)

@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import Toy, data, relu_cnn, relu_mlp, seeded, tanh_mlp
 from torch import nn
 
 import ig2
 from ig2 import paths, rules
+from networks import Toy, data, relu_cnn, relu_mlp, seeded, tanh_mlp
 
 COMPLETE = [
     rules.direct,

@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from networks import data, multi_label, relu_cnn, tanh_mlp
-from replicas import blur as slow_blur
 from torch import nn
 
 import ig2
@@ -31,6 +29,8 @@ from ig2.references import (
     White,
     Zeros,
 )
+from networks import data, multi_label, relu_cnn, tanh_mlp
+from replicas import blur as slow_blur
 
 
 def drawn(strategy, model, x, target=None, **options):

@@ -4,12 +4,12 @@ import functools
 
 import numpy as np
 import pytest
-import replicas
 import torch
-from networks import data, multi_label, relu_cnn, relu_mlp, tanh_mlp
 
 import ig2
+import replicas
 from ig2 import paths, rules
+from networks import data, multi_label, relu_cnn, relu_mlp, tanh_mlp
 
 TOLERANCE = 1e-9
 RULES = {

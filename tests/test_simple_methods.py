@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from networks import Polynomial, data, relu_cnn, tanh_mlp
 
 import ig2
 from ig2.errors import InputError, ModelError
 from ig2.methods.simple import Gradient, InputXGradient, Random
+from networks import Polynomial, data, relu_cnn, tanh_mlp
 
 X = data(5, 6, seed=1)
 CUBIC = Polynomial(torch.tensor([1.0, -2.0, 0.5, 3.0, 0.0, 1.5], dtype=torch.float64), 3)

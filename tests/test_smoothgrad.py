@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from networks import Polynomial, data, relu_cnn, tanh_mlp
 
 import ig2
 from ig2 import rules
@@ -11,6 +10,7 @@ from ig2.methods.simple import Gradient, InputXGradient, Random
 from ig2.methods.smoothgrad import SmoothGrad
 from ig2.paths import Straight
 from ig2.references import GradCF, NoisedExplicand, OtherClasses, Samples, Zeros
+from networks import Polynomial, data, relu_cnn, tanh_mlp
 
 X = data(3, 6, seed=1)
 NET = tanh_mlp()

@@ -6,10 +6,10 @@ import captum.attr
 import numpy as np
 import pytest
 import torch
-from networks import Polynomial, Toy, data, relu_cnn, tanh_mlp, two_layer_linear
 
 import ig2
 from ig2 import paths, rules
+from networks import Polynomial, Toy, data, relu_cnn, tanh_mlp, two_layer_linear
 
 QUADRATURES = [rules.left, rules.right, rules.midpoint, rules.trapezoid, *(rules.gauss(n) for n in (1, 2, 3, 8, 50))]
 COMPLETE = [rules.direct, rules.shared, rules.tempered, rules.scaled(rules.left), rules.scaled(rules.gauss(2))]

@@ -6,7 +6,6 @@ import time
 import numpy as np
 import pytest
 import torch
-from networks import data
 from skimage.morphology import dilation, disk
 from skimage.segmentation import felzenszwalb
 
@@ -16,6 +15,7 @@ from ig2.methods.simple import Gradient, InputXGradient
 from ig2.methods.smoothgrad import SmoothGrad
 from ig2.methods.xrai import SIDE, XRAI, _prepared, grown, rank_pixels, take_regions
 from ig2.references import Union, White, Zeros
+from networks import data
 
 TWO_SCALES = (50, 500)  # for tests that are not about the segments, to save their time
 

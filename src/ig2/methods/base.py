@@ -147,6 +147,8 @@ def summary(part: Any) -> Any:
         return {"type": type(part).__name__, **{f.name: summary(getattr(part, f.name)) for f in fields(part)}}
     if part is None or isinstance(part, (str, int, float, bool)):
         return part
+    if isinstance(part, tuple):
+        return [summary(item) for item in part]
     if callable(part) and hasattr(part, "__name__"):
         return part.__name__
     return describe(part)
