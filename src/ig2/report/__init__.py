@@ -1,0 +1,6 @@
+"""The report: one HTML file with everything in it."""
+
+from ig2.report.content import Content, InputView, MethodView, ReferenceView
+from ig2.report.page import render, write
+
+__all__ = ["Content", "InputView", "MethodView", "ReferenceView", "render", "write"]

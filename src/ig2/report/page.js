@@ -1,0 +1,758 @@
+"use strict";
+
+const report = JSON.parse(document.getElementById("data").textContent);
+const state = { input: -1, method: 0, reference: null, mode: "signed", opacity: 70, threshold: 0, smoothing: null };
+
+const one = (selector, root = document) => root.querySelector(selector);
+const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
+const count = (n, thing) => `${n} ${thing}${n === 1 ? "" : "s"}`;
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function draw(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+// Three digits that count, and a real minus: what the page's own text does too.
+function number(value) {
+  if (value === 0) return "0";
+  const exponent = Math.floor(Math.log10(Math.abs(value)));
+  if (exponent >= -3 && exponent < 5) return value.toFixed(Math.max(0, 2 - exponent)).replace("-", "−");
+  const raised = [...String(exponent)].map((digit) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(digit)]).join("");
+  return `${(value / 10 ** exponent).toFixed(2)} × 10${raised}`.replace("-", "−");
+}
+const signed = (value) => (value > 0 ? "+" : "") + number(value);
+
+// -- the scores -------------------------------------------------------------------------------------------------------
+
+async function unpacked(scores) {
+  if (Array.isArray(scores)) return measured(Float64Array.from(scores), scores.length, 1, 1);
+  const bytes = Uint8Array.from(atob(scores.data), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const planes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const [height, width] = scores.shape;
+  const size = width * height;
+  const values = new Float64Array(size);
+  for (let i = 0; i < size; i++) {
+    const whole = scores.bits <= 8 ? (planes[i] << 24) >> 24 : (((planes[size + i] << 8) | planes[i]) << 16) >> 16;
+    values[i] = whole * scores.scale;
+  }
+  // a few extreme pixels must not leave the rest without colour
+  return measured(values, width, height, 0.99);
+}
+
+function measured(values, width, height, share) {
+  const sorted = values.map(Math.abs).sort();
+  const largest = sorted[sorted.length - 1];
+  return { values, width, height, sorted, largest, limit: quantile(sorted, share) || largest || 1 };
+}
+
+// The average around each pixel: what the eye looks for in a map that flickers from one pixel to the next.
+function smoothed(map, sigma, mode) {
+  if (sigma === 0) return map;
+  map.kept ??= new Map();
+  const key = `${sigma} ${mode}`;
+  if (!map.kept.has(key)) {
+    // neighbours for and against cancel out, but not in how strong they are
+    const values = mode === "magnitude" ? map.values.map(Math.abs) : map.values;
+    const across = blurred(values, map.width, map.height, sigma, 1, map.width);
+    const both = blurred(across, map.height, map.width, sigma, map.width, 1);
+    map.kept.set(key, { ...measured(both, map.width, map.height, 0.99), smooth: true });
+  }
+  return map.kept.get(key);
+}
+
+function blurred(values, length, lines, sigma, step, stride) {
+  const reach = Math.ceil(3 * sigma);
+  const kernel = Array.from({ length: 2 * reach + 1 }, (_, i) => Math.exp(-((i - reach) ** 2) / (2 * sigma * sigma)));
+  const result = new Float64Array(values.length);
+  for (let line = 0; line < lines; line++) {
+    for (let i = 0; i < length; i++) {
+      let [sum, weights] = [0, 0];
+      for (let j = Math.max(0, i - reach); j <= Math.min(length - 1, i + reach); j++) {
+        sum += kernel[j - i + reach] * values[line * stride + j * step];
+        weights += kernel[j - i + reach];
+      }
+      result[line * stride + i * step] = sum / weights;
+    }
+  }
+  return result;
+}
+
+const quantile = (sorted, share) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))];
+
+function pixels(picture, width, height) {
+  const canvas = make("canvas", { width, height });
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  if (picture) {
+    context.imageSmoothingEnabled = Math.min(picture.naturalWidth, picture.naturalHeight) > 64;
+    context.imageSmoothingQuality = "high";
+    context.drawImage(picture, 0, 0, width, height);
+  } else {
+    context.fillStyle = "#f7f7f7";
+    context.fillRect(0, 0, width, height);
+  }
+  return context.getImageData(0, 0, width, height);
+}
+
+const loading = new Map();
+function loaded(index) {
+  if (!loading.has(index)) loading.set(index, load(report.inputs[index]));
+  return loading.get(index);
+}
+
+async function load(input) {
+  const maps = await Promise.all(input.methods.map((method) => unpacked(method.scores)));
+  const references = await Promise.all(
+    input.methods.map((method) => Promise.all(method.references.map((item) => item.scores && unpacked(item.scores)))),
+  );
+  if (input.kind !== "image") return { maps, references };
+  let picture = null;
+  let { width, height } = maps[0];
+  if (input.picture !== null) {
+    picture = new Image();
+    picture.src = report.pictures[input.picture];
+    await picture.decode();
+    width = picture.naturalWidth;
+    height = picture.naturalHeight;
+  }
+  // whole multiples keep every pixel of the map a square, and the picture smooth between them
+  const times = Math.max(1, Math.round(720 / Math.max(width, height)));
+  return {
+    maps,
+    references,
+    width,
+    height,
+    small: pixels(picture, width, height),
+    large: pixels(picture, width * times, height * times),
+  };
+}
+
+// -- colours ----------------------------------------------------------------------------------------------------------
+
+function ramp(...stops) {
+  const colours = stops.map((stop) => [1, 3, 5].map((at) => parseInt(stop.slice(at, at + 2), 16)));
+  return Array.from({ length: 256 }, (_, i) => {
+    const place = (i / 255) * (colours.length - 1);
+    const at = Math.min(colours.length - 2, Math.floor(place));
+    return colours[at].map((low, channel) => low + (colours[at + 1][channel] - low) * (place - at));
+  });
+}
+const colours = {
+  positive: ramp("#f7f7f7", "#fbd3bf", "#f29a78", "#d6503f", "#a8102a"),
+  negative: ramp("#f7f7f7", "#cce2f0", "#84bbdb", "#3583bd", "#17549c"),
+  magnitude: ramp("#f7f7f7", "#fbdc9e", "#f5954f", "#c23a6c", "#4d136f"),
+};
+
+// For each of `many` places along a side, the two of `few` it lies between and its share of the second; or the one it lies in.
+function places(many, few, smooth) {
+  const [first, second, share] = [new Int32Array(many), new Int32Array(many), new Float64Array(many)];
+  for (let i = 0; i < many; i++) {
+    const at = ((i + 0.5) * few) / many - (smooth ? 0.5 : 0);
+    first[i] = Math.max(0, Math.floor(at));
+    second[i] = smooth ? Math.min(few - 1, first[i] + 1) : first[i];
+    share[i] = smooth ? clamp(at - first[i], 0, 1) : 0;
+  }
+  return { first, second, share };
+}
+
+function paint(canvas, base, map, { limit, mode, opacity, cutoff }) {
+  const { width, height, data } = base;
+  if (canvas.width !== width) canvas.width = width;
+  if (canvas.height !== height) canvas.height = height;
+  canvas.style.imageRendering = width < 96 ? "pixelated" : "";
+  const context = canvas.getContext("2d");
+  const picture = context.createImageData(width, height);
+  const drawn = picture.data;
+  const { values } = map;
+  const positive = colours[mode === "magnitude" ? mode : "positive"];
+  const negative = colours[mode === "magnitude" ? mode : "negative"];
+  // weak pixels let the picture through and strong ones cover it; at full opacity the map alone is left
+  const cover = Float64Array.from({ length: 256 }, (_, i) => 1 - (1 - opacity) ** (0.06 + (3 * i) / 255));
+  const [grey, pale] = [Math.min(1, opacity * 1.2), opacity / 3];
+  const [across, down] = [places(width, map.width, map.smooth), places(height, map.height, map.smooth)];
+  let at = 0;
+  for (let y = 0; y < height; y++) {
+    const [upper, lower, dy] = [down.first[y] * map.width, down.second[y] * map.width, down.share[y]];
+    for (let x = 0; x < width; x++, at += 4) {
+      const left = across.first[x];
+      const right = across.second[x];
+      const dx = across.share[x];
+      const above = values[upper + left] + (values[upper + right] - values[upper + left]) * dx;
+      const below = values[lower + left] + (values[lower + right] - values[lower + left]) * dx;
+      const value = above + (below - above) * dy;
+      const strength = Math.abs(value);
+      const level = Math.min(255, Math.round((255 * strength) / limit));
+      const colour = (value < 0 ? negative : positive)[level];
+      const share = strength < cutoff ? 0 : cover[level];
+      const luma = 0.3 * data[at] + 0.59 * data[at + 1] + 0.11 * data[at + 2];
+      for (let channel = 0; channel < 3; channel++) {
+        const own = data[at + channel];
+        let under = own + (luma - own) * grey;
+        under += (245 - under) * pale;
+        drawn[at + channel] = under + (colour[channel] - under) * share;
+      }
+      drawn[at + 3] = 255;
+    }
+  }
+  context.putImageData(picture, 0, 0);
+}
+
+// -- what is shown now ------------------------------------------------------------------------------------------------
+
+const section = () => one(`section[data-input="${state.input}"]`);
+let content = null; // of the input shown, once it is unpacked
+
+// Photos flicker; in a digit of 28 pixels each one counts.
+const smoothing = () => (report.inputs[state.input].kind !== "image" ? 0 : state.smoothing ?? (content.width < 96 ? 0 : 1.5));
+const soft = (map) => smoothed(map, (smoothing() * map.width) / content.width || 0, state.mode);
+
+function current() {
+  const whole = content.maps[state.method];
+  const exact = state.reference === null ? whole : content.references[state.method][state.reference];
+  const map = soft(exact);
+  const cutoff = state.threshold > 0 ? quantile(map.sorted, state.threshold / 100) : 0;
+  // a reference's own map is coloured on the scale of the whole, so that the two can be compared
+  return { exact, map, cutoff, limit: soft(whole).limit, mode: state.mode, opacity: state.opacity / 100 };
+}
+
+function drawStage() {
+  const { kind } = report.inputs[state.input];
+  const view = current();
+  if (kind === "image") paint(one(".stage canvas", section()), content.large, view.map, view);
+  else if (kind === "text") drawWords(view);
+  else drawBars(view);
+  for (const slider of all("[data-control]", section())) {
+    const name = slider.dataset.control;
+    slider.value = name === "smoothing" ? smoothing() : state[name];
+    const rest = 100 - state.threshold;
+    const said =
+      name === "opacity" ? `${state.opacity} %`
+      : name === "smoothing" ? (smoothing() ? `over ${count(smoothing(), "pixel")}` : "none, single pixels")
+      : state.threshold === 0 ? "everything shown"
+      : rest === 0 ? "the strongest alone"
+      : `strongest ${rest} %, from ${number(view.cutoff)}`;
+    one("output", slider.parentElement).textContent = said;
+    slider.setAttribute("aria-valuetext", said);
+  }
+}
+
+function drawLegend() {
+  const input = report.inputs[state.input];
+  const { exact, map, limit } = current();
+  const reference = state.reference === null ? null : input.methods[state.method].references[state.reference];
+  const strongest = input.kind === "image" ? "pixel" : input.kind === "text" ? "word" : "column";
+  const [plus, minus] = ["for", "against"].map((side) => make("span", { class: `swatch ${side}` }));
+  one(".shown", section()).replaceChildren(
+    ...(reference ? ["Contrasted with ", make("bdi", {}, reference.label), " alone. "] : []),
+    ...(input.kind === "table" ? [plus, "speaks for, ", minus, "against ", make("bdi", {}, input.target), ". "] : []),
+    ...(smoothing() ? [`Colours show the average ${state.mode === "signed" ? "" : "strength "}around each pixel. `] : []),
+    `The strongest ${strongest} ${smoothing() ? "alone " : ""}has ${number(exact.largest)}.`,
+  );
+  if (input.kind === "table") return;
+  const part = (name) => colours[name].filter((_, i) => i % 15 === 0).map((rgb) => `rgb(${rgb.map(Math.round).join(" ")})`);
+  const shades = state.mode === "signed" ? [...part("negative").reverse(), ...part("positive")] : part("magnitude");
+  const bar = one(".bar", section());
+  if (input.kind === "text") bar.className = `bar ${state.mode}`;
+  else bar.style.backgroundImage = `linear-gradient(to right, ${shades.join(", ")})`;
+  const ticks =
+    state.mode === "signed"
+      ? [`${number(-limit)}, against`, "0", `for, ${signed(limit)}`]
+      : ["0", number(limit / 2), number(limit) + (map.largest > limit ? " or more" : "")];
+  all(".ticks span", section()).forEach((tick, i) => (tick.textContent = ticks[i]));
+}
+
+function mark(value) {
+  const marker = one(".marker", section());
+  if (!marker) return; // bars have no legend
+  marker.hidden = value === null;
+  if (value === null) return;
+  const { limit } = current();
+  const place = state.mode === "signed" ? (value / limit + 1) / 2 : Math.abs(value) / limit;
+  marker.style.left = `${100 * clamp(place, 0, 1)}%`;
+}
+
+// -- reading a pixel --------------------------------------------------------------------------------------------------
+
+let pointed = null; // the pixel of the map
+
+function point(x, y, aloud) {
+  const { map, exact } = current();
+  pointed = { x: clamp(x, 0, map.width - 1), y: clamp(y, 0, map.height - 1) };
+  const at = pointed.y * map.width + pointed.x;
+  const value = exact.values[at];
+  const [left, top] = [pointed.x / map.width, pointed.y / map.height];
+  const place = { x: Math.floor(left * content.width), y: Math.floor(top * content.height) };
+  const across = content.width / map.width;
+  const around = across > 1 ? `, mean of ${Math.round(across)} × ${Math.round(across)}` : "";
+  const cross = one(".cross", section());
+  const tip = one(".tip", section());
+  cross.hidden = tip.hidden = false;
+  cross.style.left = tip.style.left = `${100 * (left + 0.5 / map.width)}%`;
+  cross.style.top = tip.style.top = `${100 * (top + 0.5 / map.height)}%`;
+  tip.classList.toggle("leftward", left > 0.5);
+  tip.classList.toggle("downward", top < 0.2);
+  const average = smoothing() ? `around it ${state.mode === "signed" ? signed(map.values[at]) : number(map.values[at])}` : "";
+  tip.replaceChildren(make("strong", {}, signed(value)), make("span", {}, `x ${place.x}, y ${place.y}${around}`), average);
+  mark(map.values[at]);
+  // a screen reader would choke on every pixel the pointer crosses
+  if (aloud) one(".readout", section()).textContent = `x ${place.x}, y ${place.y}: ${signed(value)}${around}`;
+}
+
+function unpoint() {
+  pointed = null;
+  for (const element of all(".cross, .tip", section())) element.hidden = true;
+  mark(null);
+}
+
+function watchPicture(canvas) {
+  const follow = (event) => {
+    if (!content) return;
+    const box = canvas.getBoundingClientRect();
+    const { map } = current();
+    const x = Math.floor(((event.clientX - box.left) / box.width) * map.width);
+    point(x, Math.floor(((event.clientY - box.top) / box.height) * map.height), false);
+  };
+  // the frame has corners, and the canvas has them rounded off
+  const frame = canvas.parentElement;
+  frame.addEventListener("pointermove", follow);
+  frame.addEventListener("pointerdown", follow);
+  frame.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && unpoint());
+  canvas.addEventListener("blur", unpoint);
+  canvas.addEventListener("keydown", (event) => {
+    const step = event.shiftKey ? 10 : 1;
+    const move = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, -step], ArrowDown: [0, step] }[event.key];
+    if (event.key === "Escape") unpoint();
+    if (!move || !content) return;
+    event.preventDefault();
+    const { map } = current();
+    const shown = !one(".cross", section()).hidden;
+    const from = pointed ?? { x: Math.floor(map.width / 2), y: Math.floor(map.height / 2) };
+    point(from.x + (shown ? move[0] : 0), from.y + (shown ? move[1] : 0), true);
+  });
+}
+
+// -- words and columns ------------------------------------------------------------------------------------------------
+
+const ink = (opacity) => Math.min(1, opacity * 1.2);
+
+function drawWords({ map, cutoff, limit, mode, opacity }) {
+  one(".bar", section()).style.setProperty("--strength", ink(opacity));
+  const words = one(".words", section());
+  const { units } = report.inputs[state.input];
+  if (!words.childElementCount) {
+    units.forEach((unit, i) => {
+      const word = make("span", { role: "option", tabindex: i ? -1 : 0, "aria-selected": "false" }, make("bdi", {}, unit));
+      word.addEventListener("pointerenter", () => readWord(words, word));
+      word.addEventListener("focus", () => readWord(words, word));
+      words.append(word, " ");
+    });
+    words.addEventListener("pointerleave", () => readWord(words, null));
+    words.addEventListener("focusout", () => readWord(words, null));
+    words.addEventListener("keydown", (event) => {
+      const options = [...words.children];
+      const from = options.indexOf(document.activeElement);
+      const [back, on, end] = [from - 1, from + 1, options.length - 1];
+      const to = { ArrowLeft: back, ArrowUp: back, ArrowRight: on, ArrowDown: on, Home: 0, End: end }[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      const next = options[clamp(to, 0, options.length - 1)];
+      options.forEach((option) => (option.tabIndex = option === next ? 0 : -1));
+      next.focus();
+    });
+  }
+  [...words.children].forEach((word, i) => {
+    const value = map.values[i];
+    const kind = mode === "magnitude" ? "magnitude" : value < 0 ? "against" : "for";
+    const strength = Math.min(1, Math.abs(value) / limit) * ink(opacity);
+    word.style.setProperty("--strength", strength.toFixed(3));
+    word.className = `${kind}${Math.abs(value) < cutoff ? " weak" : strength > 0.72 ? " strong" : ""}`;
+    word.setAttribute("aria-label", `${units[i]}: ${signed(value)}`);
+  });
+}
+
+function readWord(words, word) {
+  // words that were left because another input is shown now have nothing more to say
+  if (!content || !section().contains(words)) return;
+  const readout = one(".readout", section());
+  const options = [...words.children];
+  const active = word ?? options.find((option) => option === document.activeElement);
+  options.forEach((option) => option.setAttribute("aria-selected", String(option === active)));
+  if (!active) {
+    readout.replaceChildren();
+    mark(null);
+    return;
+  }
+  const at = options.indexOf(active);
+  const value = current().map.values[at];
+  readout.replaceChildren(make("bdi", {}, report.inputs[state.input].units[at]), " ", make("strong", {}, signed(value)));
+  mark(value);
+}
+
+function drawBars({ map, cutoff }) {
+  const { units, cells } = report.inputs[state.input];
+  const order = [...map.values.keys()].sort((a, b) => Math.abs(map.values[b]) - Math.abs(map.values[a]));
+  const scale = map.largest || 1;
+  one(".bars tbody", section()).replaceChildren(
+    ...order.map((i) => {
+      const value = map.values[i];
+      const bar = make("span", { class: value < 0 ? "against" : "for" });
+      bar.style.width = `${(50 * Math.abs(value)) / scale}%`;
+      const track = make("span", { class: "track", "aria-hidden": "true" }, bar);
+      return make(
+        "tr",
+        { class: Math.abs(value) < cutoff ? "weak" : "" },
+        make("th", { scope: "row" }, make("bdi", {}, units[i])),
+        make("td", { class: "cell" }, make("bdi", {}, cells[i] ?? "")),
+        make("td", { class: "score" }, track, make("span", { class: "value" }, signed(value))),
+      );
+    }),
+  );
+}
+
+// -- references -------------------------------------------------------------------------------------------------------
+
+function drawReferences() {
+  const input = report.inputs[state.input];
+  const { references } = input.methods[state.method];
+  const place = one(".references", section());
+  place.hidden = references.length === 0;
+  if (place.hidden) return;
+  const whole = content.maps[state.method];
+  const thumbnail = (map) => {
+    if (input.kind !== "image") return [];
+    const canvas = make("canvas", { "aria-hidden": "true" });
+    paint(canvas, content.small, soft(map), { limit: soft(whole).limit, mode: state.mode, opacity: 0.75, cutoff: 0 });
+    return [canvas];
+  };
+  const card = (index, map, ...inside) => {
+    const button = make("button", { type: "button", "aria-pressed": String(state.reference === index) }, ...inside);
+    button.disabled = !map;
+    button.addEventListener("click", () => choose(index));
+    return make("li", {}, button);
+  };
+  const caption = (name, text, said) =>
+    make(
+      "span",
+      { class: "caption" },
+      make("bdi", { class: "name" }, name),
+      ...(text === null ? [] : [make("bdi", { class: "text" }, text)]),
+      make("span", { class: "said" }, said),
+    );
+  const cards = references.map((reference, i) => {
+    const map = content.references[state.method][i];
+    const picture = reference.picture === null ? [] : [make("img", { src: report.pictures[reference.picture], alt: "" })];
+    const about = caption(reference.label, reference.text, `output ${number(reference.output)}`);
+    return card(i, map, ...picture, ...(map ? thumbnail(map) : []), about);
+  });
+  let lead = "The path leads from the input to it.";
+  if (references.length > 1) {
+    lead = "Each reference tells its own story. Choose one to see it alone.";
+    cards.unshift(card(null, whole, ...thumbnail(whole), caption("All together", null, `mean of ${references.length}`)));
+  }
+  place.replaceChildren(
+    make("h3", {}, count(references.length, "reference")),
+    make("p", { class: "meaning" }, lead),
+    make("ul", {}, ...cards),
+  );
+}
+
+function choose(reference) {
+  state.reference = reference;
+  for (const [i, button] of all(".references button", section()).entries()) {
+    const several = report.inputs[state.input].methods[state.method].references.length > 1;
+    button.setAttribute("aria-pressed", String((several ? i - 1 : i) === (reference ?? -1)));
+  }
+  unpoint();
+  drawStage();
+  drawLegend();
+  drawCharts();
+}
+
+// -- curves -----------------------------------------------------------------------------------------------------------
+
+const CURVES = {
+  output: { title: "Output along the path", axis: "output" },
+  distance: { title: "Distance to the reference", axis: "distance" },
+};
+
+function ticksBetween(low, high, wanted, whole) {
+  const rough = (high - low) / wanted;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const unlike = (size) => Math.abs(Math.log(size / rough));
+  let step = [1, 2, 5, 10].map((times) => times * power).sort((a, b) => unlike(a) - unlike(b))[0];
+  if (whole) step = Math.max(1, Math.round(step));
+  const first = Math.ceil(low / step);
+  const places = Math.max(0, -Math.floor(Math.log10(step)));
+  return Array.from({ length: Math.floor(high / step + 1e-9) - first + 1 }, (_, i) => {
+    const value = (first + i) * step;
+    const plain = Math.max(Math.abs(low), Math.abs(high)) < 1e5 && places < 4;
+    return { value, label: plain ? value.toFixed(places).replace("-", "−") : number(value) };
+  });
+}
+
+function drawCharts() {
+  const method = report.inputs[state.input].methods[state.method];
+  const place = one(".curves", section());
+  const kinds = Object.keys(CURVES).filter((kind) => method[`${kind}_curve`]);
+  place.hidden = !kinds.length;
+  // in their place before they are drawn, since their width decides where everything goes
+  const figures = kinds.map(() => make("figure", { class: "chart" }));
+  place.replaceChildren(...figures);
+  kinds.forEach((kind, i) => drawChart(figures[i], CURVES[kind], method[`${kind}_curve`]));
+}
+
+function drawChart(figure, { title, axis }, { steps, values }) {
+  const mean = steps.map((_, k) => values.reduce((sum, curve) => sum + curve[k], 0) / values.length);
+  const width = figure.clientWidth || 360;
+  const [height, left, right, top, bottom] = [190, 46, 6, 10, 38];
+  const flat = values.flat();
+  let [low, high] = [Math.min(...flat), Math.max(...flat)];
+  if (axis === "distance") low = Math.min(0, low);
+  if (high - low < 1e-9 * Math.max(1, Math.abs(high))) [low, high] = [low - 1, high + 1];
+  const last = steps[steps.length - 1] || 1;
+  const x = (step) => left + (step / last) * (width - left - right);
+  const y = (value) => top + ((high - value) / (high - low)) * (height - top - bottom);
+  const line = (curve) => curve.map((value, k) => `${k ? "L" : "M"}${x(steps[k]).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+  const several = values.length > 1;
+  const over = several ? `, mean over ${values.length} references` : "";
+  const said = `${title}: ${number(mean[0])} at the input, ${number(mean[mean.length - 1])} at the end${over}`;
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, "aria-label": said });
+  for (const { value, label } of ticksBetween(low, high, 4, false)) {
+    svg.append(
+      draw("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }),
+      draw("text", { x: left - 8, y: y(value), dy: "0.32em", "text-anchor": "end" }, label),
+    );
+  }
+  for (const { value, label } of ticksBetween(0, last, 5, true)) {
+    svg.append(draw("text", { x: x(value), y: height - bottom + 16, "text-anchor": "middle" }, label));
+  }
+  svg.append(
+    draw("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, "steps from the input"),
+    draw("text", { transform: `translate(10 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, axis),
+  );
+  const chosen = several && state.reference !== null ? values[state.reference] : null;
+  if (several) svg.append(...values.map((curve) => draw("path", { class: "single", d: line(curve) })));
+  svg.append(draw("path", { class: chosen ? "mean faded" : "mean", d: line(mean) }));
+  if (chosen) svg.append(draw("path", { class: "chosen", d: line(chosen) }));
+  // few points deserve to be seen as points
+  const dots = steps.map((step, k) => draw("circle", { class: "dot", r: 3, cx: x(step), cy: y(mean[k]) }));
+  if (dots.length < 8) svg.append(...dots);
+  const rule = draw("line", { class: "rule", y1: top, y2: height - bottom, visibility: "hidden" });
+  const dot = draw("circle", { class: "dot", r: 4, visibility: "hidden" });
+  svg.append(rule, dot);
+  const readout = make("output", { "aria-live": "polite" });
+  let at = null;
+  const read = (k) => {
+    at = k;
+    for (const element of [rule, dot]) element.setAttribute("visibility", k === null ? "hidden" : "visible");
+    if (k === null) return readout.replaceChildren(several ? "mean bold, each reference thin" : "");
+    const shown = (chosen ?? mean)[k];
+    const here = values.map((curve) => curve[k]);
+    rule.setAttribute("x1", x(steps[k]));
+    rule.setAttribute("x2", x(steps[k]));
+    dot.setAttribute("cx", x(steps[k]));
+    dot.setAttribute("cy", y(shown));
+    const range = several ? ` (${number(Math.min(...here))} to ${number(Math.max(...here))})` : "";
+    return readout.replaceChildren(`step ${steps[k]}: `, make("strong", {}, number(shown)), range);
+  };
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect();
+    const step = (((event.clientX - box.left) / box.width) * width - left) / (width - left - right) * last;
+    read(steps.reduce((best, value, k) => (Math.abs(value - step) < Math.abs(steps[best] - step) ? k : best), 0));
+  });
+  svg.addEventListener("pointerleave", () => read(null));
+  svg.addEventListener("blur", () => read(null));
+  svg.addEventListener("keydown", (event) => {
+    const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!move) return;
+    event.preventDefault();
+    read(at === null ? 0 : clamp(at + move, 0, steps.length - 1));
+  });
+  read(null);
+  figure.replaceChildren(make("figcaption", {}, make("h3", {}, title), readout), svg);
+}
+
+// -- the numbers ------------------------------------------------------------------------------------------------------
+
+const short = (value) => Number(value.toPrecision(6));
+function shaped(map) {
+  if (map.height === 1 && report.inputs[state.input].kind !== "image") return [...map.values].map(short);
+  return Array.from({ length: map.height }, (_, y) => [...map.values.subarray(y * map.width, (y + 1) * map.width)].map(short));
+}
+
+function asJson(input) {
+  const { picture, methods, ...rest } = input;
+  return JSON.stringify({
+    ...rest,
+    methods: methods.map(({ scores, gradcf, references, ...method }, m) => ({
+      ...method,
+      scores: shaped(content.maps[m]),
+      references: references.map(({ picture, scores, ...reference }, r) => ({
+        ...reference,
+        scores: scores && shaped(content.references[m][r]),
+      })),
+    })),
+  });
+}
+
+function asCsv(input) {
+  // a spreadsheet would run a word that starts like a formula
+  const guard = (text) => (/^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? "'" : "");
+  const cell = (text) => `"${guard(text)}${text.replaceAll('"', '""')}"`;
+  const { width } = content.maps[0];
+  const place = {
+    image: { names: ["y", "x"], of: (i) => [Math.floor(i / width), i % width] },
+    text: { names: ["position", "word"], of: (i) => [i, cell(input.units[i])] },
+    table: { names: ["column", "cell"], of: (i) => [cell(input.units[i]), cell(input.cells[i] ?? "")] },
+  }[input.kind];
+  const lines = [[...place.names, ...input.methods.map((method) => cell(method.name))].join(",")];
+  for (let i = 0; i < content.maps[0].values.length; i++) {
+    lines.push([...place.of(i), ...content.maps.map((map) => short(map.values[i]))].join(","));
+  }
+  return lines.join("\r\n") + "\r\n";
+}
+
+function download(kind) {
+  const input = report.inputs[state.input];
+  const text = kind === "json" ? asJson(input) : asCsv(input);
+  const url = URL.createObjectURL(new Blob([text], { type: kind === "json" ? "application/json" : "text/csv;charset=utf-8" }));
+  const name = input.name.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "scores";
+  make("a", { href: url, download: `${name}.${kind}` }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60000);
+}
+
+// -- going from one to another ----------------------------------------------------------------------------------------
+
+function showMethod() {
+  const root = section();
+  for (const tab of all("[role=tab]", root)) {
+    const chosen = Number(tab.dataset.method) === state.method;
+    tab.setAttribute("aria-selected", String(chosen));
+    tab.tabIndex = chosen ? 0 : -1;
+    if (chosen) one("[role=tabpanel]", root).setAttribute("aria-labelledby", tab.id);
+  }
+  for (const block of all(".about > [data-method]", root)) block.hidden = Number(block.dataset.method) !== state.method;
+}
+
+function drawTabs() {
+  for (const canvas of all("[role=tab] canvas", section())) {
+    const map = soft(content.maps[Number(canvas.parentElement.dataset.method)]);
+    paint(canvas, content.small, map, { limit: map.limit, mode: state.mode, opacity: 0.75, cutoff: 0 });
+  }
+}
+
+function drawAll() {
+  drawStage();
+  drawLegend();
+  drawReferences();
+  drawCharts();
+}
+
+async function show(index, method) {
+  const changed = state.input !== index;
+  const name = state.input < 0 ? null : report.inputs[state.input].methods[state.method].name;
+  // the same method as before, where the other input has it
+  const same = report.inputs[index].methods.findIndex((item) => item.name === name);
+  Object.assign(state, { input: index, method: method ?? (changed ? Math.max(0, same) : state.method), reference: null });
+  unpoint();
+  for (const other of all("section[data-input]")) other.hidden = Number(other.dataset.input) !== index;
+  for (const link of all("nav [aria-current]")) link.removeAttribute("aria-current");
+  const link = all("nav a")[index];
+  link?.setAttribute("aria-current", "true");
+  link?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  for (const radio of all("[type=radio]", section())) radio.checked = radio.value === state.mode;
+  for (const image of all("img[data-picture]:not([src])", section())) image.src = report.pictures[image.dataset.picture];
+  showMethod();
+  if (changed) content = null;
+  const ready = await loaded(index);
+  if (state.input !== index) return;
+  content = ready;
+  const frame = one(".frame", section());
+  if (frame) frame.style.maxWidth = `${(85 * content.width) / content.height}vh`; // the whole picture on one screen
+  if (changed) drawTabs();
+  drawAll();
+  section().dataset.ready = "";
+}
+
+function chooseMethod(index) {
+  history.replaceState(null, "", `#input-${state.input + 1}-method-${index + 1}`);
+  show(state.input, index).catch(complain);
+}
+
+function follow() {
+  const [, input, method] = /^#input-(\d+)(?:-method-(\d+))?$/.exec(location.hash) ?? [];
+  if (input === undefined && state.input >= 0) return;
+  const index = clamp(Number(input ?? 1) - 1, 0, report.inputs.length - 1);
+  const methods = report.inputs[index].methods.length;
+  show(index, method === undefined ? undefined : clamp(Number(method) - 1, 0, methods - 1)).catch(complain);
+}
+
+function complain(error) {
+  const trouble = document.getElementById("trouble");
+  const old = typeof DecompressionStream === "undefined";
+  trouble.textContent = old
+    ? "This browser is too old to unpack the scores: use one from 2023 or later."
+    : `The scores could not be shown: ${error.message}`;
+  trouble.hidden = false;
+}
+
+for (const root of all("section[data-input]")) {
+  for (const canvas of all(".stage canvas", root)) watchPicture(canvas);
+  for (const tab of all("[role=tab]", root)) {
+    tab.addEventListener("click", () => chooseMethod(Number(tab.dataset.method)));
+    tab.addEventListener("keydown", (event) => {
+      const tabs = all("[role=tab]", root);
+      const from = tabs.indexOf(tab);
+      const to = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: tabs.length - 1 }[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      const next = tabs[(to + tabs.length) % tabs.length];
+      next.focus();
+      chooseMethod(Number(next.dataset.method));
+    });
+  }
+  for (const slider of all("[data-control]", root)) {
+    slider.addEventListener("input", () => {
+      state[slider.dataset.control] = Number(slider.value);
+      if (!content) return;
+      drawStage();
+      if (slider.dataset.control === "smoothing") drawLegend();
+    });
+    slider.addEventListener("change", () => {
+      if (!content || slider.dataset.control !== "smoothing") return;
+      drawTabs();
+      drawReferences();
+    });
+  }
+  for (const radio of all("[type=radio]", root)) {
+    radio.addEventListener("change", () => {
+      state.mode = radio.value;
+      if (!content) return;
+      drawTabs();
+      drawAll();
+    });
+  }
+  for (const button of all("[data-download]", root)) {
+    button.addEventListener("click", () => content && download(button.dataset.download));
+  }
+}
+for (const image of all("nav img[data-picture]")) image.src = report.pictures[image.dataset.picture];
+
+let before = innerWidth;
+addEventListener("resize", () => {
+  if (innerWidth !== before && content) drawCharts();
+  before = innerWidth;
+});
+addEventListener("hashchange", follow);
+addEventListener("beforeprint", () => all("details", section()).forEach((details) => (details.open = true)));
+follow();

@@ -1,0 +1,107 @@
+"""Contents of reports to test with: small, with every kind of input, and with names that try to break out of the page."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ig2.report import Content, InputView, MethodView, ReferenceView
+
+SCRIPT = "<script>alert(1)</script>"
+IMAGE = "\"><img src=x onerror=alert('2')>"
+CLOSING = "</script><script>alert(3)</script><!--<script>"
+TEMPLATE = "{{ 7 * 7 }} ${alert(4)} {% raise %}\u2028\u2029'"
+LONG = "W" * 200  # without a place to break it
+HOSTILE = (SCRIPT, IMAGE, CLOSING, TEMPLATE, LONG)
+
+
+def method(name, scores, references=(), *, residual=0.0, curves=True, settings=None):
+    """A method's answer whose sum and residual belong together."""
+    output, total = 7.5, float(scores.sum())
+    rng = np.random.default_rng(len(name))
+    steps = np.linspace(output, output - total, 13)
+    count = len(references) or 1
+    return MethodView(
+        name=name,
+        scores=scores,
+        output=output,
+        baseline_output=output - total + residual,
+        residual=residual,
+        verdict="sums to the change in the output",
+        settings=settings or {"method": name, "seed": 0, "parts": {"path": {"type": "GradPath", "steps": 12}}},
+        output_curve=steps + rng.normal(size=(count, 13)) if curves else None,
+        distance_curve=np.exp(-steps / 9) + rng.random((count, 13)) if curves else None,
+        references=tuple(references),
+    )
+
+
+def references(rng, shape, labels):
+    pictured = len(shape) == 2
+    return [
+        ReferenceView(
+            label,
+            float(rng.normal()),
+            rng.integers(0, 256, (40, 40, 3), dtype=np.uint8) if pictured else None,
+            None if pictured else f"the text of {label}",
+            rng.normal(size=shape),
+        )
+        for label in labels
+    ]
+
+
+def photo(name="photo.jpg", target="tiger cat", size=(140, 160), labels=("espresso", "zebra", "pizza")):
+    """Larger than a reference's map may be, so that those are shrunk."""
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=size) ** 3 * 0.001, rng.normal(size=size) * 3
+    shown = [method("IG²", first, references(rng, size, labels)), method("Integrated Gradients", second, residual=3.0)]
+    return InputView(
+        name, "image", target, 0.39, target, labels, tuple(shown), rng.integers(0, 256, (*size, 3), dtype=np.uint8)
+    )
+
+
+def digit(name="digit.png", target="seven"):
+    """Small enough for its picture to be kept exactly."""
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=(12, 10))
+    picture = rng.integers(0, 256, (12, 10, 3), dtype=np.uint8)
+    return InputView(name, "image", target, 0.99, target, ("one",), (method("IG²", scores),), picture)
+
+
+def sentence(name="Where did guinea pigs originate ?", target="location", words=None):
+    words = tuple(words or name.split())
+    rng = np.random.default_rng(2)
+    plain = MethodView("Gradient", rng.normal(size=len(words)), 7.5, None, None, "has no baseline", {})
+    shown = (method("IG²", rng.normal(size=len(words)), references(rng, (len(words),), ("entity", "human"))), plain)
+    return InputView(name, "text", target, 0.93, target, ("entity", "human"), shown, units=words)
+
+
+def row(name="row 17", target="over 50K", columns=("age", "hours", "capital gain"), cells=("39", "-40", "=1+1")):
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=len(columns))
+    return InputView(name, "table", "up to 50K", None, target, (), (method("IG²", scores),), units=columns, cells=cells)
+
+
+def everything():
+    return Content("A report", "a small network", (photo(), digit(), sentence(), row()), {"ig2": "1.0", "seed": "0"})
+
+
+def hostile():
+    """Everything from outside, in every place it can be shown in."""
+    settings = {key: {"type": value, key: [value]} for key, value in zip(HOSTILE, reversed(HOSTILE), strict=True)}
+    rng = np.random.default_rng(4)
+    scores = rng.normal(size=(12, 10))
+    seen = InputView(
+        IMAGE,
+        "image",
+        SCRIPT,
+        0.5,
+        CLOSING,
+        HOSTILE,
+        (
+            method(TEMPLATE, scores, references(rng, (12, 10), HOSTILE), settings=settings),
+            method(LONG, scores),
+        ),
+        rng.integers(0, 256, (12, 10, 3), dtype=np.uint8),
+    )
+    said = sentence(CLOSING, IMAGE, words=(*HOSTILE, "=cmd|' /C calc'!A0"))
+    listed = row(TEMPLATE, SCRIPT, columns=HOSTILE, cells=tuple(reversed(HOSTILE)))
+    return Content(SCRIPT, IMAGE, (seen, said, listed), dict(zip(HOSTILE, HOSTILE, strict=True)))

@@ -1,0 +1,344 @@
+import base64
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import re
+import stat
+import zlib
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import reports
+from ig2 import InputError
+from ig2.report import Content, page, render, write
+
+
+class Page(HTMLParser):
+    """What a browser would make of the page: the tags with their attributes, and the text between them."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.text, self.inside = [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag in ("script", "style"):
+            self.inside.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in ("script", "style"):
+            self.inside.pop()
+
+    def handle_data(self, data):
+        (self.text if not self.inside else []).append(data)
+
+    def all(self, tag, **wanted):
+        return [found for name, found in self.tags if name == tag and all(found.get(k) == v for k, v in wanted.items())]
+
+
+def data(text):
+    """What the page's script reads."""
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def unpacked(packed):
+    planes = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), np.uint8)
+    wide = packed["bits"] > 8
+    whole = planes.reshape(2, -1).T.copy().view("<i2") if wide else planes.view(np.int8)
+    return whole.reshape(packed["shape"]) * packed["scale"]
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
+def test_write_leaves_one_file_that_everyone_may_read(tmp_path):
+    before = os.umask(0o022)
+    try:
+        write(reports.everything(), tmp_path / "report.html")
+    finally:
+        os.umask(before)
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    assert stat.S_IMODE((tmp_path / "report.html").stat().st_mode) == 0o644
+    assert (tmp_path / "report.html").read_text("utf-8") == render(reports.everything())
+
+
+@pytest.mark.parametrize("step", ["write", "replace"])
+def test_a_full_disk_leaves_the_old_report_and_nothing_else(tmp_path, monkeypatch, step):
+    target = tmp_path / "report.html"
+    target.write_text("the old one")
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "a name nobody knows")
+
+    if step == "replace":
+        monkeypatch.setattr(page.os, "replace", fail)
+    else:
+        real = page.Path.write_bytes
+        monkeypatch.setattr(page.Path, "write_bytes", lambda path, content: real(path, content[:100]) and fail())
+    with pytest.raises(OSError, match="No space left") as caught:
+        write(reports.everything(), target)
+    assert caught.value.filename == str(target)
+    assert target.read_text() == "the old one"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere.*report\.html"):
+        write(reports.everything(), tmp_path / "nowhere" / "report.html")
+
+
+def test_a_content_that_cannot_be_shown_writes_nothing(tmp_path):
+    with pytest.raises(InputError):
+        write(Content("t", "m", ()), tmp_path / "report.html")
+    assert not list(tmp_path.iterdir())
+
+
+def test_six_photos_by_five_methods_with_eight_references_stay_below_six_megabytes():
+    rng = np.random.default_rng(0)
+    inputs = []
+    labels = tuple("abcdefgh")
+    pictures = [rng.integers(0, 256, (7, 7, 3), dtype=np.uint8).repeat(32, 0).repeat(32, 1) for _ in range(6 + 8)]
+    for i in range(6):
+        methods = []
+        for name in "vwxyz":
+            # attributions have long tails: most pixels are a hundredth of the strongest or less
+            cubes = rng.normal(size=(9, 224, 224)) ** 3
+            given = [
+                dataclasses.replace(reference, scores=scores, picture=pictures[6 + r])
+                for r, (reference, scores) in enumerate(zip(reports.references(rng, (1, 1), labels), cubes[1:], strict=True))
+            ]
+            methods.append(reports.method(name, cubes[0], given))
+        view = reports.photo(size=(2, 2))
+        inputs.append(dataclasses.replace(view, methods=tuple(methods), picture=pictures[i]))
+    assert len(render(Content("t", "m", tuple(inputs)))) < 6e6
+
+
+# -- what stands in it -------------------------------------------------------------------------------------------------
+
+
+def test_every_input_has_a_question_tabs_for_its_methods_and_a_link():
+    found = Page(render(reports.everything()))
+    text = " ".join("".join(found.text).split())
+    assert "Why tiger cat rather than espresso, zebra or pizza?" in text
+    assert "Why seven rather than one?" in text
+    assert "Why over 50K?" in text
+    assert "not the class predicted" in text
+    assert len(found.all("section", **{"data-input": "0"})) == 1
+    assert len(found.all("button", role="tab")) == 2 + 1 + 2 + 1
+    assert [link["href"] for link in found.all("a")] == ["#input-1", "#input-2", "#input-3", "#input-4"]
+
+
+def test_many_classes_are_counted_in_the_question_and_listed_below():
+    names = tuple(f"class {i}" for i in range(8))
+    view = dataclasses.replace(reports.digit(), contrasted=names)
+    text = " ".join("".join(Page(render(Content("t", "m", (view,)))).text).split())
+    assert "rather than class 0, class 1, class 2 or 5 others?" in text
+    assert ", ".join(names) in text
+
+
+def test_a_single_input_needs_no_navigation():
+    assert not Page(render(Content("t", "m", (reports.digit(),)))).all("nav")
+
+
+def test_the_residual_is_told_in_words_and_numbers():
+    text = " ".join(render(reports.everything()).split())
+    assert "Sums to the change in the output." in text
+    assert "<dt>Residual</dt><dd>none" in text
+    assert "<dt>Residual</dt><dd>3.00" in text
+    assert "Has no baseline." in text
+    assert "Without a baseline to compare it with" in text
+
+
+@pytest.mark.parametrize(("residual", "trust"), [(0.0, "good"), (0.05, "good"), (0.2, "poor"), (-0.2, "poor"), (None, "none")])
+def test_a_large_residual_is_marked(residual, trust):
+    scores = np.array([1.0, 2.0])
+    method = dataclasses.replace(
+        reports.method("m", scores),
+        baseline_output=None if residual is None else 6.5,
+        residual=residual,
+    )
+    view = dataclasses.replace(reports.sentence("a b"), methods=(method,))
+    assert f'class="verdict {trust}"' in render(Content("t", "m", (view,)))
+
+
+def test_settings_inside_settings_become_rows():
+    rows = dict(
+        page._rows({"seed": 0, "parts": {"type": "IG2", "rule": {"type": "_S", "name": "shared"}, "path": {"steps": 5}}})
+    )
+    assert rows == {"seed": "0", "parts": "IG2", "parts › rule": "shared", "parts › path › steps": "5"}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (7.5, "7.50"), (-0.0123, "−0.0123"), (1234.5, "1234"), (-1.5e-7, "−1.50 × 10⁻⁷"), (2e9, "2.00 × 10⁹")],
+)
+def test_numbers_have_three_digits_and_a_real_minus(value, text):
+    assert page._number(value) == text
+
+
+# -- the scores --------------------------------------------------------------------------------------------------------
+
+
+def test_maps_are_kept_within_the_precision_the_page_states():
+    view = reports.photo()
+    text = render(Content("t", "m", (view,)))
+    kept = data(text)["inputs"][0]["methods"]
+    for method, entry in zip(view.methods, kept, strict=True):
+        error = np.abs(unpacked(entry["scores"]) - method.scores).max() / np.abs(method.scores).max()
+        assert 1e-5 < error < 0.5 / (2**13 - 1) * 1.001
+    assert "14 bits a pixel, within 0.006 % of the map’s largest" in text
+
+
+def test_a_references_map_is_the_mean_of_blocks():
+    view = reports.photo()
+    text = render(Content("t", "m", (view,)))
+    for reference, entry in zip(view.methods[0].references, data(text)["inputs"][0]["methods"][0]["references"], strict=True):
+        blocks = reference.scores.reshape(70, 2, 80, 2).mean(axis=(1, 3))
+        assert unpacked(entry["scores"]) == pytest.approx(blocks, abs=np.abs(blocks).max() / 253)
+    assert "8 bits, as means over 2 × 2 pixels: within 0.4 %" in text
+
+
+def test_blocks_at_the_edge_are_means_of_what_is_there():
+    scores = np.arange(130.0 * 3).reshape(130, 3)
+    pooled = page._pooled(scores)
+    assert pooled.shape == (65, 2)
+    assert pooled[0] == pytest.approx([2.0, 3.5])
+    assert page._pooled(scores[:128]) is not scores
+    assert page._pooled(scores[:128]) == pytest.approx(scores[:128])
+
+
+@pytest.mark.parametrize("value", [0.0, 5e-324, 1e-300, 1e300])
+def test_maps_of_any_size_can_be_kept(value):
+    kept = unpacked(page._packed(np.array([[value, -value]]), 14))
+    assert kept == pytest.approx(np.array([[value, -value]]), rel=1e-3, abs=1e-320)
+
+
+def test_words_and_columns_are_kept_exactly():
+    view = reports.sentence()
+    kept = data(render(Content("t", "m", (view,))))["inputs"][0]["methods"]
+    assert [entry["scores"] for entry in kept] == [method.scores.tolist() for method in view.methods]
+
+
+def test_long_curves_keep_their_ends_and_no_more_points_than_can_be_seen():
+    curve = np.random.default_rng(0).normal(size=(3, 2001))
+    kept = page._curve(curve)
+    assert kept["steps"][0] == 0 and kept["steps"][-1] == 2000 and len(kept["steps"]) == 101
+    assert np.array(kept["values"]) == pytest.approx(curve[:, kept["steps"]], rel=1e-4)
+    assert page._curve(curve[:, :2])["steps"] == [0, 1]
+
+
+def test_a_picture_shown_twice_is_kept_once():
+    view = reports.photo()
+    once, twice = (len(data(render(Content("t", "m", inputs)))["pictures"]) for inputs in ((view,), (view, view)))
+    assert once == twice == 1 + 3
+
+
+# -- what comes from outside -------------------------------------------------------------------------------------------
+
+
+def test_names_from_outside_make_no_elements():
+    safe, hostile = reports.everything(), reports.hostile()
+    text = render(hostile)
+    found = Page(text)
+    assert [tag for tag, _ in found.tags].count("script") == [tag for tag, _ in Page(render(safe)).tags].count("script") == 2
+    assert all(set(image) <= {"data-picture", "alt", "width", "height"} for image in found.all("img"))
+    assert not [name for _, attributes in found.tags for name in attributes if name.startswith("on")]
+    for name in reports.HOSTILE:
+        assert name in "".join(found.text)
+
+
+def test_data_from_outside_cannot_end_the_script_they_stand_in():
+    text = render(reports.hostile())
+    block = re.search(r'<script type="application/json" id="data">(.*)</script>\n<script>', text, re.DOTALL)[1]
+    assert not set("<>&\u2028\u2029") & set(block)
+    assert [view["name"] for view in json.loads(block)["inputs"]] == [view.name for view in reports.hostile().inputs]
+
+
+def test_a_file_name_that_is_no_text_can_be_written(tmp_path):
+    name = os.fsdecode(b"caf\xe9.png")
+    write(Content(name, "m", (dataclasses.replace(reports.digit(), name=name),)), tmp_path / "report.html")
+    assert "caf?.png" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_settings_of_any_type_are_shown():
+    settings = {"none": None, "array": np.zeros((2, 3)), "infinite": float("inf"), "list": [1, (2.5, "x")], 3: np.float32(0.5)}
+    view = dataclasses.replace(reports.digit(), methods=(reports.method("m", np.ones((12, 10)), settings=settings),))
+    kept = data(render(Content("t", "m", (view,))))["inputs"][0]["methods"][0]["settings"]
+    assert kept == {
+        "none": None,
+        "array": "ndarray float64 (2, 3)",
+        "infinite": "inf",
+        "list": [1, [2.5, "x"]],
+        "3": 0.5,
+    }
+
+
+def test_the_policy_allows_this_script_and_nothing_else():
+    text = render(reports.everything())
+    policy = Page(text).all("meta", **{"http-equiv": "Content-Security-Policy"})[0]["content"]
+    script = re.search(r"<script>(.*?)</script>", text, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy.split("; ") == [
+        "default-src 'none'",
+        "img-src data:",
+        "style-src 'unsafe-inline'",
+        f"script-src 'sha256-{digest}'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+
+
+def test_nothing_in_the_page_points_elsewhere():
+    text = render(reports.everything())
+    addresses = set(
+        re.findall(
+            r"(?:https?:)?//[\w.-]+\.\w+[^\s\"']*", text.replace(re.search(r"id=\"data\">.*?</script>", text, re.DOTALL)[0], "")
+        )
+    )
+    assert addresses == {"http://www.w3.org/2000/svg"}  # the name of a namespace, which nobody fetches
+    assert "@import" not in text and "url(" not in text
+
+
+# -- what cannot be shown ----------------------------------------------------------------------------------------------
+
+
+def changed(view, **changes):
+    return dataclasses.replace(view, methods=(dataclasses.replace(view.methods[0], **changes),))
+
+
+@pytest.mark.parametrize(
+    ("view", "message"),
+    [
+        (dataclasses.replace(reports.digit(), methods=()), "no method's answer"),
+        (dataclasses.replace(reports.digit(), kind="sound"), "kind 'sound'"),
+        (changed(reports.digit(), scores=np.full((12, 10), np.nan)), "not finite"),
+        (changed(reports.digit(), scores=np.zeros((3, 12, 10))), r"float64 \(3, 12, 10\): expected \(H, W\)"),
+        (changed(reports.digit(), scores=np.zeros((0, 10))), r"expected \(H, W\)"),
+        (dataclasses.replace(reports.sentence(), units=()), "no words or columns"),
+        (changed(reports.sentence(), scores=np.zeros(4)), r"float64 \(4,\): expected \(6,\)"),
+        (changed(reports.digit(), output=float("inf")), "not finite"),
+        (changed(reports.digit(), residual=float("nan")), "not finite"),
+        (changed(reports.digit(), output_curve=np.array([[1.0, np.nan]])), "not finite"),
+        (changed(reports.digit(), output_curve=np.zeros(5)), "a curve of IG² of 'digit.png'"),
+        (dataclasses.replace(reports.digit(), picture=np.zeros((12, 10, 3))), "expected uint8"),
+        (dataclasses.replace(reports.digit(), picture=np.zeros((12, 10), np.uint8)), "expected uint8"),
+        (dataclasses.replace(reports.digit(), probability=float("nan")), "not finite"),
+        (dataclasses.replace(reports.row(), cells=("1",)), "1 cells for 3 columns"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_in_words(view, message):
+    with pytest.raises(InputError, match=message):
+        render(Content("t", "m", (view,)))
+
+
+def test_methods_of_one_input_share_a_shape():
+    view = reports.digit()
+    other = reports.method("other", np.zeros((10, 12)))
+    with pytest.raises(InputError, match=r"other of 'digit.png' are ndarray float64 \(10, 12\): expected \(12, 10\)"):
+        render(Content("t", "m", (dataclasses.replace(view, methods=(*view.methods, other)),)))

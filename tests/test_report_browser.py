@@ -1,0 +1,528 @@
+"""The report in a real browser, opened from disk as a person opens it."""
+
+import base64
+import csv
+import io
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+import reports
+from ig2.report import write
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+PHOTO, DIGIT, SENTENCE, ROW = range(4)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    executable = next(filter(None, map(shutil.which, names)), None)
+    if executable is None:
+        reason = (
+            f"no browser: install Chromium or Chrome (apt install chromium), so that one of {', '.join(names)} is on the PATH"
+        )
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reports")
+    write(reports.everything(), folder / "everything.html")
+    write(reports.hostile(), folder / "hostile.html")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(browser):
+    """Pages by the options of their screens, each with what was heard of it."""
+    pages = {}
+
+    def page(**options):
+        if repr(options) not in pages:
+            context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+            context.set_default_timeout(10_000)
+            page, trouble, requests = context.new_page(), [], []
+            page.on("console", lambda message: trouble.append(message.text))
+            page.on("pageerror", lambda error: trouble.append(str(error)))
+            page.on("dialog", lambda dialog: (trouble.append(f"dialog {dialog.message}"), dialog.dismiss()))
+            context.on("request", lambda request: requests.append(request.url))
+            pages[repr(options)] = page, trouble, requests
+        return pages[repr(options)]
+
+    return page
+
+
+@pytest.fixture
+def open_page(pages, folder):
+    """Open a report; in the end, check that nothing was complained of, said aloud or asked of anyone."""
+    heard = []
+
+    def open_page(name="everything", at="", **options):
+        page, open_page.trouble, open_page.requests = pages(**options)
+        heard.append((open_page.trouble, open_page.requests))
+        page.goto("about:blank")  # or a link to another part of the same file would not load it again
+        page.goto((folder / f"{name}.html").as_uri() + at)
+        ready(page)
+        return page
+
+    yield open_page
+    for trouble, requests in heard:
+        found, asked = trouble[:], requests[:]
+        trouble.clear()
+        requests.clear()
+        assert not found
+        own = rf"(data:|blob:|about:blank|{re.escape(folder.as_uri())}/\w+\.html)"
+        assert all(re.match(own, url) for url in asked), asked
+
+
+def ready(page):
+    page.wait_for_selector("section[data-input]:not([hidden])[data-ready]")
+
+
+def shown(page, selector):
+    return page.locator(f"section[data-input]:not([hidden]) {selector}")
+
+
+def go(page, index):
+    page.evaluate("hash => { location.hash = hash }", f"#input-{index + 1}")
+    page.wait_for_selector(f'section[data-input="{index}"]:not([hidden])[data-ready]')
+
+
+def slide(page, control, value):
+    shown(page, f'[data-control="{control}"]').fill(str(value))
+
+
+def pixels(page):
+    """The main canvas, (H, W, 3)."""
+    url = shown(page, ".stage canvas").evaluate("canvas => canvas.toDataURL('image/png')")
+    with Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))) as image:
+        return np.asarray(image.convert("RGB")).astype(int)
+
+
+def number(text):
+    """A number as the page writes it."""
+    mantissa, _, power = text.replace("−", "-").replace("+", "").partition(" × 10")
+    return float(mantissa) * 10.0 ** int(power.translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")) or 0)
+
+
+def hover_pixel(page, x, y, shape):
+    shown(page, ".stage canvas").scroll_into_view_if_needed()
+    box = shown(page, ".stage canvas").bounding_box()
+    page.mouse.move(box["x"] + (x + 0.5) * box["width"] / shape[1], box["y"] + (y + 0.5) * box["height"] / shape[0])
+    return number(shown(page, ".tip strong").inner_text()), shown(page, ".tip span").inner_text()
+
+
+def exactly(value, largest, bits):
+    """What may be shown for a value: what packing leaves of it, in three digits."""
+    return pytest.approx(value, rel=0.0051, abs=largest / (2**bits - 3) * 1.01)
+
+
+# -- the whole page ----------------------------------------------------------------------------------------------------
+
+
+def test_every_method_of_every_input_opens_in_silence(open_page):
+    page = open_page()
+    for index, view in enumerate(reports.everything().inputs):
+        go(page, index)
+        for tab in range(len(view.methods)):
+            shown(page, "[role=tab]").nth(tab).click()
+            assert shown(page, "[role=tab]").nth(tab).get_attribute("aria-selected") == "true"
+    assert any(url.startswith("file://") for url in open_page.requests)
+
+
+def test_the_policy_stops_other_scripts_and_requests(open_page):
+    """That nothing leaves the page is the browser's word too, and not only this page's good behaviour."""
+    page = open_page()
+    stopped = page.evaluate(
+        """() => new Promise(resolve => {
+          const stopped = [];
+          document.addEventListener('securitypolicyviolation', event => {
+            stopped.push(event.effectiveDirective);
+            if (stopped.length === 3) resolve(stopped);
+          });
+          const script = document.createElement('script');
+          script.textContent = 'document.title = "taken over"';
+          const image = document.createElement('img');
+          image.src = 'https://example.org/x.png';
+          document.body.append(script, image);
+          fetch('https://example.org/').catch(() => {});
+        })"""
+    )
+    assert sorted(stopped) == ["connect-src", "img-src", "script-src-elem"]
+    assert page.title() == "A report"
+    # the console said so and the image was asked for: the tests of silence would have heard both
+    assert open_page.trouble and open_page.requests.pop() == "https://example.org/x.png"
+    open_page.trouble.clear()
+
+
+def test_hostile_names_are_shown_as_text_and_run_nothing(open_page):
+    page = open_page("hostile")
+    assert page.title() == reports.SCRIPT
+    for index, view in enumerate(reports.hostile().inputs):
+        go(page, index)
+        assert shown(page, ".target").inner_text() == view.target
+        assert shown(page, "[role=tab]").first.text_content().strip() == view.methods[0].name
+        shown(page, "summary").first.click()
+    for index, text in enumerate(reports.HOSTILE):
+        go(page, 0)
+        assert shown(page, ".references .name").nth(index + 1).text_content() == text
+        shown(page, ".references button").nth(index + 1).click()
+        assert text in shown(page, ".shown").text_content()
+        go(page, 1)
+        assert shown(page, ".words > span").nth(index).text_content() == text
+        shown(page, ".words > span").nth(index).hover()
+        assert text in shown(page, ".readout").text_content()
+        go(page, 2)
+        assert text in shown(page, "tbody th").all_text_contents()
+        assert text in shown(page, "tbody .cell").all_text_contents()
+    assert page.locator("script").count() == 2
+    assert page.locator("img[src=x], [onerror]").count() == 0
+    page.wait_for_timeout(50)  # for whatever might still want to run
+
+
+def test_a_link_leads_to_an_input_and_its_method(open_page):
+    page = open_page(at="#input-3-method-2")
+    assert shown(page, ".target").inner_text() == "location"
+    assert shown(page, "[aria-selected=true]").inner_text() == "Gradient"
+    page.locator("nav a").nth(ROW).click()
+    ready(page)
+    assert page.url.endswith("#input-4") and shown(page, ".target").inner_text() == "over 50K"
+    assert page.locator("nav [aria-current]").get_attribute("href") == "#input-4"
+    page.go_back()
+    page.wait_for_selector('section[data-input="2"]:not([hidden])')
+    shown(page, "[role=tab]").nth(0).click()
+    assert page.url.endswith("#input-3-method-1")
+
+
+def test_a_link_to_nowhere_leads_to_the_nearest(open_page):
+    assert shown(open_page(at="#input-99-method-99"), ".target").inner_text() == "over 50K"
+    assert shown(open_page(at="#nothing"), ".target").inner_text() == "tiger cat"
+
+
+# -- the heat map ------------------------------------------------------------------------------------------------------
+
+
+def test_each_control_changes_the_picture(open_page):
+    page = open_page()
+    before = pixels(page)
+    for control, value in [("opacity", 30), ("smoothing", 4), ("threshold", 80)]:
+        slide(page, control, value)
+        after = pixels(page)
+        assert (after != before).any(axis=2).mean() > 0.3, control
+        before = after
+    shown(page, "input[value=magnitude]").check()
+    assert (pixels(page) != before).any(axis=2).mean() > 0.05
+
+
+def test_methods_are_switched_by_pointer_and_by_keys(open_page):
+    page = open_page()
+    first = pixels(page)
+    shown(page, "[role=tab]").nth(1).click()
+    second = pixels(page)
+    assert (second != first).any(axis=2).mean() > 0.5
+    page.keyboard.press("ArrowRight")  # from the last to the first
+    assert (pixels(page) == first).all()
+    page.keyboard.press("End")
+    assert (pixels(page) == second).all()
+    assert shown(page, "[role=tab]:focus").inner_text().strip() == "Integrated Gradients"
+    assert shown(page, "[role=tabpanel]").get_attribute("aria-labelledby") == shown(page, "[role=tab]:focus").get_attribute(
+        "id"
+    )
+
+
+def test_no_opacity_leaves_the_picture_itself(open_page):
+    page = open_page(at="#input-2")
+    slide(page, "opacity", 0)
+    picture = reports.digit().picture
+    times = pixels(page).shape[0] // picture.shape[0]
+    assert (pixels(page) == picture.repeat(times, axis=0).repeat(times, axis=1)).all()
+
+
+def test_full_opacity_leaves_the_map_in_red_for_and_blue_against(open_page):
+    page = open_page(at="#input-2")
+    slide(page, "opacity", 100)
+    scores = reports.digit().methods[0].scores
+    times = pixels(page).shape[0] // scores.shape[0]
+    red, _, blue = np.moveaxis(pixels(page)[times // 2 :: times, times // 2 :: times], 2, 0)
+    weak = np.abs(scores) < 0.02 * np.abs(scores).max()
+    assert (np.sign(red - blue) == np.sign(scores))[~weak].all()
+    order = np.argsort(scores[scores > 0])
+    assert (np.diff((red - blue)[scores > 0][order]) >= -80).all()  # the darkest red has less of it, and never much less
+
+
+@pytest.mark.parametrize("threshold", [0, 50, 90])
+def test_the_threshold_leaves_the_strongest(open_page, threshold):
+    page = open_page(at="#input-2")
+    slide(page, "opacity", 60)
+    slide(page, "threshold", threshold)
+    found = pixels(page)
+    times = found.shape[0] // 12
+    coloured = np.ptp(found[times // 2 :: times, times // 2 :: times], axis=2) > 60  # below the map the picture is all but grey
+    strength = np.abs(reports.digit().methods[0].scores)
+    hidden = strength < np.sort(strength.flatten())[int(strength.size * threshold / 100)]
+    assert not coloured[hidden & (strength > 0.3)].any() or threshold == 0
+    assert coloured[~hidden & (strength > 1)].mean() > 0.9
+    said = shown(page, ".slider output").last.inner_text()
+    assert said.startswith(f"strongest {100 - threshold} %" if threshold else "everything")
+
+
+def test_hover_reads_the_value_of_the_pixel(open_page):
+    page = open_page()
+    rng = np.random.default_rng(0)
+    for tab, method in enumerate(reports.photo().methods):
+        shown(page, "[role=tab]").nth(tab).click()
+        for y, x in [(0, 0), (139, 159), *rng.integers(0, 140, (6, 2))]:
+            value, place = hover_pixel(page, x, y, method.scores.shape)
+            assert value == exactly(method.scores[y, x], np.abs(method.scores).max(), 14)
+            assert place == f"x {x}, y {y}"
+    page.mouse.move(0, 0)
+    assert not shown(page, ".tip").is_visible()
+
+
+def test_the_keyboard_reads_pixels_aloud(open_page):
+    page = open_page(at="#input-2")
+    scores = reports.digit().methods[0].scores
+    shown(page, ".stage canvas").focus()
+    for key, (y, x) in [("ArrowRight", (6, 5)), ("ArrowRight", (6, 6)), ("ArrowDown", (7, 6)), ("Shift+ArrowLeft", (7, 0))]:
+        page.keyboard.press(key)
+        place, _, value = shown(page, ".readout").text_content().partition(": ")
+        assert place == f"x {x}, y {y}"
+        assert number(value) == exactly(scores[y, x], np.abs(scores).max(), 14)
+    page.keyboard.press("Escape")
+    assert not shown(page, ".cross").is_visible()
+
+
+def test_a_finger_reads_pixels(open_page):
+    page = open_page(at="#input-2", has_touch=True, viewport={"width": 390, "height": 844})
+    scores = reports.digit().methods[0].scores
+    canvas = shown(page, ".stage canvas")
+    box = canvas.bounding_box()
+    canvas.tap(position={"x": 3.5 * box["width"] / 10, "y": 2.5 * box["height"] / 12})
+    assert number(shown(page, ".tip strong").inner_text()) == exactly(scores[2, 3], np.abs(scores).max(), 14)
+
+
+def test_the_colour_bar_has_numbers_and_marks_the_value(open_page):
+    page = open_page(at="#input-2")
+    scores = reports.digit().methods[0].scores
+    low, zero, high = shown(page, ".ticks span").all_inner_texts()
+    limit = np.sort(np.abs(scores).flatten())[int(scores.size * 0.99)]
+    assert number(low.removesuffix(", against")) == exactly(-limit, limit, 14)
+    assert (zero, number(high.removeprefix("for, "))) == ("0", exactly(limit, limit, 14))
+    y, x = np.unravel_index(np.abs(scores - limit / 2).argmin(), scores.shape)
+    hover_pixel(page, x, y, scores.shape)
+    assert float(shown(page, ".marker").evaluate("m => parseFloat(m.style.left)")) == pytest.approx(75, abs=2)
+
+
+# -- references and curves ---------------------------------------------------------------------------------------------
+
+
+def test_a_reference_shows_its_own_attribution(open_page):
+    page = open_page()
+    method = reports.photo().methods[0]
+    whole = pixels(page)
+    buttons = shown(page, ".references button")
+    assert shown(page, ".references .name").all_inner_texts() == ["All together", "espresso", "zebra", "pizza"]
+    buttons.nth(2).focus()
+    page.keyboard.press("Enter")
+    assert buttons.nth(2).get_attribute("aria-pressed") == "true"
+    assert "Contrasted with zebra alone." in shown(page, ".shown").inner_text()
+    assert (pixels(page) != whole).any(axis=2).mean() > 0.5
+    blocks = method.references[1].scores.reshape(70, 2, 80, 2).mean(axis=(1, 3))
+    value, place = hover_pixel(page, 21, 41, method.scores.shape)
+    assert value == exactly(blocks[20, 10], np.abs(blocks).max(), 8)
+    assert place == "x 20, y 40, mean of 2 × 2"
+    assert shown(page, ".chart .chosen").count() == 2
+    buttons.nth(0).click()
+    assert (pixels(page) == whole).all()
+
+
+def test_curves_have_a_line_for_each_reference_and_read_the_mean(open_page):
+    page = open_page()
+    curve = reports.photo().methods[0].output_curve
+    chart = shown(page, ".chart").first
+    assert chart.locator(".single").count() == 3 and chart.locator(".mean").count() == 1
+    assert {"steps from the input", "output"} <= set(chart.locator("text").all_text_contents())
+    svg = chart.locator("svg")
+    svg.focus()
+    for step in range(3):
+        page.keyboard.press("ArrowRight")
+        said, value = chart.locator("output").inner_text().split(":")
+        assert said == f"step {step}"
+        assert number(value.split("(")[0].strip()) == pytest.approx(curve[:, step].mean(), rel=0.0051)
+    box = svg.bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 6, box["y"] + 50)
+    assert chart.locator("output").inner_text().startswith("step 12:")
+
+
+# -- words and columns -------------------------------------------------------------------------------------------------
+
+
+def test_words_are_coloured_and_read(open_page):
+    page = open_page(at="#input-3")
+    view = reports.sentence()
+    scores = view.methods[0].scores
+    words = shown(page, ".words > span")
+    assert words.all_inner_texts() == list(view.units)
+    for word, value in zip(words.all(), scores, strict=True):
+        assert ("for" if value > 0 else "against") in word.get_attribute("class")
+    words.nth(2).hover()
+    assert shown(page, ".readout strong").inner_text() == f"{scores[2]:+.3g}".replace("-", "−")
+    words.nth(0).focus()
+    page.keyboard.press("ArrowRight")
+    assert shown(page, ".words > :focus").inner_text() == view.units[1]
+    assert shown(page, ".readout bdi").inner_text() == view.units[1]
+    backgrounds = words.evaluate_all("words => words.map(word => getComputedStyle(word).backgroundColor)")
+    slide(page, "threshold", 50)
+    weak = [("weak" in word.get_attribute("class")) for word in words.all()]
+    assert weak == (np.abs(scores) < np.sort(np.abs(scores))[3]).tolist()
+    slide(page, "opacity", 20)
+    assert backgrounds != words.evaluate_all("words => words.map(word => getComputedStyle(word).backgroundColor)")
+
+
+def test_columns_are_bars_in_order_of_strength(open_page):
+    page = open_page(at="#input-4")
+    view = reports.row()
+    scores = view.methods[0].scores
+    order = np.argsort(-np.abs(scores))
+    assert shown(page, "tbody th").all_inner_texts() == [view.units[i] for i in order]
+    assert shown(page, "tbody .cell").all_inner_texts() == [view.cells[i] for i in order]
+    assert [number(text) for text in shown(page, "tbody .value").all_inner_texts()] == pytest.approx(scores[order], rel=0.0051)
+    lengths = shown(page, ".track span").evaluate_all("bars => bars.map(bar => bar.getBoundingClientRect().width)")
+    assert np.array(lengths) / lengths[0] == pytest.approx(np.abs(scores[order]) / np.abs(scores).max(), abs=0.02)
+    slide(page, "threshold", 40)
+    assert shown(page, "tbody .weak").count() == 1
+
+
+# -- downloads ---------------------------------------------------------------------------------------------------------
+
+
+def downloaded(page, kind):
+    with page.expect_download() as download:
+        shown(page, f'[data-download="{kind}"]').click()
+    return download.value.suggested_filename, download.value.path().read_text("utf-8")
+
+
+def test_the_numbers_can_be_taken_away_as_json(open_page):
+    page = open_page()
+    view = reports.photo()
+    name, text = downloaded(page, "json")
+    assert name == "photo-jpg.json"
+    found = json.loads(text)
+    assert (found["name"], found["target"], found["contrasted"]) == (view.name, view.target, list(view.contrasted))
+    for entry, method in zip(found["methods"], view.methods, strict=True):
+        assert entry["name"] == method.name and entry["settings"] == method.settings
+        assert entry["residual"] == method.residual
+        largest = np.abs(method.scores).max()
+        assert np.array(entry["scores"]) == pytest.approx(method.scores, rel=1e-5, abs=largest / (2**14 - 3) * 1.02)
+        assert np.array(entry["output_curve"]["values"]) == pytest.approx(method.output_curve, rel=1e-4)
+    own = found["methods"][0]["references"][1]
+    assert own["label"] == "zebra" and np.shape(own["scores"]) == (70, 80)
+
+
+@pytest.mark.parametrize("index", [PHOTO, SENTENCE, ROW])
+def test_the_numbers_can_be_taken_away_as_csv(open_page, index):
+    page = open_page(at=f"#input-{index + 1}")
+    view = reports.everything().inputs[index]
+    header, *lines = csv.reader(downloaded(page, "csv")[1].splitlines())
+    assert header[2:] == [method.name for method in view.methods]
+    expected = np.stack([method.scores.flatten() for method in view.methods], axis=1)
+    assert np.array([line[2:] for line in lines], float) == pytest.approx(expected, rel=1e-5, abs=np.abs(expected).max() / 1e4)
+    if index == PHOTO:
+        assert lines[161][:2] == ["1", "1"]
+    else:
+        cells = [line[:2] for line in lines]
+        # a spreadsheet would run the last cell, so it is marked as text; a number below zero is none of that
+        table = [["age", "39"], ["hours", "-40"], ["capital gain", "'=1+1"]]
+        assert cells == (table if index == ROW else [[str(i), word] for i, word in enumerate(view.units)])
+
+
+# -- everyone's screen -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [320, 390, 820, 1440])
+@pytest.mark.parametrize("name", ["everything", "hostile"])
+def test_no_screen_scrolls_sideways(open_page, name, width):
+    page = open_page(name, viewport={"width": width, "height": 844})
+    for index in range(page.locator("section[data-input]").count()):
+        go(page, index)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_dark_mode_is_dark(open_page):
+    light, dark = (
+        open_page(color_scheme=scheme).evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+        for scheme in ("light", "dark")
+    )
+    assert min(light) > 240 and max(dark) < 40
+
+
+@pytest.mark.parametrize("index", [PHOTO, SENTENCE, ROW])
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(open_page, index):
+    page = open_page(at=f"#input-{index + 1}")
+    page.evaluate("document.activeElement.blur()")
+    reached = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        found = page.evaluate(
+            """() => {
+              const at = document.activeElement;
+              if (at === document.body) return null;
+              const ring = at.type === 'radio' ? at.nextElementSibling : at;
+              const { outlineStyle, outlineWidth } = getComputedStyle(ring);
+              return [at.id || at.dataset.download || at.className || at.tagName, outlineStyle, parseFloat(outlineWidth)];
+            }"""
+        )
+        if found is None:
+            break
+        reached.append(found)
+    assert all(style != "none" and width >= 1 for _, style, width in reached)
+    names = [str(name) for name, _, _ in reached]
+    wanted = {f"tab-{index}-0", f"threshold-{index}", "json", "csv", "SUMMARY"} | (
+        {f"opacity-{index}"} if index != ROW else set()
+    )
+    assert wanted <= set(names)
+    assert len([name for name in names if name.startswith("tab-")]) == 1  # the arrow keys go on from there
+
+
+def test_nothing_moves_for_those_who_asked_for_stillness(open_page):
+    durations = [
+        open_page(reduced_motion=motion).evaluate("getComputedStyle(document.querySelector('[role=tab]')).transitionDuration")
+        for motion in ("reduce", "no-preference")
+    ]
+    assert durations[0] == "0s" != durations[1]
+
+
+def test_paper_shows_the_picture_and_the_settings_and_no_controls(open_page):
+    page = open_page()
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert not shown(page, ".controls").is_visible() and not page.locator("nav").is_visible()
+    assert shown(page, ".stage canvas").is_visible() and shown(page, ".settings").first.is_visible()
+    page.emulate_media(media="null")
+
+
+def test_an_old_browser_is_told_so(open_page):
+    page = open_page()
+    page.evaluate("() => { delete window.DecompressionStream; location.hash = '#input-2'; }")
+    page.wait_for_selector("#trouble:not([hidden])")
+    assert "too old" in page.locator("#trouble").inner_text()
