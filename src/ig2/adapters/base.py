@@ -1,0 +1,269 @@
+"""What every kind of data offers to the command, the pictures and the report."""
+
+from __future__ import annotations
+
+import difflib
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ig2.attribution import Attribution
+from ig2.errors import InputError, describe
+from ig2.gradients import Session
+from ig2.inputs import Fixed, Inputs
+from ig2.model import Model
+
+Kind = Literal["image", "text", "table"]
+# what the model's outputs are: one class of several, labels that hold independently, or plain numbers
+Outputs = Literal["classes", "labels", "numbers"]
+SomeSubject = TypeVar("SomeSubject", bound="Subject")
+# where an output says yes to a label
+YES_ABOVE = {"logit": 0.0, "log-probability": float(np.log(0.5))}
+AT_A_TIME = 32  # samples the network sees at once where no gradient is taken
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Samples that have been read: what a method is called with, and how a person knows them."""
+
+    names: tuple[str, ...]  # a file's name, a sentence, a row
+    x: Any  # a tensor, or a tuple or dict of them with ig2.Fixed
+    units: tuple[tuple[str, ...], ...] | None = None  # each sample's words or columns; none for images
+    cells: tuple[tuple[str, ...], ...] | None = None  # what stands in the columns
+    labels: tuple[str | None, ...] | None = None  # the class someone gave each, where that is known
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def attributed(self) -> Tensor:
+        """The one tensor of x that moves along a path."""
+        items = self.x.values() if isinstance(self.x, Mapping) else self.x if isinstance(self.x, (tuple, list)) else [self.x]
+        (tensor,) = [item for item in items if not isinstance(item, Fixed)]
+        assert isinstance(tensor, Tensor)
+        return tensor
+
+    def like_x(self, tensor: Tensor) -> Any:
+        """References for these samples in the structure that methods expect: that of x, less what is fixed."""
+        if isinstance(self.x, Mapping):
+            return {key: tensor for key, item in self.x.items() if not isinstance(item, Fixed)}
+        return (tensor,) if isinstance(self.x, (tuple, list)) else tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Contrast:
+    """The samples each explicand is contrasted with: B explicands, R references each."""
+
+    samples: Any  # (B, R, ...), what a method takes as `references`
+    names: tuple[tuple[str, ...], ...]
+    labels: tuple[tuple[str, ...], ...]  # what the model says each of them is
+
+
+@dataclass(frozen=True, eq=False)
+class Subject(ABC):
+    """A model together with the data it understands."""
+
+    kind: ClassVar[Kind]
+    name: str
+    model: Model
+    classes: tuple[str, ...] | None
+    outputs: Outputs = field(default="classes", kw_only=True)
+
+    # -- classes -------------------------------------------------------------------------------------------------------
+
+    def label(self, index: int) -> str:
+        """A class in words."""
+        return self.classes[index] if self.classes is not None and index < len(self.classes) else f"class {index}"
+
+    def index(self, wanted: str | int) -> int:
+        """The class a person means: its number, its name, or a part of the name that no other has."""
+        text = str(wanted).strip()
+        if text.lstrip("-").isdigit() and (self.classes is None or text not in self.classes):
+            number = int(text)
+            if number < 0 or (self.classes is not None and number >= len(self.classes)):
+                there = "counting starts at 0" if self.classes is None else f"the model has {len(self.classes)}"
+                raise InputError(f"class {number} does not exist: {there}")
+            return number
+        if self.classes is None:
+            raise InputError(f"class {text!r}: this model's classes have no names, give a number")
+        names = [name.lower() for name in self.classes]
+        if text.lower() in names:
+            return names.index(text.lower())
+        partial = [i for i, name in enumerate(names) if text and text.lower() in name]
+        if len(partial) == 1:
+            return partial[0]
+        if partial:
+            raise InputError(f"class {text!r} could be {', '.join(repr(self.classes[i]) for i in partial[:5])}: say which")
+        close = difflib.get_close_matches(text.lower(), names, n=3)
+        hint = f"; did you mean {', '.join(repr(self.classes[names.index(name)]) for name in close)}?" if close else ""
+        raise InputError(f"the model has no class {text!r}{hint}")
+
+    # -- data ----------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def read(self, sources: Any) -> Batch:
+        """Samples from what a person has: files, sentences, rows."""
+
+    @abstractmethod
+    def pool(self, sources: Any = None) -> Batch:
+        """Samples to contrast with: those given, or those that come with the model."""
+
+    @abstractmethod
+    def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
+        """Each sample's attribution as it is shown: a map (H, W) of an image, a number a word or column.
+
+        `values` stands in for `attribution.values` where something else of its shape is shown, such as one reference's share.
+        """
+
+    # -- what the model says -------------------------------------------------------------------------------------------
+
+    def to(self: SomeSubject, device: str | torch.device) -> SomeSubject:
+        """Move the network, and with it the work, to a device. Samples are brought there by the methods."""
+        self.model.net.to(device)
+        if isinstance(self.model.preprocess, nn.Module):
+            self.model.preprocess.to(device)
+        return self
+
+    @torch.no_grad()
+    def predict(self, batch: Batch) -> Tensor:
+        """The outputs of all classes, (B, classes)."""
+        inputs = Inputs.of(batch.x, self.model.device)
+        with Session(self.model, inputs) as session:
+            return _in_pieces(session, inputs.data, torch.arange(len(inputs), device=inputs.data.device)).cpu()
+
+    def probabilities(self, scores: Tensor) -> Tensor | None:
+        """Outputs as probabilities, or nothing where they are none."""
+        if self.outputs == "numbers" or not isinstance(self.model.output, str):
+            return None
+        if self.model.output == "log-probability":
+            return scores.exp()
+        if self.model.output != "logit":
+            return scores
+        return scores.softmax(dim=1) if self.outputs == "classes" and scores.shape[1] > 1 else scores.sigmoid()
+
+    # -- references ----------------------------------------------------------------------------------------------------
+
+    def candidates(self, pool: Batch, batch: Batch) -> Tensor:
+        """The pool's samples as references for a batch: (P, ...) for every explicand, or (B, P, ...) for each its own."""
+        return pool.attributed
+
+    @torch.no_grad()
+    def contrast(
+        self,
+        batch: Batch,
+        target: int | Sequence[int] | Tensor | None = None,
+        pool: Batch | None = None,
+        count: int = 10,
+        seed: int = 0,
+    ) -> Contrast:
+        """Choose references for each sample: never the sample itself, never one that the model gives the explained class.
+
+        Of independent labels, those whose answer to the explained label is the opposite; of plain numbers, any.
+
+        Args:
+            batch: the samples to explain.
+            target: the class explained, one for all or one for each; by default the class predicted.
+            pool: samples to choose from, as `read` or `pool` gives them. By default those that come with the model.
+            count: how many; fewer where the pool has fewer. Each class gives one before any gives two.
+            seed: of the choice, which is the same for a sample whatever else is in the batch.
+        """
+        pool = self.pool() if pool is None else pool
+        inputs = Inputs.of(batch.x, self.model.device)
+        given = self.candidates(pool, batch).to(inputs.data)
+        if given.ndim == inputs.data.ndim:
+            given = given.expand(len(batch), *given.shape)
+        own, outputs = self._outputs(inputs, given)
+        explained = own.argmax(dim=1) if target is None else torch.as_tensor(target).cpu().expand(len(batch))
+        order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(seed)).tolist()
+        chosen = []
+        for row, index in enumerate(explained.tolist()):
+            same = (given[row] == inputs.data[row]).flatten(1).all(dim=1).tolist()
+            eligible = [i for i in order if not same[i] and self._differs(pool, i, outputs[row, i], own[row], index)]
+            if not eligible:
+                what = (
+                    f"are {self.label(index)!r} to the model"
+                    if self.outputs == "classes"
+                    else f"agree on {self.label(index)!r}"
+                )
+                raise InputError(
+                    f"nothing to contrast {batch.names[row]!r} with: all {len(pool)} references {what} or are the sample "
+                    "itself; give others"
+                )
+            chosen.append(spread(eligible, [self._group(pool, i, outputs[row, i]) for i in eligible])[:count])
+        fewest = min(map(len, chosen))
+        chosen = [numbers[:fewest] for numbers in chosen]
+        return Contrast(
+            batch.like_x(torch.stack([given[row, numbers] for row, numbers in enumerate(chosen)])),
+            tuple(tuple(pool.names[i] for i in numbers) for numbers in chosen),
+            tuple(tuple(self.said(outputs[row, i]) for i in numbers) for row, numbers in enumerate(chosen)),
+        )
+
+    def _outputs(self, inputs: Inputs, given: Tensor) -> tuple[Tensor, Tensor]:
+        """What the model says of the explicands, (B, classes), and of each one's candidates (B, P, ...), (B, P, classes)."""
+        rows = torch.arange(len(inputs), device=inputs.data.device)
+        # what is fixed comes from the explicand, so a candidate shared by all may be another thing beside each
+        shared = given.stride(0) == 0 and not any(isinstance(value, Tensor) for value in inputs.fixed.values())
+        with Session(self.model, inputs) as session:
+            own = _in_pieces(session, inputs.data, rows)
+            outputs = [_in_pieces(session, given[row], row.expand(given.shape[1])) for row in (rows[:1] if shared else rows)]
+        return own.cpu(), torch.stack(outputs).cpu().expand(len(inputs), -1, -1)
+
+    def _group(self, pool: Batch, number: int, scores: Tensor) -> Any:
+        """What counts as one class when references are spread over classes."""
+        declared = pool.labels[number] if pool.labels else None
+        return declared or (self.said(scores) if self.outputs == "classes" else number)
+
+    def _differs(self, pool: Batch, number: int, scores: Tensor, own: Tensor, target: int) -> bool:
+        """Whether a sample of the pool is something else than what is explained."""
+        if self.outputs == "numbers":
+            return True
+        if self.outputs == "labels" or len(scores) == 1:
+            return self._yes(scores[target]) != self._yes(own[target])
+        declared = (pool.labels[number] if pool.labels else None) or ""
+        return int(scores.argmax()) != target and declared.lower() != self.label(target).lower()
+
+    def _yes(self, score: Tensor) -> bool:
+        """Whether an output says yes to its label."""
+        return bool(score > YES_ABOVE.get(str(self.model.output), 0.5))
+
+    def said(self, scores: Tensor) -> str:
+        """What the model says of a sample, in words."""
+        if self.outputs == "numbers":
+            return ", ".join(f"{float(score):.4g}" for score in scores[:4])
+        if self.outputs == "labels" or len(scores) == 1:
+            return ", ".join(self.label(i) for i, score in enumerate(scores) if self._yes(score)) or "none"
+        return self.label(int(scores.argmax()))
+
+
+def one_tensor(attribution: Attribution, values: Any) -> Tensor:
+    """The values to show: those given, or the attribution's, where exactly one tensor is attributed."""
+    values = attribution.values if values is None else values
+    if isinstance(values, Mapping):
+        values = tuple(values.values())
+    if isinstance(values, (tuple, list)) and len(values) == 1:
+        values = values[0]
+    if not isinstance(values, Tensor):
+        raise InputError(f"expected attributions of one tensor, got {describe(values)}")
+    return values.detach().cpu().double()
+
+
+def _in_pieces(session: Session, points: Tensor, rows: Tensor) -> Tensor:
+    pieces = zip(torch.split(points, AT_A_TIME), torch.split(rows, AT_A_TIME), strict=True)
+    return torch.cat([session.scores(some, of) for some, of in pieces])
+
+
+def spread(numbers: Iterable[int], keys: Iterable[Any]) -> list[int]:
+    """The same numbers, with the first of every key before the second of any."""
+    seen: Counter[Any] = Counter()
+    ranked = []
+    for number, key in zip(numbers, keys, strict=True):
+        ranked.append((seen[key], number))
+        seen[key] += 1
+    return [number for _, number in sorted(ranked, key=lambda pair: pair[0])]

@@ -1,0 +1,150 @@
+"""Image files as people have them, brought to plain pictures; each way to fail is a sentence."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ig2.adapters.trust import reason
+from ig2.errors import InputError, describe, import_extra
+
+# The formats that are opened. PostScript is not among them: Pillow would hand it to another program to run.
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO")
+SUFFIXES = (
+    ".png", ".jpg", ".jpeg", ".jpe", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".avif", ".jp2", ".ico",
+)  # fmt: skip
+# A picture of this many pixels takes 300 MB. Phones take up to 200 million, so this refuses their largest; a file of a few
+# kilobytes can ask for billions.
+MOST_PIXELS = 100_000_000
+# Transparent places are shown on a page, and pages are white.
+PAGE = (255, 255, 255, 255)
+# Beyond this a photo is a strip: what lies outside its middle is cut off before it is enlarged, or it would fill the memory.
+LONGEST = 8
+
+
+def read_image(source: object, grey: bool = False) -> Any:
+    """A Pillow image in RGB (or grey) from a path, a Pillow image or an array of uint8 (H, W) or (H, W, 3 or 4).
+
+    The camera's orientation is applied, transparency is laid on white, 16 bits become 8, CMYK becomes RGB, and of an
+    animation the first frame is taken.
+    """
+    pillow = import_extra("PIL.Image", "image", "reading images")
+    if isinstance(source, (str, PathLike)):
+        return _read_file(Path(fspath(source)), pillow, grey)
+    if isinstance(source, pillow.Image):
+        name = f"the image {source.mode} {source.size[0]} × {source.size[1]}"
+        try:
+            return _plain(source, pillow, grey, name)
+        except OSError as error:  # Pillow reads a file it has opened when its pixels are needed
+            raise InputError(f"{name} is broken: {reason(error)}") from error
+    if isinstance(source, np.ndarray):
+        shaped = source.ndim == 2 or (source.ndim == 3 and source.shape[2] in (3, 4))
+        if source.dtype != np.uint8 or not shaped or 0 in source.shape:
+            raise InputError(f"an image array must be uint8 (H, W), (H, W, 3) or (H, W, 4), got {describe(source)}")
+        return _plain(pillow.fromarray(np.ascontiguousarray(source)), pillow, grey, "the array")
+    raise InputError(f"an image must be a path, a Pillow image or an array of uint8, got {describe(source)}")
+
+
+def _read_file(path: Path, pillow: Any, grey: bool) -> Any:
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder: name the images in it")
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path} is not a file")
+        with path.open("rb") as file:
+            if not file.read(1):
+                raise InputError(f"{path} is empty (0 bytes)")
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} cannot be read: {reason(error)}") from error
+    pillow.init()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's word of caution about sizes comes before our own limit does
+            with pillow.open(path, formats=[name for name in FORMATS if name in pillow.OPEN]) as image:
+                width, height = image.size
+                if width * height > MOST_PIXELS:
+                    raise InputError(f"{path} has {width} × {height} pixels, more than {MOST_PIXELS:,}: make it smaller")
+                return _plain(image, pillow, grey, str(path))
+    except InputError:
+        raise
+    except pillow.DecompressionBombError as error:
+        raise InputError(f"{path} has more pixels than {MOST_PIXELS:,}: make it smaller") from error
+    except import_extra("PIL", "image", "reading images").UnidentifiedImageError as error:
+        raise InputError(f"{path} is not an image of a known format ({', '.join(FORMATS)})") from error
+    except Exception as error:  # a broken file makes Pillow's decoders raise whatever they meet
+        raise InputError(f"{path} is a broken image: {reason(error)}") from error
+
+
+def _plain(image: Any, pillow: Any, grey: bool, name: str) -> Any:
+    """An image of any mode as RGB, or grey, the right way up."""
+    image = import_extra("PIL.ImageOps", "image", "reading images").exif_transpose(image)
+    if image.mode.startswith("I") or image.mode == "F":
+        image = _eight_bits(image, pillow, name)
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = pillow.alpha_composite(pillow.new("RGBA", image.size, PAGE), image)
+    return image.convert("L" if grey else "RGB")
+
+
+def _eight_bits(image: Any, pillow: Any, name: str) -> Any:
+    values = np.asarray(image)
+    if image.mode == "F" or values.min() < 0 or values.max() > 65535:
+        kind = "floating-point numbers" if image.mode == "F" else "32 bits"
+        raise InputError(f"{name} has {kind} a pixel, and no agreed white: save it with 8 or 16 bits")
+    return pillow.fromarray((values.astype(np.uint32) * 255 // 65535).astype(np.uint8))
+
+
+@dataclass(frozen=True)
+class Framing:
+    """How a photo is brought to the size a network takes: scaled to cover `cover`, then the middle of `size` is kept.
+
+    Args:
+        size: height and width that the network takes.
+        cover: height and width that the scaled photo must cover; by default `size`. Larger leaves a margin off.
+        interpolation: `"bilinear"`, `"bicubic"`, `"lanczos"`, `"nearest"`, `"box"` or `"hamming"`.
+    """
+
+    size: tuple[int, int]
+    cover: tuple[int, int] | None = None
+    interpolation: str = "bilinear"
+
+    def __post_init__(self) -> None:
+        known = ("bilinear", "bicubic", "lanczos", "nearest", "box", "hamming")
+        if self.interpolation not in known:
+            raise InputError(f"interpolation={self.interpolation!r} is unknown: use one of {', '.join(known)}")
+        for name, pair in (("size", self.size), ("cover", self.cover or self.size)):
+            if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
+                raise InputError(f"{name} must be (height, width), got {describe(pair)}")
+        if self.cover is not None and any(outer < inner for outer, inner in zip(self.cover, self.size, strict=True)):
+            raise InputError(f"cover {self.cover} must not be smaller than size {self.size}")
+
+    def __call__(self, image: Any) -> Any:
+        image = without_long_ends(image)
+        width, height = image.size
+        rows, columns = self.cover or self.size
+        # whole numbers, rounded down: what torchvision's Resize does
+        if width * rows <= height * columns:
+            scaled = (columns, columns * height // width)
+        else:
+            scaled = (rows * width // height, rows)
+        methods = import_extra("PIL.Image", "image", "resizing images").Resampling
+        image = image.resize(scaled, methods[self.interpolation.upper()])
+        left, top = round((scaled[0] - self.size[1]) / 2), round((scaled[1] - self.size[0]) / 2)
+        return image.crop((left, top, left + self.size[1], top + self.size[0]))
+
+
+def without_long_ends(image: Any) -> Any:
+    """The middle of a strip; an image of ordinary proportions as it is."""
+    width, height = image.size
+    longest = LONGEST * min(width, height)
+    if max(width, height) <= longest:
+        return image
+    left, top = max(0, (width - longest) // 2), max(0, (height - longest) // 2)
+    return image.crop((left, top, left + min(width, longest), top + min(height, longest)))

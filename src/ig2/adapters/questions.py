@@ -1,0 +1,120 @@
+"""A classifier of questions by the kind of answer they ask for, trained in seconds on questions made from a small grammar.
+
+The six kinds are those of the TREC question data: an abbreviation, a description, a thing, a person, a place, a number.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from functools import cache
+from importlib import resources
+
+import torch
+from torch import Tensor, nn
+
+from ig2.adapters.training import fit, kept, own_randomness
+
+CLASSES = ("abbreviation (ABBR)", "description (DESC)", "entity (ENTY)", "person (HUM)", "place (LOC)", "number (NUM)")
+CODES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+PAD, UNKNOWN = 0, 1
+WIDTHS = (3, 4, 5)
+EMBEDDING = 32
+TRAINING = 6000  # questions
+
+
+@cache
+def grammar() -> dict[str, list[str]]:
+    """Words by the braces they fit in, and patterns of questions by their kind."""
+    sections: dict[str, list[str]] = {}
+    text = resources.files("ig2.adapters").joinpath("questions.txt").read_text(encoding="utf-8")
+    for section in re.sub(r"(?m)^#.*$", "", text).split("@")[1:]:
+        name, _, entries = section.partition("\n")
+        sections[name.strip()] = [" ".join(entry.split()) for entry in entries.split(";")]
+    return sections
+
+
+def questions(count: int, seed: int = 0) -> list[tuple[str, int]]:
+    """Made-up questions with their kinds, as many of each."""
+    chance = random.Random(seed)
+    made = []
+    for number in range(count):
+        kind = number % len(CLASSES)
+        pattern = chance.choice(grammar()[CODES[kind]])
+        made.append((re.sub(r"\{(\w+)\}", lambda brace: chance.choice(grammar()[brace[1]]), pattern), kind))
+    return made
+
+
+def split(text: str) -> list[tuple[str, int, int]]:
+    """Words and signs in lower case, and where they stand."""
+    return [(found[0].lower(), found.start(), found.end()) for found in re.finditer(r"\w+(?:'\w+)?|[^\w\s]", text)]
+
+
+def vocabulary() -> dict[str, int]:
+    """Every word of the grammar by number; padding and unknown words come first."""
+    texts = [re.sub(r"\{\w+\}", " ", entry) for entries in grammar().values() for entry in entries]
+    words = sorted({word for text in texts for word, _, _ in split(text)})
+    return {word: number for number, word in enumerate(words, start=UNKNOWN + 1)}
+
+
+class TextCNN(nn.Module):
+    """Filters over three, four and five words in a row, each at its strongest place; padding is never that place."""
+
+    def __init__(self, embedding: int, filters: int, classes: int) -> None:
+        super().__init__()
+        self.filters = nn.ModuleList(nn.Conv1d(embedding, filters, width, padding=width - 1) for width in WIDTHS)
+        self.dropout = nn.Dropout(0.4)
+        self.head = nn.Linear(filters * len(WIDTHS), classes)
+
+    def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        """Scores from embeddings (B, L, E) and a mask (B, L), 1 where there is a word."""
+        words = embeddings.transpose(1, 2) * mask[:, None].to(embeddings)
+        length = mask.sum(dim=1)
+        found = []
+        for layer, width in zip(self.filters, WIDTHS, strict=True):
+            answers = layer(words).relu()
+            # the windows that touch a word are the first length + width − 1
+            inside = torch.arange(answers.shape[2], device=mask.device) < (length + width - 1)[:, None]
+            found.append((answers * inside[:, None]).amax(dim=2))
+        return self.head(self.dropout(torch.cat(found, dim=1)))  # type: ignore[no-any-return]
+
+
+class _Whole(nn.Module):
+    """The classifier with its embedding, for training: words are now and then made unknown, so that unknown ones do no harm."""
+
+    def __init__(self, words: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, EMBEDDING, padding_idx=PAD)
+        self.rest = TextCNN(EMBEDDING, 32, len(CLASSES))
+        nn.init.normal_(self.embedding.weight, std=0.3)
+        with torch.no_grad():
+            self.embedding.weight[PAD] = 0
+
+    def forward(self, ids: Tensor) -> Tensor:
+        mask = ids != PAD
+        if self.training:
+            ids = torch.where(mask & (torch.rand(ids.shape) < 0.2), UNKNOWN, ids)
+        return self.rest(self.embedding(ids), mask)  # type: ignore[no-any-return]
+
+
+def _build() -> _Whole:
+    with own_randomness(0):
+        return _Whole(len(vocabulary()) + 2).eval()
+
+
+def _make() -> dict[str, Tensor]:
+    known = vocabulary()
+    made = questions(TRAINING)
+    rows = [[known[word] for word, _, _ in split(text)] for text, _ in made]
+    ids = torch.full((len(rows), max(map(len, rows))), PAD)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = torch.tensor(row)
+    answers = torch.tensor([kind for _, kind in made])
+    return fit(_build(), [ids], answers, nn.functional.cross_entropy, epochs=4, rate=5e-3).state_dict()
+
+
+def trained() -> tuple[nn.Embedding, TextCNN, dict[str, int]]:
+    """The embedding, the rest of the network, and the words by number."""
+    whole = _build()
+    whole.load_state_dict(kept("questions-1", _make, whole))
+    return whole.embedding, whole.rest, vocabulary()

