@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint test-slow bench clean
+.PHONY: demo test lint bench docs clean
 
 test: .venv/ready lint
 	$(BIN)/pytest -n 2
@@ -13,11 +13,11 @@ lint: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test-slow: .venv/ready
-	$(BIN)/pytest -m slow
-
 demo: .venv/ready
-	$(BIN)/python demo/demo.py
+	$(BIN)/ig2 demo --out out/demo
+
+docs: .venv/ready
+	$(BIN)/sphinx-build --fail-on-warning --keep-going -q docs out/docs
 
 bench: .venv/ready
 	$(BIN)/python -m bench
