@@ -94,7 +94,7 @@ def untouched(network: nn.Module) -> Iterator[None]:
             "weights": {name: value.clone() for name, value in network.state_dict().items()},
             "hooks": hooks(network),
             "modes": (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.backends.mha.get_fastpath_enabled()),
-            "random": (torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()),  # noqa: NPY002
+            "random": (torch.get_rng_state(), str(np.random.get_state(legacy=False)), random.getstate()),  # noqa: NPY002
         }
 
     before = state()

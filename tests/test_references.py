@@ -379,7 +379,7 @@ def test_a_union_puts_references_side_by_side():
     assert torch.equal(found[:, 2:4], own) and torch.equal(found[:, 4], torch.full_like(X, 0.5))
     assert torch.equal(found[:, 5:], drawn(Samples(POOL, 3), NET, X))
     settings = ig2.IntegratedGradients()(NET, X, references=Union(Zeros(), White())).settings
-    assert "Zeros()" in str(settings["references"]) and "White()" in str(settings["references"])
+    assert settings["references"]["strategies"] == [{"type": "Zeros"}, {"type": "White"}]
 
 
 def test_settings_name_strategies_without_printing_their_pools():
@@ -389,7 +389,8 @@ def test_settings_name_strategies_without_printing_their_pools():
 
     strategies = Samples(Silent(POOL), 2), OtherClasses(Silent(POOL), LABELS), NormalClass(Silent(POOL), LABELS, 2, 3)
     settings = ig2.IntegratedGradients(2)(NET, X, 1, references=Union(*strategies)).settings
-    assert "Samples(count=2)" in str(settings["references"])
+    first = settings["references"]["strategies"][0]
+    assert first["type"] == "Samples" and first["count"] == 2
     assert repr(strategies[2]) == "NormalClass(normal=2, count=3, own=None)"
 
 
