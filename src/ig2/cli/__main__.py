@@ -1,0 +1,3 @@
+from ig2.cli import main
+
+main()

@@ -1,0 +1,297 @@
+"""What can be typed: commands, their options and help, and how errors are told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+import ig2
+from ig2.adapters import tabular, text, vision
+from ig2.cli.messages import own_warnings, say
+from ig2.cli.recipes import RECIPES, RULES
+
+app = typer.Typer(
+    name="ig2",
+    help="Which parts of an input made the model say A rather than B?",
+    epilog="Start with [bold]ig2 demo[/bold], or [bold]ig2 explain photo.jpg[/bold].",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+MODELS = (*vision.BUILT_IN, *text.BUILT_IN, *tabular.BUILT_IN)
+METHODS_HELP = "\n".join(f"  [bold]{name:<18}[/bold]{recipe.about}" for name, recipe in RECIPES.items())
+EXAMPLES = "\n".join(
+    f"  [bold]{line}[/bold]"
+    for line in (
+        "ig2 explain photo.jpg --compare ig,expected-ig,guided-ig",
+        'ig2 explain --text "Where did guinea pigs originate?"',
+        "ig2 explain patients.csv --rows 1:3 --model mypackage.models:build",
+    )
+)
+
+
+def _starting_with(names: Sequence[str]) -> Callable[[str], list[str]]:
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+def _after_commas(incomplete: str) -> list[str]:
+    """The last name of a list, with the ones before it."""
+    before, comma, last = incomplete.rpartition(",")
+    chosen = before.split(",")
+    return [before + comma + name for name in RECIPES if name.startswith(last) and name not in chosen]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ig2 {ig2.__version__}")
+        raise typer.Exit
+
+
+def _between(low: int, high: int) -> Callable[[int], int]:
+    """Refuse other numbers. As the parser's own limits they would fill the help with digits."""
+
+    def check(value: int) -> int:
+        if not low <= value <= high:
+            raise typer.BadParameter(f"{value} is not between {low} and {high}")
+        return value
+
+    return check
+
+
+HOW = "How"
+Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Show a traceback where something fails.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Show no progress bar.")]
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, metavar="", help="Show the version and exit.")
+    ] = False,
+    debug: Debug = False,  # which `main` looks for, since it acts when everything else has ended
+) -> None:
+    pass
+
+
+@app.command(epilog=f"For example:\n{EXAMPLES}\n\nThe methods:\n{METHODS_HELP}")
+def explain(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Photos, a .txt file of sentences, or a table (.csv, .tsv, .parquet).",
+            show_default=False,
+        ),
+    ] = None,
+    texts: Annotated[
+        list[str] | None, typer.Option("--text", "-t", metavar="TEXT", help="A sentence; may be given several times.")
+    ] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROWS",
+            help="Rows of the table or lines of the .txt file, from 1 on: 1,4 or 2:5. Left out: five rows, all lines.",
+        ),
+    ] = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            metavar="CLASS",
+            help="The class to explain: a number, a name, or [bold]auto[/bold] for the one predicted.",
+        ),
+    ] = "auto",
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help=f"A name ({', '.join(MODELS)}, torchvision:NAME, timm:NAME, transformers:NAME), a module:function that "
+            "returns a network (with weights: module:function@FILE), or a file. Left out: an ImageNet classifier for photos, "
+            "a classifier of questions for text, of tumours for tables.",
+            show_default=False,
+            autocompletion=_starting_with(MODELS),
+            rich_help_panel=HOW,
+        ),
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="METHOD",
+            help="The method; see below.",
+            autocompletion=_starting_with(list(RECIPES)),
+            rich_help_panel=HOW,
+        ),
+    ] = "ig2",
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHODS",
+            help="Methods to show beside it, with commas: ig,expected-ig,guided-ig.",
+            autocompletion=_after_commas,
+            rich_help_panel=HOW,
+        ),
+    ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE",
+            help=f"How gradients on a path become attribution: {', '.join(RULES)}. Left out: each method's own.",
+            autocompletion=_starting_with(list(RULES)),
+            show_default=False,
+            rich_help_panel=HOW,
+        ),
+    ] = None,
+    references: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Whom to contrast with: a folder of photos, a .txt file of sentences, a table. Left out: samples that come "
+            "with the model.",
+            show_default=False,
+            rich_help_panel=HOW,
+        ),
+    ] = None,
+    count: Annotated[
+        int,
+        typer.Option(metavar="N", help="References for each input.", callback=_between(1, 1000), rich_help_panel=HOW),
+    ] = 6,
+    steps: Annotated[
+        int, typer.Option(metavar="N", help="Steps of a path.", callback=_between(1, 10_000), rich_help_panel=HOW)
+    ] = 50,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Of everything random.", callback=_between(0, 2**63 - 1), rich_help_panel=HOW)
+    ] = 0,
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="DEVICE",
+            help="cpu, cuda, cuda:1, mps; [bold]auto[/bold] takes a GPU if there is one.",
+            autocompletion=_starting_with(["auto", "cpu", "cuda", "mps"]),
+            rich_help_panel=HOW,
+        ),
+    ] = "auto",
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where files are written.")] = Path("ig2-out"),
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Explain photos, sentences or rows of a table.
+
+    Writes a picture for each input, the attributions (safetensors) with a summary (JSON), and a report to open in a browser.
+    """
+    from ig2.cli.explain import Request, run
+
+    run(
+        Request(
+            files=tuple(files or ()),
+            texts=tuple(texts or ()),
+            model=model,
+            methods=(method, *(name.strip() for name in (compare or "").split(",") if name.strip())),
+            target=target,
+            references=references,
+            count=count,
+            steps=steps,
+            rule=rule,
+            rows=rows,
+            out=out,
+            seed=seed,
+            device=device,
+            quiet=quiet,
+        )
+    )
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where files are written.")] = Path("ig2-demo"),
+    steps: Annotated[int, typer.Option(metavar="N", help="Steps of a path on photos.", callback=_between(1, 2000))] = 20,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Explain photos and digits that come with the packages, by five methods side by side.
+
+    Takes a minute or two, needs no network, and ends with a report to open in a browser.
+    """
+    from ig2.cli.demo import run
+
+    run(out, steps=steps, quiet=quiet)
+
+
+# -- the end of it -----------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Run the command; what goes wrong is told in one line on standard error, and in the exit code."""
+    debug = "--debug" in sys.argv[1:]
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):  # a stream of someone else's
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        with _stopping_on_signals(), nullcontext() if debug else own_warnings():
+            code = app(prog_name="ig2", standalone_mode=False)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except Exception as error:
+        if debug:
+            raise
+        code = _told(error)
+    if code == 130:
+        say("stopped")
+    sys.exit(code)
+
+
+def _told(error: Exception) -> int:
+    """Say what went wrong; the exit code."""
+    by_parser: Any = getattr(error, "format_message", None)  # a usage error: they have no common public class
+    code = int(getattr(error, "exit_code", 1))
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error)
+    elif callable(by_parser):
+        command = getattr(getattr(error, "ctx", None), "command_path", "ig2")
+        say(f"{by_parser()} ({command} --help lists what there is)")
+    elif isinstance(error, ig2.IG2Error):
+        say(str(error))
+    elif isinstance(error, OSError) and error.strerror:
+        say(error.strerror if error.filename is None else f"{error.filename}: {error.strerror}")
+        if error.filename is None:
+            _forget_output()
+    else:
+        kind, words = type(error).__name__, str(error)
+        say(f"{kind}: {words} (--debug shows where)" if words else f"{kind} (--debug shows where)")
+    return code
+
+
+def _forget_output() -> None:
+    """Python would try once more, at its end, to write what could not be written."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def _stopping_on_signals() -> Iterator[None]:
+    """End on a polite signal as on any error, so that nothing half-written is left behind."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    polite = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {}
+    with suppress(ValueError):  # not in the main thread
+        before = {number: signal.signal(number, stop) for number in polite}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

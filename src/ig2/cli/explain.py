@@ -1,0 +1,81 @@
+"""`ig2 explain`: read, attribute, draw, write, tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ig2.adapters.loading import load_subject
+from ig2.cli.attributing import attribute, content_of
+from ig2.cli.reading import check_there, kind_of, read, read_pool
+from ig2.cli.recipes import Misuse, chosen_rule, recipes
+from ig2.cli.telling import bars, tell
+from ig2.cli.writing import REPORT, SUMMARY, check_free, drafts, pictures_of, write
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for, as it was typed."""
+
+    files: tuple[Path, ...]
+    texts: tuple[str, ...]
+    model: str | None
+    methods: tuple[str, ...]
+    target: str
+    references: Path | None
+    count: int
+    steps: int
+    rule: str | None
+    rows: str | None
+    out: Path
+    seed: int
+    device: str
+    quiet: bool
+
+
+def run(request: Request) -> None:
+    """Do what was asked; files appear in the folder once all of them are there."""
+    kind = kind_of(request.files, request.texts, request.rows)
+    methods = recipes(request.methods, kind)
+    rule = chosen_rule(request.rule, methods)
+    device = _device(request.device)
+    for path in (*request.files, *([] if request.references is None else [request.references])):
+        check_there(path)
+    with drafts(request.out) as draft, bars(request.quiet) as watch:
+        watch("model")
+        subject = load_subject(request.model, kind).to(device)
+        target = None if request.target == "auto" else subject.index(request.target)
+        batch = read(subject, request.files, request.texts, request.rows)
+        check_free(
+            request.out,
+            [REPORT, SUMMARY, *pictures_of(batch.names, kind), *(f"{method.name}.safetensors" for method in methods)],
+        )
+        explained = attribute(
+            subject,
+            batch,
+            methods,
+            watch,
+            target=target,
+            pool=None if request.references is None else read_pool(subject, request.references, request.seed),
+            count=request.count,
+            steps=request.steps,
+            rule=rule,
+            seed=request.seed,
+        )
+        watch("pictures")
+        content = content_of(explained, f"What {subject.name} went by", request.seed)
+        write(draft, request.out, explained, content)
+    tell(explained, content, request.out)
+
+
+def _device(wanted: str) -> torch.device:
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError) as error:
+        raise Misuse(f"--device {wanted}: there is no such device here") from error
+    return device

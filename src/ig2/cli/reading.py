@@ -1,0 +1,145 @@
+"""What was named on the command line: which kind of data it is, and what the files hold."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ig2.adapters import vision
+from ig2.adapters.base import Batch, Kind, Subject
+from ig2.adapters.trust import reason
+from ig2.adapters.vision import Photo
+from ig2.cli.messages import one_line
+from ig2.cli.recipes import Misuse
+from ig2.errors import InputError
+from ig2.inputs import Fixed
+
+TABLES = (".csv", ".tsv", ".parquet", ".pq")
+TEXTS = (".txt",)
+FIRST_ROWS = 5
+# More than a person looks at. Of a thousand photos a report would have half a gigabyte.
+MOST_INPUTS = 100
+LARGEST_TEXT = 10_000_000  # bytes
+
+
+def kind_of(files: Sequence[Path], texts: Sequence[str], rows: str | None) -> Kind:
+    """The kind of data that all of these are."""
+    kinds: set[Kind] = {"text"} if texts else set()
+    for path in files:
+        suffix = path.suffix.lower()
+        kinds.add("table" if suffix in TABLES else "text" if suffix in TEXTS else "image")
+    if not kinds:
+        raise Misuse("nothing to explain: name photos, a table, a .txt file of sentences, or say --text '…'")
+    if len(kinds) > 1:
+        raise Misuse(f"one kind at a time, please: these are {' and '.join(sorted(kinds))}")
+    (kind,) = kinds
+    if kind == "table" and len(files) > 1:
+        raise Misuse(f"one table at a time, please, got {len(files)}")
+    if rows is not None and (kind == "image" or len(files) != 1 or texts):
+        raise Misuse("--rows chooses rows of one table or lines of one .txt file: leave it out")
+    return kind
+
+
+def check_there(path: Path) -> None:
+    """See early that a path leads somewhere, before time is spent on a model."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(f"{path} does not exist") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {reason(error)}") from error
+
+
+def read(subject: Subject, files: Sequence[Path], texts: Sequence[str], rows: str | None) -> Batch:
+    """The samples to explain."""
+    if subject.kind == "image":
+        _check_count(len(files), "photos")
+        return subject.read([Photo(path, name) for path, name in zip(files, _names(files), strict=True)])
+    if subject.kind == "table":
+        batch = subject.read(files[0])
+        wanted = row_numbers(rows, len(batch)) if rows is not None else range(min(FIRST_ROWS, len(batch)))
+        _check_count(len(wanted), "rows")
+        return _some(batch, wanted)
+    lines = [line for path in files for line in lines_of(path)]
+    if rows is not None:
+        lines = [lines[i] for i in row_numbers(rows, len(lines))]
+    _check_count(len(texts) + len(lines), "sentences")
+    return subject.read([*texts, *lines])
+
+
+def read_pool(subject: Subject, source: Path, seed: int) -> Batch:
+    """What to contrast with, from where the user keeps it."""
+    if subject.kind == "image":
+        return subject.read(vision.read_folder(source, seed=seed))
+    return subject.pool(lines_of(source)) if subject.kind == "text" else subject.pool(source)
+
+
+def lines_of(path: Path) -> list[str]:
+    """The sentences of a file, one on each line."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_TEXT + 1)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {reason(error)}") from error
+    if len(content) > LARGEST_TEXT:
+        raise InputError(f"{path} has more than {LARGEST_TEXT:,} bytes: choose some sentences")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text in UTF-8") from error
+    if "\0" in text:
+        raise InputError(f"{path} is not a text: it holds null characters")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise InputError(f"{path} has no sentences: expected one on each line")
+    return lines
+
+
+def row_numbers(wanted: str, total: int) -> list[int]:
+    """Rows as a person counts them, from 1, `3`, `1,4` or `2:5` with both ends; as numbers from 0."""
+    rows: list[int] = []
+    for part in wanted.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,18})\s*(?::\s*([0-9]{1,18})\s*)?", part)
+        if match is None:
+            raise Misuse(f"--rows {wanted!r} is not understood: give numbers such as 1,4 or a range such as 2:5")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not 1 <= first <= last <= total:
+            raise InputError(f"--rows {wanted!r}: there are rows 1 to {total}")
+        rows += range(first - 1, last)
+    return list(dict.fromkeys(rows))
+
+
+def _check_count(count: int, what: str) -> None:
+    if count > MOST_INPUTS:
+        raise InputError(f"{count} {what} are too many for one report: explain {MOST_INPUTS} at most at a time")
+
+
+def _names(files: Sequence[Path]) -> list[str]:
+    """A photo goes by the name of its file, or by its path where another has the same."""
+    times = Counter(path.name for path in files)
+    return [one_line(path.name if times[path.name] == 1 else path) for path in files]
+
+
+def _some(batch: Batch, rows: Sequence[int]) -> Batch:
+    """Some rows of a table."""
+
+    def take(value: Any) -> Any:
+        if isinstance(value, Fixed):
+            return Fixed(take(value.value))
+        return tuple(map(take, value)) if isinstance(value, tuple) else value[list(rows)]
+
+    def pick(value: tuple[Any, ...] | None) -> Any:
+        return None if value is None else tuple(value[i] for i in rows)
+
+    return replace(
+        batch,
+        names=pick(batch.names),
+        x=take(batch.x),
+        units=pick(batch.units),
+        cells=pick(batch.cells),
+        labels=pick(batch.labels),
+    )

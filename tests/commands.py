@@ -1,0 +1,114 @@
+"""The command in this process, so that PyTorch is imported once; and small networks to give it by module:function."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ig2.cli import main
+
+# networks for pictures of 8 × 8 pixels, in a module that tests write into their folder
+NETWORKS = """
+import torch
+from torch import nn
+from ig2.adapters import vision
+
+def net(width=3, dropout=0.0):
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        made = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, width)).eval()
+    made[1].bias.data = -0.5 * made[1].weight.data.sum(dim=1)  # about grey, so that it sees all classes in noise
+    made[4].bias.data.zero_()
+    return made
+
+def subject(net, classes=("red", "green", "blue"), **options):
+    noise = torch.randint(0, 256, (24, 8, 8, 3), generator=torch.Generator().manual_seed(1), dtype=torch.uint8).numpy()
+    photos = [vision.Photo(pixels, f"noise {i}") for i, pixels in enumerate(noise)]
+    return vision.subject(net, (8, 8), classes=classes, photos=lambda: photos, **options)
+
+def small():
+    return subject(net())
+"""
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a run ended, and what it wrote where."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one line of an error, less the name of the command."""
+        assert "Traceback" not in self.err
+        (line,) = self.err.splitlines()
+        assert line.startswith("ig2: ")
+        return line.removeprefix("ig2: ")
+
+
+class Command:
+    """`ig2` in an empty folder, which is the current one."""
+
+    def __init__(self, factory, folder, patch, captured) -> None:
+        self.folder, self.patch, self.captured = folder, patch, captured
+        patch.chdir(folder)
+        # networks that are trained on first use are kept for all tests, and not in the user's own cache
+        patch.setenv("IG2_CACHE", str(factory.getbasetemp().parent / "kept-networks"))
+        for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
+            patch.delenv(name, raising=False)
+        patch.setenv("COLUMNS", "80")
+
+    def __call__(self, *arguments: object) -> Said:
+        """Run it."""
+        self._forget_modules()
+        self.patch.setattr(sys, "argv", ["ig2", *map(str, arguments)])
+        self.captured.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Said(ended.value.code or 0, *self.captured.readouterr())
+
+    def refused(self, *arguments: object, code: int = 1) -> str:
+        """Run it, see that it ends with one line of error and leaves the folder as it was; the line."""
+        before = self.files()
+        said = self(*arguments)
+        assert said.code == code, said
+        assert said.out == ""
+        assert self.files() == before
+        return said.error
+
+    def files(self) -> dict[str, bytes | None]:
+        """Everything in the folder: what is in files, None for folders."""
+        return {
+            str(path.relative_to(self.folder)): path.read_bytes() if path.is_file() else None
+            for path in sorted(self.folder.rglob("*"))
+            if "__pycache__" not in path.parts
+        }
+
+    def _forget_modules(self) -> None:
+        """Another test's module of the same name is another module."""
+        importlib.invalidate_caches()
+        ours = str(self.folder.parent)
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None)).startswith(ours):
+                del sys.modules[name]
+
+    def module(self, text: str = "", name: str = "mine") -> None:
+        """Write a module with NETWORKS and `text` for --model."""
+        (self.folder / f"{name}.py").write_text(NETWORKS + text, encoding="utf-8")
+
+    def photo(self, name: str = "photo.png", size: tuple[int, int] = (20, 20), seed: int = 0, **options) -> Path:
+        """A small picture of noise in a file."""
+        pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+        path = self.folder / name
+        os.makedirs(path.parent, exist_ok=True)
+        Image.fromarray(pixels).save(path, **options)
+        return path
