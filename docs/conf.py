@@ -22,7 +22,7 @@ myst_enable_extensions = ["substitution", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 # the picture is made by the demo, and the site is built without it too
 myst_substitutions = {
-    "demo": "![Photos explained by several methods](demo.png)" if (HERE / "demo.png").exists() else "",
+    "demo": "![Photos explained by several methods](demo.jpg)" if (HERE / "demo.jpg").exists() else "",
 }
 
 # -- docstrings: Google's layout, and in single backticks whatever is code, linked where it is ours

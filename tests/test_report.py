@@ -342,3 +342,14 @@ def test_methods_of_one_input_share_a_shape():
     other = reports.method("other", np.zeros((10, 12)))
     with pytest.raises(InputError, match=r"other of 'digit.png' are ndarray float64 \(10, 12\): expected \(12, 10\)"):
         render(Content("t", "m", (dataclasses.replace(view, methods=(*view.methods, other)),)))
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(1, "a"), (2, "a or b"), (3, "a, b or c"), (4, "a, b, c or d"), (5, "a, b, c or 2 others")]
+)
+def test_contrasted_classes_are_listed_as_a_person_would(count, said):
+    from markupsafe import Markup
+
+    from ig2.report.page import _listed
+
+    assert _listed("abcde"[:count], Markup).striptags() == said

@@ -19,12 +19,13 @@ from ig2.errors import InputError, describe, is_count
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """How gradients on a segment become attribution. `complete`: whether the sum is exact by construction."""
+    """How gradients on a segment become attribution."""
 
     name: str
 
     @property
     def complete(self) -> bool:
+        """Whether attributions sum to f(x) − f(baseline) by construction."""
         return False
 
     def finish(self, values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
@@ -57,6 +58,7 @@ class Sharing(Rule):
 
     @property
     def complete(self) -> bool:
+        """Always: what is handed out is what the output did."""
         return True
 
     @abstractmethod
@@ -118,6 +120,7 @@ class Scaled(Rule):
 
     @property
     def complete(self) -> bool:
+        """Always: the factor is what makes it so."""
         return True
 
     def finish(self, values: Tensor, change: Tensor, moved: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Ready-made methods; each is called as `method(model, x, references=...)` and gives an `Attribution`."""
 
-from ig2.methods.base import Method
+from ig2.methods.base import Method, Result
 from ig2.methods.deepshap import DeepSHAP
 from ig2.methods.kernelshap import Grid, Groups, KernelSHAP, Superpixels
 from ig2.methods.path import IG2, BlurIG, ExpectedIG, GradCFE, GuidedIG, IntegratedGradients, PathMethod
@@ -25,6 +25,7 @@ __all__ = [
     "Method",
     "PathMethod",
     "Random",
+    "Result",
     "SmoothGrad",
     "Superpixels",
 ]

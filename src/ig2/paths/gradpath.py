@@ -42,6 +42,7 @@ class SparseL1:
             raise InputError(f"percentile must be in [0, 100), got {describe(self.percentile)}")
 
     def direction(self, gradient: Tensor) -> Tensor:
+        """Equal steps by the sign of the gradient, on the chosen features alone; a zero gradient stays zero."""
         flat = gradient.flatten(1)
         size = flat.abs()
         # what lies at or above an interpolated percentile is what lies at or above the next entry in order

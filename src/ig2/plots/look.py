@@ -87,6 +87,7 @@ class Look:
 
     @property
     def colours(self) -> str:
+        """The name of the colour map."""
         # RdBu_r is dark at its ends, which a grey picture below would swallow
         signed = "RdBu_r" if self.overlay is None else "bwr"
         return self.cmap or (signed if self.kind == "signed" else "inferno")

@@ -1,6 +1,6 @@
 """Strategies that choose whom an explicand is contrasted with."""
 
-from ig2.references.base import Given, References
+from ig2.references.base import Given, References, drawn
 from ig2.references.constant import (
     BlurredExplicand,
     Constant,
@@ -31,4 +31,5 @@ __all__ = [
     "Union",
     "White",
     "Zeros",
+    "drawn",
 ]

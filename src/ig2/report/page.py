@@ -314,9 +314,10 @@ def _percent(share: float) -> str:
 
 def _listed(names: Sequence[str], markup: Any) -> Any:
     """Some names as a person lists them, escaped."""
-    shown = [markup("<bdi>{}</bdi>").format(name) for name in names[:3]]
-    if len(names) > 3:
-        return markup("{} or {} others").format(markup(", ").join(shown), len(names) - 3)
+    most = 4 if len(names) == 4 else 3  # «or 1 others» is no English, and takes no less room than the name
+    shown = [markup("<bdi>{}</bdi>").format(name) for name in names[:most]]
+    if len(names) > most:
+        return markup("{} or {} others").format(markup(", ").join(shown), len(names) - most)
     if len(shown) == 1:
         return shown[0]
     return markup("{} or {}").format(markup(", ").join(shown[:-1]), shown[-1])
