@@ -1,3 +1,6 @@
+"""`python -m ig2.cli`, the same as `ig2`."""
+
 from ig2.cli import main
 
-main()
+if __name__ == "__main__":
+    main()

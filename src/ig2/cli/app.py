@@ -287,11 +287,14 @@ def _stopping_on_signals() -> Iterator[None]:
         raise SystemExit(128 + number)
 
     polite = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {}
+    # one that is ignored stays so: nohup asks for that
+    unheard = [number for number in polite if signal.getsignal(number) is signal.SIG_DFL]
     with suppress(ValueError):  # not in the main thread
-        before = {number: signal.signal(number, stop) for number in polite}
+        for number in unheard:
+            signal.signal(number, stop)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        with suppress(ValueError):
+            for number in unheard:
+                signal.signal(number, signal.SIG_DFL)

@@ -6,10 +6,11 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from datetime import timedelta
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from ig2.cli.attributing import Explained, Watch
@@ -20,6 +21,15 @@ from ig2.report import Content, MethodView
 INDENT = 2
 
 
+class _TimeLeft(ProgressColumn):
+    max_refresh = 0.5  # more often it would flicker
+
+    def render(self, task: Task) -> Text:
+        if task.finished or task.time_remaining is None:
+            return Text()
+        return Text(f"{timedelta(seconds=int(task.time_remaining))} left", "cyan")
+
+
 @contextmanager
 def bars(quiet: bool) -> Iterator[Watch]:
     """A progress bar for each thing that is done, with the time left, where someone is looking.
@@ -27,13 +37,7 @@ def bars(quiet: bool) -> Iterator[Watch]:
     What a model prints meanwhile goes the same way: standard output is for the result.
     """
     console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description:>16}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
+    columns = (TextColumn("{task.description:>16}"), BarColumn(), TimeElapsedColumn(), _TimeLeft())
     with (
         Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress,
         redirect_stdout(sys.stderr),

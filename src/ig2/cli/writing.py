@@ -123,6 +123,8 @@ def write(draft: Path, folder: Path, explained: Explained, content: Content) -> 
             picture(explained, content, i).savefig(draft / name, bbox_inches="tight", dpi=150)
         for title, name in numbers.items():
             explained.attributions[title].save(draft / name)
+            # safetensors makes files that nobody but their owner may read
+            shutil.copymode(draft / pictures[0], draft / name)
         inputs = [_input(explained, content, i, name) for i, name in enumerate(pictures)]
         write_page(draft, folder, content, inputs, {t: found.settings for t, found in explained.attributions.items()})
 
