@@ -356,3 +356,13 @@ def test_a_shap_explanation_of_structures():
         structured().to_shap()
     gradcfe = ig2.GradCFE(steps=2)(network(), X, references=REFERENCES)
     assert (gradcfe.to_shap().base_values == 0).all()
+
+
+def test_a_saved_file_has_the_usual_rights_and_a_failed_write_says_why(tmp_path):
+    path = tmp_path / "a.safetensors"
+    full().save(path)
+    (tmp_path / "plain").write_bytes(b"")
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+    if Path("/dev/full").exists():
+        with pytest.raises(OSError, match="No space left"):
+            full().save("/dev/full")

@@ -191,7 +191,8 @@ class Attribution:
             "settings": json.dumps(self.settings, default=str),
             "structure": json.dumps(structure),
         }
-        safetensors.save_file(tensors, path, metadata=header)
+        # by hand: `save_file` makes files nobody but their owner may read, and hides why a write failed
+        Path(path).write_bytes(safetensors.save(tensors, metadata=header))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Attribution:

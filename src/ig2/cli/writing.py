@@ -12,8 +12,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 import ig2
 from ig2 import plots
 from ig2.adapters.base import Kind, Subject
@@ -65,7 +63,7 @@ def drafts(folder: Path) -> Iterator[Path]:
 def saying_why(folder: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         raise IG2Error(f"{folder} cannot be written to: {reason(error)}") from error
 
 
@@ -123,8 +121,6 @@ def write(draft: Path, folder: Path, explained: Explained, content: Content) -> 
             picture(explained, content, i).savefig(draft / name, bbox_inches="tight", dpi=150)
         for title, name in numbers.items():
             explained.attributions[title].save(draft / name)
-            # safetensors makes files that nobody but their owner may read
-            shutil.copymode(draft / pictures[0], draft / name)
         inputs = [_input(explained, content, i, name) for i, name in enumerate(pictures)]
         write_page(draft, folder, content, inputs, {t: found.settings for t, found in explained.attributions.items()})
 
