@@ -390,7 +390,7 @@ def test_a_pool_of_nothing_else_is_an_error() -> None:
     mine = vision.subject(linear_net(), size=(8, 8), classes=["a", "b", "c"])
     batch = mine.read([noise(seed=1)])
     explained = int(mine.predict(batch).argmax())
-    with pytest.raises(InputError, match="nothing to contrast 'image 1' with: all 1 references"):
+    with pytest.raises(InputError, match="nothing to contrast 'image 1' with: each reference there is"):
         mine.contrast(batch, explained, mine.read([noise(seed=1)]))
 
 

@@ -662,7 +662,7 @@ def test_references_that_are_none(ig2):
         (photo, "is not a folder"),
         ("empty", "empty has no images"),
         ("notes", "notes has no images"),
-        ("same", "nothing to contrast 'photo.png' with: all 1 references"),
+        ("same", "nothing to contrast 'photo.png' with: each reference there is"),
     ):
         assert said in ig2.refused("explain", photo, "-m", "mine:small", "--references", references)
 

@@ -188,13 +188,13 @@ class Subject(ABC):
             eligible = [i for i in order if not same[i] and self._differs(pool, i, outputs[row, i], own[row], index)]
             if not eligible:
                 what = (
-                    f"are {self.label(index)!r} to the model"
+                    f"is {self.label(index)!r} to the model"
                     if self.outputs == "classes"
-                    else f"agree on {self.label(index)!r}"
+                    else f"agrees on {self.label(index)!r}"
                 )
                 raise InputError(
-                    f"nothing to contrast {batch.names[row]!r} with: all {len(pool)} references {what} or are the sample "
-                    "itself; give others"
+                    f"nothing to contrast {batch.names[row]!r} with: each reference there is ({len(pool)}) {what}, or "
+                    "is the sample itself; give others"
                 )
             chosen.append(spread(eligible, [self._group(pool, i, outputs[row, i]) for i in eligible])[:count])
         fewest = min(map(len, chosen))
