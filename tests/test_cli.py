@@ -313,7 +313,18 @@ def interrupted():
 """
 
 
+@pytest.fixture
+def _signals_as_in_a_terminal():
+    """What runs the tests may have them ignore signals, as nohup does, or a shell that puts them into the background."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+@pytest.mark.usefixtures("_signals_as_in_a_terminal")
 def test_a_signal_in_the_middle_leaves_nothing_behind(ig2, monkeypatch, name, code):
     before = signal.getsignal(signal.SIGTERM)
     ig2.module(INTERRUPTED)
