@@ -660,3 +660,11 @@ def test_the_repr_says_what_is_explained_where():
         "Model(Sequential: output probability, representation input of '2', bounds 0 to 1)"
     )
     assert repr(ig2.wrap(network.forward, representation="output")) == "Model(forward: output logit, representation output)"
+
+
+def test_scores_are_what_the_network_says_in_batches_of_any_size():
+    net = nn.Sequential(nn.Linear(4, 3)).double()
+    x = torch.linspace(0, 1, 20, dtype=torch.float64).view(5, 4)
+    for size in (1, 2, "auto"):
+        assert torch.allclose(ig2.scores(net, x, batch_size=size), net(x).detach(), rtol=0, atol=1e-12)
+    assert torch.allclose(ig2.scores(ig2.wrap(net, output="probability"), x), net(x).softmax(dim=1).detach())

@@ -31,15 +31,3 @@ def scores(model: Model | nn.Module, x: Any, *, batch_size: int | Literal["auto"
             batch = BatchSize(batch_size, session.bytes_per_point, session.device)
             task = Task(session, inputs.data, rows, torch.zeros_like(rows), 0, batch, Progress(False, "scores"))
             return task.scores(inputs.data, rows).to(inputs.home)
-
-
-def probabilities(model: Model, values: Tensor) -> Tensor | None:
-    """Scores (B, classes) of the model as probabilities of the classes, or nothing where they are none.
-
-    A single output is a number to predict; a function's output may be anything.
-    """
-    if callable(model.output) or values.shape[1] == 1:
-        return None
-    if model.output == "logit":
-        return values.softmax(dim=1)
-    return values.exp() if model.output == "log-probability" else values

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ig2 import predict
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
 from ig2.gradients import Session
@@ -131,12 +132,9 @@ class Subject(ABC):
             self.model.preprocess.to(device)
         return self
 
-    @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
         """The outputs of all classes, (B, classes)."""
-        inputs = Inputs.of(batch.x, self.model.device)
-        with Session(self.model, inputs) as session:
-            return _in_pieces(session, inputs.data, torch.arange(len(inputs), device=inputs.data.device)).cpu()
+        return predict.scores(self.model, batch.x).cpu()
 
     def probabilities(self, scores: Tensor) -> Tensor | None:
         """Outputs as probabilities, or nothing where they are none."""
