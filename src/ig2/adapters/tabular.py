@@ -33,6 +33,7 @@ from ig2.model import OutputName, wrap
 BUILT_IN = ("breast-cancer", "wine", "iris", "diabetes")
 Space = Literal["standard", "raw"]
 # what people write where a number is missing
+LARGEST = float(np.finfo(np.float32).max)  # the networks' numbers
 MISSING = ("na", "nan", "n/a", "null", "none", "-", "?")
 
 
@@ -125,12 +126,14 @@ class TableSubject(Subject):
         """How many features each attributed column has."""
         return [column.width for column in self.attributed]
 
-    def read(self, sources: Any) -> Batch:
+    def read(self, sources: Any, rows: Callable[[int], Sequence[int]] | None = None) -> Batch:
         """Rows of a table.
 
         Args:
             sources: a CSV, TSV or Parquet file, a pandas DataFrame, or a list of dicts; columns go by their names, in any
                 order, and others are ignored.
+            rows: from how many there are, the numbers of those to take, counted from 0; what stands in others does not
+                matter. By default all.
         """
         frame = _frame(sources)
         names = [str(name) for name in frame.columns]
@@ -145,6 +148,8 @@ class TableSubject(Subject):
         if len(frame) == 0:
             raise InputError("the table has no rows")
         frame.columns = names
+        if rows is not None:
+            frame = frame.iloc[list(rows(len(frame)))]
         features, codes, cells = [], [], []
         for column in self.columns:
             series = frame[column.name]
@@ -161,10 +166,12 @@ class TableSubject(Subject):
         x: Any = torch.cat(features, dim=1)
         if codes:
             x = (x, Fixed(torch.stack(codes, dim=1)))
-        rows = range(len(frame))
         units = tuple(column.name for column in self.attributed)
         return Batch(
-            tuple(f"row {i + 1}" for i in rows), x, (units,) * len(frame), tuple(tuple(c[i] for c in cells) for i in rows)
+            tuple(f"row {number}" for number in frame.index),
+            x,
+            (units,) * len(frame),
+            tuple(tuple(column[i] for column in cells) for i in range(len(frame))),
         )
 
     def _encoded(self, column: Number, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -198,8 +205,13 @@ class TableSubject(Subject):
 
 
 def _frame(sources: Any) -> Any:
-    """A DataFrame; from a CSV file, of texts just as they stand there."""
+    """A DataFrame with rows numbered from 1, as a person counts; from a CSV file, of texts just as they stand there."""
     pandas = import_extra("pandas", "table", "reading tables")
+    frame = _as_frame(sources, pandas)
+    return frame.set_axis(range(1, len(frame) + 1), axis=0)
+
+
+def _as_frame(sources: Any, pandas: Any) -> Any:
     if isinstance(sources, (str, PathLike)):
         return _read_file(Path(fspath(sources)), pandas)
     if isinstance(sources, pandas.DataFrame):
@@ -251,25 +263,26 @@ def _is_missing(value: Any) -> bool:
 def _numbers(series: Any, name: str) -> NDArray[np.float64]:
     pandas = import_extra("pandas", "table", "reading tables")
     numbers: NDArray[np.float64] = pandas.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    wrong = np.flatnonzero(~np.isfinite(numbers))
+    wrong = np.flatnonzero(~(np.abs(numbers) <= LARGEST))
     if len(wrong):
-        row, value = int(wrong[0]), series.iloc[int(wrong[0])]
+        row, value = series.index[wrong[0]], series.iloc[wrong[0]]
         missing = _is_missing(value) or str(value).strip().lower() in MISSING
-        what = "nothing there" if missing else f"{describe(value)} is not a finite number"
+        reason_not = "is too large for the network" if np.isfinite(numbers[wrong[0]]) else "is not a finite number"
+        what = "nothing there" if missing else f"{describe(value)} {reason_not}"
         more = f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
-        raise InputError(f"row {row + 1}, column {name!r}: {what}{more}; fill it in or leave the row out")
+        raise InputError(f"row {row}, column {name!r}: {what}{more}; fill it in or leave the row out")
     return numbers
 
 
 def _codes(series: Any, column: Category) -> Tensor:
     known = {value: code for code, value in enumerate(column.values)}
     codes = []
-    for row, value in enumerate(series):
+    for row, value in series.items():
         text = "" if _is_missing(value) else _as_text(value)
         if text not in known:
             what = f"{describe(text)} is unknown" if text else "nothing there"
             raise InputError(
-                f"row {row + 1}, column {column.name!r}: {what}; it can be {', '.join(map(repr, column.values[:6]))}"
+                f"row {row}, column {column.name!r}: {what}; it can be {', '.join(map(repr, column.values[:6]))}"
                 + (", …" if len(column.values) > 6 else "")
             )
         codes.append(known[text])

@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ig2.adapters import vision
 from ig2.adapters.base import Batch, Kind, Subject
+from ig2.adapters.tabular import TableSubject
 from ig2.adapters.trust import reason
 from ig2.adapters.vision import Photo
 from ig2.cli.messages import one_line
 from ig2.cli.recipes import Misuse
 from ig2.errors import InputError
-from ig2.inputs import Fixed
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
 TEXTS = (".txt",)
@@ -60,10 +58,8 @@ def read(subject: Subject, files: Sequence[Path], texts: Sequence[str], rows: st
         _check_count(len(files), "photos")
         return subject.read([Photo(path, name) for path, name in zip(files, _names(files), strict=True)])
     if subject.kind == "table":
-        batch = subject.read(files[0])
-        wanted = row_numbers(rows, len(batch)) if rows is not None else range(min(FIRST_ROWS, len(batch)))
-        _check_count(len(wanted), "rows")
-        return _some(batch, wanted)
+        assert isinstance(subject, TableSubject)
+        return subject.read(files[0], lambda total: _chosen_rows(rows, total))
     lines = [line for path in files for line in lines_of(path)]
     if rows is not None:
         lines = [lines[i] for i in row_numbers(rows, len(lines))]
@@ -124,22 +120,7 @@ def _names(files: Sequence[Path]) -> list[str]:
     return [one_line(path.name if times[path.name] == 1 else path) for path in files]
 
 
-def _some(batch: Batch, rows: Sequence[int]) -> Batch:
-    """Some rows of a table."""
-
-    def take(value: Any) -> Any:
-        if isinstance(value, Fixed):
-            return Fixed(take(value.value))
-        return tuple(map(take, value)) if isinstance(value, tuple) else value[list(rows)]
-
-    def pick(value: tuple[Any, ...] | None) -> Any:
-        return None if value is None else tuple(value[i] for i in rows)
-
-    return replace(
-        batch,
-        names=pick(batch.names),
-        x=take(batch.x),
-        units=pick(batch.units),
-        cells=pick(batch.cells),
-        labels=pick(batch.labels),
-    )
+def _chosen_rows(wanted: str | None, total: int) -> Sequence[int]:
+    rows = row_numbers(wanted, total) if wanted is not None else range(min(FIRST_ROWS, total))
+    _check_count(len(rows), "rows")
+    return rows
