@@ -29,11 +29,6 @@ ESCAPE = "\x1b"
 
 
 @pytest.fixture
-def ig2(tmp_path_factory, tmp_path, monkeypatch, capfd):
-    return commands.Command(tmp_path_factory, tmp_path, monkeypatch, capfd)
-
-
-@pytest.fixture
 def small(ig2):
     """`ig2 explain` of a photo by a small network, in two steps."""
     ig2.module()

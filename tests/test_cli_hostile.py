@@ -12,7 +12,6 @@ import zlib
 from contextlib import contextmanager
 from pathlib import Path
 
-import commands
 import numpy as np
 import pytest
 import torch
@@ -21,11 +20,6 @@ from PIL import Image
 from ig2 import Attribution
 from ig2.adapters import tabular
 from ig2.cli import writing
-
-
-@pytest.fixture
-def ig2(tmp_path_factory, tmp_path, monkeypatch, capfd):
-    return commands.Command(tmp_path_factory, tmp_path, monkeypatch, capfd)
 
 
 @pytest.fixture
