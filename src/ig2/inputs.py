@@ -132,6 +132,22 @@ class Inputs:
         pieces = torch.split(points, sizes, dim=1)
         return [piece.reshape(-1, *shape).to(dtype) for piece, (_, shape, dtype) in zip(pieces, self.attributed, strict=True)]
 
+    def pack(self, values: object, name: str) -> Tensor:
+        """Values in the user's structure, one for each feature of each explicand, in the engine's layout and precision."""
+        if isinstance(values, Tensor) and len(self.attributed) == 1:
+            values = {self.attributed[0][0]: values}
+        parts = values if isinstance(values, dict) else dict(enumerate(values)) if isinstance(values, (tuple, list)) else {}
+        pieces = []
+        for key, shape, _ in self.attributed:
+            if key not in parts:
+                raise InputError(f"{name} must have a tensor for input {key!r}, as x has; got {describe(values)}")
+            label = f"{name}[{key!r}]" if self.keys else name
+            tensor = check_numeric(parts[key], label)
+            if tensor.shape != (len(self), *shape):
+                raise InputError(f"{label} is {describe(tensor)}: expected {(len(self), *shape)}, the shape of x")
+            pieces.append(tensor.to(self.data))
+        return pieces[0] if len(pieces) == 1 else torch.cat([piece.reshape(len(self), -1) for piece in pieces], dim=1)
+
     def arguments(self, tensors: list[Tensor], rows: Tensor) -> tuple[list[Any], dict[str, Any]]:
         """The network's call for these tensors; row i goes with the fixed inputs of explicand `rows[i]`."""
         values: dict[int | str, Any] = {

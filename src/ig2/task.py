@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ig2.errors import InputError, describe
 from ig2.gradients import Session
 from ig2.memory import BatchSize
 from ig2.progress import Progress
@@ -21,6 +24,33 @@ class Task:
     seed: int
     batch: BatchSize
     progress: Progress
+
+    @classmethod
+    def of(cls, session: Session, target: Any, seed: int, batch: BatchSize, progress: Progress) -> tuple[Task, Tensor]:
+        """A task over all the session's explicands, for the class given or predicted, and their output of that class."""
+        x = session.inputs.data
+        rows = torch.arange(len(x), device=x.device)
+        open_task = cls(session, x, rows, torch.zeros_like(rows), seed, batch, progress)
+        scores = open_task.scores(x, rows)
+        classes = scores.shape[1]
+        if target is None:
+            chosen = scores.argmax(dim=1)
+        else:
+            try:
+                chosen = torch.as_tensor(target, device=x.device)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise InputError(f"target must be a class index or one for each explicand, got {describe(target)}") from error
+            if chosen.is_floating_point() or chosen.is_complex() or chosen.dtype == torch.bool:
+                raise InputError(
+                    f"target must hold class indices (integers), got {describe(target)}; samples to contrast with go by their "
+                    "name, references=..."
+                )
+            if chosen.ndim > 1 or (chosen.ndim == 1 and len(chosen) != len(x)):
+                raise InputError(f"target is {describe(target)}: expected one class, or one for each of {len(x)} explicands")
+            if int(chosen.min()) < 0 or int(chosen.max()) >= classes:
+                raise InputError(f"target {describe(target)} is not a class: the model has {classes}, 0 to {classes - 1}")
+            chosen = chosen.long().expand(len(x))
+        return cls(session, x, rows, chosen, seed, batch, progress), scores.gather(1, chosen[:, None])[:, 0]
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -46,3 +76,8 @@ class Task:
     def outputs(self, points: Tensor, of: Tensor) -> Tensor:
         """The explained output, (n,), at points (n, ...) that go with samples `of` (n,)."""
         return self.scores(points, of).gather(1, self.target[of][:, None])[:, 0]
+
+
+def check_seed(seed: object) -> None:
+    if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or not -(2**63) <= seed < 2**63:
+        raise InputError(f"seed must be an integer of 64 bits, got {describe(seed)}")

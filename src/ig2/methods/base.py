@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Literal, final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,7 +20,7 @@ from ig2.memory import BatchSize, said_clearly
 from ig2.model import Model, wrap
 from ig2.progress import Progress, ProgressOption
 from ig2.references.base import References, as_references
-from ig2.task import Task
+from ig2.task import Task, check_seed
 
 
 @dataclass
@@ -84,8 +83,7 @@ class Method(ABC):
         """
         if not isinstance(model, Model):
             model = wrap(model)
-        if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or not -(2**63) <= seed < 2**63:
-            raise InputError(f"seed must be an integer of 64 bits, got {describe(seed)}")
+        check_seed(seed)
         if (curves or paths or per_reference) and not self.follows_paths:
             raise InputError(f"{type(self).__name__} follows no path: curves, per_reference and paths are for path methods")
         keep = Keep(per_reference=per_reference, curves=curves, paths=paths)
@@ -98,7 +96,7 @@ class Method(ABC):
                 Progress(progress, type(self).__name__) as bar,
             ):
                 batch = BatchSize(batch_size, session.bytes_per_point, session.device)
-                task, output = _task(session, target, int(seed), batch, bar)
+                task, output = Task.of(session, target, int(seed), batch, bar)
                 if not output.isfinite().all():
                     row = int((~output.isfinite()).nonzero()[0])
                     raise ModelError(f"the output of explicand {row} is {float(output[row])}: the network fails on it")
@@ -167,30 +165,3 @@ def _check_inside(data: Tensor, model: Model) -> None:
             f"x reaches from {float(data.min()):.6g} to {float(data.max()):.6g}, outside the model's bounds "
             f"{describe(model.bounds)}: scale x, or give wrap() the bounds of the space x is in"
         )
-
-
-def _task(session: Session, target: Any, seed: int, batch: BatchSize, progress: Progress) -> tuple[Task, Tensor]:
-    """A task over all the session's explicands, for the class given or predicted, and their output of that class."""
-    x = session.inputs.data
-    rows = torch.arange(len(x), device=x.device)
-    open_task = Task(session, x, rows, torch.zeros_like(rows), seed, batch, progress)
-    scores = open_task.scores(x, rows)
-    classes = scores.shape[1]
-    if target is None:
-        chosen = scores.argmax(dim=1)
-    else:
-        try:
-            chosen = torch.as_tensor(target, device=x.device)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"target must be a class index or one for each explicand, got {describe(target)}") from error
-        if chosen.is_floating_point() or chosen.is_complex() or chosen.dtype == torch.bool:
-            raise InputError(
-                f"target must hold class indices (integers), got {describe(target)}; samples to contrast with go by their "
-                "name, references=..."
-            )
-        if chosen.ndim > 1 or (chosen.ndim == 1 and len(chosen) != len(x)):
-            raise InputError(f"target is {describe(target)}: expected one class, or one for each of {len(x)} explicands")
-        if int(chosen.min()) < 0 or int(chosen.max()) >= classes:
-            raise InputError(f"target {describe(target)} is not a class: the model has {classes}, 0 to {classes - 1}")
-        chosen = chosen.long().expand(len(x))
-    return Task(session, x, rows, chosen, seed, batch, progress), scores.gather(1, chosen[:, None])[:, 0]

@@ -1,0 +1,1 @@
+"""Methods compared on data with metrics: suites, the runner, and their tables."""

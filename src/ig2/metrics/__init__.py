@@ -1,0 +1,1 @@
+"""How good is an attribution? Every metric of the paper, batched, each saying what it does."""

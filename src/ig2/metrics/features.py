@@ -1,0 +1,72 @@
+"""What counts as one feature when attributions are ranked: a pixel, a word, or each number of a sample."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ig2.errors import InputError, describe
+
+FeatureOption = Literal["auto", "pixel", "word", "element"]
+Sign = Literal["keep", "positive", "absolute"]
+
+
+@dataclass(frozen=True)
+class Features:
+    """How a sample's numbers make up its M features: those along some axes are one feature."""
+
+    shape: tuple[int, ...]  # of a sample, with 1 where an axis is summed
+
+    @classmethod
+    def of(cls, option: FeatureOption, sample: torch.Size) -> Features:
+        """The features of samples of this shape.
+
+        "pixel": images (C, H, W), all channels of a pixel together. "word": texts (length, embedding), each word's numbers
+        together. "element": each number alone. "auto": by the number of axes, "pixel" for three, "element" for one.
+        """
+        axes = len(sample)
+        if option == "auto":
+            if axes == 2:
+                raise InputError(
+                    f"samples of shape {tuple(sample)} may be words by embedding or a grey picture: say features='word' or "
+                    "features='element'"
+                )
+            option = "pixel" if axes == 3 else "element"
+        if option == "pixel":
+            if axes != 3:
+                raise InputError(f"features='pixel' takes images (C, H, W), these samples are {tuple(sample)}")
+            return cls((1, *sample[1:]))
+        if option == "word":
+            if axes != 2:
+                raise InputError(f"features='word' takes texts (length, embedding), these samples are {tuple(sample)}")
+            return cls((sample[0], 1))
+        if option == "element":
+            return cls(tuple(sample))
+        raise InputError(f"features={describe(option)}: use 'auto', 'pixel', 'word' or 'element'")
+
+    def __len__(self) -> int:
+        return math.prod(self.shape)
+
+    def pool(self, values: Tensor) -> Tensor:
+        """Attributions (B, ...) summed to one number a feature, (B, M)."""
+        axes = [axis + 1 for axis, size in enumerate(self.shape) if size != values.shape[axis + 1]]
+        return (values.sum(dim=axes, keepdim=True) if axes else values).flatten(1)
+
+    def spread(self, chosen: Tensor) -> Tensor:
+        """One entry a feature (n, M), in a shape that broadcasts to samples (n, ...)."""
+        return chosen.view(len(chosen), *self.shape)
+
+
+def signed(values: Tensor, sign: Sign) -> Tensor:
+    """Attributions with their sign kept, with the negative ones at zero, or without it."""
+    if sign == "keep":
+        return values
+    if sign == "positive":
+        return values.clamp(min=0)
+    if sign == "absolute":
+        return values.abs()
+    raise InputError(f"sign={describe(sign)}: use 'keep', 'positive' or 'absolute'")
