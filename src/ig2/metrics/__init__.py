@@ -1,1 +1,57 @@
 """How good is an attribution? Every metric of the paper, batched, each saying what it does."""
+
+from ig2.metrics.axioms import Completeness, Dummy, ImplementationInvariance, Symmetry, fulfilled
+from ig2.metrics.base import Metric, Scores
+from ig2.metrics.conditional import Conditional, Constant, Marginal
+from ig2.metrics.curves import Deletion, Insertion
+from ig2.metrics.gaussian import Gaussian, Mixture
+from ig2.metrics.information import AIC, SIC, median_curve
+from ig2.metrics.localisation import GTAUC, GTSum, PointingGame
+from ig2.metrics.perturbation import (
+    Faithfulness,
+    Infidelity,
+    MaxSensitivity,
+    Monotonicity,
+    NearZero,
+    Noise,
+    PublishedMonotonicity,
+)
+from ig2.metrics.roar import ROAR, each
+from ig2.metrics.sanity import ParameterRandomisation
+from ig2.metrics.shapley import GTShapley, conditional_shapley, shapley_values
+
+__all__ = [
+    "AIC",
+    "GTAUC",
+    "ROAR",
+    "SIC",
+    "Completeness",
+    "Conditional",
+    "Constant",
+    "Deletion",
+    "Dummy",
+    "Faithfulness",
+    "GTShapley",
+    "GTSum",
+    "Gaussian",
+    "ImplementationInvariance",
+    "Infidelity",
+    "Insertion",
+    "Marginal",
+    "MaxSensitivity",
+    "Metric",
+    "Mixture",
+    "Monotonicity",
+    "NearZero",
+    "Noise",
+    "ParameterRandomisation",
+    "PointingGame",
+    "PublishedMonotonicity",
+    "Scores",
+    "Symmetry",
+    "conditional_shapley",
+    "each",
+    "fulfilled",
+    "median_curve",
+    "shapley_values",
+]

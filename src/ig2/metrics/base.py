@@ -89,6 +89,7 @@ class Result:
     undefined: dict[str, int] = field(default_factory=dict)
     curves: Tensor | None = None
     at: Tensor | None = None
+    settings: dict[str, Any] = field(default_factory=dict)  # what was found out on the way, beside the metric's own
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,13 @@ class Case:
     seed: int
     attribution: Attribution | None  # what `values` came in, if it was one
     opened: Task | None  # the network, the explicands and the class explained, for metrics that run it
+    asked: Model | None = None  # what the caller gave, with the output the metric looks at
+
+    @property
+    def model(self) -> Model:
+        """The model itself: the session of `task` may run a copy of its network that was made fast."""
+        assert self.asked is not None
+        return self.asked
 
     @property
     def task(self) -> Task:
@@ -116,6 +124,7 @@ class Metric(ABC):
     better: ClassVar[Better]
     runs_model: ClassVar[bool] = True
     truth: ClassVar[str | None] = None  # what `truth` has to be, in words; None for metrics that compare with nothing
+    truth_optional: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, case: Case) -> Result:
@@ -154,7 +163,7 @@ class Metric(ABC):
         check_seed(seed)
         if self.truth is None and truth is not None:
             raise InputError(f"{self.name} compares with no truth, got truth={describe(truth)}")
-        if self.truth is not None and truth is None:
+        if self.truth is not None and truth is None and not self.truth_optional:
             raise InputError(f"{self.name} needs truth={self.truth}")
         given = attribution if isinstance(attribution, Attribution) else None
         values = given.values if given is not None else attribution
@@ -162,12 +171,15 @@ class Metric(ABC):
             if self.runs_model:
                 if x is None and given is None:
                     raise InputError(f"{self.name} runs the model: give it x=, the explicands of this plain tensor")
+                if model is None:
+                    raise InputError(f"{self.name} runs the model, got model=None")
+                asked = self.asked(model if isinstance(model, Model) else wrap(model))
                 inputs, task = self._open(
-                    stack, model, x if x is not None else given, target, given, int(seed), batch_size, progress
+                    stack, asked, x if x is not None else given, target, given, int(seed), batch_size, progress
                 )
             else:
-                inputs, task = Inputs.of(values, name="attribution"), None
-            found = self.run(Case(inputs.pack(values, "attribution"), truth, int(seed), given, task))
+                asked, inputs, task = None, Inputs.of(values, name="attribution"), None
+            found = self.run(Case(inputs.pack(values, "attribution"), truth, int(seed), given, task, asked))
         if found.undefined:
             reasons = "; ".join(f"{count} because {why}" for why, count in found.undefined.items())
             warnings.warn(
@@ -183,13 +195,13 @@ class Metric(ABC):
             found.undefined,
             None if found.curves is None else found.curves.to(inputs.home),
             None if found.at is None else found.at.to(inputs.home),
-            {**summary(self), "seed": int(seed)},
+            {**summary(self), **found.settings, "seed": int(seed)},
         )
 
     def _open(
         self,
         stack: ExitStack,
-        model: Any,
+        model: Model,
         x: Any,
         target: Any,
         given: Attribution | None,
@@ -198,9 +210,6 @@ class Metric(ABC):
         progress: ProgressOption,
     ) -> tuple[Inputs, Task]:
         """The network, opened until the stack closes, on the explicands."""
-        if model is None:
-            raise InputError(f"{self.name} runs the model, got model=None")
-        model = self.asked(model if isinstance(model, Model) else wrap(model))
         if isinstance(x, Attribution):
             x = x.explicand
         if target is None and given is not None:

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+
+from ig2.errors import InputError, ModelError, describe, is_number
+from ig2.inputs import check_numeric
+from ig2.progress import Progress
+
+# How many numbers of drawn samples are held at once.
+MOST_NUMBERS = 1 << 23
+# Rows that get noise of their own together: of their draws, one in so many is kept.
+ROWS_AT_ONCE = 64
 
 
 class Conditional(ABC):
@@ -22,3 +33,127 @@ class Conditional(ABC):
             generator: on the CPU. The numbers drawn do not depend on n: each row gets the same noise, so that a sample's
                 score does not depend on which others are scored beside it.
         """
+
+
+@dataclass(frozen=True, eq=False)
+class Marginal(Conditional):
+    """Features that are not known are those of samples of the data, whatever the known ones are (interventional).
+
+    Samples are drawn without replacement, and from the start again when all were: with as many draws as there are samples,
+    or a multiple of it, a mean over the draws is the exact mean over the data.
+
+    Args:
+        data: samples (N, d).
+    """
+
+    data: Tensor = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if check_numeric(self.data, "data").ndim != 2 or len(self.data) == 0:
+            raise InputError(f"data must be samples (N, d), got {describe(self.data)}")
+
+    def draw(self, x: Tensor, known: Tensor, count: int, generator: torch.Generator) -> Tensor:
+        _check_width(x, self.data.shape[1], "the data")
+        rounds = -(-count // len(self.data))
+        order = torch.cat([torch.randperm(len(self.data), generator=generator, device="cpu") for _ in range(rounds)])
+        return torch.where(known[:, None], x[:, None], self.data[order[:count].to(self.data.device)].to(x))
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Conditional):
+    """Features that are not known get a fixed value. There is nothing to draw: `draws=1` is enough for the metrics.
+
+    Args:
+        value: one number for all features, or one for each, (d,).
+    """
+
+    value: float | Tensor = 0.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.value, Tensor):
+            if check_numeric(self.value, "value").ndim > 1:
+                raise InputError(f"value must be a number, or one for each feature (d,), got {describe(self.value)}")
+        elif not is_number(self.value):
+            raise InputError(f"value must be a number, or one for each feature (d,), got {describe(self.value)}")
+
+    def draw(self, x: Tensor, known: Tensor, count: int, generator: torch.Generator) -> Tensor:
+        value = torch.as_tensor(self.value, dtype=x.dtype, device=x.device)
+        if value.ndim == 1:
+            _check_width(x, len(value), "the value")
+        return torch.where(known, x, value)[:, None].expand(-1, count, -1)
+
+
+def _check_width(x: Tensor, width: int, what: str) -> None:
+    if x.shape[1] != width:
+        raise InputError(f"x has {x.shape[1]} features and {what} {width}: they must be the same features")
+
+
+def check_conditional(conditional: object) -> None:
+    """A distribution to ask, or an error that says where to find one."""
+    if not isinstance(conditional, Conditional):
+        raise InputError(
+            "conditional must say what features left out may be: Gaussian(...), Mixture(...), Marginal(data) or "
+            f"Constant(value), got {describe(conditional)}"
+        )
+
+
+def check_tabular(x: Tensor, name: str) -> None:
+    """Samples (B, d), which is what conditional distributions are of."""
+    if x.ndim != 2:
+        raise InputError(f"{name} is for tabular samples (B, d), x is {describe(x)}")
+
+
+def expected(
+    outputs: Callable[[Tensor, Tensor], Tensor],
+    x: Tensor,
+    known: Tensor,
+    conditional: Conditional,
+    draws: int,
+    seed: int,
+    progress: Progress | None = None,
+) -> Tensor:
+    """E f(X | the known features of x), each explicand with m choices of what is known; (B, m) in float64, on the CPU.
+
+    The same noise serves every explicand and every choice, so that differences are of the function and not of the draws.
+
+    Args:
+        outputs: f at points (n, d) that are variants of explicands numbered (n,).
+        x: explicands (B, d).
+        known: booleans (m, d), the same for all explicands, or (B, m, d).
+        conditional: what the other features may be.
+        draws: how many samples are averaged.
+        seed: of the draws.
+        progress: told of the points evaluated.
+    """
+    known = known.to(x.device).expand(len(x), *known.shape[-2:])
+    choices, d = known.shape[1:]
+    means = []
+    block = max(1, MOST_NUMBERS // (draws * d))
+    if progress is not None:
+        progress.expect(len(x) * choices * draws)
+    for number in torch.split(torch.arange(len(x) * choices, device=x.device), block):
+        of, choice = number // choices, number % choices
+        points = conditional.draw(x[of], known[of, choice], draws, torch.Generator().manual_seed(seed))
+        if points.shape != (len(number), draws, d):
+            raise InputError(f"{describe(conditional)} drew {describe(points)}, expected {(len(number), draws, d)}")
+        found = outputs(points.to(x).flatten(0, 1), of.repeat_interleave(draws)).cpu().double()
+        if not found.isfinite().all():
+            row = int(of[int((~found.isfinite()).nonzero()[0]) // draws])
+            raise ModelError(
+                f"the output is not finite where features of explicand {row} are replaced: the network fails on samples that "
+                f"{type(conditional).__name__} draws"
+            )
+        means.append(found.view(-1, draws).mean(dim=1))
+        if progress is not None:
+            progress.advance(len(points) * draws)
+    return torch.cat(means).view(len(x), choices)
+
+
+def replaced(x: Tensor, known: Tensor, conditional: Conditional, generator: torch.Generator) -> Tensor:
+    """One draw for each of the rows (n, d) with noise of its own; x where it is known."""
+    pieces = []
+    for rows, mask in zip(torch.split(x, ROWS_AT_ONCE), torch.split(known, ROWS_AT_ONCE), strict=True):
+        # a distribution gives all rows the same noise, so each row takes another of as many draws as there are rows
+        which = torch.arange(len(rows), device=x.device)
+        pieces.append(conditional.draw(rows, mask, len(rows), generator)[which, which].to(x))
+    return torch.cat(pieces)

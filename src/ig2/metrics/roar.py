@@ -1,0 +1,181 @@
+"""ROAR: remove the features an attribution holds important, train again, and see how much worse the new model is."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ig2.attribution import Attribution
+from ig2.errors import InputError, ModelError, describe, is_number
+from ig2.inputs import check_numeric
+from ig2.methods.base import summary
+from ig2.metrics.base import Better, Scores
+from ig2.metrics.conditional import Conditional, check_conditional, check_tabular, replaced
+from ig2.metrics.perturbation import by_size
+from ig2.task import check_seed
+
+Predict = Callable[[Tensor], Tensor]
+Retrain = Callable[[Tensor, Tensor, int], Predict]
+"""From K training sets, samples (K, n, d) and labels (K, n), and a seed to a function that predicts: samples (K, m, d) of
+which the k-th m go to the k-th model, to (K, m). What becomes of a set must not depend on the others."""
+
+
+def each(retrain: Retrain) -> Retrain:
+    """A function that trains one model, as one that trains K, one after the other.
+
+    Args:
+        retrain: from samples (n, d), labels (n,) and a seed to a function from samples (m, d) to predictions (m,).
+    """
+
+    @functools.wraps(retrain)
+    def one_after_the_other(x: Tensor, y: Tensor, seed: int) -> Predict:
+        models = [retrain(samples, labels, seed) for samples, labels in zip(x, y, strict=True)]
+        return lambda some: torch.stack([model(samples) for model, samples in zip(models, some, strict=True)])
+
+    return one_after_the_other
+
+
+@dataclass(frozen=True, eq=False)
+class ROAR:
+    """Remove and retrain: the better an attribution finds what matters, the worse is a model trained without it.
+
+    For each cutoff c, the ⌊c·d⌋ features of each sample with the largest |φ| are replaced by one draw given the others, in
+    the training and in the test samples; a model is trained anew, and its |error| on each test sample is one point of that
+    sample's curve. The score is the area under it over the cutoffs (trapezoids). Ties are broken in a random order, which
+    the seed decides. Cutoffs that remove as many features share one model.
+
+    The published XAI-BENCH removes features in the validation points alone and divides these, 80 to train on and 20 to test;
+    here a model trains on the training points and is tested on the validation points.
+
+    Args:
+        retrain: trains K models at once: retrain(x (K, n, d), y (K, n), seed) gives a function from samples (K, m, d) to
+            predictions (K, m). `each(...)` makes one of a function that trains a single model.
+        conditional: what the features removed may be when the others are known.
+        cutoffs: shares of the features removed, increasing.
+    """
+
+    retrain: Retrain
+    conditional: Conditional
+    cutoffs: tuple[float, ...] = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
+
+    name: ClassVar[str] = "ROAR"
+    better: ClassVar[Better] = "higher"
+
+    def __post_init__(self) -> None:
+        check_conditional(self.conditional)
+        if not callable(self.retrain):
+            raise InputError(f"retrain must be a function of (x, y, seed), got {describe(self.retrain)}")
+        cutoffs = tuple(self.cutoffs)
+        sound = len(cutoffs) > 1 and all(is_number(cutoff) and 0 <= cutoff <= 1 for cutoff in cutoffs)
+        if not sound or any(one >= two for one, two in pairwise(cutoffs)):
+            raise InputError(f"cutoffs must be at least two increasing shares from 0 to 1, got {describe(self.cutoffs)}")
+        object.__setattr__(self, "cutoffs", cutoffs)
+
+    def __call__(self, train: tuple[Any, Any, Any], test: tuple[Any, Any, Any], *, seed: int = 0) -> Scores:
+        """Score the attributions of one method: one number for each test sample.
+
+        Args:
+            train: samples (n, d), labels (n,), and their attribution: what a method returned, or a tensor.
+            test: the same, of samples that are not trained on.
+            seed: of everything random; handed to `retrain` too.
+        """
+        x, y, attribution = _three(train, "train")
+        test_x, test_y, test_attribution = _three(test, "test")
+        return self.several((x, y, {"": attribution}), (test_x, test_y, {"": test_attribution}), seed=seed)[""]
+
+    def several(
+        self,
+        train: tuple[Any, Any, Mapping[str, Any]],
+        test: tuple[Any, Any, Mapping[str, Any]],
+        *,
+        seed: int = 0,
+    ) -> dict[str, Scores]:
+        """Score several methods, whose models are all trained in one call of `retrain`.
+
+        Args:
+            train: samples (n, d), labels (n,), and the attribution of each method by its name.
+            test: the same, of samples that are not trained on.
+            seed: of everything random; handed to `retrain` too.
+        """
+        check_seed(seed)
+        x, y, attributions = _checked(train, "train")
+        test_x, test_y, test_attributions = _checked(test, "test")
+        if attributions.keys() != test_attributions.keys() or not attributions:
+            raise InputError(
+                f"train has attributions of {', '.join(attributions) or 'no method'}, test of "
+                f"{', '.join(test_attributions) or 'no method'}: give those of the same methods"
+            )
+        if x.shape[1] != test_x.shape[1]:
+            raise InputError(f"train's samples are {tuple(x.shape)}, test's {tuple(test_x.shape)}: they need the same features")
+        # 1e-9: 0.29 · 100 is a hair less than 29
+        removed = [math.floor(cutoff * x.shape[1] + 1e-9) for cutoff in self.cutoffs]
+        counts = sorted(set(removed))
+        # test samples get other noise than training samples, or a model could learn it by heart
+        other_seed = int(torch.randint(2**62, (), generator=torch.Generator().manual_seed(seed), device="cpu"))
+        spoiled = torch.cat([self._without(x, values, counts, seed) for values in attributions.values()])
+        test_spoiled = torch.cat([self._without(test_x, test_attributions[name], counts, other_seed) for name in attributions])
+        predict = self.retrain(spoiled, y.expand(len(spoiled), -1), int(seed))
+        predicted = predict(test_spoiled)
+        if not isinstance(predicted, Tensor) or predicted.shape != test_spoiled.shape[:2]:
+            raise InputError(
+                f"the retrained models predict {describe(predicted)}, expected {tuple(test_spoiled.shape[:2])}: a number for "
+                f"each test sample of each of {len(spoiled)} models. A function that trains one model goes into each(...)"
+            )
+        errors = (predicted.detach().double() - test_y.to(predicted.device).double()).abs()
+        if not errors.isfinite().all():
+            model = int((~errors.isfinite()).nonzero()[0, 0])
+            name = list(attributions)[model // len(counts)]
+            raise ModelError(
+                f"the model retrained without {counts[model % len(counts)]} features{f' by {name}' if name else ''} predicts "
+                "NaN or infinity: its training failed"
+            )
+        place = torch.tensor([counts.index(count) for count in removed], device=errors.device)
+        curves = errors.view(len(attributions), len(counts), -1)[:, place].transpose(1, 2)  # (methods, m, cutoffs)
+        at = torch.tensor(self.cutoffs, dtype=torch.float64, device=errors.device)
+        settings = {**summary(self), "seed": int(seed)}
+        return {
+            name: Scores(torch.trapezoid(curve, at, dim=1), self.name, self.better, curves=curve, at=at, settings=settings)
+            for name, curve in zip(attributions, curves, strict=True)
+        }
+
+    def _without(self, x: Tensor, values: Tensor, counts: list[int], seed: int) -> Tensor:
+        """The samples without their most important features, (K, n, d)."""
+        rank = by_size(values, seed).argsort(dim=1)
+        pieces = []
+        for count in counts:
+            # the same noise at every cutoff: what differs between two of them is what was removed
+            generator = torch.Generator().manual_seed(seed)
+            pieces.append(replaced(x, rank < x.shape[1] - count, self.conditional, generator))
+        return torch.stack(pieces)
+
+
+def _three(given: object, name: str) -> tuple[Any, Any, Any]:
+    if not isinstance(given, (tuple, list)) or len(given) != 3:
+        raise InputError(f"{name} must be (samples, labels, attribution), got {describe(given)}")
+    return given[0], given[1], given[2]
+
+
+def _checked(given: object, name: str) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Samples (n, d), labels (n,) and attributions (n, d) by method."""
+    x, y, attributions = _three(given, name)
+    samples = check_numeric(x, f"{name}'s samples")
+    check_tabular(samples, "ROAR")
+    if not isinstance(y, Tensor) or y.shape != samples.shape[:1]:
+        raise InputError(f"{name}'s labels are {describe(y)}, expected a tensor ({len(samples)},), one for each sample")
+    if not isinstance(attributions, Mapping):
+        raise InputError(f"{name} needs the attribution of each method by its name, got {describe(attributions)}")
+    found = {}
+    for method, attribution in attributions.items():
+        values = attribution.values if isinstance(attribution, Attribution) else attribution
+        values = check_numeric(values, f"{name}'s attribution")
+        if values.shape != samples.shape:
+            raise InputError(f"{name}'s attribution is {describe(values)}, expected {tuple(samples.shape)}, as the samples")
+        found[method] = values.to(samples.device)
+    return samples, y, found

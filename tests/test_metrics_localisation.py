@@ -1,0 +1,299 @@
+"""GT-AUC, GT-SUM and the pointing game: against slow replicas, scikit-learn and Quantus, and at their ends."""
+
+import numpy as np
+import pytest
+import quantus
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+from torch import nn
+
+import ig2
+from ig2.errors import IG2Warning, InputError
+from ig2.metrics.localisation import GTAUC, GTSum, PointingGame
+from networks import data, relu_cnn, tanh_mlp, uniform
+
+QUIET = {"disable_warnings": True, "display_progressbar": False}
+EVERY = [GTAUC(sign="keep"), GTSum(), PointingGame()]
+every = pytest.mark.parametrize("metric", EVERY, ids=lambda metric: metric.name)
+
+
+def some_masks(*shape, seed=0, share=0.3):
+    mask = uniform(*shape, seed=seed) < share
+    mask.view(shape[0], -1)[:, :2] = torch.tensor([True, False])  # never empty, never everything
+    return mask
+
+
+def slow_auc(values, mask):
+    """Every pair of a feature on the mask and one beside it."""
+    pairs = [(on, beside) for on in values[mask].tolist() for beside in values[~mask].tolist()]
+    return sum((on > beside) + 0.5 * (on == beside) for on, beside in pairs) / len(pairs)
+
+
+# -- replicas ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sign", ["keep", "positive", "absolute"])
+def test_scores_are_those_of_slow_replicas_for_every_sign(sign):
+    values, mask = (data(4, 3, 5, 6, seed=2) * 3).round(), some_masks(4, 5, 6)  # rounded: many are equal
+    heat = values.sum(dim=1)
+    heat = {"keep": heat, "positive": heat.clamp(min=0), "absolute": heat.abs()}[sign]
+    assert heat.unique().numel() < 30
+    auc = GTAUC(sign=sign)(None, values, truth=mask)
+    share = GTSum(sign=sign)(None, values, truth=mask)
+    hit = PointingGame(sign=sign)(None, values, truth=mask)
+    for i in range(4):
+        assert float(auc.values[i]) == pytest.approx(float(slow_auc(heat[i], mask[i])), abs=1e-12)
+        assert float(share.values[i]) == pytest.approx(float(heat[i][mask[i]].sum() / heat[i].sum()))
+        largest = [bool(on) for value, on in zip(heat[i].flatten(), mask[i].flatten(), strict=True) if value == heat[i].max()]
+        assert float(hit.values[i]) == pytest.approx(sum(largest) / len(largest))
+    assert auc.better == share.better == hit.better == "higher"
+    assert auc.settings == {"type": "GTAUC", "features": "auto", "sign": sign, "seed": 0}
+
+
+def test_the_sign_matters():
+    values, mask = data(4, 1, 5, 6), some_masks(4, 5, 6)
+    found = [GTAUC(sign=sign)(None, values, truth=mask).mean for sign in ("keep", "positive", "absolute")]
+    assert len({round(score, 6) for score in found}) == 3
+
+
+# -- the ends ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_perfect_attribution_scores_one_and_its_reverse_zero():
+    mask = some_masks(5, 1, 8, 8)
+    perfect, reverse = mask.double(), (~mask).double()
+    for metric in EVERY:
+        assert metric(None, perfect, truth=mask).values.tolist() == [1.0] * 5
+        assert metric(None, reverse, truth=mask).values.tolist() == [0.0] * 5
+
+
+def test_a_random_attribution_scores_by_chance():
+    mask = some_masks(64, 1, 16, 16)
+    noise = data(64, 1, 16, 16, seed=3)
+    auc = GTAUC(sign="keep")(None, noise, truth=mask)
+    assert abs(auc.mean - 0.5) < 3 * auc.standard_error < 0.05
+    assert GTSum(sign="absolute")(None, noise, truth=mask).mean == pytest.approx(0.3, abs=0.02)
+    assert PointingGame(sign="keep")(None, noise, truth=mask).mean == pytest.approx(0.3, abs=0.15)
+
+
+@pytest.mark.parametrize("constant", [0.0, 2.5, -1.0])
+def test_a_constant_attribution_is_one_half_exactly_and_hits_by_the_size_of_the_mask(constant):
+    mask = some_masks(3, 1, 7, 9)
+    values = torch.full((3, 1, 7, 9), constant)
+    assert GTAUC(sign="keep")(None, values, truth=mask).values.tolist() == [0.5] * 3
+    hits = PointingGame(sign="keep")(None, values, truth=mask).values
+    torch.testing.assert_close(hits, mask.flatten(1).float().mean(dim=1))
+
+
+def test_single_precision_of_a_large_image_is_exact_at_the_ends():
+    mask = some_masks(2, 1, 300, 300)
+    assert GTAUC()(None, mask.float(), truth=mask).values.tolist() == [1.0, 1.0]
+    assert GTAUC()(None, torch.ones(2, 1, 300, 300), truth=mask).values.tolist() == [0.5, 0.5]
+
+
+@given(
+    st.lists(st.tuples(st.integers(-6, 6), st.booleans()), min_size=2, max_size=30).filter(
+        lambda pairs: len({on for _, on in pairs}) == 2
+    )
+)
+def test_auc_depends_on_the_order_alone_and_turns_round_with_it(pairs):
+    values = torch.tensor([[float(value) for value, _ in pairs]], dtype=torch.float64)
+    mask = torch.tensor([[on for _, on in pairs]])
+    auc = GTAUC(sign="keep")
+    score = float(auc(None, values, truth=mask).values)
+    for increasing in (values.exp(), values**3 - 5, 3 * values + 1, values.sigmoid()):
+        assert float(auc(None, increasing, truth=mask).values) == score
+    assert float(auc(None, -values, truth=mask).values) == pytest.approx(1 - score, abs=1e-12)
+    assert float(auc(None, values, truth=~mask).values) == pytest.approx(1 - score, abs=1e-12)
+
+
+def test_a_transform_that_is_not_monotone_changes_the_auc():
+    values, mask = data(1, 20), some_masks(1, 20)
+    auc = GTAUC(sign="keep")
+    assert abs(auc(None, values, truth=mask).mean - auc(None, values**2, truth=mask).mean) > 0.01
+
+
+# -- peers -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_auc_is_that_of_scikit_learn(rounded):
+    values, mask = data(6, 40, seed=4), some_masks(6, 40, seed=5)
+    values = (values * 4).round() if rounded else values
+    ours = GTAUC(sign="keep")(None, values, truth=mask).values
+    theirs = [roc_auc_score(mask[i].numpy(), values[i].numpy()) for i in range(6)]
+    np.testing.assert_allclose(ours.numpy(), theirs, atol=1e-12)
+
+
+def test_scores_are_those_of_quantus():
+    heat, mask = uniform(6, 1, 9, 9, seed=6), some_masks(6, 1, 9, 9, seed=8, share=0.6)
+    case = {
+        "model": nn.Flatten(),
+        "x_batch": np.zeros((6, 3, 9, 9)),
+        "y_batch": np.zeros(6, dtype=int),
+        "a_batch": heat.numpy(),
+        "s_batch": mask.numpy(),
+    }
+    for ours, theirs in [
+        (GTAUC(), quantus.AUC(**QUIET)),
+        (GTSum(), quantus.RelevanceMassAccuracy(**QUIET)),
+        (PointingGame(), quantus.PointingGame(**QUIET)),
+    ]:
+        found = ours(None, heat, truth=mask).values
+        assert found.unique().numel() > 1
+        np.testing.assert_allclose(found.numpy(), np.array(theirs(**case), dtype=float), atol=1e-12)
+
+
+# -- the pointing game's tolerance -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tolerance", [1, 2, 5])
+def test_tolerance_is_the_distance_to_the_mask(tolerance):
+    mask = some_masks(40, 1, 12, 15, share=0.02)
+    mask[:, 0, 3, 4] = True
+    values = uniform(40, 1, 12, 15, seed=8)
+    values[:4] = 1.0  # all tied
+    found = PointingGame(tolerance=tolerance)(None, values, truth=mask).values
+    for i in range(40):
+        maxima = (values[i, 0] == values[i, 0].max()).nonzero()
+        marked = mask[i, 0].nonzero()
+        near = [bool((((marked - point) ** 2).sum(dim=1) <= tolerance**2).any()) for point in maxima]
+        assert float(found[i]) == pytest.approx(sum(near) / len(near))
+    without = PointingGame()(None, values, truth=mask).values
+    assert (found >= without).all() and (found > without).any()
+
+
+def test_tolerance_is_for_pixels():
+    with pytest.raises(InputError, match=r"counts pixels.*heat maps as \(B, 1, H, W\)"):
+        PointingGame(tolerance=15)(None, data(2, 6), truth=some_masks(2, 6))
+    with pytest.raises(InputError, match="0 or more, got -1"):
+        PointingGame(tolerance=-1)
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+
+
+@every
+def test_masks_of_any_layout_and_type_say_the_same(metric):
+    values, mask = data(3, 2, 4, 5), some_masks(3, 4, 5)
+    expected = metric(None, values, truth=mask).values
+    for same in (mask[:, None], mask.long(), mask.float(), mask.to(torch.uint8), mask.numpy(), mask.tolist()):
+        assert torch.equal(metric(None, values, truth=same).values, expected)
+
+
+@every
+def test_features_marked_minus_one_are_as_if_they_were_not_there(metric):
+    values, mask = data(1, 30), some_masks(1, 30)
+    values[0, 25:] = 9.0  # the largest would be among them
+    truth = mask.long()
+    truth[0, 25:] = -1
+    kept = metric(None, values[:, :25], truth=mask[:, :25]).values
+    assert torch.equal(metric(None, values, truth=truth).values, kept)
+    assert not torch.equal(metric(None, values, truth=mask).values, kept)
+
+
+@every
+def test_a_score_does_not_depend_on_its_neighbours(metric):
+    values, mask = data(5, 2, 6, 6), some_masks(5, 6, 6)
+    together = metric(None, values, truth=mask).values
+    alone = torch.cat([metric(None, values[i : i + 1], truth=mask[i : i + 1]).values for i in range(5)])
+    assert torch.equal(together, alone)
+
+
+def test_words_elements_and_several_tensors():
+    values, mask = data(2, 6, 8), some_masks(2, 6)
+    by_word = GTAUC("word", "keep")(None, values, truth=mask)
+    assert by_word.values.tolist() == [pytest.approx(float(slow_auc(values[i].sum(dim=1), mask[i]))) for i in range(2)]
+    with pytest.raises(InputError, match="say features='word' or features='element'"):
+        GTAUC()(None, values, truth=mask)
+    by_number = GTAUC("element", "keep")(None, data(2, 3, 4, 4), truth=some_masks(2, 3, 4, 4))
+    assert float(by_number.values[1]) == pytest.approx(float(slow_auc(data(2, 3, 4, 4)[1], some_masks(2, 3, 4, 4)[1])))
+    parts, marks = (data(2, 3), data(2, 2, 2, seed=1)), (some_masks(2, 3), some_masks(2, 2, 2, seed=1))
+    flat, flat_mask = (torch.cat([part.flatten(1) for part in both], dim=1) for both in (parts, marks))
+    for truth in (marks, flat_mask):
+        found = GTAUC("element", "keep")(None, parts, truth=truth).values
+        assert torch.equal(found, GTAUC(sign="keep")(None, flat, truth=flat_mask).values)
+
+
+def test_what_a_method_returns_is_scored_as_its_values():
+    x = uniform(2, 2, 8, 8)
+    attribution = ig2.IntegratedGradients(10)(relu_cnn(), x)
+    mask = some_masks(2, 8, 8)
+    assert torch.equal(
+        GTAUC()(relu_cnn(), attribution, truth=mask).values, GTAUC()(None, attribution.values, truth=mask).values
+    )
+
+
+@pytest.mark.parametrize(
+    ("truth", "message"),
+    [
+        (torch.ones(2, 3, 4, 4), r"truth is Tensor float32 \(2, 3, 4, 4\): expected \(2, 1, 4, 4\) or \(2, 4, 4\)"),
+        (torch.ones(4, 4), "expected"),
+        (torch.tensor(1), "expected"),
+        (uniform(2, 4, 4), r"choose where it begins, for example truth=mask > 0.5"),
+        (torch.full((2, 4, 4), 255), "from 255 to 255"),
+        (torch.full((2, 4, 4), torch.nan), "from nan to nan"),
+        ("mask", "must be a mask"),
+        (None, "GT-AUC needs truth=the mask"),
+    ],
+)
+def test_what_is_no_mask_is_quoted(truth, message):
+    with pytest.raises(InputError, match=message):
+        GTAUC()(None, data(2, 3, 4, 4), truth=truth)
+
+
+# -- what is not defined -----------------------------------------------------------------------------------------------
+
+
+@every
+def test_masks_that_are_empty_or_hold_everything_are_left_out(metric):
+    values, truth = data(4, 1, 5, 5), some_masks(4, 5, 5).long()
+    truth[0], truth[1] = 0, 1
+    truth[2] = torch.where(truth[2] == 0, -1, 1)  # beside the mask nothing is counted
+    with pytest.warns(IG2Warning, match="not defined for 3 of 4 .*1 because the mask is empty; 2 because the mask holds"):
+        scores = metric(None, values, truth=truth)
+    assert scores.values.isnan().tolist() == [True, True, True, False]
+    assert scores.undefined == {"the mask is empty": 1, "the mask holds everything": 2}
+    assert scores.mean == float(metric(None, values[3:], truth=truth[3:]).values[0])
+
+
+def test_nothing_has_a_share_of_a_sum_of_zero():
+    values = torch.tensor([[1.0, -1.0, 0.0], [-1.0, -2.0, -3.0], [0.0, 0.0, 0.0], [1.0, 2.0, 3.0]])
+    mask = torch.tensor([[1, 0, 0]] * 4)
+    with pytest.warns(IG2Warning, match="2 because the attribution sums to zero"):
+        assert GTSum()(None, values, truth=mask).values.isnan().tolist() == [False, True, True, False]
+    with pytest.warns(IG2Warning, match="2 because the attribution sums to zero"):
+        kept = GTSum(sign="keep")(None, values, truth=mask)
+    assert kept.values.isnan().tolist() == [True, False, True, False]
+    assert kept.defined.tolist() == [pytest.approx(1 / 6)] * 2
+    cancelling = torch.tensor([[0.1, 0.2, -0.3]], dtype=torch.float64)
+    assert float(cancelling.sum()) != 0
+    with pytest.warns(IG2Warning, match="sums to zero"):
+        GTSum(sign="keep")(None, cancelling, truth=torch.tensor([[1, 0, 0]]))
+
+
+def test_huge_and_tiny_attributions_keep_their_share():
+    mask = torch.tensor([[1, 0, 1, 0]])
+    for scale in (1e38, 1e-38):
+        assert GTSum()(None, scale * torch.tensor([[1.0, 2.0, 2.0, 3.0]]), truth=mask).mean == pytest.approx(3 / 8)
+
+
+@every
+def test_attributions_that_are_not_numbers_are_refused(metric):
+    values = data(2, 6)
+    values[1, 3] = torch.nan
+    with pytest.raises(InputError, match=r"attribution holds NaN or infinite values \(first in row 1\)"):
+        metric(None, values, truth=some_masks(2, 6))
+    with pytest.raises(InputError, match="sign='plus': use 'keep', 'positive' or 'absolute'"):
+        type(metric)(sign="plus")(None, data(2, 6), truth=some_masks(2, 6))
+
+
+def test_the_network_is_not_run():
+    class Fails(nn.Module):
+        def forward(self, x):
+            raise AssertionError
+
+    assert GTAUC()(Fails(), data(2, 6), truth=some_masks(2, 6)).n == 2
+    assert GTAUC()(tanh_mlp(), data(2, 6), truth=some_masks(2, 6)).n == 2

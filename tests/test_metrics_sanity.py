@@ -1,0 +1,331 @@
+"""New weights must change an attribution, and nothing else: not the network, not the random numbers of others."""
+
+import copy
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+import ig2
+from ig2.errors import IG2Warning, InputError, ModelError
+from ig2.metrics.sanity import ITSELF, ParameterRandomisation, correlation, midranks, redraw
+from networks import data, made, relu_cnn, tanh_mlp, trained_on_patterns, uniform
+
+X = data(5, 6, seed=1)
+
+
+def edges(model: Any, x: Any, target: Any = None, references: Any = None, *, seed: int = 0) -> Tensor:
+    """A picture's edges: it looks like an explanation and knows nothing of the network."""
+    return (x - x.roll(1, dims=-1)).abs()
+
+
+class Spy:
+    """A method that remembers the weights of the networks it was given."""
+
+    def __init__(self) -> None:
+        self.weights: list[dict[str, Tensor]] = []
+
+    def __call__(self, model: Any, x: Any, target: Any = None, references: Any = None, *, seed: int = 0) -> Tensor:
+        self.weights.append(copy.deepcopy(model.net.state_dict()))
+        return edges(model, x)
+
+    def changed(self) -> list[set[str]]:
+        """The layers that differ from the network's own, for each stage."""
+        own, *stages = self.weights
+        return [{name.rpartition(".")[0] for name in own if not torch.equal(own[name], stage[name])} for stage in stages]
+
+
+# -- what it finds -----------------------------------------------------------------------------------------------------
+
+
+def test_a_gradient_goes_with_the_weights_and_an_edge_detector_stays():
+    net, x, _ = trained_on_patterns()
+    x = x[:8]
+    gradient = ParameterRandomisation(ig2.Gradient())(net, ig2.Gradient()(net, x))
+    detector = ParameterRandomisation(edges)(net, edges(net, x), x)
+    assert gradient.better == "lower"
+    assert gradient.curves is not None and gradient.curves[:, -1].abs().max() < 0.5
+    assert gradient.mean < 0.4
+    torch.testing.assert_close(detector.values, torch.ones(8, dtype=torch.float64))
+    torch.testing.assert_close(detector.curves, torch.ones(8, 4, dtype=torch.float64))
+    assert gradient.settings["randomised"] == detector.settings["randomised"] == ["9", "7", "3", "0"]
+
+
+def test_the_score_is_the_mean_size_of_the_correlations_and_stands_beside_its_curve():
+    net = tanh_mlp()
+    scores = ParameterRandomisation(ig2.Gradient(), sign="keep")(net, ig2.Gradient()(net, X))
+    assert scores.curves is not None and (scores.curves < 0).any()
+    torch.testing.assert_close(scores.values, scores.curves.abs().mean(dim=1))
+    assert scores.at is not None and scores.at.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("order", ["cascading", "independent"])
+@pytest.mark.parametrize("sign", ["absolute", "keep"])
+def test_a_stage_is_what_its_replica_gives(order: Any, sign: Any):
+    net: Any = relu_cnn()
+    x = uniform(3, 2, 8, 8, seed=2)
+    found = ig2.Gradient()(net, x)
+    scores = ParameterRandomisation(ig2.Gradient(), order=order, sign=sign)(net, found, seed=4)
+    spy = Spy()
+    ParameterRandomisation(spy, order=order)(net, edges(net, x), x, seed=4)
+    assert scores.curves is not None
+    for stage, weights in enumerate(spy.weights[1:]):
+        other = copy.deepcopy(net)
+        other.load_state_dict(weights)
+        maps = [a.values.sum(dim=1).flatten(1) for a in (found, ig2.Gradient()(other, x, found.target))]
+        for row, (one, two) in enumerate(zip(*maps, strict=True)):
+            one, two = (one.abs(), two.abs()) if sign == "absolute" else (one, two)
+            assert float(scores.curves[row, stage]) == pytest.approx(stats.spearmanr(one, two).statistic)
+
+
+@pytest.mark.parametrize(
+    ("order", "stages"),
+    [
+        ("cascading", [{"8"}, {"8", "6"}, {"8", "6", "3"}, {"8", "6", "3", "0"}]),
+        ("independent", [{"8"}, {"6"}, {"3"}, {"0"}]),
+    ],
+)
+def test_layers_are_drawn_anew_from_the_output_back(order: Any, stages: list[set[str]]):
+    spy, x = Spy(), uniform(2, 2, 8, 8)
+    ParameterRandomisation(spy, order=order)(relu_cnn(), edges(None, x), x)
+    assert spy.changed() == stages
+
+
+def test_a_layer_gets_the_same_weights_at_every_stage_and_in_either_order():
+    seen = {}
+    for order in ("cascading", "independent"):
+        spy = Spy()
+        ParameterRandomisation(spy, order=order)(tanh_mlp(), edges(None, X), X)  # type: ignore[arg-type]
+        seen[order] = spy.weights
+    for stage, name in enumerate(["4.weight", "2.weight", "0.weight"], start=1):
+        for later in seen["cascading"][stage:]:
+            assert torch.equal(later[name], seen["independent"][stage][name])
+
+
+def test_named_modules_are_drawn_anew_in_the_order_given_with_all_that_is_in_them():
+    net: Any = made(lambda: nn.Sequential(nn.Linear(6, 6), nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6)), nn.Linear(6, 2)))
+    spy = Spy()
+    scores = ParameterRandomisation(spy, layers=["1", "0"])(net, edges(None, X), X)
+    assert spy.changed() == [{"1.0", "1.1"}, {"1.0", "1.1", "0"}]
+    assert scores.settings["randomised"] == ["1", "0"]
+    # two layers of one shape do not get the same weights
+    assert not torch.equal(spy.weights[1]["1.0.weight"], spy.weights[1]["1.1.weight"])
+
+
+def test_the_network_is_taken_as_it_is_and_not_as_it_was_made_fast():
+    net: Any = made(lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 2)))
+    net, x = net.float(), uniform(2, 2, 8, 8).float()
+    net[1].weight.data += 1
+    spy = Spy()
+    scores = ParameterRandomisation(spy)(net, edges(None, x), x)
+    assert scores.settings["randomised"] == ["4", "1", "0"]
+    assert spy.changed() == [{"4"}, {"4", "1"}, {"4", "1", "0"}]
+    assert all(torch.equal(tensor, spy.weights[0][name]) for name, tensor in net.state_dict().items())
+
+
+class HeadFirst(nn.Module):
+    """Registered in another order than it runs, with a parameter of its own and one that is used without a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+        self.scales = nn.ParameterList([nn.Parameter(torch.tensor([1.0, 2.0, 3.0, 4.0]))])
+        self.body = nn.Linear(6, 4)
+        self.unused = nn.Linear(2, 2)
+        self.mean = nn.Parameter(torch.arange(6.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.body(x - self.mean)) * self.scales[0])
+
+
+def test_the_order_is_that_of_running():
+    spy = Spy()
+    scores = ParameterRandomisation(spy)(made(HeadFirst), edges(None, X), X)
+    assert scores.settings["randomised"] == ["head", "body", ITSELF]
+    assert spy.changed() == [{"head"}, {"head", "body"}, {"head", "body", "scales", "unused", ""}]
+
+
+def test_a_transformer_layer_is_drawn_anew_whole():
+    def build() -> nn.Module:
+        return nn.Sequential(
+            nn.TransformerEncoderLayer(8, 2, 16, dropout=0, batch_first=True), nn.Flatten(), nn.Linear(8 * 5, 2)
+        )
+
+    spy, x = Spy(), uniform(2, 5, 8)
+    ParameterRandomisation(spy, features="word")(made(build), edges(None, x), x)
+    assert {"0.self_attn", "0.self_attn.out_proj", "0.linear1", "0.linear2", "2"} <= spy.changed()[-1]
+    with pytest.raises(InputError, match="may be words by embedding"):
+        ParameterRandomisation(spy)(made(build), edges(None, x), x)
+
+
+def test_pixels_are_ranked_by_the_sum_over_their_channels():
+    net, x = relu_cnn(), uniform(2, 2, 8, 8)
+    found = ig2.Gradient()(net, x)
+    by_pixel, by_element = (ParameterRandomisation(ig2.Gradient(), features=f)(net, found) for f in ("auto", "element"))  # type: ignore[arg-type]
+    assert not torch.equal(by_pixel.values, by_element.values)
+
+
+def test_references_and_fixed_inputs_come_along():
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = tanh_mlp()
+
+        def forward(self, x: Tensor, gate: Tensor) -> Tensor:
+            return self.inner(x * gate)
+
+    net, references = Gated().eval(), data(2, 6, seed=3)
+    x = {"x": X, "gate": ig2.Fixed((data(5, 6, seed=4) > -0.5).double())}
+    method = ig2.IG2(steps=10, step_size=0.05)
+    found = method(net, x, references={"x": references})
+    scores = ParameterRandomisation(method, {"x": references})(net, found, x)
+    assert scores.settings["randomised"] == ["inner.4", "inner.2", "inner.0"]
+    assert scores.n == 5
+
+
+# -- what it leaves alone ----------------------------------------------------------------------------------------------
+
+
+def test_the_network_and_everyones_random_numbers_are_left_as_they_were():
+    net: Any = made(lambda: nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)))
+    net[3].weight.requires_grad_(False)
+    before, parameters = copy.deepcopy(net.state_dict()), list(net.parameters())
+    states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # type: ignore[index] # noqa: NPY002
+    method = ig2.IntegratedGradients()
+    ParameterRandomisation(method)(net, method(net, X), X)
+    assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
+    assert all(one is other for one, other in zip(parameters, net.parameters(), strict=True))
+    assert [p.requires_grad for p in parameters] == [True, True, True, True, False, True]
+    assert not any(hooks for m in net.modules() for hooks in (m._forward_hooks, m._forward_pre_hooks))
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert (states[1] == np.random.get_state()[1]).all()  # type: ignore[index] # noqa: NPY002
+    assert states[2] == random.getstate()
+
+
+def test_scores_follow_the_seed_alone():
+    net = tanh_mlp()
+    found, metric = ig2.Gradient()(net, X), ParameterRandomisation(ig2.Gradient())
+    first = metric(net, found, seed=1)
+    torch.rand(3)
+    assert torch.equal(first.curves, metric(net, found, seed=1, batch_size=2).curves)  # type: ignore[arg-type]
+    assert not torch.equal(first.curves, metric(net, found, seed=2).curves)  # type: ignore[arg-type]
+
+
+def test_an_explicand_scores_the_same_alone():
+    net = tanh_mlp()
+    found, metric = ig2.Gradient()(net, X), ParameterRandomisation(ig2.Gradient())
+    torch.testing.assert_close(metric(net, found).values[3:4], metric(net, found[3]).values)
+
+
+def test_progress_counts_the_layers():
+    told: list[tuple[int, int]] = []
+    ParameterRandomisation(edges)(tanh_mlp(), edges(None, X), X, progress=lambda done, total: told.append((done, total)))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+# -- what it refuses ---------------------------------------------------------------------------------------------------
+
+
+def test_constant_attributions_have_no_ranks():
+    def ones_elsewhere(original: nn.Module) -> Callable[..., Tensor]:
+        def method(model: Any, x: Any, target: Any = None, references: Any = None, *, seed: int = 0) -> Tensor:
+            found = edges(model, x)
+            found[1] = 3.0
+            if model.net is not original:
+                found[2] = -1.0
+            return found
+
+        return method
+
+    net = tanh_mlp()
+    method = ones_elsewhere(net)
+    with pytest.warns(IG2Warning, match="2 of 5") as caught:
+        scores = ParameterRandomisation(method)(net, method(ig2.wrap(net), X), X)
+    assert scores.values.isnan().tolist() == [False, True, True, False, False]
+    assert scores.undefined == {
+        "the attribution is constant, and has no ranks": 1,
+        "the attribution of a randomised network is constant, and has no ranks": 1,
+    }
+    assert len(caught) == 1
+
+
+def test_a_function_that_calls_a_network_elsewhere_is_refused():
+    net = tanh_mlp()
+    with pytest.raises(ModelError, match=r"new weights change no output.* Wrap the network itself"):
+        ParameterRandomisation(ig2.Gradient())(lambda x: net(x), ig2.Gradient()(net, X))
+    # a bound method is copied with what it is bound to
+    assert ParameterRandomisation(ig2.Gradient())(net.forward, ig2.Gradient()(net, X)).n == 5
+
+
+def test_a_network_without_parameters_or_that_cannot_be_copied_is_refused():
+    with pytest.raises(ModelError, match="no parameters to draw anew"):
+        ParameterRandomisation(edges)(lambda x: x.sum(dim=1), edges(None, X), X)
+    net: Any = tanh_mlp()
+    net.cache = net(X)
+    with pytest.raises(ModelError, match=r"it cannot be copied: .*deepcopy"):
+        ParameterRandomisation(edges)(net, edges(None, X), X)
+
+
+def test_the_wrong_method_is_an_error():
+    net = tanh_mlp()
+    with pytest.raises(InputError, match="does not give this attribution again on the same network"):
+        ParameterRandomisation(ig2.InputXGradient())(net, ig2.Gradient()(net, X))
+    with pytest.raises(InputError, match=r"what the method returned is .*the shape of x"):
+        ParameterRandomisation(lambda *_, **__: torch.zeros(5))(net, X, X)
+
+
+def test_settings_that_cannot_be_are_refused():
+    with pytest.raises(InputError, match="order='top-down': use 'cascading' or 'independent'"):
+        ParameterRandomisation(edges, order="top-down")  # type: ignore[arg-type]
+    for layers in ([], "fc", [3]):
+        with pytest.raises(InputError, match="layers must be names of modules"):
+            ParameterRandomisation(edges, layers=layers)  # type: ignore[arg-type]
+    net = nn.Sequential(nn.Linear(6, 6), nn.Tanh()).double()
+    with pytest.raises(InputError, match="'fc' names no module of this network; there are '0', '1'"):
+        ParameterRandomisation(edges, layers=["fc"])(net, edges(None, X), X)
+    with pytest.raises(InputError, match=r"'1' \(Tanh\) has no parameters"):
+        ParameterRandomisation(edges, layers=["1"])(net, edges(None, X), X)
+
+
+# -- its parts ---------------------------------------------------------------------------------------------------------
+
+
+class Scale(nn.Module):
+    """A layer without `reset_parameters`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(5 + 0.1 * data(100, 100, seed=5))
+        self.one = nn.Parameter(torch.ones(3))
+
+
+def test_a_layer_that_cannot_reset_itself_gets_normal_weights_of_its_own_size():
+    layer = Scale()
+    redraw(layer, 3)
+    layer.requires_grad_(False)
+    expected = Scale().weight.detach()
+    assert not torch.equal(layer.weight, expected)
+    assert float(layer.weight.mean()) == pytest.approx(float(expected.mean()), rel=1e-2)
+    assert float(layer.weight.std()) == pytest.approx(float(expected.std()), rel=0.05)
+    assert torch.equal(layer.one, torch.ones(3))
+    again = Scale()
+    redraw(again, 3)
+    assert torch.equal(layer.weight, again.weight)
+
+
+def test_ranks_of_ties_are_their_mean():
+    values = torch.tensor([[3.0, 1.0, 3.0, -2.0], [0.0, -0.0, 0.0, 1.0]])
+    assert torch.equal(midranks(values) / 2, torch.tensor(stats.rankdata(values.numpy(), axis=1)).float())
+
+
+def test_correlation_is_spearmans_with_ties():
+    one, other = (data(20, 9, seed=seed).mul(3).round() for seed in (6, 7))
+    truth = [stats.spearmanr(a, b).statistic for a, b in zip(one, other, strict=True)]
+    torch.testing.assert_close(correlation(midranks(one), midranks(other)), torch.tensor(truth, dtype=torch.float64))
+    flat = correlation(midranks(torch.full((1, 7), 0.1)), midranks(one[:1, :7]))
+    assert flat.isnan().all()

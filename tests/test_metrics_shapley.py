@@ -1,0 +1,244 @@
+"""Shapley values: permutations by hand, closed forms, SHAP's exact explainer; and GT-Shapley."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import shap
+import torch
+
+import ig2
+from ig2.errors import IG2Warning, InputError
+from ig2.methods.simple import Random
+from ig2.metrics.conditional import Constant, Marginal
+from ig2.metrics.gaussian import Gaussian
+from ig2.metrics.shapley import GTShapley, coalition_worth, coalitions, conditional_shapley, shapley_values
+from networks import data, tanh_mlp
+
+NET = tanh_mlp(4, classes=2)
+X = data(6, 4, seed=1, low=-2, high=2)
+DATA = data(11, 4, seed=2)
+VALUES = data(6, 4, seed=3)
+BACKGROUND = Marginal(DATA)
+WEIGHTS = torch.tensor([3.0, -1.0, 0.5, 2.0], dtype=torch.float64)
+
+
+def linear(x):
+    return x @ WEIGHTS
+
+
+def additive(x):
+    return x[:, 0] ** 2 + torch.sin(3 * x[:, 1]) - x[:, 2] + torch.exp(x[:, 3])
+
+
+def slow_shapley(worth, d):
+    """The mean over all orders of what a player adds when it comes."""
+    values = np.zeros(d)
+    orders = list(permutations(range(d)))
+    for order in orders:
+        here = 0
+        for player in order:
+            values[player] += (worth[here | 1 << player] - worth[here]) / len(orders)
+            here |= 1 << player
+    return values
+
+
+# -- the values --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5])
+def test_shapley_values_are_means_over_all_orders(d):
+    worth = data(3, 2, 2**d, seed=d)
+    values = shapley_values(worth)
+    assert values.shape == (3, 2, d)
+    for i, j in np.ndindex(3, 2):
+        assert np.allclose(values[i, j], slow_shapley(worth[i, j].numpy(), d), atol=1e-14)
+
+
+def test_shapley_values_share_out_the_whole_and_keep_their_digits():
+    worth = data(5, 2**8)
+    values = shapley_values(worth)
+    assert torch.allclose(values.sum(dim=1), worth[:, -1] - worth[:, 0], atol=1e-13)
+    digits = (worth * 1024).round() / 1024
+    assert torch.allclose(shapley_values(digits + 2.0**40), shapley_values(digits), rtol=0, atol=1e-14)
+    assert shapley_values(worth.float()).dtype == torch.float64
+
+
+def test_a_dummy_gets_nothing_and_twins_the_same():
+    members = coalitions(4).double()
+    worth = members[:, 0] * members[:, 1] * 6 + members[:, 3]
+    assert torch.allclose(shapley_values(worth), torch.tensor([3.0, 3.0, 0.0, 1.0], dtype=torch.float64))
+
+
+def test_coalitions_are_numbered_by_their_bits():
+    assert coalitions(2).tolist() == [[False, False], [True, False], [False, True], [True, True]]
+
+
+def test_worth_that_is_not_of_all_coalitions_is_refused():
+    for wrong in (torch.zeros(6), torch.zeros(3, 1), torch.tensor(1.0), [0.0, 1.0]):
+        with pytest.raises(InputError, match="coalition of d players"):
+            shapley_values(wrong)
+
+
+# -- of a model --------------------------------------------------------------------------------------------------------
+
+
+def test_conditional_shapley_is_its_definition():
+    target = NET(X).argmax(dim=1)
+    found = conditional_shapley(NET, X, BACKGROUND, draws=11)
+    for row, k, values in zip(X, target, found, strict=True):
+        worth = []
+        for coalition in range(16):
+            total = 0.0
+            for other in DATA:
+                moved = torch.stack([row[j] if coalition >> j & 1 else other[j] for j in range(4)])
+                total += float(NET(moved[None])[0, k].detach()) / len(DATA)
+            worth.append(total)
+        assert np.allclose(values, slow_shapley(worth, 4), atol=1e-12)
+    other = conditional_shapley(NET, X, BACKGROUND, 0, draws=11)
+    assert not torch.allclose(other, found)
+
+
+def test_with_the_whole_background_it_is_shaps_exact_explainer():
+    def predict(samples):
+        return NET(torch.from_numpy(samples)).detach().numpy()[:, 1]
+
+    masker = shap.maskers.Independent(DATA.numpy(), max_samples=len(DATA))
+    theirs = shap.explainers.Exact(predict, masker)(X.numpy()).values
+    assert np.allclose(conditional_shapley(NET, X, BACKGROUND, 1, draws=11), theirs, atol=1e-8)
+    assert np.allclose(conditional_shapley(NET, X, BACKGROUND, 1, draws=22), theirs, atol=1e-8)
+    assert not np.allclose(conditional_shapley(NET, X, BACKGROUND, 1, draws=7), theirs, atol=1e-3)
+
+
+def test_with_a_constant_it_is_kernelshap_over_all_coalitions():
+    found = conditional_shapley(NET, X, Constant(0.3), draws=1)
+    assert torch.allclose(found, ig2.KernelSHAP()(NET, X, references=0.3).values, atol=1e-10)
+
+
+def test_independent_gaussian_features_of_an_additive_model_in_closed_form():
+    """Shapley values are gⱼ(xⱼ) − E gⱼ: here 1, 0, 0 and √e are the means."""
+    means = torch.tensor([1.0, 0.0, 0.0, np.sqrt(np.e)], dtype=torch.float64)
+    parts = torch.stack([X[:, 0] ** 2, torch.sin(3 * X[:, 1]), -X[:, 2], torch.exp(X[:, 3])], dim=1)
+    found = conditional_shapley(additive, X, Gaussian.correlated(4), draws=20000)
+    assert torch.allclose(found, parts - means, atol=0.05)
+
+
+def test_correlated_gaussian_features_of_a_linear_model_in_closed_form():
+    distribution = Gaussian.correlated(4, 0.6)
+    known = coalitions(4)
+    worth = torch.stack([linear(distribution.expect(X, mask.expand(6, 4))) for mask in known], dim=1)
+    found = conditional_shapley(linear, X, distribution, draws=20000)
+    assert torch.allclose(found, shapley_values(worth), atol=0.05)
+    assert not torch.allclose(found, WEIGHTS * X, atol=0.3)  # what it would be without the correlation
+
+
+def test_noise_is_shared_so_that_a_linear_model_is_exact_but_for_the_mean():
+    found = conditional_shapley(linear, X, Gaussian.correlated(4), draws=50)
+    assert torch.allclose(found - WEIGHTS * X, (found - WEIGHTS * X)[:1].expand(6, 4), atol=1e-12)
+
+
+def test_it_depends_neither_on_the_batch_nor_on_its_size_but_on_the_seed():
+    distribution = Gaussian.correlated(4, 0.5)
+    found = conditional_shapley(NET, X, distribution, draws=40)
+    assert torch.allclose(conditional_shapley(NET, X[2:3], distribution, draws=40), found[2:3], atol=1e-12)
+    assert torch.allclose(conditional_shapley(NET, X, distribution, draws=40, batch_size=3), found, atol=1e-12)
+    assert not torch.allclose(conditional_shapley(NET, X, distribution, draws=40, seed=1), found, atol=1e-4)
+    told = []
+    conditional_shapley(NET, X, distribution, draws=40, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (6 * 16 * 40,) * 2
+
+
+def test_any_function_has_coalitions_worth_something():
+    """A step has no gradient, so it cannot be explained; its coalitions can be tried all the same."""
+    worth = coalition_worth(lambda points, of: (points[:, 0] > 0).double(), X, Constant(-1.0), 1, 0)
+    expected = torch.zeros(6, 4, dtype=torch.float64)
+    expected[:, 0] = (X[:, 0] > 0).double()
+    assert torch.allclose(shapley_values(worth), expected, atol=1e-15)
+    assert expected.any()
+
+
+def test_several_inputs_keep_their_structure():
+    net = lambda a, b: NET(torch.cat([a, b], dim=1))  # noqa: E731
+    first, second = conditional_shapley(net, (X[:, :1], X[:, 1:]), BACKGROUND, draws=11)
+    whole = conditional_shapley(NET, X, BACKGROUND, draws=11)
+    assert torch.allclose(first, whole[:, :1]) and torch.allclose(second, whole[:, 1:])
+
+
+def test_what_cannot_be_computed_is_refused():
+    wide = data(2, 17)
+    with pytest.raises(InputError, match=r"17 features have 2\^17"):
+        conditional_shapley(lambda x: x.sum(dim=1), wide, Constant())
+    with pytest.raises(InputError, match="tabular"):
+        conditional_shapley(lambda x: x.sum(dim=(1, 2)), data(2, 2, 2), Constant())
+    with pytest.raises(InputError, match="conditional must"):
+        conditional_shapley(NET, X, DATA)
+    with pytest.raises(InputError, match="draws"):
+        conditional_shapley(NET, X, BACKGROUND, draws=0)
+    with pytest.raises(InputError, match="seed"):
+        conditional_shapley(NET, X, BACKGROUND, seed=0.5)
+
+
+# -- the metric --------------------------------------------------------------------------------------------------------
+
+
+def test_gt_shapley_is_the_correlation_with_the_truth():
+    truth = conditional_shapley(NET, X, BACKGROUND, draws=11)
+    expected = [np.corrcoef(phi, true)[0, 1] for phi, true in zip(VALUES.numpy(), truth.numpy(), strict=True)]
+    computed = GTShapley(BACKGROUND, draws=11)(NET, VALUES, X)
+    given = GTShapley()(None, VALUES, truth=truth)
+    assert computed.values.tolist() == pytest.approx(expected, rel=1e-10)
+    assert given.values.tolist() == pytest.approx(expected, rel=1e-10)
+    assert given.better == "higher" and given.metric == "GT-Shapley"
+
+
+def test_exact_shapley_values_of_an_additive_model_score_one_their_reverse_minus_one_and_chance_nothing():
+    x = torch.randn(300, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    metric = GTShapley(Constant(0.0), draws=1)
+    parts = torch.stack([x[:, 0] ** 2, torch.sin(3 * x[:, 1]), -x[:, 2], torch.exp(x[:, 3]) - 1], dim=1)
+    one = torch.ones(300, dtype=torch.float64)
+    assert torch.allclose(metric(additive, parts, x).values, one)
+    assert torch.allclose(metric(additive, -parts, x).values, -one)
+    assert torch.allclose(metric(additive, ig2.KernelSHAP()(additive, x)).values, one)
+    chance = metric(additive, Random()(additive, x))
+    assert abs(chance.mean) < 4 * chance.standard_error < 0.2
+    assert metric(additive, ig2.IntegratedGradients(64)(additive, x)).mean > 0.999
+    assert metric(additive, ig2.methods.simple.Gradient()(additive, x)).mean < 0.9
+
+
+def test_an_attribution_may_be_the_truth():
+    attribution = ig2.KernelSHAP()(NET, X)
+    assert GTShapley()(None, attribution, truth=attribution).values.tolist() == pytest.approx([1.0] * 6)
+
+
+def test_what_is_constant_is_left_out_or_counted_as_published():
+    truth = conditional_shapley(NET, X, BACKGROUND, draws=11)
+    values = VALUES.clone()
+    values[1] = -0.1
+    truth[2] = 7.3
+    with pytest.warns(IG2Warning, match="1 because all features have the same Shapley value"):
+        scores = GTShapley()(None, values, truth=truth)
+    assert scores.values.isnan().tolist() == [False, True, True, False, False, False]
+    assert len(scores.undefined) == 2
+    assert GTShapley(if_constant=0.0)(None, values, truth=truth).values[1:3].tolist() == [0, 0]
+    even = lambda x: x.sum(dim=1) * 0 + 0.1  # noqa: E731
+    with pytest.warns(IG2Warning, match="6 because all features have the same Shapley value"):
+        assert GTShapley(BACKGROUND, draws=3)(even, VALUES, X).n == 0
+
+
+def test_gt_shapley_needs_a_truth_of_the_right_shape():
+    with pytest.raises(InputError, match="truth=the true Shapley values"):
+        GTShapley()(None, VALUES)
+    with pytest.raises(InputError, match="they must be equal"):
+        GTShapley()(None, VALUES, truth=torch.zeros(6, 3))
+    with pytest.raises(InputError, match="NaN"):
+        GTShapley()(None, VALUES, truth=VALUES / 0)
+    with pytest.raises(InputError, match="compares with no truth"):
+        GTShapley(BACKGROUND)(NET, VALUES, X, truth=VALUES)
+    with pytest.raises(InputError, match="conditional must"):
+        GTShapley(DATA)
+    with pytest.raises(InputError, match="draws"):
+        GTShapley(BACKGROUND, draws=2.5)
+    with pytest.raises(InputError, match="if_constant"):
+        GTShapley(if_constant="0")
+    # one metric's settings are not another's
+    assert GTShapley.runs_model and GTShapley().runs_model is False and GTShapley(BACKGROUND).runs_model is True
