@@ -26,7 +26,7 @@ from ig2.methods import (
     SmoothGrad,
     Superpixels,
 )
-from ig2.model import Model, wrap
+from ig2.model import Model, Preparation, wrap
 from ig2.predict import scores
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "ModelError",
     "OutOfMemoryError",
     "PathMethod",
+    "Preparation",
     "Random",
     "SmoothGrad",
     "Superpixels",

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal
 
@@ -18,8 +19,17 @@ from ig2.inputs import Inputs
 from ig2.layers import LinearCalls, in_this_thread
 from ig2.memory import is_out_of_memory
 from ig2.model import SCRIPTED, Layer, Model
+from ig2.prepare import prepare
+from ig2.record import Step, compiled, replayed
 
 Distance = Callable[[Tensor, Tensor], Tensor]
+StepKey = tuple[bool, Distance | None, int]  # whether the output's gradient is wanted, the distance if one is, how many points
+Way = Callable[[Step, Sequence[Tensor]], Step]
+
+# How often a size of batch has to come before its step is recorded.
+WORTH_RECORDING = 8
+# Steps of batches that take less memory than this leave a GPU waiting for the next kernel.
+MOST_REPLAYED = 2 << 30
 
 RANDOM = (
     "two passes of the same sample gave different scores: the network draws random numbers (dropout left on?). Call "
@@ -46,6 +56,10 @@ class Evaluation:
             change(self.output), *(t if t is None else change(t) for t in (self.gradient, self.distance, self.ascent))
         )
 
+    def at(self, which: Tensor) -> Evaluation:
+        """The same for some of n points, where each tensor is (T, n, ...)."""
+        return self.map(lambda found: found[:, which])
+
 
 class Session:
     """A network opened for the length of one call, and left exactly as it was.
@@ -56,23 +70,28 @@ class Session:
     input reaches the output.
     """
 
-    def __init__(self, model: Model, inputs: Inputs, check_mixing: bool = True) -> None:
+    def __init__(self, model: Model, inputs: Inputs, check_mixing: bool = True, prepares: bool = True) -> None:
         self.model = model
         self.inputs = inputs
         self.check_mixing = check_mixing
         self.bytes_per_point = 0
+        self.preparation: dict[str, Any] = {}  # what was done to make the network fast, and what could not be
+        self._wish = model.preparation if prepares else None  # it does not pay for a few passes
+        self._recorded: dict[StepKey, Step] = {}
+        self._seen: dict[StepKey, int] = {}
         self._undo = ExitStack()
         self._layer: Layer | Literal["output"] | None = None
         self._call = 1  # which of the layer's calls in one forward pass is read
         self._calls = 0
         self._read: Tensor | None = None
+        self._writes: bool | None = None  # whether the network writes into its input, once that is known
 
     # -- opening and closing -------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Session:
         try:
             self._undo.enter_context(opened(self.model, self.inputs.data.is_cuda))
-            self._inspect()
+            self._prepare(self._inspect())
         except BaseException:
             self._undo.close()
             raise
@@ -80,22 +99,56 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._undo.close()
+        self._recorded.clear()
         self._read = None
 
-    def _inspect(self) -> None:
+    def _prepare(self, scores: Tensor) -> None:
+        """Go on with a copy of the network that runs faster, if there is one that gives the same scores."""
+        if self._wish is None:
+            return
+        own, memory = self.model, self.bytes_per_point
+        try:
+            prepared = prepare(own, self._wish, self._run_first)
+            if prepared is None:
+                return
+            self.model = prepared.model
+            mine = self._first_pass()
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            reason = _first_line(error)
+        else:
+            # on a GPU convolutions may round to TF32
+            if _same(scores, mine, self._tolerance() if self._tolerance() > 1e-2 or self.device.type == "cuda" else 1e-3):
+                self.preparation.update(prepared.done)
+                return
+            reason = "the copy gave other scores"
+        self.model, self.bytes_per_point = own, memory
+        self.preparation["left as it is"] = reason
+
+    def _run_first(self, model: Model) -> None:
+        """One pass of the first sample."""
+        self.model, own = model, self.model
+        try:
+            self.scores(self.inputs.data[:1], torch.zeros(1, dtype=torch.long, device=self.device))
+        finally:
+            self.model = own
+
+    def _inspect(self) -> Tensor:
         """Look at the network on the first sample. What it draws at random here is put back."""
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             before = _random_state(self.device)
             scores = self._first_pass()
             drew = not torch.equal(before, _random_state(self.device))
             self._check_repeats(scores, drew)
+            self._writes = bool(self._writes)
+            return scores
 
     def _first_pass(self) -> Tensor:
         """Scores of the first sample; on the way, whether the inputs reach them and how much memory a point takes."""
         first = torch.zeros(1, dtype=torch.long, device=self.device)
         leaves = [t.detach().clone().requires_grad_() for t in self.inputs.split(self.inputs.data[:1])]
-        tensors = [t for _, m in self.model.modules for t in [*m.parameters(False), *m.buffers(False)]]
-        weights = {t.data_ptr() for t in tensors if t.layout == torch.strided}
+        weights = {t.data_ptr() for t in self._weights() if t.layout == torch.strided}
         in_training = [(name, module) for name, module in self.model.modules if module.training]
         written = [(f"{name}.{key}", b, b.clone()) for name, m in in_training for key, b in m.named_buffers(recurse=False)]
         saved: dict[int, int] = {}
@@ -196,10 +249,17 @@ class Session:
     def device(self) -> torch.device:
         return self.inputs.data.device
 
+    def laid_out(self, samples: Tensor) -> Tensor:
+        """Samples (n, ...) in the memory layout the network takes: points that are so need no copy at every step."""
+        last = self.preparation.get("channels_last") and samples.ndim == 4
+        return samples.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+
     def _forward(self, tensors: Sequence[Tensor], rows: Tensor) -> Any:
         """What the network returns; the representation, if a layer is being read, is left in `_read`."""
-        # clone: a network that starts with an in-place operation must not write into its own input
-        args, kwargs = self.inputs.arguments([tensor.clone() for tensor in tensors], rows)
+        # a network that starts with an in-place operation must not write into its own input
+        given = [tensor.clone() for tensor in tensors] if self._writes is not False else list(tensors)
+        versions = [tensor._version for tensor in given]
+        args, kwargs = self.inputs.arguments(given, rows)
         if self.model.preprocess is not None:
             made = self.model.preprocess(*args, **kwargs)
             if kwargs and isinstance(made, Mapping):
@@ -207,7 +267,12 @@ class Session:
             else:
                 args, kwargs = (list(made) if isinstance(made, tuple) else [made]), {}
         self._calls, self._read = 0, None
-        return self.model.net(*args, **kwargs)
+        result = self.model.net(*args, **kwargs)
+        if self._writes is not True and versions != [tensor._version for tensor in given]:
+            if self._writes is False:
+                raise ModelError("the network writes into its input, and did not at first: give it a copy, net(x.clone())")
+            self._writes = True
+        return result
 
     def _run(self, tensors: Sequence[Tensor], rows: Tensor) -> Tensor:
         """Scores (n, classes)."""
@@ -258,6 +323,23 @@ class Session:
             return Evaluation(self.scores(points, rows).gather(1, target[:, None])[:, 0])
         if distance is not None:
             self._open_layer()
+        args = [points, rows, target] if reference is None else [points, rows, target, reference]
+        found = list(self._fastest(gradient, distance, args))
+        output = found.pop(0)
+        slope = found.pop(0) if gradient else None
+        far, ascent = found or (None, None)
+        return Evaluation(output, slope, far, ascent)
+
+    def _step(
+        self,
+        gradient: bool,
+        distance: Distance | None,
+        points: Tensor,
+        rows: Tensor,
+        target: Tensor,
+        reference: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        """The output; its gradient, if wanted; the distance and its gradient, if wanted."""
         points = points.detach().requires_grad_()
         far = None
         with torch.enable_grad():
@@ -268,14 +350,93 @@ class Session:
                 self._check_distance(far, len(rows))
         # Each pair's gradient is its own: samples do not mix, so the gradient of the sum is the rows' gradients. The
         # cotangents are made whole: an expanded one made a matrix product 5 times slower on a CPU.
-        slope = ascent = None
+        found = [output.detach()]
         if gradient:
             (slope,) = torch.autograd.grad(output, points, torch.ones_like(output), retain_graph=far is not None)
+            found.append(self.laid_out(slope))
         if far is not None:
             (ascent,) = torch.autograd.grad(far, points, torch.ones_like(far))
-            far = far.detach()
+            found += [far.detach(), self.laid_out(ascent)]
         self._read = None
-        return Evaluation(output.detach(), slope, far, ascent)
+        return tuple(found)
+
+    def _fastest(self, gradient: bool, distance: Distance | None, args: list[Tensor]) -> tuple[Tensor, ...]:
+        """A step, recorded if that was wished for and its size comes again and again."""
+        count = len(args[0])
+        size = self._recorded_size(gradient, distance, count)
+        if size is not None:
+            spare = size - count
+            padded = [torch.cat([arg, arg[:1].expand(spare, *arg.shape[1:])]) if spare else arg for arg in args]
+            found = self._recorded[gradient, distance, size](*padded)
+            return tuple(tensor[:count] for tensor in found) if spare else found
+        key, step = (gradient, distance, count), partial(self._step, gradient, distance)
+        self._seen[key] = self._seen.get(key, 0) + 1
+        ways = self._ways(count)
+        found = step(*args)
+        if not ways or self._seen[key] < (2 if compiled in ways and self._kept(key) else WORTH_RECORDING):
+            return found
+        for way in ways:
+            made = self._try(way, key, step, args, found)
+            if made is not None:
+                self._recorded[key] = made
+                break
+        else:
+            self._seen[key] = -(1 << 60)  # do not try again
+        return found
+
+    def _recorded_size(self, gradient: bool, distance: Distance | None, count: int) -> int | None:
+        """The smallest recorded batch that these points fill by more than half."""
+        sizes = [size for one, two, size in self._recorded if (one, two) == (gradient, distance)]
+        return min((size for size in sizes if count <= size < 2 * count), default=None)
+
+    def _ways(self, count: int) -> list[Way]:
+        """How a step of so many points is to be recorded: the first way that works."""
+        wish = self._wish
+        if wish is None or torch.is_autocast_enabled(self.device.type):
+            return []
+        ways: list[Way] = [compiled] if wish.compile else []
+        if wish.graphs and self.device.type == "cuda" and count * self.bytes_per_point <= MOST_REPLAYED:
+            ways.append(replayed)
+        return ways
+
+    def _try(self, way: Way, key: StepKey, step: Step, args: list[Tensor], found: tuple[Tensor, ...]) -> Step | None:
+        """The step, recorded, if it can be and then gives what the step itself gave."""
+        name = way.__name__
+        # a recording of CUDA kernels holds memory, and lives as long as the session; compiled code outlives it
+        kept = self._kept(key) if way is compiled else None
+        try:
+            made = kept or way(step, args)
+            again = made(*args)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            self.preparation[name] = f"no: {_first_line(error)}"
+            return None
+        # gradients of a network in half precision are rounded differently in other code, and are not compared
+        checked = range(len(found)) if self._tolerance() <= 1e-2 else [0]
+        if not all(_same(found[i], again[i], self._tolerance()) for i in checked):
+            self.preparation[name] = "no: it gave other values"
+            return None
+        self.preparation[name] = True
+        if way is compiled:
+            self.model.compiled[self._compiled_key(key)] = (self._weights(), made)
+        return made
+
+    def _kept(self, key: StepKey) -> Step | None:
+        """Code compiled in an earlier call, if the weights are still those."""
+        weights, step = self.model.compiled.get(self._compiled_key(key), ([], None))
+        mine = self._weights()
+        same = len(weights) == len(mine) and all(
+            a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(weights, mine, strict=True)
+        )
+        return step if same else None
+
+    def _compiled_key(self, key: StepKey) -> Any:
+        layer = self._layer.name if isinstance(self._layer, Layer) else self._layer
+        return (*key, self.inputs.attributed, self.model.output, layer, self._call, self._wish, self.device)
+
+    def _weights(self) -> list[Tensor]:
+        return [t for _, m in self.model.modules for t in [*m.parameters(False), *m.buffers(False)]]
 
     def _check_distance(self, far: object, rows: int) -> None:
         if not isinstance(far, Tensor) or far.shape != (rows,):
@@ -388,6 +549,10 @@ class Session:
                 )
             return Layer(call.name, call.module, "input"), call.number
         return "output", 1
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
 
 
 def _random_state(device: torch.device) -> Tensor:

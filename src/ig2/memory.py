@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
@@ -15,8 +16,9 @@ from ig2.errors import IG2Error, InputError, describe
 # Of the memory that is free, what one batch may plan for: the estimate knows the saved activations, not the
 # workspaces of convolutions.
 SHARE_OF_FREE = 0.5
-# More than this much in flight gains nothing on a CPU: the activations have long left its caches.
-CPU_BYTES = 1 << 30
+# More than this much in flight loses on a CPU: the activations have long left its caches, and memory asked for in larger
+# pieces is given back and faulted in again at every step. Curves of 100 photos took 3.3 s with this, 7.4 s with 1 GiB.
+CPU_BYTES = 1 << 27
 MOST_POINTS = 4096
 
 
@@ -64,6 +66,18 @@ def free_bytes(device: torch.device) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     except (AttributeError, ValueError, OSError):
         return 4 << 30
+
+
+def peak_bytes(device: torch.device) -> int | None:
+    """The most memory ever held: of a GPU by this process, else by the process itself."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
 
 
 class BatchSize:

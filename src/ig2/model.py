@@ -7,7 +7,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import torch
@@ -17,6 +17,12 @@ from ig2.errors import InputError, ModelError, describe
 
 OutputName = Literal["logit", "probability", "log-probability", "sigmoid"]
 Bounds = tuple[float | Tensor, float | Tensor]
+Precision = Literal["float32", "bfloat16", "float16"]
+PRECISIONS: dict[str, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 
 
 def _softmax(logits: Tensor) -> Tensor:
@@ -41,7 +47,7 @@ SCRIPTED = (
 )
 
 
-class _Function(nn.Module):
+class Function(nn.Module):
     """A plain function as a module, so that everything below handles modules only; those it uses become its parts."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -69,6 +75,35 @@ def _modules_used(function: Callable[..., Any]) -> dict[str, nn.Module]:
 
 
 @dataclass(frozen=True)
+class Preparation:
+    """How the network is made fast for the length of a call. The user's own is never touched: a copy is.
+
+    What cannot be done to a network is left out, and `Attribution.settings["preparation"]` says so. The copy has to give the
+    network's own scores, or it is not used.
+
+    Args:
+        fold: batch normalisation becomes part of the convolution or linear layer in front of it.
+        channels_last: two-dimensional convolutions get the memory layout in which they are fastest.
+        precision: of the network's arithmetic, "float32", "bfloat16" or "float16"; by default that of its weights. Paths,
+            gradients and sums stay in float32.
+        compile: compile a whole step, the forward pass and its input gradients, with `torch.compile`. That takes a minute
+            or two for each size of batch, and pays on a GPU for long work.
+        graphs: on a GPU, record the kernels of a step on small batches once and replay them.
+    """
+
+    fold: bool = True
+    channels_last: bool = True
+    precision: Precision | None = None
+    compile: bool = False
+    graphs: bool = True
+
+    def __post_init__(self) -> None:
+        if self.precision is not None and self.precision not in PRECISIONS:
+            known = ", ".join(map(repr, PRECISIONS))
+            raise InputError(f"precision must be one of {known} or None, got {describe(self.precision)}")
+
+
+@dataclass(frozen=True)
 class Layer:
     """Where a representation is read: a module, at its input or its output."""
 
@@ -86,6 +121,9 @@ class Model:
     output: str | Callable[[Any], Tensor]
     bounds: Bounds | None
     preprocess: Callable[..., Any] | None
+    preparation: Preparation | None = Preparation()
+    # code compiled in earlier calls, with the weights it was made for
+    compiled: dict[Any, tuple[list[Tensor], Callable[..., tuple[Tensor, ...]]]] = field(default_factory=dict, repr=False)
 
     @property
     def modules(self) -> list[tuple[str, nn.Module]]:
@@ -152,7 +190,7 @@ class Model:
         layer = self.representation
         where = f"{layer.side} of {layer.name!r}" if isinstance(layer, Layer) else layer or "input of the last linear layer"
         output = self.output if isinstance(self.output, str) else getattr(self.output, "__name__", "a function")
-        net = self.net.function if isinstance(self.net, _Function) else self.net
+        net = self.net.function if isinstance(self.net, Function) else self.net
         name = getattr(net, "__name__", type(net).__name__)
         bounds = "" if self.bounds is None else f", bounds {describe(self.bounds[0])} to {describe(self.bounds[1])}"
         return f"Model({name}: output {output}, representation {where}{bounds})"
@@ -164,6 +202,7 @@ def wrap(
     output: OutputName | Callable[[Any], Tensor] = "logit",
     bounds: Bounds | None = None,
     preprocess: Callable[..., Any] | None = None,
+    prepare: bool | Preparation = True,
 ) -> Model:
     """Say what of a network is explained. The network is not run, copied or changed.
 
@@ -180,6 +219,8 @@ def wrap(
         preprocess: from the user's data space to what the network takes, called as the network would be; where that is
             several inputs, it returns a tuple, or a dict where x is one. It belongs to the model: points, steps and
             attributions are all in the data space, where black means black.
+        prepare: how the network is made fast for the length of a call: True for what changes nothing but the rounding, False
+            to run it as it is, or a `Preparation` that says what.
 
     >>> import torch
     >>> model = wrap(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)), bounds=(0, 1))
@@ -192,7 +233,7 @@ def wrap(
         raise InputError(f"net is the class {net.__name__}, not a network of it: call it first")
     if not callable(net):
         raise InputError(f"net must be a torch module or a function of tensors, got {describe(net)}")
-    module = net if isinstance(net, nn.Module) else _Function(net)
+    module = net if isinstance(net, nn.Module) else Function(net)
     # replicas and compiled copies would hide the layers that are read; the network itself is inside
     while isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)) or hasattr(module, "_orig_mod"):
         module = cast(nn.Module, module._orig_mod if hasattr(module, "_orig_mod") else module.module)
@@ -200,7 +241,10 @@ def wrap(
         raise InputError(f"output={output!r} is unknown: use one of {', '.join(map(repr, OUTPUTS))}, or a function")
     if preprocess is not None and not callable(preprocess):
         raise InputError(f"preprocess must be a function or a module, got {describe(preprocess)}")
-    return Model(module, _find_layer(module, representation), output, _check_bounds(bounds), preprocess)
+    if not isinstance(prepare, (bool, Preparation)):
+        raise InputError(f"prepare must be True, False or an ig2.Preparation, got {describe(prepare)}")
+    preparation = Preparation() if prepare is True else prepare or None
+    return Model(module, _find_layer(module, representation), output, _check_bounds(bounds), preprocess, preparation)
 
 
 def _find_layer(net: nn.Module, wanted: str | nn.Module | None) -> Layer | Literal["output"] | None:
@@ -218,7 +262,7 @@ def _named_layer(net: nn.Module, wanted: str | nn.Module) -> Layer | Literal["ou
         for name, module in modules.items():
             if module is wanted:
                 return Layer(name, module, "output")
-        if isinstance(net, _Function):  # what a function calls need not show; whether this runs is seen when it runs
+        if isinstance(net, Function):  # what a function calls need not show; whether this runs is seen when it runs
             return Layer(type(wanted).__name__, wanted, "output")
         raise InputError(f"representation {type(wanted).__name__} is not a module of this network")
     if not isinstance(wanted, str):

@@ -141,7 +141,7 @@ class TextSubject(Subject):
         for some, number in ((batch, row), (alone, 0)):
             inputs = Inputs.of(some.x, self.model.device)
             one = torch.tensor([number], device=inputs.data.device)
-            with Session(self.model, inputs) as session:
+            with Session(self.model, inputs, prepares=False) as session:
                 found.append((session.scores(inputs.data[one], one), session.representation(inputs.data[one], one)))
         for beside, by_itself in zip(*found, strict=True):
             if beside.shape != by_itself.shape or not _alike(beside, by_itself):

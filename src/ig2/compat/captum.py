@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 import torch
@@ -261,7 +261,7 @@ def _at(model: Model, target: Target) -> tuple[Model, Any]:
     """The model, and which of its outputs is explained, for a target in one of Captum's forms."""
 
     def naming(*places: tuple[int, ...]) -> Model:
-        return _At(model.net, model.representation, model.output, model.bounds, model.preprocess, places)
+        return _At(**{item.name: getattr(model, item.name) for item in fields(model)}, places=places)
 
     if target is None:
         return naming(), None

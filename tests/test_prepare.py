@@ -1,0 +1,314 @@
+"""The network made fast for a call: the same function, the user's own untouched, and no harm where it cannot be done."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ig2
+from ig2.gradients import Session
+from ig2.inputs import Inputs
+from ig2.paths import Converged
+from networks import seeded, uniform
+
+X = uniform(3, 2, 8, 8).float()
+REFERENCES = uniform(4, 2, 8, 8, seed=1).float()
+
+
+def shaken(net: nn.Module) -> nn.Module:
+    """With statistics and scales that are not those of a fresh batch normalisation, which would be as good as none."""
+    generator = torch.Generator().manual_seed(3)
+    for module in net.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            tensors = {module.running_mean: 0, module.running_var: 1, module.weight: 1, module.bias: 0}
+            for tensor, middle in tensors.items():
+                if tensor is not None:
+                    tensor.data.uniform_(middle - 0.4, middle + 0.4, generator=generator)
+    return net
+
+
+def normalised_cnn() -> nn.Module:
+    def build() -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(2, 6, 3, padding=1, bias=False),
+            nn.BatchNorm2d(6),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(6, 6, 3, padding=1, groups=2),
+            nn.BatchNorm2d(6, affine=False),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(384, 12),
+            nn.BatchNorm1d(12),
+            nn.Tanh(),
+            nn.Linear(12, 4),
+        )
+
+    return shaken(seeded(build, 0).float())
+
+
+def opened(net: nn.Module, prepare: bool | ig2.Preparation = True, x: Tensor = X, **options: object) -> Session:
+    return Session(ig2.wrap(net, prepare=prepare, **options), Inputs.of(x))  # type: ignore[arg-type]
+
+
+def test_batch_normalisation_goes_into_what_is_in_front_of_it_and_the_scores_stay():
+    net = normalised_cnn()
+    with opened(net) as session:
+        assert session.preparation == {"folded": 3, "channels_last": True}
+        kinds = [type(module) for module in session.model.net.modules()]
+        assert nn.BatchNorm2d not in kinds and nn.BatchNorm1d not in kinds
+        scores = session.scores(X, torch.arange(3))
+    with torch.no_grad():
+        assert torch.allclose(scores, net(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("rule", [ig2.rules.left, ig2.rules.shared, ig2.rules.gauss(2)], ids=str)
+@pytest.mark.parametrize("method", [ig2.IG2, ig2.GuidedIG, ig2.IntegratedGradients], ids=lambda kind: kind.__name__)
+def test_attributions_stay_what_they_were(method: type, rule: ig2.rules.Rule):
+    net = normalised_cnn()
+    made = method(steps=8, rule=rule)
+    fast, plain = (made(ig2.wrap(net, prepare=wish), X, references=REFERENCES[:1]) for wish in (True, False))
+    assert fast.settings["preparation"]["folded"] == 3 and plain.settings["preparation"] == {}
+    assert torch.allclose(fast.values, plain.values, atol=1e-4 * float(plain.values.abs().max()))
+    assert fast.values.is_contiguous()
+
+
+def test_the_users_network_is_left_as_it_was():
+    net = normalised_cnn()
+    before, modules = copy.deepcopy(net.state_dict()), list(net.modules())
+    ig2.IG2(steps=3)(ig2.wrap(net, prepare=ig2.Preparation(precision="bfloat16")), X, references=REFERENCES)
+    assert list(net.modules()) == modules
+    assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
+    assert net[0].weight.is_contiguous() and net[0].weight.requires_grad
+
+
+def test_what_lies_between_the_two_is_not_folded_where_it_is_read():
+    net = normalised_cnn()
+    for where, folded in (("0", 2), ("1:input", 2), ("1", 3), ("3:input", 3)):
+        with opened(net, representation=where) as session, opened(net, prepare=False, representation=where) as plain:
+            assert session.preparation["folded"] == folded, where
+            rows = torch.arange(3)
+            assert torch.allclose(session.representation(X, rows), plain.representation(X, rows), atol=1e-4), where
+
+
+class TwiceUsed(nn.Module):
+    """The convolution's output is also used without its normalisation: folding would change that use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.conv(x)
+        return self.head((self.norm(made).relu() + made).mean(dim=(2, 3)))
+
+
+class Shared(nn.Module):
+    """One convolution, two normalisations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(2, 2, 3, padding=1), nn.Linear(2, 3)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(2), nn.BatchNorm2d(2)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for norm in self.norms:
+            x = norm(self.conv(x)).tanh()
+        return self.head(x.mean(dim=(2, 3)))
+
+
+def test_a_copy_that_gives_other_scores_is_not_used():
+    net = shaken(seeded(TwiceUsed, 0).float())
+    with opened(net) as session:
+        assert session.preparation == {"left as it is": "the copy gave other scores"}
+        assert session.model.net is net
+        assert torch.equal(session.scores(X, torch.arange(3)), net(X))
+
+
+def test_a_layer_that_runs_twice_is_not_folded():
+    with opened(shaken(seeded(Shared, 0).float())) as session:
+        assert session.preparation["folded"] == 0
+
+
+class Uncopied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = normalised_cnn()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)
+
+    def __deepcopy__(self, memory: object) -> Uncopied:
+        raise RuntimeError("there is only one of me")
+
+
+def test_a_network_that_cannot_be_copied_runs_as_it_is_and_says_so():
+    net = Uncopied().eval()
+    found = ig2.IG2(steps=3)(net, X, references=REFERENCES)
+    assert found.settings["preparation"] == {"left as it is": "RuntimeError: there is only one of me"}
+    assert torch.equal(found.values, ig2.IG2(steps=3)(ig2.wrap(net, prepare=False), X, references=REFERENCES).values)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        seeded(lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), 0),
+        lambda x: x.square() @ torch.ones(6, 2, dtype=torch.float64),
+    ],
+    ids=["nothing to gain", "a function"],
+)
+def test_what_cannot_gain_is_not_copied(net: nn.Module):
+    with opened(net, x=uniform(2, 6)) as session:
+        assert session.preparation == {}
+
+
+def test_normalisation_in_train_mode_is_refused_before_anything_is_prepared():
+    with pytest.raises(ig2.ModelError, match=r"net\.eval\(\)"):
+        ig2.Gradient()(normalised_cnn().train(), X)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_is_the_networks_alone(precision: ig2.model.Precision):
+    net = normalised_cnn()
+    model = ig2.wrap(net, prepare=ig2.Preparation(precision=precision))
+    found, plain = (ig2.IG2(steps=8)(m, X, references=REFERENCES) for m in (model, net))
+    assert found.settings["preparation"]["precision"] == precision
+    assert found.values.dtype == found.gradcf.dtype == torch.float32
+    cosine = nn.functional.cosine_similarity(found.values.flatten(1), plain.values.flatten(1))
+    assert (cosine > 0.95).all() and not torch.equal(found.values, plain.values)
+
+
+def test_an_unknown_precision_is_refused():
+    with pytest.raises(ig2.InputError, match=r"'float32', 'bfloat16', 'float16' or None, got 'int8'"):
+        ig2.Preparation(precision="int8")  # type: ignore[arg-type]
+    with pytest.raises(ig2.InputError, match=r"prepare must be True, False or an ig2\.Preparation, got 'fast'"):
+        ig2.wrap(normalised_cnn(), prepare="fast")  # type: ignore[arg-type]
+
+
+# -- recorded steps ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Steps traced but run by the interpreter, for a compiler takes half a minute; the sizes that were traced."""
+    sizes: list[int] = []
+
+    def compile(graph: torch.fx.GraphModule, **options: object) -> torch.fx.GraphModule:
+        sizes.append(graph.graph.find_nodes(op="placeholder")[0].meta["val"].shape[0])
+        return graph
+
+    monkeypatch.setattr(torch, "compile", compile)
+    return sizes
+
+
+COMPILED = ig2.Preparation(compile=True)
+
+
+def test_a_compiled_step_gives_what_the_step_gives(compiler: list[int]):
+    net = normalised_cnn()
+    model = ig2.wrap(net, prepare=COMPILED)
+    plain = ig2.IG2(steps=20)(net, X, references=REFERENCES)
+    found = ig2.IG2(steps=20)(model, X, references=REFERENCES, batch_size=12)
+    assert found.settings["preparation"]["compiled"] is True and compiler == [12]
+    assert torch.allclose(found.values, plain.values, atol=1e-5)
+
+
+def test_compiled_code_is_kept_for_the_next_call_until_the_weights_change(compiler: list[int]):
+    net = normalised_cnn()
+    model, method = ig2.wrap(net, prepare=COMPILED), ig2.IG2(steps=12)
+    one = method(model, X, references=REFERENCES)
+    two = method(model, X, references=REFERENCES)
+    assert len(compiler) == 1 and torch.allclose(one.values, two.values, atol=1e-6)
+    with torch.no_grad():
+        net[0].weight *= 1.5
+    three = method(model, X, references=REFERENCES)
+    assert len(compiler) == 2
+    assert torch.allclose(three.values, method(net, X, references=REFERENCES).values, atol=1e-5)
+    assert not torch.allclose(three.values, one.values, atol=1e-3)
+
+
+def test_batches_that_nearly_fill_a_compiled_one_use_it(compiler: list[int]):
+    net = normalised_cnn()
+    model = ig2.wrap(net, prepare=COMPILED)
+    x, references = uniform(5, 2, 8, 8, seed=5).float(), REFERENCES
+    method = ig2.IG2(steps=40, stop=Converged(0.02, window=9))
+    found = method(model, x, references=references, batch_size=20)
+    assert int(found.steps_taken.min()) < int(found.steps_taken.max()), "the batch never shrank"
+    plain = method(net, x, references=references, batch_size=20)
+    assert torch.equal(found.steps_taken, plain.steps_taken)
+    assert torch.allclose(found.values, plain.values, atol=1e-5)
+    assert 20 in compiler and all(size <= 20 for size in compiler)
+
+
+class Branching(nn.Module):
+    """Looks at its numbers to decide what to do: what was traced would be wrong for others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = normalised_cnn()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x) if float(x.detach().sum()) > 0 else self.net(2 * x)
+
+
+def test_a_network_that_cannot_be_compiled_runs_as_it_is_and_says_so(compiler: list[int]):
+    net = Branching().eval()
+    found = ig2.IG2(steps=12)(ig2.wrap(net, prepare=COMPILED), X, references=REFERENCES)
+    assert found.settings["preparation"]["compiled"].startswith("no: ") and not compiler
+    assert torch.allclose(found.values, ig2.IG2(steps=12)(net, X, references=REFERENCES).values, atol=1e-6)
+
+
+def test_compiled_code_that_gives_other_values_is_not_used(monkeypatch: pytest.MonkeyPatch):
+    def wrong(graph: torch.fx.GraphModule, **options: object) -> object:
+        return lambda *args: [2 * tensor for tensor in graph(*args)]
+
+    monkeypatch.setattr(torch, "compile", wrong)
+    net = normalised_cnn()
+    found = ig2.IG2(steps=12)(ig2.wrap(net, prepare=COMPILED), X, references=REFERENCES)
+    assert found.settings["preparation"]["compiled"] == "no: it gave other values"
+    assert torch.allclose(found.values, ig2.IG2(steps=12)(net, X, references=REFERENCES).values, atol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+def test_replayed_kernels_give_what_the_step_gives():
+    net = normalised_cnn().cuda()
+    found = ig2.IG2(steps=20)(net, X, references=REFERENCES)
+    assert found.settings["preparation"]["replayed"] is True
+    plain = ig2.IG2(steps=20)(ig2.wrap(net, prepare=ig2.Preparation(graphs=False)), X, references=REFERENCES)
+    assert torch.allclose(found.values, plain.values, atol=1e-5)
+
+
+# -- inputs that are written into --------------------------------------------------------------------------------------
+
+
+class Moody(nn.Module):
+    """Writes into its input from some pass on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes, self.head = 0, nn.Linear(6, 3).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        return self.head(x.mul_(1.0) if self.passes > 90 else x)
+
+
+def test_a_network_that_writes_into_its_input_gets_a_copy():
+    net = seeded(lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 3)), 0)
+    x, plain = uniform(2, 6) - 0.5, nn.Sequential(nn.ReLU(), net[1])
+    kept = x.clone()
+    with opened(net, x=x) as session:
+        session.scores(x, torch.arange(2))
+    assert torch.equal(x, kept)
+    assert torch.equal(*(ig2.IntegratedGradients(5)(n, x, references=uniform(2, 6, seed=2)).values for n in (net, plain)))
+
+
+def test_a_network_that_begins_to_write_later_is_found_out():
+    net, points = Moody().eval(), uniform(2, 6)
+    with opened(net, x=points) as session:
+        session.scores(points, torch.arange(2))
+        net.passes = 100
+        with pytest.raises(ig2.ModelError, match="did not at first"):
+            session.scores(points, torch.arange(2))
