@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import ig2
 from ig2 import Attribution
 from ig2.errors import InputError, MissingExtraError
-from networks import made, uniform
+from networks import data, made, tanh_mlp, uniform
 
 
 def network() -> Any:
@@ -366,3 +366,20 @@ def test_a_saved_file_has_the_usual_rights_and_a_failed_write_says_why(tmp_path)
     if Path("/dev/full").exists():
         with pytest.raises(OSError, match="No space left"):
             full().save("/dev/full")
+
+
+def test_an_attribution_says_what_it_took():
+    net = tanh_mlp()
+    found = ig2.IG2(steps=5)(net, data(3, 6), references=data(4, 6, seed=1), batch_size=7)
+    assert found.cost.points == 7 and found.cost.seconds > 0 and found.cost.peak_bytes > 2**20
+    assert str(found.cost).endswith("MiB") and "7 points at once" in str(found.cost)
+    assert found[:2].cost == found.cost and ig2.Attribution.join([found[:1], found[1:]]).cost is None
+
+
+def test_an_estimate_counts_every_step_before_any_is_taken():
+    net, x, references = tanh_mlp(), data(3, 6), data(4, 6, seed=1)
+    short, long = (ig2.IG2(steps=steps).estimate(net, x, references) for steps in (20, 20_000))
+    assert short.points == long.points == 12 and short.peak_bytes == long.peak_bytes > 0
+    assert 30 < long.seconds / short.seconds < 30_000  # a thousand times, as far as two short timings can tell
+    assert ig2.IntegratedGradients(50).estimate(net, x).points == 3
+    assert ig2.IG2(steps=5).estimate(net, x, references, batch_size=2).points == 2

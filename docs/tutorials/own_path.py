@@ -74,7 +74,7 @@ class SignPath(GrownPath):
     def start(self, pairs: Pairs):
         return pairs.explicand
 
-    def advance(self, pairs: Pairs, step: int, point, at):
+    def advance(self, pairs: Pairs, step: int, point, at, memory):
         reached = point - self.step_size * at.ascent.sign()
         return reached if pairs.bounds is None else reached.clamp(*pairs.bounds)
 

@@ -21,6 +21,30 @@ FORMAT = "ig2.attribution/1"
 LARGE_RESIDUAL = 0.1
 
 
+# The fields that are no tensors with a row for each explicand.
+UNROWED = ("settings", "cost")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a call took, or is going to take."""
+
+    seconds: float
+    """On the clock."""
+    points: int
+    """How many points the network saw at once."""
+    peak_bytes: int | None
+    """The most memory the device held, or on a CPU the process. None where that cannot be told."""
+    peak_is_own: bool
+    """Whether that peak was reached in this call. Otherwise it is from before, and this call needed no more."""
+
+    def __str__(self) -> str:
+        text = f"{self.seconds:.3g} s, {self.points} points at once"
+        if self.peak_bytes is not None:
+            text += f", {'' if self.peak_is_own else 'at most '}{self.peak_bytes / 2**20:,.0f} MiB"
+        return text
+
+
 @dataclass(frozen=True, eq=False)
 class Attribution:
     """Attributions of B explicands. Every tensor has one row for each.
@@ -52,10 +76,14 @@ class Attribution:
     """f along each path from the explicand to the baseline, (B, R, k + 1), with `curves=True`."""
     distance_curve: Tensor | None = None
     """The distance to the reference's representation along each GradPath, (B, R, k + 1), with `curves=True`."""
+    steps_taken: Tensor | None = None
+    """How many steps each GradPath took, (B, R): fewer than asked for where it stopped because it had converged."""
     paths: Structured | None = None
     """Every vertex of every path, (B, R, k + 1, ...), with `paths=True`."""
     settings: dict[str, Any] = field(default_factory=dict)
     """What made it: the method and its parts, the seed, the versions."""
+    cost: Cost | None = None
+    """What it took to make it. Not kept in files, nor when attributions are joined."""
 
     def __len__(self) -> int:
         return len(self.target)
@@ -111,7 +139,7 @@ class Attribution:
     # -- parts and wholes ----------------------------------------------------------------------------------------------
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Attribution:
-        return replace(self, **{f.name: _apply(getattr(self, f.name), change) for f in fields(self) if f.name != "settings"})
+        return replace(self, **{f.name: _apply(getattr(self, f.name), change) for f in fields(self) if f.name not in UNROWED})
 
     def __getitem__(self, which: int | slice | Sequence[int] | Sequence[bool] | Tensor) -> Attribution:
         """Some of the explicands: a number, a slice, numbers or a mask. A single number keeps the batch axis."""
@@ -148,7 +176,7 @@ class Attribution:
                 settings[key] = values
         joined: dict[str, Any] = {}
         for item in fields(cls):
-            if item.name == "settings":
+            if item.name in UNROWED:
                 continue
             pieces = [getattr(part, item.name) for part in parts]
             if any(piece is None for piece in pieces):
@@ -176,7 +204,7 @@ class Attribution:
         structure: dict[str, Any] = {}
         for item in fields(self):
             value = getattr(self, item.name)
-            if item.name == "settings" or value is None:
+            if item.name in UNROWED or value is None:
                 continue
             if isinstance(value, Tensor):
                 tensors[item.name] = value

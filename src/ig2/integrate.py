@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 
 import torch
 from torch import Tensor
 
 from ig2.errors import ModelError
 from ig2.gradients import Evaluation
-from ig2.paths.base import GrownPath, KnownPath, Pairs, Path
+from ig2.paths.base import GrownPath, KnownPath, Memory, Pairs, Path
 from ig2.rules import Quadrature, Rule, Scaled, Sharing
 from ig2.task import Task
 
@@ -37,6 +38,7 @@ class Integral:
     spread: Tensor | None  # standard deviation over references, (B, ...); none for a single one
     displacement: Tensor  # x − baseline, mean over references, (B, ...)
     baseline_outputs: Tensor  # (B, R)
+    steps: Tensor  # how many segments each path has, (B, R)
     baselines: Tensor | None = None  # (B, R, ...)
     per_reference: Tensor | None = None  # (B, R, ...)
     output_curve: Tensor | None = None  # (B, R, k + 1)
@@ -57,7 +59,7 @@ def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, kee
 
     sums = Moments(room(*shape[1:]))
     way = Moments(room(*shape[1:]))
-    result = Integral(sums.mean, None, way.mean, room(count))
+    result = Integral(sums.mean, None, way.mean, room(count), room(count).long())
     if keep.baselines:
         result.baselines = room(count, *shape[1:])
     if keep.per_reference:
@@ -74,8 +76,8 @@ def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, kee
         number = torch.arange(piece.start, piece.stop, device=device)
         of, which = number // count, number % count
         pairs = Pairs(
-            task.x[of],
-            references[of.to(references.device), which.to(references.device)].to(task.x),
+            task.session.laid_out(task.x[of]),
+            task.session.laid_out(references[of.to(references.device), which.to(references.device)].to(task.x)),
             task.rows[of],
             task.target[of],
             task.session.model.bounds,
@@ -98,21 +100,34 @@ def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, kee
             sums.add(row, reference, folded.values[i])
             way.add(row, reference, pairs.explicand[i] - folded.baseline[i])
         result.baseline_outputs[of, which] = folded.baseline_output
+        result.steps[of, which] = folded.steps
         if result.baselines is not None:
             result.baselines[of, which] = folded.baseline
         if result.per_reference is not None:
             result.per_reference[of, which] = folded.values
         if result.output_curve is not None:
-            result.output_curve[of, which] = torch.stack(folded.outputs, dim=1)
+            result.output_curve[of, which] = _stacked(folded.outputs, path.segments)
         if result.distance_curve is not None:
-            result.distance_curve[of, which] = torch.stack(folded.distances, dim=1)
+            result.distance_curve[of, which] = _stacked(folded.distances, path.segments)
         if result.paths is not None:
-            result.paths[of, which] = torch.stack(folded.points, dim=1)
+            result.paths[of, which] = _stacked(folded.points, path.segments)
 
     task.batch.over(total, work)
     if count > 1:
         result.spread = sums.deviation(count)
     return result
+
+
+def _stacked(record: list[Tensor], segments: int) -> Tensor:
+    """What was recorded at the vertices, (n, segments + 1, ...); where all paths ended early, the last goes on."""
+    return torch.stack(record + record[-1:] * (segments + 1 - len(record)), dim=1)
+
+
+def evaluations(path: Path, rule: Rule | None) -> int:
+    """How many points of each path the network is run at."""
+    plan = _Plan.of(rule, path.from_explicand)
+    everywhere = isinstance(path, GrownPath) or plan.at_vertices
+    return (path.segments + 1 if everywhere else 2) + path.segments * len(plan.between)
 
 
 class Moments:
@@ -138,6 +153,7 @@ class Folded:
     values: Tensor  # (n, ...)
     baseline: Tensor  # (n, ...)
     baseline_output: Tensor  # (n,)
+    steps: Tensor  # how many segments each path has, (n,)
     outputs: list[Tensor]  # each (n,), from the explicand to the baseline, as the next two
     distances: list[Tensor]
     points: list[Tensor]
@@ -154,12 +170,15 @@ def fold(
     """Walk the paths of n pairs side by side and sum up what the rule makes of each segment."""
     walk = _Walk(task, path, _Plan.of(rule, path.from_explicand), pairs, keep)
     values = torch.zeros_like(pairs.explicand)
+    told = 0
     for segments in walk:
         if rule is not None:
-            values += walk.contribution(segments).sum(dim=0)
+            walk.contribute(segments, values)
         if keep.paths:
-            walk.points.extend(segments.ends)
-        tick(len(segments.starts) * len(pairs))
+            walk.points.extend(map(walk.of_all, segments.ends, repeat(walk.points[-1])))
+        told += len(segments.starts) * len(walk.pairs)
+        tick(len(segments.starts) * len(walk.pairs))
+    tick(path.segments * len(pairs) - told)  # of pairs that stopped early
     ends = [(walk.first, walk.output_first), (walk.last, walk.output_last)]
     (explicand, output), (baseline, baseline_output) = ends if path.from_explicand else reversed(ends)
     if rule is not None:
@@ -167,7 +186,7 @@ def fold(
     records = [walk.outputs, walk.distances, walk.points]
     if not path.from_explicand:
         records = [record[::-1] for record in records]
-    return Folded(values, baseline, baseline_output, *records)
+    return Folded(values, baseline, baseline_output, walk.steps, *records)
 
 
 @dataclass(frozen=True)
@@ -221,6 +240,8 @@ class _Walk:
 
     def __init__(self, task: Task, path: Path, plan: _Plan, pairs: Pairs, keep: Keep) -> None:
         self.task, self.path, self.plan, self.pairs, self.keep = task, path, plan, pairs, keep
+        self.active: Tensor | None = None  # which of the n pairs are still on their way; None for all
+        self.steps = torch.full((len(pairs),), path.segments, device=pairs.rows.device)
         self.measures = path.measures if isinstance(path, GrownPath) else None
         self.reference = None
         if self.measures is not None:
@@ -240,11 +261,19 @@ class _Walk:
     def _grown(self, path: GrownPath) -> Iterator[_Segments]:
         """One segment at a time: the next vertex depends on what was found at this one."""
         gradient = self.plan.at_vertices or path.wants_gradient
+        memory: Memory = {}
         point = path.start(self.pairs)
         here = self._visit(point[None], gradient, measure=True)
         self._begin(point, here)
         for step in range(path.segments):
-            reached = path.advance(self.pairs, step, point, here.map(lambda found: found[0]))
+            going = path.going(step, here.map(_first), memory)
+            if going is not None and not going.all():
+                self._retire(~going, step, point, here)
+                point, here = point[going], here.at(going)
+                memory = {name: tensor[going] for name, tensor in memory.items()}
+                if not len(self.pairs):
+                    break
+            reached = path.advance(self.pairs, step, point, here.map(_first), memory)
             if step + 1 < path.segments:
                 there = self._visit(reached[None], gradient, measure=True)
             else:
@@ -252,6 +281,22 @@ class _Walk:
             yield _Segments(point[None], reached[None], here, there)
             point, here = reached, there
         self._end(point, here)
+
+    def _retire(self, done: Tensor, step: int, point: Tensor, found: Evaluation) -> None:
+        """Go on without the pairs that have arrived."""
+        if self.active is None:
+            self.active = torch.arange(len(self.pairs), device=done.device)
+            self.last, self.output_last = torch.empty_like(point), torch.empty_like(self.output_first)
+        arrived = self.active[done]
+        self.last[arrived], self.output_last[arrived] = point[done], found.output[0, done].to(point.dtype)
+        self.steps[arrived] = step
+        self.active, self.pairs = self.active[~done], self.pairs[~done]
+        if self.reference is not None:
+            self.reference = self.reference[~done]
+
+    def of_all(self, values: Tensor, before: Tensor) -> Tensor:
+        """Values of the pairs on their way, in the order of all n; those that have arrived keep the ones before."""
+        return values if self.active is None else before.index_copy(0, self.active, values)
 
     def _known(self, path: KnownPath) -> Iterator[_Segments]:
         """As many segments at a time as fit a batch."""
@@ -279,16 +324,23 @@ class _Walk:
             self.points.append(point)
 
     def _end(self, point: Tensor, found: Evaluation) -> None:
-        self.last, self.output_last = point, found.output[-1].to(point.dtype)
+        if self.active is None:
+            self.last, self.output_last = point, found.output[-1].to(point.dtype)
+        else:
+            self.last[self.active], self.output_last[self.active] = point, found.output[-1].to(point.dtype)
 
     def _visit(self, vertices: Tensor, gradient: bool, measure: bool = False) -> Evaluation:
         """Evaluate vertices (T, n, ...), and put on record what is to be kept."""
         found = self._evaluate(vertices, gradient, measure)
         if self.keep.curves:
-            self.outputs.extend(found.output)
+            self._record(self.outputs, found.output)
             if found.distance is not None:
-                self.distances.extend(found.distance)
+                self._record(self.distances, found.distance)
         return found
+
+    def _record(self, curve: list[Tensor], found: Tensor) -> None:
+        for values in found:
+            curve.append(values if self.active is None else self.of_all(values, curve[-1]))
 
     def _evaluate(self, points: Tensor, gradient: bool, measure: bool = False) -> Evaluation:
         times = len(points)
@@ -302,28 +354,52 @@ class _Walk:
             reference=self.reference,
         ).map(lambda found: found.reshape(times, -1, *found.shape[1:]))
 
-    def contribution(self, segments: _Segments) -> Tensor:
-        """What the rule makes of the segments, (T, n, ...)."""
+    def contribute(self, segments: _Segments, values: Tensor) -> None:
+        """Add what the rule makes of the segments to the values of all n pairs."""
         plan = self.plan
         sign = 1 if self.path.from_explicand else -1
-        moved = (segments.starts - segments.ends) * sign
-        if plan.sharing is not None:
-            at_starts, at_ends = segments.at_starts, segments.at_ends
-            assert at_starts is not None and at_ends is not None
-            near, far = (at_starts, at_ends) if plan.first else (at_ends, at_starts)
-            assert near.gradient is not None and far.gradient is not None
-            # a unit that sleeps at the near end and wakes on the way leaves its trace at the far one
-            asleep = (near.gradient == 0).flatten(2).all(dim=2).view(*near.output.shape, *[1] * (moved.ndim - 2))
-            slope = torch.where(asleep, far.gradient, near.gradient)
-            change = (at_starts.output - at_ends.output) * sign
-            shares = plan.sharing.share(slope.flatten(0, 1), moved.flatten(0, 1), change.flatten().to(moved.dtype))
-            return shares.view_as(moved)
-        slope = self._between(segments) if plan.between else torch.zeros_like(moved)
-        for weight, found in ((plan.first, segments.at_starts), (plan.last, segments.at_ends)):
+        moved = segments.starts - segments.ends
+        if plan.sharing is None and not plan.between and len(moved) == 1 and self.active is None:
+            # in place, gradient by gradient: the fewest passes over the samples
+            for weight, found in ((plan.first, segments.at_starts), (plan.last, segments.at_ends)):
+                if weight:
+                    assert found is not None and found.gradient is not None
+                    values.addcmul_(found.gradient[0], moved[0], value=weight * sign)
+            return
+        moved = moved * sign
+        share = self._shared(segments, moved, sign) if plan.sharing is not None else self._slope(segments) * moved
+        if self.active is None:
+            values += share.sum(dim=0)
+        else:
+            values.index_add_(0, self.active, share.sum(dim=0))
+
+    def _shared(self, segments: _Segments, moved: Tensor, sign: int) -> Tensor:
+        """Shares (T, n, ...) of what the output did on each segment."""
+        assert self.plan.sharing is not None
+        at_starts, at_ends = segments.at_starts, segments.at_ends
+        assert at_starts is not None and at_ends is not None
+        near, far = (at_starts, at_ends) if self.plan.first else (at_ends, at_starts)
+        assert near.gradient is not None and far.gradient is not None
+        # a unit that sleeps at the near end and wakes on the way leaves its trace at the far one
+        asleep = (near.gradient == 0).flatten(2).all(dim=2).view(*near.output.shape, *[1] * (moved.ndim - 2))
+        slope = torch.where(asleep, far.gradient, near.gradient)
+        change = (at_starts.output - at_ends.output) * sign
+        slope, moved, change = slope.flatten(0, 1), moved.flatten(0, 1), change.flatten().to(moved.dtype)
+        if moved.ndim == 4 and not moved.is_contiguous():  # channels last: so turned, a sample is a row without a copy
+            slope, moved = slope.movedim(1, -1), moved.movedim(1, -1)
+            shares = self.plan.sharing.share(slope, moved, change).movedim(-1, 1)
+        else:
+            shares = self.plan.sharing.share(slope, moved, change)
+        return shares.reshape(*near.output.shape, *shares.shape[1:])
+
+    def _slope(self, segments: _Segments) -> Tensor:
+        """The weighted gradient on each segment, (T, n, ...)."""
+        slope = self._between(segments) if self.plan.between else torch.zeros_like(segments.starts)
+        for weight, found in ((self.plan.first, segments.at_starts), (self.plan.last, segments.at_ends)):
             if weight:
                 assert found is not None and found.gradient is not None
                 slope = torch.add(slope, found.gradient, alpha=weight)
-        return slope * moved
+        return slope
 
     def _between(self, segments: _Segments) -> Tensor:
         """The weighted sum of gradients at the rule's places inside the segments, as many at a time as fit a batch."""
@@ -337,6 +413,10 @@ class _Walk:
             for (_, weight), piece in zip(some, torch.split(slope, len(total)), strict=True):
                 total.add_(piece, alpha=weight)
         return total
+
+
+def _first(found: Tensor) -> Tensor:
+    return found[0]
 
 
 def _shifted(here: Evaluation, there: Evaluation) -> Evaluation:

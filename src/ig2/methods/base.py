@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Literal, final
 
@@ -11,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2.attribution import Attribution
+from ig2.attribution import Attribution, Cost
 from ig2.errors import InputError, ModelError, describe
 from ig2.gradients import Session
 from ig2.inputs import Inputs
 from ig2.integrate import Keep
-from ig2.memory import BatchSize, said_clearly
+from ig2.memory import BatchSize, peak_bytes, said_clearly
 from ig2.model import Model, wrap
 from ig2.progress import Progress, ProgressOption
 from ig2.references.base import References, as_references
@@ -35,6 +37,7 @@ class Result:
     per_reference: Tensor | None = None
     output_curve: Tensor | None = None
     distance_curve: Tensor | None = None
+    steps_taken: Tensor | None = None
     paths: Tensor | None = None
 
 
@@ -88,19 +91,12 @@ class Method(ABC):
             raise InputError(f"{type(self).__name__} follows no path: curves, per_reference and paths are for path methods")
         keep = Keep(per_reference=per_reference, curves=curves, paths=paths)
         chosen = as_references(references) if references is not None else None
-        with torch.inference_mode(False), torch.no_grad(), said_clearly():
-            inputs = Inputs.of(x, model.device)
-            _check_inside(inputs.data, model)
-            with (
-                Session(model, inputs, check_mixing=batch_size != 1) as session,
-                Progress(progress, type(self).__name__) as bar,
-            ):
-                batch = BatchSize(batch_size, session.bytes_per_point, session.device)
-                task, output = Task.of(session, target, int(seed), batch, bar)
-                if not output.isfinite().all():
-                    row = int((~output.isfinite()).nonzero()[0])
-                    raise ModelError(f"the output of explicand {row} is {float(output[row])}: the network fails on it")
-                result = self.run(task, chosen or self.default_references, keep)
+        began = time.perf_counter()
+        with self._opened(model, x, target, int(seed), batch_size, progress) as (task, output):
+            session, inputs = task.session, task.session.inputs
+            before = peak_bytes(session.device)
+            result = self.run(task, chosen or self.default_references, keep)
+            peak = peak_bytes(session.device)
         home = inputs.home
         mean = None if result.baseline_outputs is None else result.baseline_outputs.mean(dim=1)
         return Attribution(
@@ -111,13 +107,40 @@ class Method(ABC):
             baseline_outputs=result.baseline_outputs,
             output_curve=result.output_curve,
             distance_curve=result.distance_curve,
-            settings=self._settings(chosen, model, int(seed)),
+            steps_taken=result.steps_taken,
+            settings={**self._settings(chosen, model, int(seed)), "preparation": session.preparation},
+            cost=Cost(time.perf_counter() - began, task.batch.points, peak, peak != before),
             **{
                 name: inputs.unpack(tensor)
                 for name in ("values", "spread", "gradcf", "gradcfe", "per_reference", "paths")
                 if (tensor := getattr(result, name)) is not None
             },
         ).to(home)
+
+    @contextmanager
+    def _opened(
+        self,
+        model: Model,
+        x: Any,
+        target: Any,
+        seed: int,
+        batch_size: int | Literal["auto"],
+        progress: ProgressOption,
+    ) -> Iterator[tuple[Task, Tensor]]:
+        """The explicands and the network, opened, and the output of the class explained."""
+        with torch.inference_mode(False), torch.no_grad(), said_clearly():
+            inputs = Inputs.of(x, model.device)
+            _check_inside(inputs.data, model)
+            with (
+                Session(model, inputs, check_mixing=batch_size != 1) as session,
+                Progress(progress, type(self).__name__) as bar,
+            ):
+                batch = BatchSize(batch_size, session.bytes_per_point, session.device)
+                task, output = Task.of(session, target, seed, batch, bar)
+                if not output.isfinite().all():
+                    row = int((~output.isfinite()).nonzero()[0])
+                    raise ModelError(f"the output of explicand {row} is {float(output[row])}: the network fails on it")
+                yield task, output
 
     def needed(self, references: References | None) -> References:
         """The references, or an error that says how to give them."""

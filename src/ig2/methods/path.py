@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
 
 from ig2 import rules
+from ig2.attribution import Cost
 from ig2.errors import InputError, describe
 from ig2.gradients import Distance
-from ig2.integrate import Keep, integrate
+from ig2.integrate import Keep, evaluations, integrate
 from ig2.methods.base import Method, Result
-from ig2.paths import L2, Blur, GradPath, Guided, Path, SparseL1, Straight, euclidean
+from ig2.model import Model, wrap
+from ig2.paths import L2, Blur, Converged, GradPath, GrownPath, Guided, Path, SparseL1, Steady, Straight, euclidean
+from ig2.paths.gradpath import Schedule
 from ig2.references.base import References, as_references, drawn
 from ig2.references.constant import Zeros
 from ig2.rules import Rule
@@ -40,13 +49,43 @@ class PathMethod(Method):
         if self.references is not None:
             as_references(self.references)
 
+    def estimate(
+        self,
+        model: Model | nn.Module | Callable[..., Any],
+        x: Any,
+        references: Any = None,
+        *,
+        batch_size: int | Literal["auto"] = "auto",
+    ) -> Cost:
+        """What a call would take if every path takes all its steps, from the time of two of them. Arguments as for a call."""
+        model = model if isinstance(model, Model) else wrap(model)
+        chosen = as_references(references) if references is not None else self.default_references
+        with self._opened(model, x, None, 0, batch_size, False) as (task, _):
+            count = len(task) * self._samples(task, chosen).shape[1]
+            at_once = min(count, task.batch.points)
+            of = torch.arange(at_once, device=task.x.device) % len(task)
+            distance = self.path.measures if isinstance(self.path, GrownPath) else None
+            reference = task.session.representation(task.x[of], of) if distance else None
+            ask = partial(
+                task.session.evaluate, task.x[of], of, task.target[of],
+                gradient=self.rule is not None, distance=distance, reference=reference,
+            )  # fmt: skip
+            ask()
+            began = time.perf_counter()
+            float(ask().output.sum())  # a number: a GPU has then done its work
+            seconds = (time.perf_counter() - began) * evaluations(self.path, self.rule) * count / at_once
+            return Cost(seconds, at_once, at_once * task.session.bytes_per_point, True)
+
+    def _samples(self, task: Task, references: References | None) -> Tensor:
+        """The references of each explicand, (B, R, ...)."""
+        if not self.path.uses_reference:
+            return task.x[:, None]  # a single path, which makes its own baseline
+        if references is None and self.references is not None:
+            references = as_references(self.references)
+        return drawn(self.needed(references), task)
+
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        if self.path.uses_reference:
-            if references is None and self.references is not None:
-                references = as_references(self.references)
-            samples = drawn(self.needed(references), task)
-        else:
-            samples = task.x[:, None]  # a single path, which makes its own baseline
+        samples = self._samples(task, references)
         grad = isinstance(self.path, GradPath)
         found = integrate(task, self.path, self.rule, samples, Keep(grad, keep.per_reference, keep.curves, keep.paths))
         return Result(
@@ -58,6 +97,7 @@ class PathMethod(Method):
             per_reference=found.per_reference,
             output_curve=found.output_curve,
             distance_curve=found.distance_curve,
+            steps_taken=found.steps if grad else None,
             paths=found.paths,
         )
 
@@ -119,6 +159,8 @@ class IG2(PathMethod):
         rule: how gradients on the path become attribution.
         distance: between representations.
         norm: of a step.
+        schedule: how the length of a step changes on the way.
+        stop: when a pair's path ends before all its steps are taken.
     """
 
     def __init__(
@@ -128,8 +170,10 @@ class IG2(PathMethod):
         rule: Rule = rules.left,
         distance: Distance = euclidean,
         norm: L2 | SparseL1 = L2(),
+        schedule: Schedule = Steady(),
+        stop: Converged | None = None,
     ) -> None:
-        super().__init__(GradPath(steps, step_size, distance, norm), None, rule)
+        super().__init__(GradPath(steps, step_size, distance, norm, schedule, stop), None, rule)
 
 
 class GradCFE(PathMethod):
@@ -144,8 +188,10 @@ class GradCFE(PathMethod):
         step_size: float | None = None,
         distance: Distance = euclidean,
         norm: L2 | SparseL1 = L2(),
+        schedule: Schedule = Steady(),
+        stop: Converged | None = None,
     ) -> None:
-        super().__init__(GradPath(steps, step_size, distance, norm), None, None)
+        super().__init__(GradPath(steps, step_size, distance, norm, schedule, stop), None, None)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         if keep.per_reference:

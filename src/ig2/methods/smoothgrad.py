@@ -60,7 +60,9 @@ class SmoothGrad(Method):
             of, which = number // self.samples, number % self.samples
             copies = task.x[of] + size[of] * noise[which.cpu()].to(task.x)
             if task.session.model.bounds is not None:
-                low, high = (torch.as_tensor(bound).to(copies) for bound in task.session.model.bounds)
+                low, high = (
+                    torch.as_tensor(bound, dtype=copies.dtype, device=copies.device) for bound in task.session.model.bounds
+                )
                 copies = copies.clamp(low, high)
             found = self.method.run(replace(task, x=copies, rows=task.rows[of], target=task.target[of]), references, Keep())
             if found.baseline_outputs is not None and baseline_outputs is None:

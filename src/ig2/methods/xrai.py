@@ -98,7 +98,11 @@ class XRAI(Method):
 def _prepared(image: Tensor, bounds: Bounds | None) -> NDArray[np.float64]:
     """An image (C, H, W) as (SIDE, SIDE, C) between −1 and 1, the range that the scales were chosen for."""
     image = image.double().cpu()
-    low, high = (image.min(), image.max()) if bounds is None else (torch.as_tensor(bound).to(image) for bound in bounds)
+    low, high = (
+        (image.min(), image.max())
+        if bounds is None
+        else (torch.as_tensor(bound, dtype=image.dtype, device=image.device) for bound in bounds)
+    )
     span = high - low
     image = 2 * (image - low) / span.where(span > 0, 1.0) - 1
     if image.shape[1:] != (SIDE, SIDE):

@@ -12,6 +12,8 @@ from ig2.errors import InputError, describe, is_count
 from ig2.gradients import Distance, Evaluation
 from ig2.model import Bounds
 
+Memory = dict[str, Tensor]
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -25,6 +27,9 @@ class Pairs:
 
     def __len__(self) -> int:
         return self.explicand.shape[0]
+
+    def __getitem__(self, which: Tensor) -> Pairs:
+        return Pairs(self.explicand[which], self.reference[which], self.rows[which], self.target[which], self.bounds)
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,15 @@ class GrownPath(Path):
         """The first vertex, (n, ...)."""
 
     @abstractmethod
-    def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation) -> Tensor:
-        """The vertex after `point`, from what was evaluated there; `step` counts from 0."""
+    def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation, memory: Memory) -> Tensor:
+        """The vertex after `point`, from what was evaluated there; `step` counts from 0.
+
+        `memory` is the path's own, empty at the first step: a tensor in it has one row for each pair.
+        """
+
+    def going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
+        """Which pairs go on after `step` steps, booleans (n,); None, without a look at the numbers, for all of them."""
+        return None
 
 
 def check_steps(steps: object) -> None:

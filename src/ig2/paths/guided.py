@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ig2.errors import InputError, ModelError, describe, is_number
 from ig2.gradients import Evaluation
-from ig2.paths.base import GrownPath, Pairs, check_steps
+from ig2.paths.base import GrownPath, Memory, Pairs, check_steps
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Guided(GrownPath):
     def start(self, pairs: Pairs) -> Tensor:
         return pairs.reference
 
-    def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation) -> Tensor:
+    def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation, memory: Memory) -> Tensor:
         assert at.gradient is not None
         if not torch.isfinite(at.gradient).all():
             pair = int((~torch.isfinite(at.gradient)).flatten(1).any(dim=1).nonzero()[0])

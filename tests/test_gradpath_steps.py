@@ -1,0 +1,150 @@
+"""How long GradPath's steps are, and when a pair has arrived."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ig2
+from ig2.paths import Converged, Decaying, GradPath, LineSearch, Steady
+from networks import data, relu_mlp, tanh_mlp
+
+X, REFERENCES = data(3, 6), data(4, 6, seed=1)
+
+
+def lengths(found: ig2.Attribution) -> Tensor:
+    """How long each step was, (B, R, k)."""
+    paths = found.paths
+    assert isinstance(paths, Tensor)
+    return (paths[:, :, 1:] - paths[:, :, :-1]).norm(dim=-1)
+
+
+def test_steady_steps_are_all_as_long_as_asked():
+    found = ig2.IG2(12, 0.05)(tanh_mlp(), X, references=REFERENCES, paths=True)
+    assert torch.allclose(lengths(found), torch.tensor(0.05, dtype=torch.float64))
+    assert (found.steps_taken == 12).all()
+
+
+def test_decaying_steps_follow_half_a_cosine_down_to_the_last():
+    found = ig2.IG2(9, 0.05, schedule=Decaying(0.2))(tanh_mlp(), X, references=REFERENCES, paths=True)
+    expected = [0.05 * (0.2 + 0.8 * (1 + math.cos(math.pi * t / 8)) / 2) for t in range(9)]
+    assert torch.allclose(lengths(found), torch.tensor(expected, dtype=torch.float64))
+    single = ig2.IG2(1, 0.05, schedule=Decaying())(tanh_mlp(), X, references=REFERENCES, paths=True)
+    assert torch.allclose(lengths(single), torch.tensor(0.05, dtype=torch.float64))
+
+
+def searched(step: float, steps: int = 30, growth: float = 1.5) -> tuple[list[float], list[float]]:
+    """A slow replica on the quadratic bowl f̃ = x, reference 0, from 1: lengths and distances."""
+    point, length, sizes, distances = 1.0, step, [], [1.0]
+    for _ in range(steps):
+        slope = 2 * point
+        sizes.append(length)
+        point -= length * math.copysign(1.0, slope)
+        distances.append(point**2)
+        kept = (distances[-2] - distances[-1]) / (length * abs(slope))
+        length *= 0.5 if kept < 0.25 else growth if kept > 0.75 else 1.0
+    return sizes, distances
+
+
+@pytest.mark.parametrize("step", [0.01, 0.3, 3.7])
+def test_a_line_search_lengthens_good_steps_and_halves_bad_ones(step: float):
+    net = nn.Linear(1, 1, bias=False).double().eval()
+    x, zero = torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
+    found = ig2.IG2(30, step, schedule=LineSearch())(ig2.wrap(net), x, references=zero, paths=True, curves=True)
+    sizes, distances = searched(step)
+    assert torch.allclose(lengths(found)[0, 0], torch.tensor(sizes, dtype=torch.float64))
+    assert torch.allclose(found.distance_curve[0, 0], torch.tensor(distances, dtype=torch.float64))
+    assert distances[-1] < 1e-4 or step == 0.01
+
+
+def test_a_line_search_arrives_where_steady_steps_go_to_and_fro():
+    net, options = tanh_mlp(), {"references": REFERENCES, "curves": True}
+    steady, search = (ig2.IG2(60, 0.3, schedule=way)(net, X, **options) for way in (Steady(), LineSearch()))
+    assert (search.distance_curve[..., -1] < steady.distance_curve[..., -1]).double().mean() > 0.9
+
+
+def stopped_by_hand(net: nn.Module, x: Tensor, reference: Tensor, steps: int, size: float, rule: Converged) -> int:
+    """A slow replica of the stop, from the distances of a walk that takes all its steps."""
+    curve = ig2.IG2(steps, size)(net, x[None], references=reference[None], curves=True).distance_curve[0, 0].tolist()
+    for step in range(rule.window, steps, rule.window):
+        before = min(curve[: step - rule.window + 1])
+        if before - min(curve[: step + 1]) <= rule.tolerance * curve[0]:
+            return step
+    return steps
+
+
+@pytest.mark.parametrize("window", [1, 4])
+def test_each_pair_stops_when_it_gets_no_nearer(window: int):
+    net, rule = relu_mlp(), Converged(0.05, window)
+    found = ig2.IG2(60, 0.1, stop=rule)(net, X, references=REFERENCES)
+    expected = [[stopped_by_hand(net, x, r, 60, 0.1, rule) for r in REFERENCES] for x in X]
+    assert found.steps_taken.tolist() == expected
+    assert len({step for row in expected for step in row}) > 2, "all pairs stop together: the case shows nothing"
+
+
+@pytest.mark.parametrize("rule", [ig2.rules.left, ig2.rules.trapezoid, ig2.rules.gauss(2), ig2.rules.shared], ids=str)
+def test_a_stopped_pair_is_what_a_walk_of_so_many_steps_gives(rule: ig2.rules.Rule):
+    net = relu_mlp()
+    found = ig2.IG2(60, 0.1, rule, stop=Converged(0.05, 4))(net, X, references=REFERENCES, per_reference=True)
+    for i, j in ((0, 0), (1, 2), (2, 3)):
+        steps = int(found.steps_taken[i, j])
+        alone = ig2.IG2(steps, 0.1, rule)(net, X[i : i + 1], references=REFERENCES[j : j + 1], target=int(found.target[i]))
+        assert torch.allclose(found.per_reference[i, j], alone.values[0], atol=1e-12)
+        assert torch.allclose(found.gradcf[i, j], alone.gradcf[0, 0], atol=1e-12)
+        assert torch.allclose(found.baseline_outputs[i, j], alone.baseline_output[0], atol=1e-12)
+
+
+def test_stopping_does_not_depend_on_how_pairs_are_batched():
+    method = ig2.IG2(60, 0.1, stop=Converged(0.05, 4), schedule=LineSearch())
+    one, two = (method(relu_mlp(), X, references=REFERENCES, batch_size=size) for size in (1, 12))
+    assert torch.equal(one.steps_taken, two.steps_taken)
+    assert torch.allclose(one.values, two.values, atol=1e-12)
+
+
+def test_what_is_kept_along_a_path_stays_at_its_end_once_it_has_stopped():
+    found = ig2.IG2(60, 0.1, stop=Converged(0.05, 4))(relu_mlp(), X, references=REFERENCES, curves=True, paths=True)
+    assert found.output_curve.shape == found.distance_curve.shape == (3, 4, 61) and found.paths.shape == (3, 4, 61, 6)
+    for i in range(3):
+        for j in range(4):
+            last = int(found.steps_taken[i, j])
+            for record in (found.output_curve, found.distance_curve, found.paths):
+                assert torch.equal(record[i, j, last:], record[i, j, last].expand_as(record[i, j, last:]))
+            assert not torch.equal(found.paths[i, j, last - 1], found.paths[i, j, last])
+            assert torch.equal(found.paths[i, j, last], found.gradcf[i, j])
+    assert torch.allclose(found.output_curve[..., -1], found.baseline_outputs)
+
+
+def test_no_pair_takes_more_than_window_by_tolerance_steps():
+    found = ig2.IG2(500, 0.5, stop=Converged(0.1, 3))(relu_mlp(), X, references=REFERENCES)
+    assert int(found.steps_taken.max()) <= 30
+
+
+def test_a_pair_that_is_there_already_stops_at_the_first_look():
+    found = ig2.IG2(20, 0.1, stop=Converged())(tanh_mlp(), X, references=X[:1])
+    assert int(found.steps_taken[0, 0]) == 5 and torch.equal(found.gradcf[0, 0], X[0])
+
+
+def test_progress_counts_every_step_once_though_pairs_stop():
+    told: list[tuple[int, int]] = []
+    method = ig2.IG2(60, 0.1, stop=Converged(0.05, 4))
+    method(relu_mlp(), X, references=REFERENCES, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (720, 720) and [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Decaying(0), r"last must be in \(0, 1\], got 0"),
+        (lambda: LineSearch(0.5), "growth must be at least 1, got 0.5"),
+        (lambda: Converged(0), "tolerance must be between 0 and 1, got 0"),
+        (lambda: Converged(0.1, 0), "window must be a positive integer, got 0"),
+        (lambda: GradPath(schedule="fast"), "schedule must be Steady"),
+        (lambda: GradPath(stop=0.01), "stop must be ig2.paths.Converged"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(make: object, words: str):
+    with pytest.raises(ig2.InputError, match=words):
+        make()  # type: ignore[operator]
