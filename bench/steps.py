@@ -1,0 +1,146 @@
+"""How few steps and how little precision do: IG² on photos with true masks, against the paper's 500 steps in float32.
+
+From the source tree, with an .npz of photos: x (N, H, W, 3) uint8, mask (N, H, W) with 1 on the subject, 0 elsewhere and −1 on
+what is left out, pool (R, H, W, 3) uint8 of other classes:
+PYTHONPATH=src:. python bench/steps.py PHOTOS.npz [--out FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import ig2
+from bench.store import Row, save, seconds, table
+from ig2.adapters import vision
+from ig2.metrics.curves import Deletion, Insertion
+from ig2.metrics.localisation import GTAUC, GTSum
+from ig2.paths import Converged, Decaying, LineSearch
+
+STEP = 512 / 255 * 224 / 299  # the authors' 512 of [0, 255] at 299²: the same change of a pixel at 224², in [0, 1]
+
+
+def images(array: np.ndarray, device: str) -> Tensor:
+    return torch.from_numpy(array).permute(0, 3, 1, 2).float().to(device) / 255
+
+
+def metrics(model: ig2.Model, found: ig2.Attribution, mask: Tensor) -> dict[str, float]:
+    scores = {
+        "GT-AUC": GTAUC()(model, found, truth=mask),
+        "GT-SUM": GTSum()(model, found, truth=mask),
+        "ADD": Insertion(background="blurred", sign="positive")(model, found),
+        "DEL": Deletion(background="blurred", sign="positive")(model, found),
+    }
+    return {name: score.mean for name, score in scores.items()}
+
+
+def rank_correlation(one: Tensor, two: Tensor) -> float:
+    """Spearman's, of pixels, mean over the explicands."""
+    ranks = [values.sum(dim=1).flatten(1).argsort(dim=1).argsort(dim=1).double() for values in (one, two)]
+    centred = [rank - rank.mean(dim=1, keepdim=True) for rank in ranks]
+    product = (centred[0] * centred[1]).sum(dim=1)
+    return float((product / (centred[0].norm(dim=1) * centred[1].norm(dim=1))).mean())
+
+
+def run(photos: Path, out: Path, device: str, most: int, full_steps: int, rules: list[str], compile: bool) -> None:
+    data = np.load(photos)
+    subject = vision.load("efficientnet-lite0")
+    base = subject.model
+    for part in (base.net, base.preprocess):
+        if isinstance(part, torch.nn.Module):
+            part.to(device)
+    x, pool, mask = images(data["x"][:most], device), images(data["pool"][:10], device), torch.from_numpy(data["mask"][:most])
+    results: dict[str, list[Row]] = {}
+
+    def explain(method: ig2.IG2, model: ig2.Model = base) -> tuple[ig2.Attribution, float]:
+        found: list[ig2.Attribution] = []
+        taken = seconds(lambda: found.append(method(model, x, references=pool)))
+        return found[0], taken
+
+    for rule in (getattr(ig2.rules, name) for name in rules):
+        variants: dict[str, dict[str, Any]] = {f"{full_steps} steps, as published": {"steps": full_steps}}
+        variants |= {f"{n} steps": {"steps": n} for n in (10, 20, 30, 50, 100, 200) if n < full_steps}
+        for n in (20, 50):
+            variants[f"{n} steps, decaying"] = {"steps": n, "schedule": Decaying()}
+            variants[f"{n} steps, line search"] = {"steps": n, "schedule": LineSearch()}
+        for tolerance in (0.05, 0.02, 0.005):
+            variants[f"stop at {tolerance:.1%}"] = {"steps": full_steps, "stop": Converged(tolerance)}
+        rows: list[Row] = []
+        whole: ig2.Attribution | None = None
+        first: dict[str, float] = {}
+        for label, settings in variants.items():
+            found, taken = explain(ig2.IG2(step_size=STEP, rule=rule, **settings))
+            score = metrics(base, found, mask.to(device))
+            whole, first = whole or found, first or score
+            assert found.steps_taken is not None and found.relative_residual is not None
+            print(label, score, found.steps_taken.double().mean(), f"{taken:.1f} s", flush=True)
+            rows.append(
+                {
+                    "rule": type(rule).__name__ if rule is not ig2.rules.left else "left",
+                    "path": label,
+                    "steps taken": f"{float(found.steps_taken.double().mean()):.0f}",
+                    **{name: f"{value:.4f}" for name, value in score.items()},
+                    "largest change": f"{max(abs(score[k] / first[k] - 1) for k in score):.1%}",
+                    "rank correlation": f"{rank_correlation(found.values, whole.values):.3f}",
+                    "residual": f"{float(found.relative_residual.median()):.1%}",
+                    "s an explicand": f"{taken / len(x):.3f}",
+                }
+            )
+        print(table(rows, f"steps: EfficientNet-Lite0, {len(x)} photos, 10 references, step {STEP:.3g}"), flush=True)
+        results[f"steps {rows[0]['rule']}"] = rows
+        save(results, out)
+
+    preparations: dict[str, Any] = {
+        "as it is": False,
+        "default": True,
+        "bfloat16": ig2.Preparation(precision="bfloat16"),
+        "float16": ig2.Preparation(precision="float16"),
+    }
+    if compile:
+        preparations["bfloat16, compiled"] = ig2.Preparation(precision="bfloat16", compile=True)
+    for rule in (getattr(ig2.rules, name) for name in rules):
+        rows, whole, first = [], None, {}
+        for label, wish in preparations.items():
+            wanted = ig2.Preparation() if wish is True else wish or None
+            model = replace(base, preparation=wanted)
+            method = ig2.IG2(steps=50, step_size=STEP, rule=rule)
+            explain(method, model)
+            found, taken = explain(method, model)
+            score = metrics(base, found, mask.to(device))
+            whole, first = whole or found, first or score
+            rows.append(
+                {
+                    "rule": "left" if rule is ig2.rules.left else "shared",
+                    "prepared": label,
+                    **{name: f"{value:.4f}" for name, value in score.items()},
+                    "largest change": f"{max(abs(score[k] / first[k] - 1) for k in score):.1%}",
+                    "rank correlation": f"{rank_correlation(found.values, whole.values):.3f}",
+                    "s an explicand": f"{taken / len(x):.3f}",
+                }
+            )
+        print(table(rows, "precision: 50 steps, against float32 as it is"), flush=True)
+        results[f"precision {rows[0]['rule']}"] = rows
+        save(results, out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("out/bench-steps"))
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--most", type=int, default=64, help="how many photos")
+    parser.add_argument("--full", type=int, default=500, help="the steps everything is compared with")
+    parser.add_argument("--rules", nargs="+", default=["left", "shared"])
+    parser.add_argument("--compile", action="store_true", help="compiled code too, which takes minutes")
+    options = parser.parse_args()
+    run(options.photos, options.out, options.device, options.most, options.full, options.rules, options.compile)
+
+
+if __name__ == "__main__":
+    main()
