@@ -48,6 +48,7 @@ SIZE_FUNCTION = re.compile(
     r"(Python)?Mod|(Floor|Ceil|Clean|IntTrue|FloatTrue|True)Div|Max|Min|Eq|Ne|Lt|Le|Gt|Ge|And|Or|Not|ceiling|floor|Abs|Where|"
     r"ToFloat|TruncToInt|FloorToInt|Integer|Rational|Float|Symbol|Add|Mul|Pow|PowByNatural|FloatPow|Identity"
 )
+FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # module:function
 SUFFIXES = (".pt", ".pth", ".pt2", ".bin", ".ckpt", ".safetensors", ".ts", ".onnx", ".h5", ".keras", ".pkl", ".joblib", ".zip")
 LARGEST_TEXT = 200_000_000  # bytes; the program of a large network takes some ten million
 TENSOR_OPERATION = re.compile(r"torch\.ops\.(aten|higher_order|prims)\.\w+(\.\w+)?|_operator\.\w+|math\.\w+|torch\.sym_\w+")
@@ -114,11 +115,10 @@ def load_network(spec: str) -> nn.Module | Subject:
     if _exists(spec):
         return _from_file(Path(spec))
     called, _, weights = spec.partition("@")
-    module, _, function = called.partition(":")
-    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", called):
+    if FUNCTION.fullmatch(called):
         if weights and not _exists(weights):
             raise InputError(f"{weights} does not exist")
-        found = _call(module, function, called)
+        found = _call(called)
         if weights and isinstance(found, text.TextSubject):
             raise InputError(f"{called} returns a text subject, whose padding depends on its weights: let it load them itself")
         if weights:
@@ -139,8 +139,12 @@ def _exists(path: str) -> bool:
 # -- functions ---------------------------------------------------------------------------------------------------------
 
 
-def _call(module: str, function: str, spec: str) -> nn.Module | Subject:
-    with _importable_from_here():
+def load_function(spec: str) -> Any:
+    """What a `module:name` stands for, of an installed module or one in the current folder."""
+    if not isinstance(spec, str) or not FUNCTION.fullmatch(spec):
+        raise InputError(f"a function is named as module:function, got {describe(spec)}")
+    module, _, function = spec.partition(":")
+    with importable_from_here():
         try:
             found: Any = importlib.import_module(module)
         except ModuleNotFoundError as error:
@@ -149,12 +153,18 @@ def _call(module: str, function: str, spec: str) -> nn.Module | Subject:
             raise InputError(f"{spec}: importing {module!r} failed: {reason(error)}") from error
         except (Exception, SystemExit) as error:
             raise InputError(f"{spec}: importing {module!r} failed: {reason(error)}") from error
-        for name in function.split("."):
-            if not hasattr(found, name):
-                close = difflib.get_close_matches(name, [known for known in dir(found) if not known.startswith("_")], n=3)
-                hint = f"; did you mean {', '.join(map(repr, close))}?" if close else ""
-                raise InputError(f"{spec}: {module!r} has no {name!r}{hint}")
-            found = getattr(found, name)
+    for name in function.split("."):
+        if not hasattr(found, name):
+            close = difflib.get_close_matches(name, [known for known in dir(found) if not known.startswith("_")], n=3)
+            hint = f"; did you mean {', '.join(map(repr, close))}?" if close else ""
+            raise InputError(f"{spec}: {module!r} has no {name!r}{hint}")
+        found = getattr(found, name)
+    return found
+
+
+def _call(spec: str) -> nn.Module | Subject:
+    with importable_from_here():
+        found = load_function(spec)
         if not isinstance(found, (nn.Module, Subject)):
             if not callable(found):
                 raise InputError(f"{spec} is {describe(found)}: expected a function that returns a network or a subject")
@@ -172,7 +182,7 @@ def _call(module: str, function: str, spec: str) -> nn.Module | Subject:
 
 
 @contextmanager
-def _importable_from_here() -> Iterator[None]:
+def importable_from_here() -> Iterator[None]:
     """The current folder on the path, as it is for a script, but not for an installed command."""
     here = str(Path.cwd())
     sys.path.insert(0, here)

@@ -15,8 +15,9 @@ import typer
 
 import ig2
 from ig2.adapters import tabular, text, vision
+from ig2.benchmarks.suite import SUITES
 from ig2.cli.messages import own_warnings, say
-from ig2.cli.recipes import RECIPES, RULES
+from ig2.cli.recipes import RECIPES, RULES, Misuse
 
 app = typer.Typer(
     name="ig2",
@@ -38,6 +39,10 @@ EXAMPLES = "\n".join(
         "ig2 explain patients.csv --rows 1:3 --model mypackage.models:build",
     )
 )
+BENCH_EXAMPLES = "\n".join(
+    f"  [bold]{line}[/bold]"
+    for line in ("ig2 bench xai-bench --quick", "ig2 bench xai-bench --own mine=mymodule:attribute --methods ig,ig2")
+)
 
 
 def _starting_with(names: Sequence[str]) -> Callable[[str], list[str]]:
@@ -57,11 +62,11 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _between(low: int, high: int) -> Callable[[int], int]:
+def _between(low: int, high: int) -> Callable[[Any], Any]:
     """Refuse other numbers. As the parser's own limits they would fill the help with digits."""
 
-    def check(value: int) -> int:
-        if not low <= value <= high:
+    def check(value: int | None) -> int | None:
+        if value is not None and not low <= value <= high:
             raise typer.BadParameter(f"{value} is not between {low} and {high}")
         return value
 
@@ -226,6 +231,110 @@ def demo(
     from ig2.cli.demo import run
 
     run(out, steps=steps, quiet=quiet)
+
+
+@app.command(epilog=f"For example:\n{BENCH_EXAMPLES}")
+def bench(
+    suite: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="The suite; [bold]--list[/bold] names them.",
+            show_default=False,
+            autocompletion=_starting_with(list(SUITES)),
+        ),
+    ] = None,
+    list_them: Annotated[bool, typer.Option("--list", metavar="", help="Name the suites and exit.")] = False,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHODS",
+            help="Which of the suite's methods, or how their names begin, with commas: ig,guided,ig2. Left out: all.",
+            show_default=False,
+        ),
+    ] = None,
+    own: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FUNCTION",
+            help="A method of your own to stand in the table: module:function or LABEL=module:function, called with "
+            "(model, x, target, references, seed=...). May be given several times.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How many seeds. Left out: the suite's own number.",
+            callback=_between(1, 10_000),
+            rich_help_panel=HOW,
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", metavar="", help="A small run, to see that everything runs.", rich_help_panel=HOW)
+    ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where the data lie. Left out: what comes with the suite.",
+            show_default=False,
+            rich_help_panel=HOW,
+        ),
+    ] = None,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Of everything random; of several, the first.",
+            callback=_between(0, 2**63 - 1),
+            rich_help_panel=HOW,
+        ),
+    ] = 0,
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="DEVICE",
+            help="cpu, cuda, cuda:1, mps; [bold]auto[/bold] takes a GPU if there is one.",
+            autocompletion=_starting_with(["auto", "cpu", "cuda", "mps"]),
+            rich_help_panel=HOW,
+        ),
+    ] = "auto",
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where files are written.")] = Path("ig2-bench"),
+    fresh: Annotated[
+        bool, typer.Option("--fresh", metavar="", help="Score again what the folder has from earlier runs.")
+    ] = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Compare methods by the paper's metrics, in a table beside the paper's figures.
+
+    Every score is kept as soon as it is there: a run that was stopped goes on when the same command is given again.
+    """
+    if list_them:
+        for name, listed in SUITES.items():
+            typer.echo(f"{name:<{max(map(len, SUITES))}}  {listed.about}")
+        return
+    if suite is None:
+        raise Misuse(f"name a suite: {', '.join(SUITES)}")
+    from ig2.cli.bench import Request, run
+
+    run(
+        Request(
+            suite=suite,
+            methods=methods,
+            own=tuple(own or ()),
+            seeds=seeds,
+            quick=quick,
+            data=data,
+            seed=seed,
+            device=device,
+            out=out,
+            fresh=fresh,
+            quiet=quiet,
+            debug=debug,
+        )
+    )
 
 
 # -- the end of it -----------------------------------------------------------------------------------------------------

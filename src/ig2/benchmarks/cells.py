@@ -1,0 +1,210 @@
+"""Scores that are kept as soon as they are there, each under a key that says exactly what was scored."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ig2.adapters.trust import reason
+from ig2.errors import IG2Error, InputError
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one method scored on one part."""
+
+    part: str
+    method: str | None  # None for the facts about the part itself
+    values: dict[str, list[float]]
+    seconds: float
+    environment: dict[str, str]
+    warnings: list[str] = field(default_factory=list)
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+def key_of(*content: Any) -> str:
+    """The same for the same content, and for no other."""
+    return _digest(json.dumps(content, sort_keys=True, default=repr).encode("utf-8", "backslashreplace"))
+
+
+def fingerprint(thing: Any, _inside: tuple[int, ...] = ()) -> Any:
+    """What something is made of: its settings, the numbers in its tensors, and the source its functions stand in.
+
+    What those functions call elsewhere is not looked at. What cannot be told apart is never the same twice.
+    """
+    if thing is None or isinstance(thing, (str, int, float, bool)):
+        return thing
+    if id(thing) in _inside:
+        return "itself"
+
+    def of(part: Any) -> Any:
+        return fingerprint(part, (*_inside, id(thing)))
+
+    if isinstance(thing, Tensor):
+        content = thing.detach().cpu().reshape(-1).view(torch.uint8).numpy()
+        return [str(thing.dtype), list(thing.shape), _digest(content.tobytes())]
+    if isinstance(thing, np.ndarray):
+        return [str(thing.dtype), list(thing.shape), _digest(thing.tobytes())]
+    if isinstance(thing, Mapping):
+        return [[of(key), of(value)] for key, value in thing.items()]
+    if isinstance(thing, (list, tuple)):
+        return [of(part) for part in thing]
+    if isinstance(thing, functools.partial):
+        return ["partial", of(thing.func), of(thing.args), of(thing.keywords)]
+    if isinstance(thing, MethodType):
+        return ["method", of(thing.__func__), of(thing.__self__)]
+    if isinstance(thing, FunctionType):
+        closure = [of(cell.cell_contents) for cell in thing.__closure__ or ()]
+        return [place(thing), _source(thing), closure, of(thing.__defaults__), of(thing.__kwdefaults__)]
+    if isinstance(thing, type):
+        return [place(thing), _source(thing)]
+    if isinstance(thing, nn.Module):
+        return [of(type(thing)), repr(thing), of(thing.state_dict())]
+    if is_dataclass(thing):
+        return [of(type(thing)), {part.name: of(getattr(thing, part.name)) for part in fields(thing)}]
+    if hasattr(thing, "__dict__"):
+        return [of(type(thing)), of(vars(thing))]
+    return repr(thing)
+
+
+def place(thing: Any) -> str:
+    """Where a function or class is defined."""
+    return f"{thing.__module__}.{thing.__qualname__}"
+
+
+def _source(thing: Any) -> str:
+    """A digest of the files it stands in: who works on a method wants the new one scored. Ours go by the version."""
+    if str(thing.__module__).partition(".")[0] == "ig2":
+        return ""
+    members = vars(thing) if isinstance(thing, type) else {"": thing}
+    codes = [member.__code__ for member in members.values() if isinstance(member, FunctionType)]
+    found: list[Any] = []
+    for name in sorted({code.co_filename for code in codes}):
+        try:
+            found.append(_digest(Path(name).read_bytes()))
+        except (OSError, ValueError):  # typed into a notebook
+            found += [_code(code) for code in codes if code.co_filename == name]
+            found += [
+                (key, value) for key, value in members.items() if isinstance(value, (str, int, float)) and key[:2] != "__"
+            ]
+    return _digest(repr(found).encode())
+
+
+def _code(code: CodeType) -> list[Any]:
+    inner = [_code(constant) if isinstance(constant, CodeType) else repr(constant) for constant in code.co_consts]
+    return [code.co_code, code.co_names, inner]
+
+
+@functools.cache  # what is running is what was there when it began
+def code_digest() -> str:
+    """Of our own code, less what only shows results: between two versions it changes from day to day."""
+    root = Path(__file__).parent.parent
+    shows = ("cli", "plots", "report", "compat")
+    files = sorted(path for path in root.rglob("*.py") if path.relative_to(root).parts[0] not in shows)
+    return _digest(b"".join(path.read_bytes() for path in files))[:12]
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+class Cells:
+    """The cells known, in a file of one JSON line each if there is a folder for it."""
+
+    def __init__(self, folder: Path | None, name: str) -> None:
+        self.known: dict[str, Cell] = {}
+        self.path = None if folder is None else folder / f"{name}.cells.jsonl"
+        self._torn = False  # whether the last line was cut short
+        if self.path is None:
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.open("ab").close()  # now, not after an hour's work
+            content = self.path.read_bytes()
+        except (FileExistsError, NotADirectoryError) as error:
+            raise InputError(f"{folder} is a file, or in one: give a folder") from error
+        except (OSError, ValueError) as error:
+            raise InputError(f"{folder} cannot be written to: {reason(error)}") from error
+        self._torn = not content.endswith(b"\n") and bool(content)
+        for line in content.splitlines():
+            with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                key, cell = _read(line)
+                self.known[key] = cell
+
+    def add(self, key: str, cell: Cell) -> None:
+        """Keep a cell; once this returns, no end of the process or the machine takes it back."""
+        if self.path is not None:
+            line = b"\n" * self._torn + _written(key, cell)
+            with _saying_why(self.path), self.path.open("ab", buffering=0) as file:
+                file.write(line)
+                os.fsync(file.fileno())
+            self._torn = False
+        self.known[key] = cell
+
+    def forget(self, keys: Collection[str]) -> None:
+        """Drop cells, in the file too."""
+        dropped = [key for key in keys if self.known.pop(key, None) is not None]
+        if dropped and self.path is not None:
+            write_whole(self.path, b"".join(_written(key, cell) for key, cell in self.known.items()))
+            self._torn = False
+
+
+def _written(key: str, cell: Cell) -> bytes:
+    values = {label: [value if math.isfinite(value) else None for value in some] for label, some in cell.values.items()}
+    record = {"key": key, **asdict(cell), "values": values}
+    return json.dumps(record, allow_nan=False).encode() + b"\n"
+
+
+def _read(line: bytes) -> tuple[str, Cell]:
+    record = json.loads(line)
+    values = {
+        str(label): [math.nan if value is None else float(value) for value in some] for label, some in record["values"].items()
+    }
+    environment = {str(name): str(value) for name, value in record["environment"].items()}
+    warned = [str(text) for text in record["warnings"]]
+    method = record["method"]
+    return str(record["key"]), Cell(
+        str(record["part"]), None if method is None else str(method), values, float(record["seconds"]), environment, warned
+    )
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that is there as a whole or not at all."""
+    draft = path.with_name(f".{path.name}-{os.getpid()}")
+    with _saying_why(path):
+        try:
+            with draft.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+        except BaseException:
+            with suppress(OSError):
+                draft.unlink()
+            raise
+
+
+@contextmanager
+def _saying_why(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise IG2Error(f"{path} cannot be written: {reason(error)}") from error

@@ -1,0 +1,197 @@
+"""What a suite is: methods, data and metrics that belong in one table; and the list of those that come with the package."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from ig2.errors import InputError, describe, is_count
+from ig2.methods.base import summary
+from ig2.metrics.base import Better
+from ig2.task import check_seed
+
+# Called as method(model, x, target, references, seed=...), gives an Attribution or a tensor in x's shape
+MethodLike = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one metric stands in the table."""
+
+    better: Better
+    """Which direction is better."""
+    digits: int = 3
+    """Digits shown after the point."""
+    about: str = ""
+    """What it measures, and with which settings, in a sentence below the table."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Suite(ABC):
+    """Methods compared on data with metrics. Subclasses are dataclasses of their settings.
+
+    The work is cut into parts that do not depend on each other. Of each part and method the scores are kept as soon as they
+    are there, under a key made of `name`, `version`, `identity()`, the description of the data, the part and the method: a
+    field that changes the scores must be a setting. Fields with `repr=False` are none.
+    """
+
+    name: ClassVar[str]
+    """What it is called on the command line, and its files."""
+    title: ClassVar[str]
+    """Above the table."""
+    unit: ClassVar[str] = "sample"
+    """What one value of a metric is of, in the singular: "sample", "seed"."""
+    version: ClassVar[int] = 1
+    """Raised when the code is changed so that it scores differently: scores kept under another version are not used."""
+
+    seed: int = 0
+    """Of everything random."""
+    quick: bool = False
+    """Whether this is a small run, to see that it runs."""
+    device: str = field(default="cpu", repr=False)
+    """Where networks run."""
+
+    @abstractmethod
+    def parts(self) -> Sequence[str]:
+        """The names of independent pieces of work, such as "seed 0" or "images 1–20"."""
+
+    @abstractmethod
+    def methods(self) -> Mapping[str, MethodLike]:
+        """The methods compared, by the label each has in the table."""
+
+    @abstractmethod
+    def metrics(self) -> Mapping[str, Column]:
+        """The table's columns, by their labels."""
+
+    @abstractmethod
+    def describe_data(self) -> str:
+        """Which data the table is from, in a sentence, without the folder it lies in."""
+
+    @abstractmethod
+    def prepare(self, part: str) -> Any:
+        """The data, the trained network, the references of a part; asked for once, and only if some score is missing."""
+
+    @abstractmethod
+    def score(self, part: str, prepared: Any, method: MethodLike) -> Mapping[str, Sequence[float]]:
+        """The values of each metric, by its label: one a sample, or one for the whole part. NaN where one is not defined.
+
+        A method is called as `method(model, x, target, references, seed=...)`. Someone's own may give a plain tensor, and may
+        write into what it is given: what other methods are to see goes to it as a copy.
+        """
+
+    def facts(self, part: str, prepared: Any) -> Mapping[str, Sequence[float]]:
+        """What is to be known of a part itself, such as the accuracy of its network: values by their labels."""
+        return {}
+
+    def paper(self) -> Mapping[str, Mapping[str, float]]:
+        """The paper's figures: by the label of the method, then of the metric."""
+        return {}
+
+    def settings(self) -> dict[str, Any]:
+        """The settings in words and numbers, as the table tells them."""
+        return {part.name: summary(getattr(self, part.name)) for part in fields(self) if part.repr}
+
+    def identity(self) -> Any:
+        """What the scores of a part depend on beside its name; by default all settings.
+
+        A suite whose parts are seeds leaves out how many there are, so that more of them can be added to those it has.
+        """
+        return self.settings()
+
+
+@dataclass(frozen=True)
+class WithoutReferences:
+    """A method that is not given the suite's references, and goes by its own: Integrated Gradients' zero, for one."""
+
+    method: MethodLike
+
+    def __call__(self, model: Any, x: Any, target: Any = None, references: Any = None, **options: Any) -> Any:
+        return self.method(model, x, target, None, **options)
+
+
+# -- the suites of the package -----------------------------------------------------------------------------------------
+
+
+class ChoiceError(InputError):
+    """A suite, a method or an option that there is not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """What a person may choose; a suite refuses what it has no use for with `check`."""
+
+    seeds: int | None = None
+    """How many seeds; by default the suite's own number."""
+    quick: bool = False
+    """A small run, to see that it runs."""
+    data: Path | None = None
+    """A folder with the data; by default what the suite makes itself."""
+    seed: int = 0
+    """Of everything random; with several seeds, the first."""
+    device: str = "auto"
+    """Where networks run; "auto" becomes "cuda" if there is a GPU, otherwise "cpu"."""
+
+    def __post_init__(self) -> None:
+        try:
+            check_seed(self.seed)
+        except InputError as error:
+            raise ChoiceError(str(error)) from error
+        if self.seeds is not None and not is_count(self.seeds):
+            raise ChoiceError(f"seeds must be a whole number from 1 on, got {describe(self.seeds)}")
+        object.__setattr__(self, "device", _usable(self.device))
+        if self.data is not None:
+            object.__setattr__(self, "data", Path(self.data))
+
+    def check(self, suite: str, *takes: str) -> None:
+        """Refuse options that mean nothing to a suite.
+
+        Args:
+            suite: its name.
+            takes: the options it has a use for, of "seeds" and "data".
+        """
+        for name, why in (("seeds", "has no seeds to repeat"), ("data", "makes its own data")):
+            if getattr(self, name) is not None and name not in takes:
+                raise ChoiceError(f"{suite} {why}: leave {name} out")
+
+
+def _usable(device: str) -> str:
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ChoiceError(f"device {describe(device)}: there is no such device here") from error
+    return str(device)
+
+
+class Listed(NamedTuple):
+    """A suite that is made only when it is run."""
+
+    make: str  # module:function, called with BenchOptions
+    about: str
+
+
+SUITES: dict[str, Listed] = {
+    "xai-bench": Listed(
+        "ig2.benchmarks.xai_bench:make",
+        "synthetic data of known distribution, so that importance has a truth",
+    ),
+}
+
+
+def find_suite(name: str, options: BenchOptions | None = None) -> Suite:
+    """The suite of this name, with these options."""
+    if name not in SUITES:
+        close = difflib.get_close_matches(str(name).lower(), SUITES, n=1)
+        hint = f"; did you mean {close[0]}?" if close else f": choose from {', '.join(SUITES)}"
+        raise ChoiceError(f"there is no suite {describe(name)}{hint}")
+    module, _, function = SUITES[name].make.partition(":")
+    suite: Suite = getattr(importlib.import_module(module), function)(options or BenchOptions())
+    return suite

@@ -1,0 +1,353 @@
+"""What a suite found: a row for each method and metric, and how it is shown."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import ig2
+from ig2.benchmarks.suite import Column
+from ig2.errors import InputError, describe
+from ig2.metrics.base import Better
+
+MADE_BY = "ig2 "
+NONE = "–"
+ARROWS: dict[Better, str] = {"higher": "↑", "lower": "↓"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one method scored by one metric."""
+
+    method: str
+    metric: str
+    mean: float
+    """Over the values that are defined; NaN if none is."""
+    sd: float
+    """Standard deviation of those values (of a sample: n − 1); NaN with fewer than two."""
+    n: int
+    """How many values are defined."""
+    undefined: int
+    """How many are not: they are left out of the mean."""
+    better: Better
+    """Which direction is better."""
+    paper: float | None
+    """The paper's figure, if it has one."""
+    values: tuple[float, ...] = field(default=(), repr=False, compare=False)
+    """One for each sample, or for each part; not kept in the file of the table."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something to be known beside the scores, such as the accuracy of the networks explained; the numbers are as in `Row`."""
+
+    name: str
+    mean: float
+    sd: float
+    n: int
+    undefined: int
+
+
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Values in four numbers, by the names of `Row`."""
+    defined = [value for value in values if math.isfinite(value)]
+    n = len(defined)
+    return {
+        "mean": fmean(defined) if n else math.nan,
+        "sd": stdev(defined) if n > 1 else math.nan,
+        "n": n,
+        "undefined": len(values) - n,
+    }
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A part on which a method raised an error, or that could not be prepared for any."""
+
+    part: str
+    method: str | None
+    """None if the part itself failed."""
+    said: str
+    """The error in a line."""
+    error: Exception | None = field(default=None, repr=False, compare=False)
+    """The error itself, for its traceback; not kept in the file."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One cell of the table as text."""
+
+    ours: str
+    paper: str
+    best: bool
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Table:
+    """Methods × metrics, with everything that has to be known to read it. Notebooks show it as it is."""
+
+    suite: str
+    title: str
+    unit: str
+    """What one value is of: "sample", "seed"."""
+    quick: bool
+    """Whether it is from a small run, which shows no more than that it runs."""
+    data: str
+    """Which data it is from."""
+    settings: dict[str, Any]
+    environment: dict[str, str]
+    """Versions and machine; several where scores were kept from a run elsewhere."""
+    methods: dict[str, Any]
+    """The methods compared, by label: what each is made of."""
+    metrics: dict[str, Column]
+    rows: tuple[Row, ...]
+    facts: tuple[Fact, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def row(self, method: str, metric: str) -> Row:
+        """What a method scored by a metric."""
+        for row in self.rows:
+            if (row.method, row.metric) == (method, metric):
+                return row
+        raise InputError(
+            f"the table has no {describe(method)} × {describe(metric)}: its methods are {describe(list(self.methods))}"
+        )
+
+    def best(self, metric: str) -> set[str]:
+        """The methods whose mean, as it is shown, no other beats."""
+        digits = self.metrics[metric].digits
+        means = {
+            row.method: round(row.mean, digits) * (1 if row.better == "higher" else -1)
+            for row in self.rows
+            if row.metric == metric and row.n
+        }
+        return {method for method, mean in means.items() if mean == max(means.values())} if len(means) > 1 else set()
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """Everything but the single values."""
+        content = {
+            "made_by": f"{MADE_BY}{ig2.__version__}",
+            **{name: getattr(self, name) for name in ("suite", "title", "unit", "quick", "data")},
+            **{name: getattr(self, name) for name in ("settings", "environment", "methods")},
+            "metrics": {label: asdict(column) for label, column in self.metrics.items()},
+            "rows": [_record(row, "values") for row in self.rows],
+            "facts": [_record(fact) for fact in self.facts],
+            "failures": [_record(failure, "error") for failure in self.failures],
+            "notes": self.notes,
+        }
+        return json.dumps(_sound(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Table:
+        """Read what a run has left as NAME.json."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            if not str(content.pop("made_by")).startswith(MADE_BY):
+                raise InputError(f"{path} was not made by ig2 bench")
+            content["metrics"] = {label: Column(**column) for label, column in content["metrics"].items()}
+            kinds: dict[str, type[Any]] = {"rows": Row, "facts": Fact, "failures": Failure}
+            for name, kind in kinds.items():
+                content[name] = tuple(
+                    kind(**{key: math.nan if key in ("mean", "sd") and value is None else value for key, value in item.items()})
+                    for item in content[name]
+                )
+            return cls(**{**content, "notes": tuple(content["notes"])})
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{path} holds no table of ig2 bench: {type(error).__name__}: {error}") from error
+
+    # -- showing -------------------------------------------------------------------------------------------------------
+
+    def shown(self, method: str, metric: str) -> Shown:
+        """A cell of the table as text: our mean ± standard deviation, and the paper's figure."""
+        row, digits = self.row(method, metric), self.metrics[metric].digits
+        paper = "" if row.paper is None else number(row.paper, digits)
+        if not row.n:
+            failed = any(failure.method in (method, None) for failure in self.failures)
+            return Shown("failed" if failed and not row.undefined else NONE, paper, False)
+        ours = number(row.mean, digits)
+        if row.n > 1:
+            ours += f" ± {number(row.sd, digits)}"
+        return Shown(ours, paper, method in self.best(metric))
+
+    def usual_n(self, metric: str) -> int:
+        """How many values most methods' means are over."""
+        counts = Counter(row.n for row in self.rows if row.metric == metric and row.n)
+        return counts.most_common(1)[0][0] if counts else 0
+
+    def in_paper(self, metric: str) -> bool:
+        """Whether the paper has a figure for any method shown."""
+        return any(row.paper is not None for row in self.rows if row.metric == metric)
+
+    def heading(self, metric: str) -> str:
+        """The metric with an arrow in the better direction."""
+        return f"{metric} {ARROWS[self.metrics[metric].better]}"
+
+    def caption(self) -> list[str]:
+        """How to read the numbers, in sentences; none of them is markup."""
+        counts = {metric: self.usual_n(metric) for metric in self.metrics}
+        first = next(iter(counts.values()), 0)
+        others = [f"{metric}: {n}" for metric, n in counts.items() if n != first]
+        over = f"{first} {self.unit}{'s' * (first != 1)}" + (f" ({', '.join(others)})" if others else "")
+        paper = any(self.in_paper(metric) for metric in self.metrics)
+        lines = [
+            f"Mean {'± standard deviation ' * (max(counts.values(), default=0) > 1)}over {over}; ↑ higher is better, ↓ lower. "
+            "The best mean is bold" + (", the paper's figures stand beside ours." if paper else ".")
+        ]
+        if self.quick:
+            lines.insert(0, "A quick run: it shows that everything runs, and no more.")
+        lines.append(f"Data: {self.data}")
+        if self.facts:
+            lines.append("; ".join(f"{fact.name} {_fact(fact)}" for fact in self.facts))
+        return lines
+
+    def remarks(self) -> list[str]:
+        """What went wrong, and what is not counted."""
+        return [*_failures(self.failures), *self._left_out(), *self.notes]
+
+    def _left_out(self) -> list[str]:
+        """Whose means are over fewer values than the others'."""
+        metrics: dict[str, list[str]] = {}
+        for row in self.rows:
+            undefined = f", {row.undefined} not defined and left out" if row.undefined else ""
+            if undefined or row.n not in (0, self.usual_n(row.metric)):
+                metrics.setdefault(f"{row.method}: n = {row.n}{undefined}", []).append(row.metric)
+        return [f"{said} ({', '.join(where)})" for said, where in metrics.items()]
+
+    def to_markdown(self) -> str:
+        """The whole table in Markdown, columns aligned so that it reads as plain text too."""
+        heads, lines = ["method"], [[_cell(method)] for method in self.methods]
+        for metric in self.metrics:
+            paper = self.in_paper(metric)
+            heads += [_cell(self.heading(metric)), *(["paper"] if paper else [])]
+            for line, method in zip(lines, self.methods, strict=True):
+                cell = self.shown(method, metric)
+                line += [f"**{cell.ours}**" if cell.best else cell.ours, *([cell.paper] if paper else [])]
+        widths = [max(3, *(len(line[column]) for line in [heads, *lines])) for column in range(len(heads))]
+        rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+        about = [f"- {_md(label)}: {_md(column.about)}" for label, column in self.metrics.items() if column.about]
+        remarks = [f"- {_md(remark)}" for remark in self.remarks()]
+        text = [
+            f"# {_md(self.title)}",
+            "\n".join(_line(line, widths) for line in [heads, rule, *lines]),
+            *map(_md, self.caption()),
+            *(["\n".join(about)] if about else []),
+            *(["Notes:\n\n" + "\n".join(remarks)] if remarks else []),
+            f"Settings: {_code(self.settings)}",
+            f"Environment: {_code(self.environment)}",
+        ]
+        return "\n\n".join(text) + "\n"
+
+    def __repr__(self) -> str:
+        return self.to_markdown()
+
+    def _repr_html_(self) -> str:
+        left, right = ('style="text-align: left"', 'style="text-align: right; white-space: nowrap; padding-left: 1em"')
+        heads, lines = ["<th></th>"], [f"<th {left}>{_html(method)}</th>" for method in self.methods]
+        for metric in self.metrics:
+            paper = self.in_paper(metric)
+            heads.append(f"<th {right}>{_html(self.heading(metric))}</th>" + (f"<th {right}>paper</th>" if paper else ""))
+            for i, method in enumerate(self.methods):
+                cell = self.shown(method, metric)
+                ours = f"<b>{cell.ours}</b>" if cell.best else cell.ours
+                lines[i] += f"<td {right}>{ours}</td>" + (f"<td {right}>{cell.paper}</td>" if paper else "")
+        body = "".join(f"<tr>{line}</tr>" for line in ["".join(heads), *lines])
+        about = [f"{label}: {column.about}" for label, column in self.metrics.items() if column.about]
+        below = "".join(f"<p>{_html(text)}</p>" for text in [*self.caption(), *about, *self.remarks()])
+        return f'<div style="overflow-x: auto"><h4>{_html(self.title)}</h4><table>{body}</table>{below}</div>'
+
+
+def number(value: float, digits: int) -> str:
+    """With this many digits after the point, and no minus before a zero."""
+    text = f"{value:.{digits}f}"
+    return text.lstrip("-") if float(text) == 0 else text
+
+
+def _fact(fact: Fact) -> str:
+    around = f" ± {fact.sd:.3f}" if fact.n > 1 else ""
+    return f"{fact.mean:.3f}{around} (n = {fact.n})" if fact.n else NONE
+
+
+def settings_line(settings: Mapping[str, Any]) -> str:
+    """Names and values on one line."""
+    return ", ".join(
+        f"{name} {value if isinstance(value, str) else json.dumps(value, default=str)}" for name, value in settings.items()
+    )
+
+
+def _failures(failures: Sequence[Failure]) -> list[str]:
+    """One line for each error, however many parts and methods it befell."""
+    parts: dict[tuple[str | None, str], list[str]] = {}
+    for failure in failures:
+        parts.setdefault((failure.method, failure.said), []).append(failure.part)
+    methods: dict[tuple[str, str], list[str | None]] = {}
+    for (method, said), where in parts.items():
+        places = ", ".join(where[:3]) + (f" and {len(where) - 3} more" if len(where) > 3 else "")
+        methods.setdefault((places, said), []).append(method)
+    return [
+        f"{', '.join(who for who in some if who)} failed on {places}: {said}"
+        if any(some)
+        else f"{places} could not be prepared: {said}"
+        for (places, said), some in methods.items()
+    ]
+
+
+def _record(thing: Row | Fact | Failure, *left_out: str) -> dict[str, Any]:
+    return {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in vars(thing).items()
+        if name not in left_out
+    }
+
+
+def _sound(thing: Any) -> Any:
+    """What JSON can hold, whatever the settings are: an hour's work must not end with an error in writing it down."""
+    if isinstance(thing, Mapping):
+        return {str(key): _sound(value) for key, value in thing.items()}
+    if isinstance(thing, (list, tuple)):
+        return [_sound(value) for value in thing]
+    if thing is None or isinstance(thing, (str, int)) or (isinstance(thing, float) and math.isfinite(thing)):
+        return thing
+    return str(thing)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = zip(cells, widths, strict=True)
+    return "| " + " | ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]) + " |"
+
+
+def _one_line(text: object) -> str:
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in str(text)).split())
+
+
+def _md(text: object) -> str:
+    """Text from outside, on one line and with nothing in it that Markdown or a page would take for a sign."""
+    return re.sub(r"([\\`*_\[\]~])", r"\\\1", html.escape(_one_line(text), quote=False))
+
+
+def _cell(text: object) -> str:
+    """The same in a table, where a bar would begin the next cell."""
+    return _md(text).replace("|", "\\|")
+
+
+def _code(settings: Mapping[str, Any]) -> str:
+    return f"`{_one_line(settings_line(settings)).replace('`', chr(39))}`"
+
+
+def _html(text: object) -> str:
+    return html.escape(_one_line(text))

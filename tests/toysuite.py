@@ -1,0 +1,134 @@
+"""A suite that takes no time: numbers to explain, methods that say them more or less well, a record of what was done."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from ig2.benchmarks import Column, Suite
+from ig2.errors import IG2Warning
+
+TRUTH = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
+
+
+@dataclass(frozen=True)
+class Off:
+    """Says the truth, and something beside it."""
+
+    by: float
+
+    def __call__(self, model, x, target=None, references=None, *, seed=0):
+        return x + self.by
+
+
+def honest(model, x, target=None, references=None, *, seed=0):
+    return x
+
+
+def broken(model, x, target=None, references=None, *, seed=0):
+    raise ValueError("cannot\ndo this | <b>")
+
+
+def undecided(model, x, target=None, references=None, *, seed=0):
+    return x * math.nan if seed == 1 else x
+
+
+def global_dice(model, x, target=None, references=None, *, seed=0):
+    return x + torch.rand(()) + random.random() + float(np.random.rand())  # noqa: NPY002
+
+
+def interrupted(model, x, target=None, references=None, *, seed=0):
+    if seed == 1:
+        os.kill(os.getpid(), getattr(signal, os.environ["SIGNAL"]))
+    return x
+
+
+def warned(model, x, target=None, references=None, *, seed=0):
+    warnings.warn(f"of seed {seed}", IG2Warning, stacklevel=1)
+    return x
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Toy(Suite):
+    name = "toy"
+    title = "A toy"
+    unit = "seed"
+
+    seeds: int = 3
+    size: float = 1.0
+    done: Counter = field(default_factory=Counter, repr=False)  # how often each thing was asked for
+
+    def parts(self):
+        return [f"seed {self.seed + i}" for i in range(self.seeds)]
+
+    def methods(self):
+        return {"IG": Off(1.0), "Guided IG": Off(2.0), "IG²": Off(0.25)}
+
+    def metrics(self):
+        return {
+            "closeness": Column("higher", about="minus the distance to the truth"),
+            "distance": Column("lower", digits=2),
+        }
+
+    def identity(self):
+        return {name: value for name, value in self.settings().items() if name not in ("seed", "seeds")}
+
+    def describe_data(self):
+        return "four numbers made up here"
+
+    def prepare(self, part):
+        self.done[part] += 1
+        return TRUTH * self.size
+
+    def score(self, part, prepared, method):
+        seed = int(part.split()[1])
+        self.done[part, f"off by {method.by}" if isinstance(method, Off) else getattr(method, "__name__", "an object")] += 1
+        off = float((method(None, prepared, None, None, seed=seed) - prepared).abs().mean()) * (1 + 0.1 * seed)
+        return {"closeness": [-off], "distance": [off]}
+
+    def facts(self, part, prepared):
+        return {"accuracy": [0.9 + 0.01 * int(part.split()[1])]}
+
+    def paper(self):
+        return {"IG": {"closeness": -1.2, "distance": 1.2}, "IG²": {"closeness": -0.3}}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Wide(Toy):
+    """As many metrics as the paper's tables have, with their names."""
+
+    name = "wide"
+    title = "A table as wide as XAI-BENCH's"
+    many = ("Faithfulness", "Monotonicity", "Monotonicity (published)", "ROAR", "GT-Shapley", "Infidelity")
+
+    def metrics(self):
+        return {label: Column("lower" if label == "Infidelity" else "higher") for label in self.many}
+
+    def score(self, part, prepared, method):
+        found = super().score(part, prepared, method)["distance"]
+        return {label: [value / (i + 2) for value in found] for i, label in enumerate(self.many)}
+
+    def methods(self):
+        names = ("Random", "IG", "Guided IG", "Expected IG", "DeepSHAP", "KernelSHAP", "IG²", "IG² (shared)")
+        return {name: Off(0.1 * (i + 1)) for i, name in enumerate(names)}
+
+    def paper(self):
+        labels = [label for label in self.many if "published" not in label]
+        return {name: dict.fromkeys(labels, 0.31) for name in self.methods() if "shared" not in name}
+
+
+def make(options):
+    options.check("toy", "seeds")
+    return Toy(seeds=options.seeds or (1 if options.quick else 3), seed=options.seed, quick=options.quick)
+
+
+def make_wide(options):
+    return Wide(seeds=options.seeds or 10, seed=options.seed, quick=options.quick)
