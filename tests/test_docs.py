@@ -32,6 +32,8 @@ MODULES = (
     "ig2.rules",
     "ig2.references",
     "ig2.methods",
+    "ig2.metrics",
+    "ig2.benchmarks",
     "ig2.plots",
     "ig2.adapters",
     "ig2.adapters.base",

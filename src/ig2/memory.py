@@ -19,6 +19,8 @@ SHARE_OF_FREE = 0.5
 # More than this much in flight loses on a CPU: the activations have long left its caches, and memory asked for in larger
 # pieces is given back and faulted in again at every step. Curves of 100 photos took 3.3 s with this, 7.4 s with 1 GiB.
 CPU_BYTES = 1 << 27
+# But some points at least, and one for each thread.
+CPU_POINTS = 4
 MOST_POINTS = 4096
 
 
@@ -87,7 +89,8 @@ class BatchSize:
         if wanted == "auto":
             budget = int(free_bytes(device) * SHARE_OF_FREE)
             if device.type == "cpu":
-                budget = min(budget, CPU_BYTES)
+                enough = max(CPU_POINTS, torch.get_num_threads()) * bytes_per_point
+                budget = min(budget, max(CPU_BYTES, enough))
             self.points = max(1, min(MOST_POINTS, budget // max(1, bytes_per_point)))
         elif isinstance(wanted, (int, np.integer)) and not isinstance(wanted, bool) and wanted >= 1:
             self.points = int(wanted)
