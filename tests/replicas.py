@@ -210,6 +210,7 @@ def sharing(portions: Callable[[Array, Array, float], Array]) -> Rule:
 
 direct = sharing(lambda g, c, change: g**2)
 shared = sharing(lambda g, c, change: np.maximum(c, 0))
+aligned = sharing(lambda g, c, change: np.maximum(np.copysign(1.0, change) * c, 0))
 
 
 def _tempered(g: Array, c: Array, change: float) -> Array:

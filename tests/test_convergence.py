@@ -59,6 +59,7 @@ def test_residuals_on_a_trained_cnn():
         rules.gauss(4),
         rules.direct,
         rules.shared,
+        rules.aligned,
         rules.tempered,
         rules.scaled(rules.left),
     ]

@@ -16,6 +16,7 @@ from networks import Toy, data, relu_cnn, relu_mlp, seeded, tanh_mlp
 COMPLETE = [
     rules.direct,
     rules.shared,
+    rules.aligned,
     rules.tempered,
     rules.scaled(rules.left),
     rules.scaled(rules.gauss(2)),

@@ -21,6 +21,7 @@ RULES = {
     rules.gauss(3): replicas.gauss(3),
     rules.direct: replicas.direct,
     rules.shared: replicas.shared,
+    rules.aligned: replicas.aligned,
     rules.tempered: replicas.tempered,
     rules.scaled(rules.left): replicas.scaled(replicas.left),
     rules.scaled(rules.gauss(2)): replicas.scaled(replicas.gauss(2)),

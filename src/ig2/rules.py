@@ -90,10 +90,18 @@ class _Direct(Sharing):
 @dataclass(frozen=True, repr=False)
 class _Shared(Sharing):
     def portions(self, gradient: Tensor, moved: Tensor, change: Tensor) -> Tensor:
-        product = gradient * moved
-        agreeing = product.clamp(min=0)
-        # where no feature agrees, all of them oppose and share alike
-        return torch.where(agreeing.sum(dim=1, keepdim=True) > 0, agreeing, product.abs())
+        return _positive(gradient * moved)
+
+
+@dataclass(frozen=True, repr=False)
+class _Aligned(Sharing):
+    """As `shared` where the output falls along the path; where it rises, among the features that made it rise.
+
+    `shared` pays those whose gradient and step agree whatever the output did: of 3a − b from (−1, −1) to zero it gives b all.
+    """
+
+    def portions(self, gradient: Tensor, moved: Tensor, change: Tensor) -> Tensor:
+        return _positive(gradient * moved * torch.where(change < 0, -1.0, 1.0))
 
 
 @dataclass(frozen=True, repr=False)
@@ -146,6 +154,12 @@ def complete(values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
     return (flat + missing * portions / total.where(total > 0, 1.0)).view_as(values)
 
 
+def _positive(product: Tensor) -> Tensor:
+    """The positive part of each row; where there is none, all of them count alike."""
+    agreeing = product.clamp(min=0)
+    return torch.where(agreeing.sum(dim=1, keepdim=True) > 0, agreeing, product.abs())
+
+
 def _largest(flat: Tensor) -> Tensor:
     return flat.abs().amax(dim=1, keepdim=True)
 
@@ -166,6 +180,7 @@ midpoint = Quadrature("midpoint", (0.5,), (1.0,))
 trapezoid = Quadrature("trapezoid", (0.0, 1.0), (0.5, 0.5))
 direct = _Direct("direct")
 shared = _Shared("shared")
+aligned = _Aligned("aligned")
 tempered = _Tempered("tempered")
 
 

@@ -119,6 +119,7 @@ RULES: dict[str, Rule] = {
     "gauss": ig2.rules.gauss(4),
     "direct": ig2.rules.direct,
     "shared": ig2.rules.shared,
+    "aligned": ig2.rules.aligned,
     "tempered": ig2.rules.tempered,
     "scaled": ig2.rules.scaled(ig2.rules.left),
 }

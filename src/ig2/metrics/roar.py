@@ -51,8 +51,8 @@ class ROAR:
     sample's curve. The score is the area under it over the cutoffs (trapezoids). Ties are broken in a random order, which
     the seed decides. Cutoffs that remove as many features share one model.
 
-    The published XAI-BENCH removes features in the validation points alone and divides these, 80 to train on and 20 to test;
-    here a model trains on the training points and is tested on the validation points.
+    XAI-BENCH's first code removes features in the validation points alone and divides these, 80 to train on and 20 to test;
+    its later one does as here, where a model trains on the training points and is tested on the validation points.
 
     Args:
         retrain: trains K models at once: retrain(x (K, n, d), y (K, n), seed) gives a function from samples (K, m, d) to
