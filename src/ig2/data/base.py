@@ -1,0 +1,70 @@
+"""What every loader returns: samples with their labels, masks where there are any, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ig2.errors import InputError, describe
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """N samples of one data set, in memory, small: pictures are bytes until they are asked for."""
+
+    x: Tensor | tuple[str, ...]
+    """Pictures (N, C, H, W) as uint8 (or floats already in the model's space), or texts."""
+    y: Tensor
+    """The class of each, (N,); or 0/1 for each of L labels, (N, L)."""
+    classes: tuple[str, ...]
+    """The names of classes or labels."""
+    names: tuple[str, ...]
+    """What each sample is called: a file, a line."""
+    source: str
+    """Which data this is, in a sentence that stands under every table made from it."""
+    masks: Tensor | None = None
+    """Where the truth is, (N, H, W) as int8: 1 on it, 0 beside it, −1 where it is left open. None where nothing is marked."""
+
+    def __post_init__(self) -> None:
+        for item in ("y", "names", "masks"):
+            value = getattr(self, item)
+            if value is not None and len(value) != len(self.x):
+                raise InputError(f"{item} is {describe(value)} for {len(self.x)} samples: expected one for each")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, which: Sequence[int] | slice | Tensor) -> Samples:
+        """Some of them: numbers, a slice, or a mask."""
+        rows = torch.arange(len(self))[which]
+        if rows.ndim != 1:
+            raise InputError(f"samples are chosen by numbers, a slice or a mask, got {describe(which)}")
+        numbers = rows.tolist()
+
+        def some(value: Any) -> Any:
+            return tuple(value[i] for i in numbers) if isinstance(value, tuple) else value if value is None else value[rows]
+
+        chosen = {f.name: some(getattr(self, f.name)) for f in fields(self) if f.name not in ("classes", "source")}
+        return replace(self, **chosen)
+
+    def counts(self) -> dict[str, int]:
+        """How many samples each class has, or each label is true for."""
+        number = torch.bincount(self.y, minlength=len(self.classes)) if self.y.ndim == 1 else self.y.sum(dim=0)
+        return dict(zip(self.classes, number.tolist(), strict=True))
+
+    def split(self, *shares: float, seed: int = 0) -> tuple[Samples, ...]:
+        """Parts of these shares and the rest, by a seeded order; of each class its share where samples have one class."""
+        if not shares or any(not 0 < share < 1 for share in shares) or sum(shares) > 1:
+            raise InputError(f"shares must lie between 0 and 1 and sum to 1 at most, got {describe(shares)}")
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed), device="cpu")
+        groups = [order] if self.y.ndim > 1 else [order[self.y[order] == c] for c in self.y.unique()]
+        parts: list[list[Tensor]] = [[] for _ in range(len(shares) + 1)]
+        for group in groups:
+            edges = [round(len(group) * sum(shares[:n])) for n in range(len(shares) + 1)] + [len(group)]
+            for part, start, stop in zip(parts, edges, edges[1:], strict=False):
+                part.append(group[start:stop])
+        return tuple(self[torch.cat(part).sort().values] for part in parts)
