@@ -16,6 +16,7 @@ RULES = (
     ig2.rules.gauss(4),
     ig2.rules.direct,
     ig2.rules.shared,
+    ig2.rules.aligned,
     ig2.rules.tempered,
     ig2.rules.scaled(ig2.rules.left),
 )
