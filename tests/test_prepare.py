@@ -135,19 +135,27 @@ def test_a_layer_that_runs_twice_is_not_folded():
 class Uncopied(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.inner = normalised_cnn()
+        self.inner, self.said = normalised_cnn(), ""
 
     def forward(self, x: Tensor) -> Tensor:
         return self.inner(x)
 
     def __deepcopy__(self, memory: object) -> Uncopied:
-        raise RuntimeError("there is only one of me")
+        raise RuntimeError(self.said)
 
 
-def test_a_network_that_cannot_be_copied_runs_as_it_is_and_says_so():
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("there is only one of me", "RuntimeError: there is only one of me"),
+        ("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes.", "no memory for a copy"),
+    ],
+)
+def test_a_network_that_cannot_be_copied_runs_as_it_is_and_says_so(said: str, told: str):
     net = Uncopied().eval()
+    net.said = said
     found = ig2.IG2(steps=3)(net, X, references=REFERENCES)
-    assert found.settings["preparation"] == {"left as it is": "RuntimeError: there is only one of me"}
+    assert found.settings["preparation"] == {"left as it is": told}
     assert torch.equal(found.values, ig2.IG2(steps=3)(ig2.wrap(net, prepare=False), X, references=REFERENCES).values)
 
 

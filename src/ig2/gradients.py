@@ -114,9 +114,7 @@ class Session:
             self.model = prepared.model
             mine = self._first_pass()
         except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            reason = _first_line(error)
+            reason = "no memory for a copy" if is_out_of_memory(error) else _first_line(error)
         else:
             # on a GPU convolutions may round to TF32
             if _same(scores, mine, self._tolerance() if self._tolerance() > 1e-2 or self.device.type == "cuda" else 1e-3):
