@@ -261,7 +261,9 @@ def test_settings_tell_two_mixtures_apart() -> None:
         XAIBench(mixture=Mixture(torch.tensor([[m] * 5, [-m] * 5]), torch.stack([torch.eye(5)] * 2))) for m in (1.0, 3.0)
     )
     assert near.settings() != far.settings()
-    assert near.settings()["seeds"] == 10 and "seeds" not in near.identity()  # more seeds are no reason to score the first ones again
+    assert (
+        near.settings()["seeds"] == 10 and "seeds" not in near.identity()
+    )  # more seeds are no reason to score the first ones again
 
 
 def test_suites_that_make_no_sense_are_refused() -> None:

@@ -82,8 +82,8 @@ def _escape(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: li
 
 
 def _no_signature(app: Sphinx, what: str, name: str, obj: Any, *_: Any) -> tuple[str, str] | None:
-    """Nobody makes an attribution by hand, and its fields are listed below it."""
-    return ("", "") if name == "ig2.Attribution" else None
+    """Nobody makes a result by hand, and its fields are listed below it."""
+    return ("", "") if name in ("ig2.Attribution", "ig2.metrics.Scores", "ig2.benchmarks.Table") else None
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """How good is an attribution? Every metric of the paper, batched, each saying what it does."""
 
 from ig2.metrics.axioms import Completeness, Dummy, ImplementationInvariance, Symmetry, fulfilled
-from ig2.metrics.base import Metric, Scores
+from ig2.metrics.base import Case, Metric, Result, Scores
 from ig2.metrics.conditional import Conditional, Constant, Marginal
 from ig2.metrics.curves import Deletion, Insertion
 from ig2.metrics.gaussian import Gaussian, Mixture
@@ -25,6 +25,7 @@ __all__ = [
     "GTAUC",
     "ROAR",
     "SIC",
+    "Case",
     "Completeness",
     "Conditional",
     "Constant",
@@ -47,6 +48,7 @@ __all__ = [
     "ParameterRandomisation",
     "PointingGame",
     "PublishedMonotonicity",
+    "Result",
     "Scores",
     "Symmetry",
     "conditional_shapley",
