@@ -20,9 +20,10 @@ from PIL import Image
 from torch import nn
 
 import ig2
-from ig2.adapters import digits, images, training, vision
-from ig2.adapters.images import Framing, read_image
+from ig2 import images
+from ig2.adapters import digits, training, vision
 from ig2.errors import InputError, MissingExtraError
+from ig2.images import Framing, read_image
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 

@@ -34,6 +34,7 @@ MODULES = (
     "ig2.methods",
     "ig2.metrics",
     "ig2.benchmarks",
+    "ig2.data",
     "ig2.plots",
     "ig2.adapters",
     "ig2.adapters.base",
@@ -253,7 +254,8 @@ def test_the_page_on_the_command_names_its_options_and_no_others() -> None:
 
     page = (DOCS / "command.md").read_text(encoding="utf-8")
     command = typer.main.get_command(app)
-    parameters = [*command.params, *(p for sub in command.commands.values() for p in sub.params)]
+    commands = [command, *command.commands.values(), *command.commands["data"].commands.values()]
+    parameters = [parameter for each in commands for parameter in each.params]
     options = {name for parameter in parameters for name in parameter.opts if name.startswith("--")}
     options |= {"--install-completion", "--version", "--debug"}
     assert set(re.findall(r"--[a-z][a-z-]*", page)) <= options

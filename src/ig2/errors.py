@@ -59,3 +59,11 @@ def describe(value: object) -> str:
         return f"dict of {len(value)} ({inner}{', …' if len(value) > 4 else ''})"
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "…"
+
+
+def reason(error: BaseException) -> str:
+    """Why something failed, on one line."""
+    text = str(error.strerror) if isinstance(error, OSError) and error.strerror else str(error)
+    line = " ".join(text.split())
+    line = line if len(line) <= 200 else line[:199] + "…"
+    return line if isinstance(error, OSError) and line else f"{type(error).__name__}: {line}" if line else type(error).__name__

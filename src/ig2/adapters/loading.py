@@ -38,8 +38,8 @@ from torch import Tensor, nn
 
 from ig2.adapters import tabular, text, vision
 from ig2.adapters.base import Kind, Subject
-from ig2.adapters.trust import reason, weights_only
-from ig2.errors import IG2Error, InputError, describe, import_extra
+from ig2.adapters.trust import weights_only
+from ig2.errors import IG2Error, InputError, describe, import_extra, reason
 
 HOW_TO_SAVE = "save the weights alone, torch.save(net.state_dict(), 'weights.pt'), and give module:function@weights.pt"
 # What expressions for sizes are made of: names, numbers and arithmetic; the functions are those torch.export writes.

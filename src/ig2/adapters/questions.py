@@ -1,48 +1,20 @@
-"""A classifier of questions by the kind of answer they ask for, trained in seconds on questions made from a small grammar.
-
-The six kinds are those of the TREC question data: an abbreviation, a description, a thing, a person, a place, a number.
-"""
+"""A classifier of questions by the kind of answer they ask for, trained in seconds on questions made from a small grammar."""
 
 from __future__ import annotations
 
-import random
 import re
-from functools import cache
-from importlib import resources
 
 import torch
 from torch import Tensor, nn
 
 from ig2.adapters.training import fit, kept, own_randomness
+from ig2.grammar import grammar, questions
 
 CLASSES = ("abbreviation (ABBR)", "description (DESC)", "entity (ENTY)", "person (HUM)", "place (LOC)", "number (NUM)")
-CODES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 PAD, UNKNOWN = 0, 1
 WIDTHS = (3, 4, 5)
 EMBEDDING = 32
 TRAINING = 6000  # questions
-
-
-@cache
-def grammar() -> dict[str, list[str]]:
-    """Words by the braces they fit in, and patterns of questions by their kind."""
-    sections: dict[str, list[str]] = {}
-    text = resources.files("ig2.adapters").joinpath("questions.txt").read_text(encoding="utf-8")
-    for section in re.sub(r"(?m)^#.*$", "", text).split("@")[1:]:
-        name, _, entries = section.partition("\n")
-        sections[name.strip()] = [" ".join(entry.split()) for entry in entries.split(";")]
-    return sections
-
-
-def questions(count: int, seed: int = 0) -> list[tuple[str, int]]:
-    """Made-up questions with their kinds, as many of each."""
-    chance = random.Random(seed)
-    made = []
-    for number in range(count):
-        kind = number % len(CLASSES)
-        pattern = chance.choice(grammar()[CODES[kind]])
-        made.append((re.sub(r"\{(\w+)\}", lambda brace: chance.choice(grammar()[brace[1]]), pattern), kind))
-    return made
 
 
 def split(text: str) -> list[tuple[str, int, int]]:

@@ -24,9 +24,8 @@ from torch import Tensor, nn
 
 from ig2.adapters.base import Batch, Kind, Outputs, Subject, one_tensor
 from ig2.adapters.training import fit, kept, own_randomness
-from ig2.adapters.trust import reason
 from ig2.attribution import Attribution
-from ig2.errors import IG2Error, InputError, describe, import_extra
+from ig2.errors import IG2Error, InputError, describe, import_extra, reason
 from ig2.inputs import Fixed
 from ig2.model import OutputName, wrap
 

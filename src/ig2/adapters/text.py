@@ -16,11 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ig2 import grammar
 from ig2.adapters import questions
 from ig2.adapters.base import Batch, Kind, Outputs, Subject, one_tensor
-from ig2.adapters.trust import reason, weights_only
+from ig2.adapters.trust import weights_only
 from ig2.attribution import Attribution
-from ig2.errors import IG2Error, InputError, ModelError, describe, import_extra
+from ig2.errors import IG2Error, InputError, ModelError, describe, import_extra, reason
 from ig2.gradients import Session
 from ig2.inputs import Fixed, Inputs
 from ig2.model import Bounds, OutputName, wrap
@@ -452,7 +453,7 @@ def _questions() -> TextSubject:
         pad_id=questions.PAD,
         bounds=(low, high),
         name="Questions CNN",
-        texts=[text for text, _ in questions.questions(60, seed=1)],
+        texts=[text for text, _ in grammar.questions(60, seed=1)],
     )
 
 

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from ig2.cache import cache_folder
+
 Net = TypeVar("Net", bound=nn.Module)
-
-
-def cache_folder() -> Path:
-    """Where trained networks are kept: $IG2_CACHE, or the user's cache folder."""
-    if chosen := os.environ.get("IG2_CACHE"):
-        return Path(chosen)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "ig2"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "ig2"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ig2"
 
 
 def kept(recipe: str, make: Callable[[], dict[str, Tensor]], net: nn.Module | None = None) -> dict[str, Tensor]:

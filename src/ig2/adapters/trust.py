@@ -1,4 +1,4 @@
-"""Opening what others made: nothing hidden in it is run, and what went wrong fits on a line."""
+"""Opening what others made: nothing hidden in it is run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,3 @@ def weights_only() -> Iterator[None]:
             os.environ.pop(SWITCH, None)
         else:
             os.environ[SWITCH] = before
-
-
-def reason(error: BaseException) -> str:
-    """Why something failed, on one line."""
-    text = str(error.strerror) if isinstance(error, OSError) and error.strerror else str(error)
-    line = " ".join(text.split())
-    line = line if len(line) <= 200 else line[:199] + "…"
-    return line if isinstance(error, OSError) and line else f"{type(error).__name__}: {line}" if line else type(error).__name__

@@ -10,8 +10,6 @@ import difflib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
@@ -22,13 +20,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ig2 import imagenet
 from ig2.adapters import digits
 from ig2.adapters.base import Batch, Kind, Outputs, Subject, one_tensor, spread
-from ig2.adapters.images import SUFFIXES, Framing, read_image, without_long_ends
 from ig2.adapters.training import own_randomness
-from ig2.adapters.trust import reason, weights_only
+from ig2.adapters.trust import weights_only
 from ig2.attribution import Attribution
-from ig2.errors import IG2Error, InputError, MissingExtraError, describe, import_extra
+from ig2.errors import IG2Error, InputError, MissingExtraError, describe, import_extra, reason
+from ig2.images import SUFFIXES, Framing, read_image, without_long_ends
 from ig2.model import OutputName, wrap
 
 BUILT_IN = ("efficientnet-lite0", "digits")
@@ -383,11 +382,9 @@ def _fetching(name: str, pretrained: bool) -> Iterator[None]:
         ) from error
 
 
-@cache
 def imagenet_classes() -> tuple[str, ...]:
     """A short name for each of the thousand classes, in the usual order."""
-    text = resources.files("ig2.adapters").joinpath("imagenet.txt").read_text(encoding="utf-8")
-    return tuple(text.splitlines())
+    return imagenet.names()
 
 
 # -- pictures to contrast with -----------------------------------------------------------------------------------------

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ig2.adapters.trust import reason
-from ig2.errors import IG2Error, InputError
+from ig2.errors import IG2Error, InputError, reason
 
 
 @dataclass(frozen=True)

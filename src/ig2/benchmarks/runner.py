@@ -24,11 +24,10 @@ import numpy as np
 import torch
 
 import ig2
-from ig2.adapters.trust import reason
 from ig2.benchmarks.cells import Cell, Cells, code_digest, fingerprint, key_of, place, write_whole
 from ig2.benchmarks.suite import BenchOptions, ChoiceError, MethodLike, Suite, find_suite
 from ig2.benchmarks.tables import MADE_BY, Fact, Failure, Row, Table, spread
-from ig2.errors import IG2Warning, InputError, describe, import_extra
+from ig2.errors import IG2Warning, InputError, describe, import_extra, reason
 from ig2.methods.base import summary
 
 PREPARING, FACTS = "preparing", "facts"  # kinds of work beside the methods
@@ -39,8 +38,9 @@ class Step:
     """How far a run is."""
 
     done: int
+    """How many pairs of part and method are scored, or failed."""
     total: int
-    """Of pairs of part and method."""
+    """How many there are."""
     now: str
     """What is being done."""
     left: float | None

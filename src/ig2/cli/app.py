@@ -18,6 +18,7 @@ from ig2.adapters import tabular, text, vision
 from ig2.benchmarks.suite import SUITES
 from ig2.cli.messages import own_warnings, say
 from ig2.cli.recipes import RECIPES, RULES, Misuse
+from ig2.data.registry import DATA_SETS
 
 app = typer.Typer(
     name="ig2",
@@ -335,6 +336,67 @@ def bench(
             debug=debug,
         )
     )
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+data = typer.Typer(
+    help="List, check and fetch the data that [bold]ig2 bench[/bold] reads.", no_args_is_help=True, rich_markup_mode="rich"
+)
+app.add_typer(data, name="data")
+DataName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help=f"The data set: {', '.join(DATA_SETS)}.",
+        autocompletion=_starting_with(list(DATA_SETS)),
+    ),
+]
+
+
+@data.command("list")
+def list_data(debug: Debug = False) -> None:
+    """Say what each data set is, how its folder must look, on which terms it is given out, and what stands in for it."""
+    from ig2.cli.data import show_list
+
+    show_list()
+
+
+@data.command("verify")
+def verify_data(
+    name: DataName,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the data lie.")],
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Read everything in a folder: how many samples of each class, what stands twice, what is broken.
+
+    The exit code is 1 where something is broken or missing.
+    """
+    from ig2.cli.data import verify
+
+    verify(name, folder, quiet)
+
+
+@data.command("fetch")
+def fetch_data(
+    name: DataName,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Where to put it. Left out: a folder in the cache, which is shown.", show_default=False
+        ),
+    ] = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Download a data set that may be downloaded, and check it.
+
+    A download that was cut off goes on where it was when the same command is given again.
+    """
+    from ig2.cli.data import fetch
+
+    fetch(name, to, quiet)
 
 
 # -- the end of it -----------------------------------------------------------------------------------------------------

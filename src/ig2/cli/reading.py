@@ -10,11 +10,10 @@ from pathlib import Path
 from ig2.adapters import vision
 from ig2.adapters.base import Batch, Kind, Subject
 from ig2.adapters.tabular import TableSubject
-from ig2.adapters.trust import reason
 from ig2.adapters.vision import Photo
 from ig2.cli.messages import one_line
 from ig2.cli.recipes import Misuse
-from ig2.errors import InputError
+from ig2.errors import InputError, reason
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
 TEXTS = (".txt",)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from ig2.errors import InputError, describe
+from ig2.errors import InputError, describe, is_count
+from ig2.task import check_seed
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,11 +25,12 @@ class Samples:
     classes: tuple[str, ...]
     """The names of classes or labels."""
     names: tuple[str, ...]
-    """What each sample is called: a file, a line."""
+    """What each sample is called, such as its file or line."""
     source: str
     """Which data this is, in a sentence that stands under every table made from it."""
     masks: Tensor | None = None
-    """Where the truth is, (N, H, W) as int8: 1 on it, 0 beside it, −1 where it is left open. None where nothing is marked."""
+    """Where the truth is, (N, H, W) as int8, with 1 on it, 0 beside it and −1 where it is left open. None where nothing is
+    marked."""
 
     def __post_init__(self) -> None:
         for item in ("y", "names", "masks"):
@@ -38,7 +41,7 @@ class Samples:
     def __len__(self) -> int:
         return len(self.x)
 
-    def __getitem__(self, which: Sequence[int] | slice | Tensor) -> Samples:
+    def __getitem__(self, which: Sequence[int] | slice | Tensor) -> Self:
         """Some of them: numbers, a slice, or a mask."""
         rows = torch.arange(len(self))[which]
         if rows.ndim != 1:
@@ -56,11 +59,17 @@ class Samples:
         number = torch.bincount(self.y, minlength=len(self.classes)) if self.y.ndim == 1 else self.y.sum(dim=0)
         return dict(zip(self.classes, number.tolist(), strict=True))
 
-    def split(self, *shares: float, seed: int = 0) -> tuple[Samples, ...]:
+    def take(self, limit: int | None, seed: int = 0) -> Self:
+        """A seeded choice of this many, from all classes alike; those of a smaller limit are among them."""
+        if limit is not None and not is_count(limit):
+            raise InputError(f"limit must be a whole number from 1 on, or None for all, got {describe(limit)}")
+        return self if limit is None else self[sorted(by_turns(self.y, seed)[:limit])]
+
+    def split(self, *shares: float, seed: int = 0) -> tuple[Self, ...]:
         """Parts of these shares and the rest, by a seeded order; of each class its share where samples have one class."""
         if not shares or any(not 0 < share < 1 for share in shares) or sum(shares) > 1:
             raise InputError(f"shares must lie between 0 and 1 and sum to 1 at most, got {describe(shares)}")
-        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed), device="cpu")
+        order = _order(len(self), seed)
         groups = [order] if self.y.ndim > 1 else [order[self.y[order] == c] for c in self.y.unique()]  # type: ignore[no-untyped-call]
         parts: list[list[Tensor]] = [[] for _ in range(len(shares) + 1)]
         for group in groups:
@@ -68,3 +77,28 @@ class Samples:
             for part, start, stop in zip(parts, edges, edges[1:], strict=False):
                 part.append(group[start:stop])
         return tuple(self[torch.cat(part).sort().values] for part in parts)
+
+
+def by_turns(y: Tensor, seed: int = 0) -> list[int]:
+    """The numbers of all samples in a seeded order in which every class gives one before any gives two.
+
+    Samples with several labels are in a seeded order, nothing more.
+
+    >>> by_turns(torch.tensor([7, 7, 7, 7, 3]))[:2]
+    [4, 0]
+    """
+    order = _order(len(y), seed).tolist()
+    if y.ndim > 1:
+        return order
+    labels = y.tolist()
+    given: Counter[int] = Counter()
+    turn = {}
+    for number in order:
+        turn[number] = given[labels[number]]
+        given[labels[number]] += 1
+    return sorted(order, key=turn.__getitem__)
+
+
+def _order(count: int, seed: int) -> Tensor:
+    check_seed(seed)
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed), device="cpu")

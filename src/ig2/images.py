@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ig2.adapters.trust import reason
-from ig2.errors import InputError, describe, import_extra
+from ig2.errors import InputError, describe, import_extra, reason
 
 # The formats that are opened. PostScript is not among them: Pillow would hand it to another program to run.
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO")
@@ -27,30 +26,35 @@ PAGE = (255, 255, 255, 255)
 LONGEST = 8
 
 
-def read_image(source: object, grey: bool = False) -> Any:
+def read_image(source: object, grey: bool = False, *, turn: bool = True) -> Any:
     """A Pillow image in RGB (or grey) from a path, a Pillow image or an array of uint8 (H, W) or (H, W, 3 or 4).
 
     The camera's orientation is applied, transparency is laid on white, 16 bits become 8, CMYK becomes RGB, and of an
     animation the first frame is taken.
+
+    Args:
+        source: what to read.
+        grey: whether it becomes grey.
+        turn: whether the camera's orientation is applied. Boxes and masks of public data are those of the pixels as stored.
     """
     pillow = import_extra("PIL.Image", "image", "reading images")
     if isinstance(source, (str, PathLike)):
-        return _read_file(Path(fspath(source)), pillow, grey)
+        return _read_file(Path(fspath(source)), pillow, grey, turn)
     if isinstance(source, pillow.Image):
         name = f"the image {source.mode} {source.size[0]} × {source.size[1]}"
         try:
-            return _plain(source, pillow, grey, name)
+            return _plain(source, pillow, grey, name, turn)
         except OSError as error:  # Pillow reads a file it has opened when its pixels are needed
             raise InputError(f"{name} is broken: {reason(error)}") from error
     if isinstance(source, np.ndarray):
         shaped = source.ndim == 2 or (source.ndim == 3 and source.shape[2] in (3, 4))
         if source.dtype != np.uint8 or not shaped or 0 in source.shape:
             raise InputError(f"an image array must be uint8 (H, W), (H, W, 3) or (H, W, 4), got {describe(source)}")
-        return _plain(pillow.fromarray(np.ascontiguousarray(source)), pillow, grey, "the array")
+        return _plain(pillow.fromarray(np.ascontiguousarray(source)), pillow, grey, "the array", turn)
     raise InputError(f"an image must be a path, a Pillow image or an array of uint8, got {describe(source)}")
 
 
-def _read_file(path: Path, pillow: Any, grey: bool) -> Any:
+def _read_file(path: Path, pillow: Any, grey: bool, turn: bool) -> Any:
     try:
         if path.is_dir():
             raise InputError(f"{path} is a folder: name the images in it")
@@ -71,7 +75,7 @@ def _read_file(path: Path, pillow: Any, grey: bool) -> Any:
                 width, height = image.size
                 if width * height > MOST_PIXELS:
                     raise InputError(f"{path} has {width} × {height} pixels, more than {MOST_PIXELS:,}: make it smaller")
-                return _plain(image, pillow, grey, str(path))
+                return _plain(image, pillow, grey, str(path), turn)
     except InputError:
         raise
     except pillow.DecompressionBombError as error:
@@ -82,9 +86,10 @@ def _read_file(path: Path, pillow: Any, grey: bool) -> Any:
         raise InputError(f"{path} is a broken image: {reason(error)}") from error
 
 
-def _plain(image: Any, pillow: Any, grey: bool, name: str) -> Any:
+def _plain(image: Any, pillow: Any, grey: bool, name: str, turn: bool) -> Any:
     """An image of any mode as RGB, or grey, the right way up."""
-    image = import_extra("PIL.ImageOps", "image", "reading images").exif_transpose(image)
+    if turn:
+        image = import_extra("PIL.ImageOps", "image", "reading images").exif_transpose(image)
     if image.mode.startswith("I") or image.mode == "F":
         image = _eight_bits(image, pillow, name)
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:

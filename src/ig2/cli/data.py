@@ -1,0 +1,165 @@
+"""`ig2 data`: which data suites read, whether a folder of it is sound, and getting what may be fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.columns import Columns
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.text import Text
+
+from ig2.cli.messages import one_line, say
+from ig2.cli.recipes import Misuse
+from ig2.cli.telling import INDENT, tell_line, tell_path
+from ig2.data import registry
+from ig2.data.registry import DATA_SETS, DataSet
+from ig2.data.survey import Survey, Watch
+from ig2.errors import InputError
+
+LABELS = 12  # the width of what stands before a line
+SHOWN = 5  # groups of samples that are the same
+
+
+def _find(name: str) -> DataSet:
+    try:
+        return registry.find(name)
+    except InputError as error:
+        raise Misuse(str(error)) from error
+
+
+# -- list --------------------------------------------------------------------------------------------------------------
+
+
+def show_list() -> None:
+    """Every data set: what it is, how its folder looks, where it comes from, and what stands in for it."""
+    console = Console(highlight=False)
+    for number, known in enumerate(DATA_SETS.values()):
+        if number:
+            console.print()
+        console.print(Text.assemble((known.name, "bold"), f"  {known.about}"), soft_wrap=not console.is_terminal)
+        tell_line(console, "suite", ", ".join(known.suites), LABELS)
+        tell_line(console, "folder", known.layout, LABELS)
+        tell_line(console, "terms", known.terms, LABELS)
+        tell_line(console, "from", known.page, LABELS)
+        if known.files:
+            size = sum(file.size or 0 for file in known.files)
+            unchecked = "" if all(file.sha256 for file in known.files) else ", no checksum known for some"
+            tell_line(console, "fetch", f"ig2 data fetch {known.name} ({_bytes(size)}{unchecked})", LABELS)
+        tell_line(console, "here", f"yes, in {known.folder}" if known.is_there else f"no, nothing in {known.folder}", LABELS)
+        tell_line(console, "without it", known.default, LABELS)
+    console.print()
+    console.print("A suite reads the folder it is given: ig2 bench NAME --data FOLDER", soft_wrap=not console.is_terminal)
+
+
+def _bytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size / 1e3:,.0f} kB"
+
+
+# -- verify ------------------------------------------------------------------------------------------------------------
+
+
+def verify(name: str, folder: Path, quiet: bool) -> None:
+    """Read everything, and say what there is; what is broken is in the exit code too."""
+    wanted = _find(name)
+    with _counting(quiet) as watch:
+        survey = registry.verify(wanted.name, folder, watch)
+    _show(survey)
+    if survey.problems:
+        count = len(survey.problems)
+        say(f"{folder} has {count:,} {'problem' if count == 1 else 'problems'}")
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _counting(quiet: bool) -> Iterator[Watch]:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        line = bar.add_task("reading", total=None)
+        yield lambda done, total: bar.update(line, completed=done, total=total)
+
+
+def _show(survey: Survey) -> None:
+    console = Console(highlight=False)
+    wraps = not console.is_terminal
+    console.print(Text(one_line(survey.source), "bold"), soft_wrap=wraps)
+    there = {name: count for name, count in survey.counts.items() if count}
+    if survey.total is None:
+        console.print(f"{sum(there.values()):,} samples, {len(there):,} classes")
+    else:
+        console.print(f"{survey.total:,} samples, {len(there):,} labels")
+    console.print()
+    width = max((len(f"{count:,}") for count in there.values()), default=0)
+    cells = [Text.assemble((f"{count:>{width},}", "cyan"), f"  {one_line(name)}") for name, count in there.items()]
+    if console.is_terminal:
+        console.print(Padding(Columns(cells, column_first=True, padding=(0, 3)), (0, 0, 0, INDENT)))
+    else:
+        for cell in cells:
+            console.print(Text(" " * INDENT) + cell, soft_wrap=True)
+    empty = [name for name, count in survey.counts.items() if not count]
+    if empty:
+        tell_line(console, "none of", ", ".join(empty), LABELS)
+    console.print()
+    tell_line(console, "twice", _repeated(survey), LABELS)
+    tell_line(console, "problems", f"{len(survey.problems):,}" if survey.problems else "none", LABELS)
+    for problem in survey.problems:
+        console.print(Padding(Text(one_line(problem)), (0, 0, 0, 2 * INDENT), expand=False), soft_wrap=wraps)
+
+
+def _repeated(survey: Survey) -> str:
+    groups = survey.duplicates
+    if not groups:
+        return "none"
+    more = f"; and {len(groups) - SHOWN:,} more" if len(groups) > SHOWN else ""
+    extra = sum(len(group) - 1 for group in groups)
+    shown = "; ".join(" = ".join(group) for group in groups[:SHOWN])
+    return f"{extra:,} {'sample stands' if extra == 1 else 'samples stand'} there again: {shown}{more}"
+
+
+# -- fetch -------------------------------------------------------------------------------------------------------------
+
+
+def fetch(name: str, to: Path | None, quiet: bool) -> None:
+    """Get a data set, and say where it is."""
+    wanted = _find(name)
+    with _downloading(quiet) as progress:
+        folder = registry.fetch(wanted.name, to, progress)
+    console = Console(highlight=False)
+    tell_path(console, wanted.name, folder, LABELS)
+    tell_line(console, "terms", wanted.terms, LABELS - INDENT)
+    tell_line(console, "check", f"ig2 data verify {wanted.name} {folder}", LABELS - INDENT)
+
+
+@contextmanager
+def _downloading(quiet: bool) -> Iterator[Callable[[str, int, int | None], None]]:
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        lines: dict[str, TaskID] = {}
+
+        def watch(name: str, done: int, total: int | None) -> None:
+            if name not in lines:
+                lines[name] = bar.add_task(name)
+            bar.update(lines[name], completed=done, total=total)
+
+        yield watch

@@ -1,0 +1,153 @@
+"""Questions by the kind of answer they ask for: the TREC label files, and questions made from a small grammar."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from os import PathLike
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+
+from ig2 import grammar
+from ig2.data.base import Samples
+from ig2.data.listing import existing_folder, lines_of
+from ig2.data.survey import Survey, Watch
+from ig2.errors import InputError, describe, is_count
+
+CLASSES = grammar.CODES
+Part = Literal["train", "test"]
+FILES: dict[Part, tuple[str, ...]] = {
+    "train": ("train_5500.label", "train_5500.label.txt", "TREC_train.txt"),
+    "test": ("TREC_10.label", "TREC_10.label.txt", "TREC_test.txt"),
+}
+LINE = re.compile(r"([A-Z]+):(\w+)\s+(\S.*)")
+
+
+class Question(NamedTuple):
+    """One line of a label file."""
+
+    text: str
+    label: int
+    name: str
+
+
+def load(folder: str | PathLike[str], part: Part = "test", *, limit: int | None = None, seed: int = 0) -> Samples:
+    """Questions, none of them twice; those that stand in the test file are not among those for training.
+
+    Two questions are the same if they differ in nothing but blanks and capital letters. One that stands under two classes is
+    left out.
+
+    Args:
+        folder: where the two label files lie: `train_5500.label` and `TREC_10.label`, or `TREC_train.txt` and `TREC_test.txt`.
+        part: `"train"` or `"test"`.
+        limit: how many at most, from all classes alike. Left out: all.
+        seed: of the choice.
+    """
+    if part not in FILES:
+        raise InputError(f"part must be 'train' or 'test', got {describe(part)}")
+    root = existing_folder(folder)
+    both, problems = _questions(root)
+    if problems:
+        raise InputError(problems[0])
+    return _samples(both, part).take(limit, seed)
+
+
+def made_up(count: int = 600, seed: int = 0) -> Samples:
+    """Questions made from a small grammar, as many of each kind, none of them twice; nothing is fetched.
+
+    Args:
+        count: how many.
+        seed: of the choice.
+    """
+    if not is_count(count):
+        raise InputError(f"count must be a whole number from 1 on, got {describe(count)}")
+    kinds: list[dict[str, None]] = [{} for _ in CLASSES]
+    wanted = [count // len(CLASSES) + (kind < count % len(CLASSES)) for kind in range(len(CLASSES))]
+    for text, kind in grammar.questions(20 * count, seed):
+        if len(kinds[kind]) < wanted[kind]:
+            kinds[kind][text] = None
+    made = [(text, kind) for kind, texts in enumerate(kinds) for text in texts]
+    if len(made) < count:
+        raise InputError(f"the grammar makes {len(made)} different questions of {count}: ask for fewer")
+    source = "questions made from a small grammar, of the six kinds of TREC"
+    names = tuple(f"made-up {number}" for number in range(len(made)))
+    return Samples(tuple(text for text, _ in made), torch.tensor([kind for _, kind in made]), CLASSES, names, source)
+
+
+def look_through(folder: str | PathLike[str], watch: Watch | None = None) -> Survey:
+    """Read both files, and say what was found; what stands twice is named here, and left out when loading.
+
+    Args:
+        folder: as for `load`.
+        watch: is not called: this takes a second.
+    """
+    both, problems = _questions(existing_folder(folder))
+    counts = dict.fromkeys(CLASSES, 0)
+    groups = defaultdict(list)
+    for questions in both.values():
+        for question in questions:
+            groups[_key(question)].append(question.name)
+    parts = [_samples(both, part) for part in FILES if both[part]]
+    for samples in parts:
+        for name, number in samples.counts().items():
+            counts[name] += number
+    twice = tuple(tuple(names) for names in groups.values() if len(names) > 1)
+    return Survey(" · ".join(samples.source for samples in parts) or "TREC questions", counts, twice, tuple(problems))
+
+
+def _samples(both: dict[Part, list[Question]], part: Part) -> Samples:
+    """One part, without what stands twice, under two classes, or in the test file too."""
+    classes = defaultdict(set)
+    for question in both[part]:
+        classes[_key(question)].add(question.label)
+    elsewhere = {_key(question) for question in both["test"]} if part == "train" else set()
+    kept: dict[str, Question] = {}
+    for question in both[part]:
+        key = _key(question)
+        if key not in elsewhere and len(classes[key]) == 1:
+            kept.setdefault(key, question)
+    reasons = {
+        "that stand twice": len(both[part]) - len(classes),
+        "that stand in the test file too": sum(key in elsewhere for key in classes),
+        "under two classes": sum(len(labels) > 1 and key not in elsewhere for key, labels in classes.items()),
+    }
+    told = ", ".join(f"{count:,} {why}" for why, count in reasons.items() if count)
+    return Samples(
+        tuple(question.text for question in kept.values()),
+        torch.tensor([question.label for question in kept.values()], dtype=torch.int64),
+        CLASSES,
+        tuple(question.name for question in kept.values()),
+        f"TREC questions, {part}" + (f"; left out: {told}" if told else ""),
+    )
+
+
+def _key(question: Question) -> str:
+    return " ".join(question.text.casefold().split())
+
+
+def _questions(root: Path) -> tuple[dict[Part, list[Question]], list[str]]:
+    """Every line of both files, and what is wrong with the others."""
+    both: dict[Part, list[Question]] = {}
+    problems = []
+    for part, names in FILES.items():
+        path = next((root / name for name in names if (root / name).is_file()), None)
+        if path is None:
+            raise InputError(f"{root} has no {' or '.join((names[0], names[-1]))}: ig2 data fetch trec gets it")
+        both[part] = []
+        # the files are in Latin-1, though almost nothing in them shows it
+        for number, line in enumerate(lines_of(path, "latin-1"), start=1):
+            if not line.strip():
+                continue
+            found = LINE.fullmatch(line.strip())
+            if found is None or found[1] not in CLASSES:
+                known = f"{', '.join(CLASSES[:-1])} or {CLASSES[-1]}"
+                problems.append(
+                    f"{path} line {number}: {describe(line)}, expected CLASS:kind and a question, CLASS one of {known}"
+                )
+                continue
+            both[part].append(Question(found[3], CLASSES.index(found[1]), f"{part} line {number}"))
+        if not both[part] and not problems:
+            raise InputError(f"{path} has no questions")
+    return both, problems
