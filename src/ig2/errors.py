@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
+import sys
+import warnings
 from numbers import Integral, Real
+from pathlib import Path
 from types import ModuleType
+
+_PACKAGE = str(Path(__file__).parent / "_")[:-1]
+_CONTEXTS = str(contextlib.__file__)  # what opens and closes things stands in between
 
 
 class IG2Error(Exception):
@@ -26,6 +33,14 @@ class MissingExtraError(IG2Error, ImportError):
 
 class IG2Warning(UserWarning):
     """Something runs, and probably not as it was meant."""
+
+
+def warn(text: str) -> None:
+    """Warn, at the line outside this package that led here, however deep inside it is noticed."""
+    frame, depth = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, _CONTEXTS)):
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(text, IG2Warning, stacklevel=depth)
 
 
 def import_extra(module: str, extra: str, purpose: str) -> ModuleType:

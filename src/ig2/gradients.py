@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ig2.errors import IG2Error, IG2Warning, ModelError, describe
+from ig2.errors import IG2Error, ModelError, describe, warn
 from ig2.guards import opened
 from ig2.inputs import Inputs
 from ig2.layers import LinearCalls, in_this_thread
@@ -136,13 +135,13 @@ class Session:
         """Look at the network on the first sample. What it draws at random here is put back."""
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             before = _random_state(self.device)
-            scores = self._first_pass()
+            scores = self._first_pass(its_own=True)
             drew = not torch.equal(before, _random_state(self.device))
             self._check_repeats(scores, drew)
             self._writes = bool(self._writes)
             return scores
 
-    def _first_pass(self) -> Tensor:
+    def _first_pass(self, its_own: bool = False) -> Tensor:
         """Scores of the first sample; on the way, whether the inputs reach them and how much memory a point takes."""
         first = torch.zeros(1, dtype=torch.long, device=self.device)
         leaves = [t.detach().clone().requires_grad_() for t in self.inputs.split(self.inputs.data[:1])]
@@ -168,7 +167,8 @@ class Session:
             if not torch.equal(buffer, copy):
                 raise ModelError(f"the network is in train mode, where a pass changes its {name}. Call net.eval() first")
         self._check_reach(scores, leaves)
-        self._check_logits(raw)
+        if its_own:
+            self._check_logits(raw)
         # forward activations stay for both backward passes, which hold about half as much again at their peak
         self.bytes_per_point = sum(saved.values()) * 3 // 2 + 8 * self.inputs.data[0].nbytes
         return scores.detach()
@@ -234,11 +234,9 @@ class Session:
             return
         logits = self.model.logits(raw).detach()
         if logits.numel() > 1 and bool((logits >= 0).all()) and abs(float(logits.sum()) - 1) < 1e-3:
-            warnings.warn(
+            warn(
                 f"the network returns probabilities already, and output={self.model.output!r} takes the softmax of them once "
-                "more: use output='logit', which explains what the network returns",
-                IG2Warning,
-                stacklevel=6,  # the call of the method
+                "more: use output='logit', which explains what the network returns"
             )
 
     # -- running -------------------------------------------------------------------------------------------------------

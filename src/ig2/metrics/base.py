@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ig2.attribution import Attribution
-from ig2.errors import IG2Warning, InputError, describe
+from ig2.errors import InputError, describe, warn
 from ig2.gradients import Session
 from ig2.inputs import Inputs
 from ig2.memory import BatchSize, said_clearly
@@ -182,11 +181,9 @@ class Metric(ABC):
             found = self.run(Case(inputs.pack(values, "attribution"), truth, int(seed), given, task, asked))
         if found.undefined:
             reasons = "; ".join(f"{count} because {why}" for why, count in found.undefined.items())
-            warnings.warn(
+            warn(
                 f"{self.name} is not defined for {sum(found.undefined.values())} of {len(found.values)} explicands "
-                f"({reasons}); they are left out of the mean",
-                IG2Warning,
-                stacklevel=2,
+                f"({reasons}); they are left out of the mean"
             )
         return Scores(
             found.values.to(inputs.home),
