@@ -289,6 +289,14 @@ def test_the_automatic_batch_goes_by_what_a_point_needs():
         BatchSize(0, 1, cpu)
 
 
+@pytest.mark.parametrize(("points", "sizes"), [(10, [3, 3, 1]), (2, [1] * 7), (100, [7])])
+def test_work_that_takes_the_memory_of_several_points_is_cut_accordingly(points: int, sizes: list[int]):
+    pieces: list[range] = []
+    BatchSize(points, 1, torch.device("cpu")).over(7, pieces.append, points_each=3)
+    assert [len(piece) for piece in pieces] == sizes
+    assert [number for piece in pieces for number in piece] == list(range(7))
+
+
 def test_what_a_point_needs_is_measured():
     from ig2.gradients import Session
     from ig2.inputs import Inputs

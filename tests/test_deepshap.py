@@ -186,6 +186,15 @@ def test_operators_and_functions_with_constants(function):
     torch.testing.assert_close(found.values, (function(x) - function(reference)).double(), rtol=1e-6, atol=1e-12)
 
 
+def test_a_constant_with_more_axes_widens_the_variable():
+    def powers(z):
+        return torch.pow(z[:, :, None], torch.tensor([1.0, 2.0, 3.0])).sum(dim=2)
+
+    x, reference = randn(2, 4).abs(), randn(1, 4, seed=1).abs()
+    found = DeepSHAP()(lambda z: powers(z).sum(dim=1), x, references=reference)
+    torch.testing.assert_close(found.values, powers(x) - powers(reference))
+
+
 def test_the_papers_toy():
     x, reference = torch.tensor([[3.0, 3.0]]).double(), torch.zeros(1, 2).double()
     found = DeepSHAP()(lambda z: torch.maximum(z[:, 0], z[:, 1] - 1), x, references=reference)

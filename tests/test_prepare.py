@@ -75,6 +75,16 @@ def test_attributions_stay_what_they_were(method: type, rule: ig2.rules.Rule):
     assert fast.values.is_contiguous()
 
 
+@pytest.mark.parametrize("method", [ig2.Gradient(), ig2.InputXGradient()], ids=lambda method: type(method).__name__)
+def test_one_pass_over_a_few_samples_is_not_worth_a_copy_unless_it_was_asked_for(method: ig2.methods.Method):
+    net, many = normalised_cnn(), uniform(65, 2, 8, 8).float()
+    few, all_of_them = method(net, many[:64]), method(net, many)
+    assert few.settings["preparation"] == {} and all_of_them.settings["preparation"]["folded"] == 3
+    assert torch.allclose(few.values, all_of_them.values[:64], atol=1e-4 * float(few.values.abs().max()))
+    half = method(ig2.wrap(net, prepare=ig2.Preparation(precision="bfloat16")), X)
+    assert half.settings["preparation"]["precision"] == "bfloat16"
+
+
 def test_the_users_network_is_left_as_it_was():
     net = normalised_cnn()
     before, modules = copy.deepcopy(net.state_dict()), list(net.modules())

@@ -13,7 +13,7 @@ import ig2
 from ig2.errors import InputError, MissingExtraError
 from ig2.methods.simple import Gradient, InputXGradient
 from ig2.methods.smoothgrad import SmoothGrad
-from ig2.methods.xrai import SIDE, XRAI, _prepared, grown, rank_pixels, take_regions
+from ig2.methods.xrai import SIDE, XRAI, _cell_of, _prepared, grown, rank_pixels, take_regions
 from ig2.references import Union, White, Zeros
 from networks import data
 
@@ -145,6 +145,15 @@ def test_all_segments_are_grown_as_one_at_a_time(radius):
     dense[tuple(grown(labels, radius))] = True
     for label, mask in enumerate(dense):
         assert (mask.reshape(labels.shape) == dilation(labels == label, disk(radius))).all()
+
+
+def test_cells_that_no_pixel_falls_on_are_left_out_and_do_not_matter():
+    image, method = picture(40, 56), XRAI(scales=TWO_SCALES)
+    attribution = np.random.default_rng(0).normal(size=(40, 56))
+    whole = method._masks(felzenszwalb, _prepared(image, None))
+    seen = method._masks(felzenszwalb, _prepared(image, None), np.unique(_cell_of(40, 56)))
+    assert seen.shape[1] < whole.shape[1] / 10
+    assert np.array_equal(rank_pixels(attribution, seen, 50), rank_pixels(attribution, whole, 50))
 
 
 def test_the_image_is_brought_to_one_range_by_its_bounds_or_its_own():

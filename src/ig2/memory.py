@@ -103,11 +103,14 @@ class BatchSize:
             raise OutOfMemoryError("the network runs out of memory on a single sample: free memory or use smaller inputs")
         self.points //= 2
 
-    def over(self, total: int, work: Callable[[range], None]) -> None:
-        """Do `work` on consecutive ranges of 0..total, each again in smaller pieces when memory ran out."""
+    def over(self, total: int, work: Callable[[range], None], points_each: int = 1) -> None:
+        """Do `work` on consecutive ranges of 0..total, each again in smaller pieces when memory ran out.
+
+        `points_each` tells how many points one of the total takes the memory of.
+        """
         start = 0
         while start < total:
-            piece = range(start, min(start + self.points, total))
+            piece = range(start, min(start + max(1, self.points // points_each), total))
             try:
                 work(piece)
             except (RuntimeError, MemoryError) as error:

@@ -24,6 +24,9 @@ from ig2.progress import Progress, ProgressOption
 from ig2.references.base import References, as_references
 from ig2.task import Task, check_seed
 
+# As many points take about as long as preparing the network does.
+WORTH_PREPARING = 64
+
 
 @dataclass
 class Result:
@@ -47,6 +50,7 @@ class Method(ABC):
 
     default_references: ClassVar[References | None] = None
     follows_paths: ClassVar[bool] = False
+    runs_once: ClassVar[bool] = False  # whether the network sees each explicand once
 
     @abstractmethod
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
@@ -131,8 +135,10 @@ class Method(ABC):
         with torch.inference_mode(False), torch.no_grad(), said_clearly():
             inputs = Inputs.of(x, model.device)
             _check_inside(inputs.data, model)
+            asked = model.preparation is not None and model.preparation.precision is not None
+            prepares = asked or not self.runs_once or len(inputs) > WORTH_PREPARING
             with (
-                Session(model, inputs, check_mixing=batch_size != 1) as session,
+                Session(model, inputs, check_mixing=batch_size != 1, prepares=prepares) as session,
                 Progress(progress, type(self).__name__) as bar,
             ):
                 batch = BatchSize(batch_size, session.bytes_per_point, session.device)

@@ -44,6 +44,8 @@ class Gradient(Method):
     tensor([[ 2., -1.]])
     """
 
+    runs_once = True
+
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         return Result(_gradient(task))
 
@@ -54,6 +56,8 @@ class InputXGradient(Method):
     >>> InputXGradient()(lambda x: x @ torch.tensor([[2.0], [-1.0]]), torch.tensor([[3.0, 4.0]])).values
     tensor([[ 6., -4.]])
     """
+
+    runs_once = True
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         return Result(task.x * _gradient(task))

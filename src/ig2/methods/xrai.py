@@ -77,20 +77,21 @@ class XRAI(Method):
         values = torch.empty_like(task.x)
         for row, (image, attribution) in enumerate(zip(task.x, found.values, strict=True)):
             image, attribution = image.reshape(-1, *image.shape[-2:]), attribution.reshape(-1, *image.shape[-2:])
-            masks = self._masks(segment, _prepared(image, task.session.model.bounds))
+            seen = np.unique(_cell_of(*image.shape[-2:]))
+            masks = self._masks(segment, _prepared(image, task.session.model.bounds), seen)
             ranked = rank_pixels(attribution.sum(dim=0).double().cpu().numpy(), masks, self.min_new)
             values[row] = torch.from_numpy(ranked / len(image)).to(values)
         return Result(values, found.baseline_outputs)
 
-    def _masks(self, segment: Any, image: NDArray[np.float64]) -> Members:
-        """The segments of all scales, grown."""
+    def _masks(self, segment: Any, image: NDArray[np.float64], cells: NDArray[np.intp] | None = None) -> Members:
+        """The segments of all scales, grown; of a small image, only the cells that stand for its pixels matter."""
         masks, count = [], 0
         for scale in self.scales:
             with warnings.catch_warnings():
                 # of more than three channels, which are as good here as three
                 warnings.filterwarnings("ignore", message="Got image with third dimension")
                 labels = segment(image, scale=scale, sigma=self.sigma, min_size=self.min_size, channel_axis=-1)
-            masks.append(grown(labels, self.dilate) + np.array([[count], [0]]))
+            masks.append(grown(labels, self.dilate, cells) + np.array([[count], [0]]))
             count += int(labels.max()) + 1
         return np.concatenate(masks, axis=1)
 
@@ -110,22 +111,33 @@ def _prepared(image: Tensor, bounds: Bounds | None) -> NDArray[np.float64]:
     return image.permute(1, 2, 0).contiguous().numpy()
 
 
-def grown(labels: NDArray[np.integer[Any]], radius: int) -> Members:
-    """The masks of a map of labels 0 … M − 1, each dilated by a disc.
+def grown(labels: NDArray[np.integer[Any]], radius: int, cells: NDArray[np.intp] | None = None) -> Members:
+    """The masks of a map of labels 0 … M − 1, each dilated by a disc; by default of all cells.
 
     All at once: a pixel is in the mask of every label that is found within `radius` of it.
     """
     height, width = labels.shape
-    masks = np.zeros((int(labels.max()) + 1, height * width), dtype=np.bool_)
-    pixels = np.arange(height * width)
+    cells = np.arange(height * width) if cells is None else cells
+    own = labels.ravel()[cells]
+    masks = np.zeros((int(labels.max()) + 1, len(cells)), dtype=np.bool_)
+    masks[own, np.arange(len(cells))] = True
     # beyond the edge stands the nearest label inside, which is nearer to the pixel than the place that was asked for
     padded = np.pad(labels, radius, mode="edge")
     for down in range(-radius, radius + 1):
         reach = math.isqrt(radius**2 - down**2)
         for right in range(-reach, reach + 1):
-            moved = padded[radius + down :, radius + right :][:height, :width]
-            masks[moved.ravel(), pixels] = True
-    return np.stack(np.nonzero(masks))
+            moved = padded[radius + down :, radius + right :][:height, :width].ravel()[cells]
+            other = np.flatnonzero(moved != own)  # few, away from the seams
+            masks[moved[other], other] = True
+    holder, held = np.nonzero(masks)
+    return np.stack([holder, cells[held]])
+
+
+def _cell_of(height: int, width: int) -> NDArray[np.intp]:
+    """The cell of the segmentation that each pixel of an image falls on, (H·W,)."""
+    down = ((np.arange(height) + 0.5) * SIDE / height).astype(np.intp)
+    right = ((np.arange(width) + 0.5) * SIDE / width).astype(np.intp)
+    return (down[:, None] * SIDE + right).ravel()
 
 
 def rank_pixels(attribution: NDArray[np.float64], masks: Members, min_new: int) -> NDArray[np.float64]:
@@ -135,10 +147,8 @@ def rank_pixels(attribution: NDArray[np.float64], masks: Members, min_new: int) 
     seams left over are one region.
     """
     height, width = attribution.shape
-    down = ((np.arange(height) + 0.5) * SIDE / height).astype(int)
-    right = ((np.arange(width) + 0.5) * SIDE / width).astype(int)
     # Pixels that fall on the same cell of the segmentation are always taken together, so a cell stands for all of them.
-    cell_of = (down[:, None] * SIDE + right).ravel()
+    cell_of = _cell_of(height, width)
     least = max(1.0, min_new * attribution.size / SIDE**2)
     region = take_regions(attribution.ravel(), cell_of, masks, least)[cell_of]
     means = np.bincount(region, attribution.ravel()) / np.maximum(np.bincount(region), 1)
@@ -166,8 +176,10 @@ def take_regions(attribution: NDArray[np.float64], cell_of: NDArray[np.intp], ma
     value, weight = np.zeros(cells, dtype=np.int64), np.bincount(cell_of, minlength=cells)
     np.add.at(value, cell_of, whole)
     cells_of = np.split(held, np.cumsum(np.bincount(holder))[:-1])
+    # the masks that hold cell 0, cell 1 and so on, one after the other: cell c's begin at `first[c]` and are `times[c]`
+    holders = holder[np.argsort(held, kind="stable")]
     times = np.bincount(held, minlength=cells)
-    holders_of = np.split(holder[np.argsort(held, kind="stable")], np.cumsum(times)[:-1])
+    first = np.cumsum(times) - times
     total, count = np.zeros(len(cells_of), dtype=np.int64), np.zeros(len(cells_of), dtype=np.int64)
     np.add.at(total, holder, value[held])
     np.add.at(count, holder, weight[held])
@@ -179,8 +191,9 @@ def take_regions(attribution: NDArray[np.float64], cell_of: NDArray[np.intp], ma
         new = cells_of[best][region[cells_of[best]] < 0]
         region[new] = regions
         regions += 1
-        touched = np.concatenate([holders_of[cell] for cell in new])
-        np.subtract.at(total, touched, np.repeat(value[new], times[new]))
-        np.subtract.at(count, touched, np.repeat(weight[new], times[new]))
+        of_each = times[new]
+        touched = holders[np.arange(of_each.sum()) + np.repeat(first[new] - np.cumsum(of_each) + of_each, of_each)]
+        np.subtract.at(total, touched, np.repeat(value[new], of_each))
+        np.subtract.at(count, touched, np.repeat(weight[new], of_each))
     region[region < 0] = regions
     return region
