@@ -8,20 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ig2.adapters.training import own_randomness
+from ig2.benchmarks.networks import WaferCNN
+
 SIZE = 56
 CLASSES = ("none", "centre", "donut", "edge-ring", "edge-loc", "loc", "scratch", "random", "near-full")
 
 
-def network(seed: int = 0) -> nn.Sequential:
-    """conv 3-32-64-128, each with ReLU and pooling, then 8192-1250-9, as the paper's appendix has it."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        layers: list[nn.Module] = []
-        for inside, outside in ((3, 32), (32, 64), (64, 128)):
-            # padding 2 is what leads from 56 pixels to the 8192 features of the table
-            layers += [nn.Conv2d(inside, outside, 3, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
-        layers += [nn.Flatten(), nn.Linear(8192, 1250), nn.ReLU(), nn.Linear(1250, 9)]
-        return nn.Sequential(*layers).eval()
+def network(seed: int = 0) -> WaferCNN:
+    """The network of the paper's appendix, untrained."""
+    with own_randomness(seed):
+        return WaferCNN().eval()
 
 
 def maps(per_class: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -57,7 +54,7 @@ def maps(per_class: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return torch.tensor(np.stack(samples), dtype=torch.float32), torch.tensor(labels)
 
 
-def trained(seed: int = 0, per_class: int = 100, epochs: int = 4) -> tuple[nn.Sequential, float]:
+def trained(seed: int = 0, per_class: int = 100, epochs: int = 4) -> tuple[WaferCNN, float]:
     """The network after a few passes over drawn maps, and its accuracy on others."""
     net = network(seed)
     x, y = maps(per_class, seed)
