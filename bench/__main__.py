@@ -5,10 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bench import authors, residuals
-from bench.store import save
+from bench import authors, metrics, peers, residuals, scaling
+from bench.store import Row, save
 
-SUITES = {"authors": authors.run, "residuals": residuals.run}
+SUITES = {
+    "authors": authors.run,
+    "peers": peers.run,
+    "scaling": scaling.run,
+    "residuals": residuals.run,
+    "metrics": metrics.run,
+}
 
 
 def main() -> None:
@@ -20,8 +26,11 @@ def main() -> None:
     unknown = [name for name in options.names if name not in SUITES]
     if unknown:
         parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(SUITES)}")
-    results = {name: SUITES[name](options.quick) for name in options.names or SUITES}
-    print("stored in", save(results, options.out))
+    results: dict[str, list[Row]] = {}
+    for name in options.names or SUITES:
+        results[name] = SUITES[name](options.quick)
+        path = save(results, options.out)  # after each, since all of them take a while
+    print("stored in", path)
 
 
 if __name__ == "__main__":
