@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import ig2
+from ig2 import integrate
+from ig2.gradients import Session
 from ig2.paths import Converged, Decaying, GradPath, LineSearch, Steady
 from networks import data, relu_mlp, tanh_mlp
 
@@ -148,3 +151,25 @@ def test_progress_counts_every_step_once_though_pairs_stop():
 def test_settings_that_make_no_sense_are_refused(make: object, words: str):
     with pytest.raises(ig2.InputError, match=words):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("rule", [ig2.rules.left, ig2.rules.shared, ig2.rules.gauss(2)], ids=str)
+def test_a_batch_that_shrinks_by_halves_finds_the_same(rule: ig2.rules.Rule, monkeypatch: pytest.MonkeyPatch):
+    sizes: list[int] = []
+    evaluate = Session.evaluate
+
+    def watched(self: Session, points: Tensor, *args: Any, **options: Any) -> Any:
+        sizes.append(len(points))
+        return evaluate(self, points, *args, **options)
+
+    monkeypatch.setattr(Session, "evaluate", watched)
+    method = ig2.IG2(60, 0.1, rule, stop=Converged(0.05, 4))
+    packed = method(relu_mlp(), X, references=REFERENCES, curves=True, batch_size=12)
+    assert set(sizes) - {1, 3, 6, 12}, "all pairs stop by halves: the case shows nothing"
+    sizes.clear()
+    monkeypatch.setattr(integrate, "FEW_SIZES", {"cpu"})
+    halved = method(relu_mlp(), X, references=REFERENCES, curves=True, batch_size=12)
+    assert set(sizes) <= {1, 2, 3, 6, 12}
+    assert torch.equal(halved.steps_taken, packed.steps_taken)
+    assert torch.allclose(halved.values, packed.values, atol=1e-12)
+    assert torch.allclose(halved.output_curve, packed.output_curve, atol=1e-12)

@@ -146,6 +146,11 @@ class Moments:
         return (self.squares / (count - 1)).sqrt()
 
 
+# Where a batch of a new size costs as much as some twenty steps, since kernels are chosen and recorded for each: there a batch
+# whose paths end one after the other shrinks by halves, in between its empty places are filled.
+FEW_SIZES = {"cuda"}
+
+
 @dataclass
 class Folded:
     """One piece of the work: n pairs, walked to the end."""
@@ -241,6 +246,7 @@ class _Walk:
     def __init__(self, task: Task, path: Path, plan: _Plan, pairs: Pairs, keep: Keep) -> None:
         self.task, self.path, self.plan, self.pairs, self.keep = task, path, plan, pairs, keep
         self.active: Tensor | None = None  # which of the n pairs are still on their way; None for all
+        self.room = len(pairs)  # how many pairs the network sees at once: those on their way, and some of them twice
         self.steps = torch.full((len(pairs),), path.segments, device=pairs.rows.device)
         self.measures = path.measures if isinstance(path, GrownPath) else None
         self.reference = None
@@ -293,6 +299,10 @@ class _Walk:
         self.active, self.pairs = self.active[~done], self.pairs[~done]
         if self.reference is not None:
             self.reference = self.reference[~done]
+        if done.device.type not in FEW_SIZES:
+            self.room = len(self.pairs)
+        while self.room >= 2 * max(1, len(self.pairs)):
+            self.room //= 2
 
     def of_all(self, values: Tensor, before: Tensor) -> Tensor:
         """Values of the pairs on their way, in the order of all n; those that have arrived keep the ones before."""
@@ -343,16 +353,20 @@ class _Walk:
             curve.append(values if self.active is None else self.of_all(values, curve[-1]))
 
     def _evaluate(self, points: Tensor, gradient: bool, measure: bool = False) -> Evaluation:
-        times = len(points)
-        measures = self.measures if measure else None
+        times, count = points.shape[:2]
+        rows, target, reference = self.pairs.rows, self.pairs.target, self.reference
+        if self.room > count:
+            filled = torch.arange(self.room, device=rows.device).clamp_(max=count - 1)
+            points, rows, target = points[:, filled], rows[filled], target[filled]
+            reference = None if reference is None else reference[filled]
         return self.task.session.evaluate(
             points.flatten(0, 1),
-            self.pairs.rows.repeat(times),
-            self.pairs.target.repeat(times),
+            rows.repeat(times),
+            target.repeat(times),
             gradient=gradient,
-            distance=measures,
-            reference=self.reference,
-        ).map(lambda found: found.reshape(times, -1, *found.shape[1:]))
+            distance=self.measures if measure else None,
+            reference=reference,
+        ).map(lambda found: found.reshape(times, -1, *found.shape[1:])[:, :count])
 
     def contribute(self, segments: _Segments, values: Tensor) -> None:
         """Add what the rule makes of the segments to the values of all n pairs."""
