@@ -221,6 +221,16 @@ def _tempered(g: Array, c: Array, change: float) -> Array:
 tempered = sharing(_tempered)
 
 
+def _blended(g: Array, c: Array, change: float) -> Array:
+    linear, shared = c / c.sum(), np.maximum(c, 0) / np.maximum(c, 0).sum()
+    ratio = change / c.sum()
+    trust = min(ratio, 1 / ratio) ** 2 if ratio > 0 else 0.0
+    return trust * linear + (1 - trust) * shared
+
+
+blended = sharing(_blended)
+
+
 def scaled(rule: Rule) -> Rule:
     def attribute(network: Network, points: Sequence[Array]) -> Array:
         found = rule(network, points)

@@ -60,6 +60,7 @@ def test_residuals_on_a_trained_cnn():
         rules.direct,
         rules.shared,
         rules.aligned,
+        rules.blended,
         rules.tempered,
         rules.scaled(rules.left),
     ]

@@ -17,6 +17,7 @@ COMPLETE = [
     rules.direct,
     rules.shared,
     rules.aligned,
+    rules.blended,
     rules.tempered,
     rules.scaled(rules.left),
     rules.scaled(rules.gauss(2)),

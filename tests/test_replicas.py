@@ -22,6 +22,7 @@ RULES = {
     rules.direct: replicas.direct,
     rules.shared: replicas.shared,
     rules.aligned: replicas.aligned,
+    rules.blended: replicas.blended,
     rules.tempered: replicas.tempered,
     rules.scaled(rules.left): replicas.scaled(replicas.left),
     rules.scaled(rules.gauss(2)): replicas.scaled(replicas.gauss(2)),

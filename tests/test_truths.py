@@ -12,7 +12,15 @@ from ig2 import paths, rules
 from networks import Polynomial, Toy, data, relu_cnn, tanh_mlp, two_layer_linear
 
 QUADRATURES = [rules.left, rules.right, rules.midpoint, rules.trapezoid, *(rules.gauss(n) for n in (1, 2, 3, 8, 50))]
-COMPLETE = [rules.direct, rules.shared, rules.aligned, rules.tempered, rules.scaled(rules.left), rules.scaled(rules.gauss(2))]
+COMPLETE = [
+    rules.direct,
+    rules.shared,
+    rules.aligned,
+    rules.tempered,
+    rules.blended,
+    rules.scaled(rules.left),
+    rules.scaled(rules.gauss(2)),
+]
 
 
 def close(found, expected, atol=1e-12):
@@ -108,6 +116,7 @@ def test_sharing_rules_on_a_linear_network():
         rules.shared: [6 / 5, 0.0, 9 / 5],
         rules.aligned: [6 / 5, 0.0, 9 / 5],
         rules.tempered: [2.0, -2.0, 3.0],  # the linear prediction is right, so it is trusted wholly
+        rules.blended: [2.0, -2.0, 3.0],
     }
     for rule, values in expected.items():
         found = ig2.PathMethod(paths.Straight(4), rule=rule)(
@@ -119,9 +128,23 @@ def test_sharing_rules_on_a_linear_network():
 def test_where_the_output_rises_on_the_way_aligned_pays_those_that_made_it_rise():
     # f = 3a − b at (−1, −1): −2, and 0 at the baseline. a took 3 away, b gave 1 back.
     x, zero = -torch.ones(1, 2, dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64)
-    for rule, values in ((rules.aligned, [-2.0, 0.0]), (rules.shared, [0.0, -2.0]), (rules.tempered, [-3.0, 1.0])):
+    for rule, values in (
+        (rules.aligned, [-2.0, 0.0]),
+        (rules.shared, [0.0, -2.0]),
+        (rules.tempered, [-3.0, 1.0]),
+        (rules.blended, [-3.0, 1.0]),
+    ):
         found = ig2.PathMethod(paths.Straight(3), rule=rule)(lambda x: 3 * x[:, :1] - x[:, 1:], x, references=zero)
         close(found.values[0], values)
+
+
+def test_blended_goes_from_the_linear_share_to_shared_as_the_gradient_is_less_to_be_trusted():
+    # at (1, 1) the gradient is (3, −1): over a step of one each it foretells a change of 2
+    gradient, moved = torch.tensor([[3.0, -1.0]], dtype=torch.float64), torch.ones(1, 2, dtype=torch.float64)
+    linear, shared = torch.tensor([3.0, -1.0], dtype=torch.float64) / 2, torch.tensor([1.0, 0.0], dtype=torch.float64)
+    for change, trust in ((2.0, 1.0), (1.0, 0.25), (4.0, 0.25), (0.02, 1e-4), (0.0, 0.0), (-1.0, 0.0)):
+        found = rules.blended.share(gradient, moved, torch.tensor([change], dtype=torch.float64))
+        close(found[0], change * (trust * linear + (1 - trust) * shared))
 
 
 def test_gradpath_on_a_linear_representation_runs_straight_to_the_projection():
