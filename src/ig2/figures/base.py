@@ -1,0 +1,161 @@
+"""What a figure is: something to compute, kept in a file, and a way to draw it that needs that file alone."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import ig2
+from ig2.benchmarks.cells import write_whole
+from ig2.errors import InputError, describe
+from ig2.progress import ProgressOption
+from ig2.task import check_seed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FOLDERS = ("imagenet-val", "imagenet-pool", "pets", "mnist", "trec", "wafer", "celeba")
+"""The data sets that figures read, by the names of their folders."""
+ABOUT = "about"  # the array of a file that holds everything that is no array, as JSON
+BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+
+Array = NDArray[Any]
+PictureFormat = Literal["png", "pdf", "svg"]
+# Given what is being done, returns what is called with how much of it is done, and of how much
+Watch = Callable[[str], ProgressOption]
+
+
+def unwatched(what: str) -> ProgressOption:
+    """Nobody is looking."""
+    return False
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a figure is computed from."""
+
+    data: Path | None = None
+    """The folder that holds data sets by their names. A set that is not there is replaced by what comes with the package."""
+    quick: bool = False
+    """A few samples, a few steps and networks that are hardly trained, to see that it runs."""
+    seed: int = 0
+    """Of everything random."""
+    device: str = "auto"
+    """Where networks run; "auto" becomes "cuda" if there is a GPU, otherwise "cpu"."""
+    watch: Watch = field(default=unwatched, repr=False, compare=False)
+    """Called with what is being done; returns what a method takes as `progress`."""
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+        if self.device == "auto":
+            object.__setattr__(self, "device", "cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            torch.zeros(1, device=self.device).item()
+        except (RuntimeError, AssertionError, TypeError) as error:
+            raise InputError(f"device {describe(self.device)}: there is no such device here") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """What was computed for a figure: numbers and short texts, enough to draw it."""
+
+    arrays: Mapping[str, Array]
+    """Numbers, by name."""
+    texts: Mapping[str, Any]
+    """Texts and lists of texts, by name, and whatever else JSON can hold."""
+    source: str
+    """Which data and which network this is from, for the line below the figure."""
+
+    def save(self, path: Path, key: Mapping[str, Any]) -> None:
+        """Write everything to an .npz file, whole or not at all.
+
+        Args:
+            path: the file.
+            key: what it was computed from; `load` gives it back only for the same.
+        """
+        if ABOUT in self.arrays:
+            raise InputError(f"an array of a figure cannot be called {ABOUT!r}")
+        about = json.dumps({"key": dict(key), "texts": dict(self.texts), "source": self.source})
+        file = io.BytesIO()
+        np.savez_compressed(file, allow_pickle=False, **{**self.arrays, ABOUT: np.array(about)})
+        write_whole(path, file.getvalue())
+
+    @classmethod
+    def load(cls, path: Path, key: Mapping[str, Any]) -> Stored | None:
+        """What `save` wrote for the same key; nothing where there is no such file, or it is broken or of something else.
+
+        Args:
+            path: the file.
+            key: what it has to be computed from.
+        """
+        try:
+            # by way of its bytes: NumPy leaves a file open that is none of its own
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+                about = json.loads(str(file[ABOUT]))
+                if about["key"] != dict(key):
+                    return None
+                arrays = {name: file[name] for name in file.files if name != ABOUT}
+            return cls(arrays, dict(about["texts"]), str(about["source"]))
+        except BROKEN:
+            return None
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """One figure of the paper."""
+
+    about: str
+    """What it shows, in a few words."""
+    module: str
+    """Where in this package its two functions are, NAME and draw_NAME; imported when it is made, for it needs matplotlib."""
+    function: str
+    """Their name."""
+    uses: tuple[str, ...] = ()
+    """The data sets it reads where they are there, by the names of their folders."""
+    version: int = 1
+    """Raised when it computes something else: what was stored before is then computed again."""
+
+    def compute(self, options: Options) -> Stored:
+        """Make its numbers."""
+        found: Stored = getattr(self._module(), self.function)(options)
+        return found
+
+    def draw(self, stored: Stored) -> Figure:
+        """Make a matplotlib figure of them."""
+        found: Figure = getattr(self._module(), f"draw_{self.function}")(stored)
+        return found
+
+    def _module(self) -> Any:
+        return importlib.import_module(f"ig2.figures.{self.module}")
+
+    def key(self, options: Options) -> dict[str, Any]:
+        """What its numbers depend on."""
+        data = None if options.data is None or not self.uses else str(options.data)
+        return {"ig2": ig2.__version__, "version": self.version, "quick": options.quick, "seed": options.seed, "data": data}
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A figure that was made, and where it is."""
+
+    name: str
+    """Of the figure."""
+    picture: Path
+    """The file to look at."""
+    numbers: Path
+    """The file it was drawn from."""
+    source: str
+    """Which data and which network it is from."""
+    computed: bool
+    """Whether the numbers were computed now; otherwise they were there."""

@@ -1,0 +1,353 @@
+"""Samples × methods: photos, wafer maps and faces, and references one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+import ig2
+from ig2.errors import InputError
+from ig2.figures.base import Array, Options, Stored
+from ig2.figures.panels import (
+    caption,
+    column_titles,
+    dies,
+    heat,
+    key,
+    outline,
+    own_scale,
+    picture,
+    row_labels,
+    sheet,
+    summed,
+    wrapped,
+)
+from ig2.figures.paths import photo_step, photo_steps
+from ig2.figures.sources import Pictures, of_faces, of_photos, of_wafers
+from ig2.plots.canvas import outside
+from ig2.plots.look import Look
+
+# photos: a little smoother than pixels, so that small prints can be read
+PHOTO_LOOK = Look(kind="positive", cmap="inferno", smooth=1.0)
+PHOTO_RULE, RULE_NAME = ig2.rules.shared, "shared"
+
+Made = dict[str, Array]
+
+
+def _values(made: ig2.Attribution) -> Array:
+    assert isinstance(made.values, Tensor)
+    return summed(made.values)
+
+
+def _side_by_side(
+    options: Options, what: str, model: ig2.Model, x: Tensor, target: Tensor, references: Tensor, ours: ig2.IG2, groups: int
+) -> Made:
+    """The maps of all methods, (B, H, W) each, in the order in which they are shown."""
+    few = options.quick
+    steps = 4 if few else 50
+    cells = ig2.Grid(groups, groups)
+    methods: dict[str, Callable[[], ig2.Method]] = {
+        "Gradient": ig2.Gradient,
+        "IG": lambda: ig2.IntegratedGradients(steps),
+        "Guided IG": lambda: ig2.GuidedIG(2 * steps),
+        "Expected IG": lambda: ig2.ExpectedIG(max(2, steps // 5)),
+        "DeepSHAP": ig2.DeepSHAP,
+        "KernelSHAP": lambda: ig2.KernelSHAP(cells, samples=2 * groups**2 + (10 if few else 1000)),
+    }
+    alone = ("Gradient", "IG", "Guided IG", "KernelSHAP")  # from zero, or from nothing
+    found: Made = {}
+    for name, make in methods.items():
+        contrast = None if name in alone else references
+        watch = options.watch(f"{what}: {name}")
+        found[name] = _values(make()(model, x, target, contrast, seed=options.seed, progress=watch))
+    made = ours(model, x, target, references, seed=options.seed, progress=options.watch(f"{what}: IG²"))
+    assert isinstance(made.gradcfe, Tensor)
+    # what tells failing dies from others is the last channel of a wafer; all three always sum to one
+    effect = made.gradcfe[:, -1:] if what == "wafers" else made.gradcfe.abs()
+    return {**found, "GradCFE": summed(effect), "IG²": _values(made)}
+
+
+# -- photos ------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _photo_maps(options: Options) -> tuple[Pictures, Tensor, Made, int]:
+    """The photos of two figures, explained once."""
+    photos = of_photos(options)
+    some = slice(2 if options.quick else 5)
+    x = photos.x[some]
+    target = photos.y[some]
+    references = photos.references(target, 2 if options.quick else 6, options.seed)
+    ours = ig2.IG2(photo_steps(options), photo_step(options), PHOTO_RULE)
+    made = _side_by_side(options, "imagenet", photos.model, x, target, references, ours, 4 if options.quick else 10)
+    return photos, target, made, references.shape[1]
+
+
+def photo_grid(options: Options) -> Stored:
+    """Photos explained by all methods."""
+    photos, target, made, count = _photo_maps(options)
+    shown = {name: values for name, values in made.items() if name != "GradCFE"}
+    arrays = {"photos": _photos(photos, len(target)), "maps": np.stack(list(shown.values()))}
+    texts = {
+        "methods": list(shown),
+        "names": [photos.classes[int(label)] for label in target],
+        "count": count,
+        **_walk(options),
+    }
+    return Stored(arrays, texts, photos.source)
+
+
+def _walk(options: Options) -> dict[str, Any]:
+    """How GradPath goes on photos."""
+    return {"steps": photo_steps(options), "step_size": photo_step(options)}
+
+
+def walked(texts: Mapping[str, Any]) -> str:
+    """The same in words."""
+    return f"{texts['steps']} steps of {texts['step_size']:g}, rule {RULE_NAME}"
+
+
+def _photos(photos: Pictures, count: int) -> Array:
+    """As bytes, (N, H, W, 3)."""
+    found: Array = (photos.x[:count] * 255).round().to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy()
+    return found
+
+
+def draw_photo_grid(stored: Stored) -> Figure:
+    arrays, texts = stored.arrays, stored.texts
+    figure, axes = sheet(len(texts["names"]), 1 + len(texts["methods"]), (1, 1), 1.1, 0.5)
+    column_titles(axes, ("explicand", *texts["methods"]))
+    row_labels(axes, [f"[{name}]" for name in texts["names"]], 14)
+    for row, photo in enumerate(arrays["photos"]):
+        picture(axes[row, 0], photo / 255)
+        for column, values in enumerate(arrays["maps"], start=1):
+            heat(axes[row, column], values[row], PHOTO_LOOK)
+    key(figure, axes, PHOTO_LOOK)
+    caption(
+        figure,
+        f"references of Expected IG, DeepSHAP and IG² are {texts['count']} photos of other classes; IG, Guided IG and "
+        f"KernelSHAP start from black. IG² takes {walked(texts)}",
+        own_scale(PHOTO_LOOK),
+        stored.source,
+    )
+    return figure
+
+
+def photo_gradcfe(options: Options) -> Stored:
+    """What GradCF takes away from the same photos, beside IG²."""
+    photos, target, made, count = _photo_maps(options)
+    shown = {name: made[name] for name in ("GradCFE", "IG²")}
+    arrays = {"photos": _photos(photos, len(target)), "maps": np.stack(list(shown.values()))}
+    texts = {
+        "methods": list(shown),
+        "names": [photos.classes[int(label)] for label in target],
+        "count": count,
+        **_walk(options),
+    }
+    return Stored(arrays, texts, photos.source)
+
+
+def draw_photo_gradcfe(stored: Stored) -> Figure:
+    arrays, texts = stored.arrays, stored.texts
+    figure, axes = sheet(3, len(texts["names"]), (1, 1), 1.25, 0.6)
+    row_labels(axes, ("explicand", *texts["methods"]))
+    column_titles(axes, [f"[{name}]" for name in texts["names"]])
+    look = Look(kind="magnitude", cmap="inferno", smooth=1.0)
+    for column, photo in enumerate(arrays["photos"]):
+        picture(axes[0, column], photo / 255)
+        heat(axes[1, column], arrays["maps"][0, column], look)
+        heat(axes[2, column], arrays["maps"][1, column], PHOTO_LOOK)
+    key(figure, axes, look)
+    caption(
+        figure,
+        f"GradCFE is explicand − GradCF, the mean over {texts['count']} references; its size is shown. {walked(texts)}",
+        own_scale(PHOTO_LOOK),
+        stored.source,
+    )
+    return figure
+
+
+# -- references one by one ---------------------------------------------------------------------------------------------
+
+
+def photo_references(options: Options) -> Stored:
+    """Two photos against single references: of classes near to theirs, and of any."""
+    photos = of_photos(options)
+    chosen = range(min(len(photos.x), 1 if options.quick else 2))
+    count = 2 if options.quick else 3
+    arrays: dict[str, Array] = {"photos": _photos(photos, len(chosen))}
+    names, labels = [], []
+    maps, pictures = [], []
+    for i in chosen:
+        x = photos.x[i : i + 1]
+        scores = ig2.scores(photos.model, x)[0].cpu()
+        target = int(photos.y[i])
+        others = photos.others(target, len(photos.pool), options.seed)
+        # of the classes there are, those that the network finds likeliest for the photo are nearest to it
+        near = others[scores[photos.pool_y[others]].argsort(descending=True)][:count]
+        far = torch.tensor([int(n) for n in others if int(n) not in near.tolist()][:count], dtype=torch.long)
+        numbers = torch.cat([near, far])
+        made = ig2.IG2(photo_steps(options), photo_step(options), PHOTO_RULE)(
+            photos.model, x, target, photos.pool[numbers], per_reference=True, progress=options.watch("imagenet-references")
+        )
+        assert isinstance(made.per_reference, Tensor)
+        maps.append(np.concatenate([_values(made), summed(made.per_reference[0])]))
+        pictures.append((photos.pool[numbers] * 255).round().to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy())
+        names.append(photos.classes[target])
+        labels.append([photos.classes[int(photos.pool_y[n])] for n in numbers])
+    arrays |= {"maps": np.stack(maps), "references": np.stack(pictures)}
+    return Stored(arrays, {"names": names, "labels": labels, "near": count, **_walk(options)}, photos.source)
+
+
+def draw_photo_references(stored: Stored) -> Figure:
+    arrays, texts = stored.arrays, stored.texts
+    count = arrays["references"].shape[1]
+    figure, axes = sheet(2 * len(texts["names"]), 1 + count, (1, 1), 1.2, 0.3)
+    for block, name in enumerate(texts["names"]):
+        above, below = axes[2 * block], axes[2 * block + 1]
+        picture(above[0], arrays["photos"][block] / 255)
+        above[0].set_title(f"explicand\n[{name}]", fontsize="x-small", **outside())
+        below[0].set_xlabel("mean", fontsize="x-small")
+        heat(below[0], arrays["maps"][block, 0], PHOTO_LOOK)
+        for column, label in enumerate(texts["labels"][block]):
+            kind = "relevant" if column < texts["near"] else "irrelevant"
+            picture(above[1 + column], arrays["references"][block, column] / 255)
+            above[1 + column].set_title(f"{kind}\n{wrapped(f'[{label}]', 17)}", fontsize="x-small", **outside())
+            heat(below[1 + column], arrays["maps"][block, 1 + column], PHOTO_LOOK)
+    key(figure, axes, PHOTO_LOOK)
+    caption(
+        figure,
+        "above the references, below the attribution that IG² makes with each. Relevant are those whose class the network "
+        "finds likeliest for the explicand among the photos there are, irrelevant are any others",
+        walked(texts),
+        own_scale(PHOTO_LOOK),
+        stored.source,
+    )
+    return figure
+
+
+# -- wafer maps --------------------------------------------------------------------------------------------------------
+
+PATTERNS = ("Center", "Donut", "Edge-Loc", "Edge-Ring", "Loc", "Near-full", "Random", "Scratch")
+
+
+def wafer_grid(options: Options) -> Stored:
+    """A wafer of each pattern, and the attributions of all methods against wafers without one."""
+    wafers = of_wafers(options)
+    numbers = [wafers.first(name) for name in PATTERNS]
+    x, target = wafers.x[numbers], wafers.y[numbers]
+    references = wafers.references(target, 2 if options.quick else 5, options.seed, wafers.classes.index("None"))
+    ours = ig2.IG2(4 if options.quick else 100, 0.1)
+    made = _side_by_side(options, "wafers", wafers.model, x, target, references, ours, 4 if options.quick else 28)
+    assert wafers.samples.masks is not None and isinstance(wafers.samples.x, Tensor)
+    arrays = {
+        "codes": wafers.samples.x[numbers][:, 0].numpy(),
+        "masks": wafers.samples.masks[numbers].numpy(),
+        "maps": np.stack(list(made.values())),
+    }
+    texts = {"methods": list(made), "count": references.shape[1], "steps": ours.path.segments}
+    return Stored(arrays, texts, wafers.source)
+
+
+def draw_wafer_grid(stored: Stored) -> Figure:
+    arrays, texts = stored.arrays, stored.texts
+    figure, axes = sheet(1 + len(texts["methods"]), len(PATTERNS), (1, 1), 0.95, 0.6)
+    column_titles(axes, [f"[{name}]" for name in PATTERNS])
+    row_labels(axes, ("explicand", *texts["methods"]), 12)
+    for column, codes in enumerate(arrays["codes"]):
+        picture(axes[0, column], dies(codes))
+        outline(axes[0, column], arrays["masks"][column])
+        for row, values in enumerate(arrays["maps"], start=1):
+            heat(axes[row, column], values[column])
+    key(figure, axes)
+    caption(
+        figure,
+        "above the maps, failing dies dark, the pattern outlined ([Random] has no place to outline). References are "
+        f"{texts['count']} maps of class [None]; IG, Guided IG and KernelSHAP start from zero. IG² takes {texts['steps']} "
+        "steps of 0.1 in one-hot space, rule left; of GradCFE the channel of failing dies is shown",
+        own_scale(),
+        stored.source,
+    )
+    return figure
+
+
+# -- faces -------------------------------------------------------------------------------------------------------------
+
+SHOWN = ("Eyeglasses", "Black_Hair", "Smiling", "Wearing_Hat", "Wearing_Lipstick", "Wearing_Earrings", "Bangs", "Blond_Hair")
+
+
+def face_grid(options: Options) -> Stored:
+    """Faces and one attribute of each, explained against the nearest faces without it."""
+    faces = of_faces(options)
+    numbers: list[int] = []
+    targets, masks = [], []
+    for name in SHOWN:
+        if name not in faces.samples.classes or len(numbers) == (2 if options.quick else 6):
+            continue
+        label = faces.samples.classes.index(name)
+        truth = faces.samples.truth(name)
+        fits = (faces.samples.y[:, label] == 1) & (truth == 1).flatten(1).any(dim=1)
+        fits[numbers] = False
+        candidates = fits.nonzero()[:, 0]
+        if not len(candidates):
+            continue
+        best = int(candidates[faces.said[candidates, label].argmax()])
+        numbers.append(best)
+        targets.append(label)
+        masks.append(truth[best].numpy())
+    if not numbers:
+        raise InputError(f"{faces.source}: no face shows any of {', '.join(SHOWN)} on a component that is marked")
+    x, target = faces.x[numbers], torch.tensor(targets)
+    count = 2 if options.quick else 5
+    nearest = ig2.references.NearestLabels(faces.pool, faces.pool_y, count, own=faces.samples.y[numbers])
+    ours = ig2.IG2(4 if options.quick else 50, 0.1)
+    made: Made = {}
+    few = 4 if options.quick else 50
+    methods: dict[str, tuple[ig2.Method, Any]] = {
+        "Gradient": (ig2.Gradient(), None),
+        "IG": (ig2.IntegratedGradients(few), None),
+        "Guided IG": (ig2.GuidedIG(2 * few), None),
+        "Expected IG": (ig2.ExpectedIG(few), nearest),
+        "IG²": (ours, nearest),
+    }
+    for name, (method, contrast) in methods.items():
+        watch = options.watch(f"faces: {name}")
+        made[name] = _values(method(faces.model, x, target, contrast, seed=options.seed, progress=watch))
+    arrays = {
+        "faces": (x * 255).round().to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy(),
+        "masks": np.stack(masks),
+        "maps": np.stack(list(made.values())),
+    }
+    labels = [faces.samples.classes[label] for label in targets]
+    texts = {"methods": list(made), "labels": labels, "count": count, "steps": ours.path.segments}
+    return Stored(arrays, texts, faces.source)
+
+
+def draw_face_grid(stored: Stored) -> Figure:
+    arrays, texts = stored.arrays, stored.texts
+    shape = arrays["faces"].shape[1:3]
+    look = Look(kind="positive", cmap="inferno", smooth=1.0)
+    figure, axes = sheet(1 + len(texts["methods"]), len(texts["labels"]), shape, 1.0, 0.6)
+    column_titles(axes, [f"[{label}]".replace("_", " ") for label in texts["labels"]], "small", 13)
+    row_labels(axes, ("explicand", *texts["methods"]))
+    for column, face in enumerate(arrays["faces"]):
+        picture(axes[0, column], face / 255)
+        outline(axes[0, column], arrays["masks"][column], style="dashed")
+        for row, values in enumerate(arrays["maps"], start=1):
+            heat(axes[row, column], values[column], look)
+            outline(axes[row, column], arrays["masks"][column], "white", "dotted")
+    key(figure, axes, look)
+    caption(
+        figure,
+        f"outlined is the component that shows the attribute. References are the {texts['count']} faces that lack it and are "
+        f"most alike in the other attributes. IG² takes {texts['steps']} steps of 0.1, rule left",
+        own_scale(look),
+        stored.source,
+    )
+    return figure

@@ -1,0 +1,241 @@
+"""What the settings of IG² do: steps and their size, norm, layer of the representation, distance."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+import ig2
+from ig2.figures.base import Array, Options, Stored
+from ig2.figures.grids import PHOTO_LOOK, PHOTO_RULE, RULE_NAME
+from ig2.figures.panels import (
+    caption,
+    column_titles,
+    dies,
+    heat,
+    key,
+    outline,
+    own_scale,
+    picture,
+    row_labels,
+    sheet,
+    summed,
+    wrapped,
+)
+from ig2.figures.paths import photo_step, photo_steps
+from ig2.figures.sources import Pictures, of_photos, of_wafers
+from ig2.paths import L2, SparseL1
+from ig2.paths.distances import cosine, euclidean, manhattan
+from ig2.plots.canvas import Canvas, bare, outside
+from ig2.plots.curves import COLOURS
+
+
+def _maps(
+    method: ig2.IG2, photos: Pictures, x: Tensor, target: Tensor, references: Tensor, options: Options, what: str
+) -> Array:
+    made = method(photos.model, x, target, references, seed=options.seed, progress=options.watch(what))
+    assert isinstance(made.values, Tensor)
+    return summed(made.values)
+
+
+def _some(options: Options, count: int, references: int) -> tuple[Pictures, Tensor, Tensor, Tensor, dict[str, object]]:
+    """Photos, the classes explained, references of each; and what there is to store of them."""
+    photos = of_photos(options)
+    x = photos.x[:count]
+    target = photos.y[:count]
+    samples = photos.references(target, references, options.seed)
+    images = (x * 255).round().to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy()
+    stored = {"photos": images, "names": [photos.classes[int(label)] for label in target], "count": samples.shape[1]}
+    return photos, x, target, samples, stored
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+
+def steps(options: Options) -> Stored:
+    """The distance to the reference by step size, and the attributions by step size and number of steps."""
+    photos, x, target, samples, stored = _some(options, 1, 1)
+    sizes = (0.5, 1.5) if options.quick else (0.375, 1.5, 6.0)
+    numbers = (2, 4) if options.quick else (10, 25, 50, 100)
+    maps, curves, falls = [], [], []
+    for size in sizes:
+        row = []
+        for count in numbers:
+            method = ig2.IG2(count, size, PHOTO_RULE)
+            watch = options.watch(f"steps: {count} of {size:g}")
+            made = method(photos.model, x, target, samples, curves=count == numbers[-1], progress=watch)
+            assert isinstance(made.values, Tensor) and made.baseline_output is not None
+            row.append(summed(made.values)[0])
+            falls.append(float(made.output - made.baseline_output))
+        assert made.distance_curve is not None
+        curves.append(made.distance_curve[0, 0].cpu().numpy())
+        maps.append(np.stack(row))
+    arrays = {"photos": np.asarray(stored["photos"]), "maps": np.stack(maps), "curves": np.stack(curves)}
+    texts = {"names": stored["names"], "sizes": list(sizes), "numbers": list(numbers)}
+    return Stored(arrays, texts, photos.source)
+
+
+def draw_steps(stored: Stored) -> Figure:
+    arrays, texts = stored.arrays, stored.texts
+    sizes, numbers = texts["sizes"], texts["numbers"]
+    figure = Canvas(8.6, 4.4, layout="constrained")
+    halves: Any = figure.subfigures(1, 2, width_ratios=[1, 1.45])
+    left, right = halves
+    curve, photo = left.subplots(2, 1, height_ratios=[1.4, 1])
+    for line, (values, size) in enumerate(zip(arrays["curves"], sizes, strict=True)):
+        curve.plot(values / values[0], color=COLOURS[line], linewidth=1.5, label=f"step size {size:g}")
+    curve.set_xlabel("step", fontsize="small")
+    curve.set_ylabel("distance, 1 at the explicand", fontsize="small")
+    curve.set_ylim(bottom=0)
+    curve.margins(x=0)
+    curve.tick_params(labelsize="x-small")
+    curve.spines[["top", "right"]].set_visible(False)
+    curve.legend(fontsize="x-small", frameon=False)
+    curve.set_title("(a) squared distance to the reference", fontsize="small")
+    picture(photo, arrays["photos"][0] / 255)
+    bare(photo)
+    photo.set_xlabel(wrapped(f"[{texts['names'][0]}]", 24), fontsize="small", **outside())
+    axes = right.subplots(len(sizes), len(numbers))
+    for each in axes.flat:
+        bare(each)
+    column_titles(axes, [f"{count} steps" for count in numbers])
+    row_labels(axes, [f"size {size:g}" for size in sizes])
+    for row, each in enumerate(arrays["maps"]):
+        for column, values in enumerate(each):
+            heat(axes[row, column], values, PHOTO_LOOK)
+    right.suptitle("(b) IG² by the size and number of steps", fontsize="small")
+    key(right, axes, PHOTO_LOOK)
+    caption(
+        figure,
+        f"a single reference of another class, rule {RULE_NAME}. Step sizes are in the space from 0 to 1",
+        own_scale(PHOTO_LOOK),
+        stored.source,
+    )
+    return figure
+
+
+# -- norms -------------------------------------------------------------------------------------------------------------
+
+PERCENTILES = (90.0, 95.0, 97.0, 98.0, 98.5)
+
+
+def norms(options: Options) -> Stored:
+    """ℓ2 steps against sparse ℓ1 steps of the same Euclidean length."""
+    photos, x, target, samples, stored = _some(options, 1 if options.quick else 3, 1 if options.quick else 3)
+    count, length = photo_steps(options), photo_step(options)
+    features = x[0].numel()
+    methods = {"ℓ2": ig2.IG2(count, length, PHOTO_RULE, norm=L2())}
+    for percentile in PERCENTILES:
+        # a step of ℓ1 length s on n features has the Euclidean length s / √n
+        moved = features * (1 - percentile / 100)
+        methods[f"ℓ1, {percentile:g} %"] = ig2.IG2(count, length * math.sqrt(moved), PHOTO_RULE, norm=SparseL1(percentile))
+    maps = [_maps(method, photos, x, target, samples, options, f"norms: {name}") for name, method in methods.items()]
+    return _compared(photos, stored, list(methods), maps)
+
+
+def _compared(photos: Pictures, stored: dict[str, object], methods: list[str], maps: list[Array]) -> Stored:
+    arrays = {"photos": np.asarray(stored["photos"]), "maps": np.stack(maps)}
+    return Stored(arrays, {"methods": methods, "names": stored["names"], "count": stored["count"]}, photos.source)
+
+
+def _photo_rows(stored: Stored, *said: str) -> Figure:
+    arrays, texts = stored.arrays, stored.texts
+    figure, axes = sheet(len(texts["names"]), 1 + len(texts["methods"]), (1, 1), 1.2, 0.5)
+    column_titles(axes, ("explicand", *texts["methods"]))
+    row_labels(axes, [f"[{name}]" for name in texts["names"]], 14)
+    for row, photo in enumerate(arrays["photos"]):
+        picture(axes[row, 0], photo / 255)
+        for column, values in enumerate(arrays["maps"], start=1):
+            heat(axes[row, column], values[row], PHOTO_LOOK)
+    key(figure, axes, PHOTO_LOOK)
+    caption(figure, *said, own_scale(PHOTO_LOOK), stored.source)
+    return figure
+
+
+def draw_norms(stored: Stored) -> Figure:
+    return _photo_rows(
+        stored,
+        "ℓ1 steps move only the features whose gradient is above that percentile, all by the same amount, and are as long as "
+        f"the ℓ2 steps; {stored.texts['count']} references of other classes, rule {RULE_NAME}",
+    )
+
+
+# -- distances ---------------------------------------------------------------------------------------------------------
+
+
+def distances(options: Options) -> Stored:
+    """Three measures of the distance between representations."""
+    photos, x, target, samples, stored = _some(options, 1 if options.quick else 3, 1 if options.quick else 4)
+    count, length = photo_steps(options), photo_step(options)
+    named = {"Euclidean": euclidean, "cosine": cosine, "ℓ1": manhattan}
+    maps = [
+        _maps(ig2.IG2(count, length, PHOTO_RULE, distance=distance), photos, x, target, samples, options, f"distances: {name}")
+        for name, distance in named.items()
+    ]
+    return _compared(photos, stored, list(named), maps)
+
+
+def draw_distances(stored: Stored) -> Figure:
+    return _photo_rows(
+        stored,
+        f"IG² by the distance that GradPath descends; {stored.texts['count']} references of other classes, rule {RULE_NAME}",
+    )
+
+
+# -- layers ------------------------------------------------------------------------------------------------------------
+
+LAYERS = ("conv1", "conv2", "conv3", "fc1", "fc2")
+LAYER_PATTERNS = ("Center", "Edge-Loc", "Scratch")
+
+
+def layers(options: Options) -> Stored:
+    """GradCFE and IG² of wafers, by the layer in which GradPath measures distances."""
+    wafers = of_wafers(options)
+    numbers = [wafers.first(name) for name in LAYER_PATTERNS]
+    x, target = wafers.x[numbers], wafers.y[numbers]
+    references = wafers.references(target, 2 if options.quick else 5, options.seed, wafers.classes.index("None"))
+    effects, values = [], []
+    for layer in LAYERS:
+        model = ig2.wrap(wafers.model.net, representation=layer, bounds=(0, 1))
+        method = ig2.IG2(4 if options.quick else 100, 0.1)
+        made = method(model, x, target, references, progress=options.watch(f"layers: {layer}"))
+        assert isinstance(made.values, Tensor) and isinstance(made.gradcfe, Tensor)
+        effects.append(made.gradcfe[:, 2].cpu().numpy())
+        values.append(summed(made.values))
+    assert wafers.samples.masks is not None and isinstance(wafers.samples.x, Tensor)
+    arrays = {
+        "codes": wafers.samples.x[numbers][:, 0].numpy(),
+        "masks": wafers.samples.masks[numbers].numpy(),
+        "gradcfe": np.stack(effects),
+        "values": np.stack(values),
+    }
+    return Stored(arrays, {"count": references.shape[1], "steps": method.path.segments}, wafers.source)
+
+
+def draw_layers(stored: Stored) -> Figure:
+    arrays = stored.arrays
+    figure, axes = sheet(2 * len(LAYER_PATTERNS), 1 + len(LAYERS), (1, 1), 1.05, 0.6)
+    column_titles(axes, ("", *(f"{layer}{' (the paper’s)' if layer == 'fc1' else ''}" for layer in LAYERS)), width=10)
+    for block, name in enumerate(LAYER_PATTERNS):
+        picture(axes[2 * block, 0], dies(arrays["codes"][block]))
+        outline(axes[2 * block, 0], arrays["masks"][block])
+        axes[2 * block, 0].set_title(f"[{name}]", fontsize="small")
+        axes[2 * block + 1, 0].set_axis_off()
+        for row, what in enumerate(("gradcfe", "values")):
+            axes[2 * block + row, 1].set_ylabel(("GradCFE", "IG²")[row], fontsize="small")
+            for column in range(len(LAYERS)):
+                heat(axes[2 * block + row, 1 + column], arrays[what][column, block])
+    key(figure, axes)
+    caption(
+        figure,
+        f"GradPath descends the distance in the output of the layer named. GradCFE is shown for the channel of failing dies. "
+        f"{stored.texts['count']} references of class [None], steps of 0.1, {stored.texts['steps']} of them, rule left",
+        own_scale(),
+        stored.source,
+    )
+    return figure

