@@ -23,7 +23,7 @@ from toysuite import Off, Toy, broken, global_dice, honest, undecided, warned
 
 import ig2
 from ig2 import benchmarks
-from ig2.benchmarks import SUITES, BenchOptions, Column, Row, Step, Suite, Table, WithoutReferences, cells, run
+from ig2.benchmarks import SUITES, BenchOptions, Column, Gap, Row, Step, Suite, Table, WithoutReferences, cells, run
 from ig2.benchmarks.cells import fingerprint
 from ig2.benchmarks.suite import ChoiceError, Listed, find_suite
 from ig2.benchmarks.tables import Failure, number, spread
@@ -543,7 +543,7 @@ def test_the_files_say_what_was_compared_on_what_and_how(tmp_path):
     assert len(found["rows"]) == 6
     assert found["rows"][0] == {
         "method": "IG", "metric": "closeness", "mean": pytest.approx(-1.1), "sd": pytest.approx(0.1), "n": 3, "undefined": 0,
-        "better": "higher", "paper": -1.2,
+        "better": "higher", "paper": -1.2, "values": [-1.0, -1.1, -1.2],
     }  # fmt: skip
     page = (folder / "toy.md").read_text(encoding="utf-8")
     for text in (
@@ -577,7 +577,30 @@ def test_a_table_is_read_back_as_it_was(tmp_path):
     back = Table.load(tmp_path / "toy.json")
     assert back.to_json() == table.to_json() and back.to_markdown() == table.to_markdown()
     assert math.isnan(back.row("bad", "distance").mean)
-    assert isinstance(back.rows[0], Row) and back.rows[0].values == ()
+    assert isinstance(back.rows[0], Row) and back.rows[0].values == pytest.approx(table.rows[0].values)
+    assert all(map(math.isnan, back.row("mine", "distance").values)) == all(
+        map(math.isnan, table.row("mine", "distance").values)
+    )
+
+
+def test_a_gap_is_over_the_samples_that_both_methods_score(tmp_path):
+    columns = {"hits": Column("higher"), "error": Column("lower")}
+    values = {"a": (1.0, 2.0, 4.0, math.nan), "b": (0.5, 2.0, math.nan, 3.0)}
+    rows = [
+        Row(method, metric, **spread(some), better=column.better, paper=None, values=some)
+        for method, some in values.items()
+        for metric, column in columns.items()
+    ]
+    table = Table("t", "T", "sample", False, "d", {}, {}, {"a": 1, "b": 1}, columns, tuple(rows), shows="se")
+    assert table.gap("a", "b", "hits") == Gap(pytest.approx(0.25), pytest.approx(0.25), 2)
+    assert table.gap("a", "b", "error").mean == pytest.approx(-0.25)
+    assert str(table.gap("a", "b", "hits")) == "+0.250 [-0.240, +0.740]"
+    assert math.isnan(table.gap("a", "a", "hits").mean) is False and table.gap("a", "a", "hits").se == 0
+    assert table.row("a", "hits").se == pytest.approx(stdev([1, 2, 4]) / math.sqrt(3))
+    assert "0.882" in table.to_markdown() and "± standard error" in table.to_markdown()
+    short = replace(table, rows=(replace(rows[0], values=(1.0,)), *rows[1:]))
+    with pytest.raises(InputError, match="'a' has 1 values of hits and 'b' 4: only scores of the same samples"):
+        short.gap("a", "b", "hits")
 
 
 @pytest.mark.parametrize(
@@ -778,7 +801,7 @@ def test_a_suite_is_found_by_name_and_made_with_the_options(monkeypatch):
         run("toy", data="somewhere")
     with pytest.raises(ChoiceError, match="there is no suite 'toyy'; did you mean toy"):
         run("toyy")
-    with pytest.raises(ChoiceError, match="there is no suite 'q': choose from xai-bench"):
+    with pytest.raises(ChoiceError, match="there is no suite 'q': choose from imagenet, mnist"):
         find_suite("q")
 
 
@@ -807,7 +830,7 @@ def test_options_that_make_no_sense(options, said):
 
 
 def test_options_are_for_suites_that_have_names():
-    with pytest.raises(InputError, match="set them on yours"):
+    with pytest.raises(InputError, match="yours has its settings"):
         run(Toy(), quick=True)
     with pytest.raises(InputError, match="a suite is given by its name or as a Suite, got 3"):
         run(3)  # type: ignore[arg-type]

@@ -76,7 +76,9 @@ def test_help_fits_the_terminal_and_names_every_option(ig2, monkeypatch, width):
 def test_the_list_names_every_suite(ig2):
     said = ig2("bench", "--list")
     assert said.code == 0 and said.err == ""
-    assert [line.split()[0] for line in said.out.splitlines()] == list(SUITES) and "xai-bench" in SUITES
+    named = [line.split()[0] for line in said.out.splitlines() if not line.startswith(" ")]
+    assert named == list(SUITES) and "xai-bench" in SUITES
+    assert re.search(r"^wafer .*\n +studies: rules, distances, .*ablation", said.out, re.MULTILINE)
     assert re.search(r"^toy        a toy$", said.out, re.MULTILINE)
     assert max(map(len, said.out.splitlines())) <= 80
     assert not ig2.files()
@@ -251,9 +253,9 @@ def test_a_failure_is_in_the_notes_and_in_the_exit_code_and_the_rest_is_there(to
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("", "name a suite: xai-bench, toy, wide"),
+        ("", "name a suite: imagenet, mnist, trec, wafer, celeba, xai-bench, toy, wide"),
         ("xai-benhc", "there is no suite 'xai-benhc'; did you mean xai-bench?"),
-        ("zzz", "there is no suite 'zzz': choose from xai-bench"),
+        ("zzz", "there is no suite 'zzz': choose from imagenet"),
         ("toy --methods guidde", "there is no method 'guidde'; did you mean Guided IG?"),
         ("toy --methods zzz", "there is no method 'zzz': choose from IG, Guided IG, IG²"),
         ("toy --methods ,", "no method is chosen: choose from IG, Guided IG, IG²"),
@@ -263,6 +265,13 @@ def test_a_failure_is_in_the_notes_and_in_the_exit_code_and_the_rest_is_there(to
         ("toy --seeds 0", "0 is not between 1 and 10000"),
         ("toy --seed -1", "-1 is not between 0 and"),
         ("toy --data somewhere", "toy makes its own data: leave data out"),
+        ("toy --study rules", "toy has no studies: leave study out"),
+        ("toy --half report", "toy is not split into halves: leave half out"),
+        ("toy --samples 3", "toy has a fixed number of samples: leave samples out"),
+        ("wafer --samples 0", "0 is not between 1 and"),
+        ("wafer --half left", "half must be choose or report, got 'left'"),
+        ("wafer --study nonsense", "wafer has no study 'nonsense': choose from rules, distances"),
+        ("wafer --seeds 3", "wafer has no seeds to repeat: leave seeds out"),
         ("toy --device toaster", "device 'toaster': there is no such device here"),
         ("toy --nonsense", "No such option"),
     ],

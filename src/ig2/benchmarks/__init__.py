@@ -2,7 +2,7 @@
 
 from ig2.benchmarks.runner import Step, run
 from ig2.benchmarks.suite import SUITES, BenchOptions, Column, Suite, WithoutReferences
-from ig2.benchmarks.tables import Fact, Failure, Row, Table
+from ig2.benchmarks.tables import Fact, Failure, Gap, Row, Table
 
 __all__ = [
     "SUITES",
@@ -10,6 +10,7 @@ __all__ = [
     "Column",
     "Fact",
     "Failure",
+    "Gap",
     "Row",
     "Step",
     "Suite",

@@ -25,7 +25,7 @@ import torch
 
 import ig2
 from ig2.benchmarks.cells import Cell, Cells, code_digest, fingerprint, key_of, place, write_whole
-from ig2.benchmarks.suite import BenchOptions, ChoiceError, MethodLike, Suite, find_suite
+from ig2.benchmarks.suite import BenchOptions, ChoiceError, Half, MethodLike, Suite, find_suite
 from ig2.benchmarks.tables import MADE_BY, Fact, Failure, Row, Table, spread
 from ig2.errors import IG2Warning, InputError, describe, import_extra, reason
 from ig2.methods.base import summary
@@ -61,6 +61,9 @@ def run(
     seeds: int | None = None,
     quick: bool = False,
     data: str | PathLike[str] | None = None,
+    samples: int | None = None,
+    study: str | None = None,
+    half: Half | None = None,
     seed: int = 0,
     device: str = "auto",
 ) -> Table:
@@ -82,16 +85,30 @@ def run(
         seeds: how many seeds, for suites that have some.
         quick: a small run, to see that it runs.
         data: a folder with the data, for suites that read some.
+        samples: how many are explained, for suites of samples.
+        study: one of the suite's studies, instead of the comparison of methods.
+        half: which half of the samples, "report" by default, "choose" to choose settings on.
         seed: of everything random.
         device: where networks run.
     """
-    options = BenchOptions(seeds=seeds, quick=quick, data=None if data is None else Path(data), seed=seed, device=device)
+    options = BenchOptions(
+        seeds=seeds,
+        quick=quick,
+        data=None if data is None else Path(data),
+        samples=samples,
+        study=study,
+        half=half,
+        seed=seed,
+        device=device,
+    )
     if isinstance(suite, str):
         suite = find_suite(suite, options)
     elif not isinstance(suite, Suite):
         raise InputError(f"a suite is given by its name or as a Suite, got {describe(suite)}")
     elif options != BenchOptions():
-        raise InputError("seeds, quick, data, seed and device choose among the suites that have names: set them on yours")
+        raise InputError(
+            "options choose among the suites that have names, yours has its settings: leave out seeds, quick, data, …"
+        )
     if isinstance(methods, Mapping):
         own, methods = {**methods, **(own or {})}, None
     chosen = choose(suite, methods, own or {})
@@ -265,6 +282,7 @@ class _Run:
             suite=self.suite.name,
             title=self.suite.title,
             unit=self.suite.unit,
+            shows=self.suite.shows,
             quick=self.suite.quick,
             data=self.data,
             settings=self.suite.settings(),

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 
@@ -19,6 +19,9 @@ from ig2.task import check_seed
 
 # Called as method(model, x, target, references, seed=...), gives an Attribution or a tensor in x's shape
 MethodLike = Callable[..., Any]
+Shows = Literal["sd", "se"]
+# Settings are chosen on one half of the samples and reported on the other
+Half = Literal["choose", "report"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Suite(ABC):
     """Above the table."""
     unit: ClassVar[str] = "sample"
     """What one value of a metric is of, in the singular: "sample", "seed"."""
+    shows: ClassVar[Shows] = "sd"
+    """What stands after ± in the table: the standard deviation of the values, or the standard error of their mean."""
     version: ClassVar[int] = 1
     """Raised when the code is changed so that it scores differently: scores kept under another version are not used."""
 
@@ -133,6 +138,12 @@ class BenchOptions:
     """A small run, to see that it runs."""
     data: Path | None = None
     """A folder with the data; by default what the suite makes itself."""
+    samples: int | None = None
+    """How many samples are explained; by default the suite's own number."""
+    study: str | None = None
+    """One of the suite's studies, instead of the comparison of methods."""
+    half: Half | None = None
+    """Which half of the samples: "report" by default, "choose" to choose settings on."""
     seed: int = 0
     """Of everything random; with several seeds, the first."""
     device: str = "auto"
@@ -143,8 +154,11 @@ class BenchOptions:
             check_seed(self.seed)
         except InputError as error:
             raise ChoiceError(str(error)) from error
-        if self.seeds is not None and not is_count(self.seeds):
-            raise ChoiceError(f"seeds must be a whole number from 1 on, got {describe(self.seeds)}")
+        for name in ("seeds", "samples"):
+            if getattr(self, name) is not None and not is_count(getattr(self, name)):
+                raise ChoiceError(f"{name} must be a whole number from 1 on, got {describe(getattr(self, name))}")
+        if self.half not in (None, *get_args(Half)):
+            raise ChoiceError(f"half must be choose or report, got {describe(self.half)}")
         object.__setattr__(self, "device", _usable(self.device))
         if self.data is not None:
             object.__setattr__(self, "data", Path(self.data))
@@ -154,9 +168,16 @@ class BenchOptions:
 
         Args:
             suite: its name.
-            takes: the options it has a use for, of "seeds" and "data".
+            takes: the options it has a use for, of "seeds", "data", "samples", "study" and "half".
         """
-        for name, why in (("seeds", "has no seeds to repeat"), ("data", "makes its own data")):
+        refusals = {
+            "seeds": "has no seeds to repeat",
+            "data": "makes its own data",
+            "samples": "has a fixed number of samples",
+            "study": "has no studies",
+            "half": "is not split into halves",
+        }
+        for name, why in refusals.items():
             if getattr(self, name) is not None and name not in takes:
                 raise ChoiceError(f"{suite} {why}: leave {name} out")
 
@@ -179,11 +200,22 @@ class Listed(NamedTuple):
 
 
 SUITES: dict[str, Listed] = {
+    "imagenet": Listed("ig2.benchmarks.imagenet:make", "photos with marked objects, an ImageNet classifier"),
+    "mnist": Listed("ig2.benchmarks.mnist:make", "handwritten digits, a small CNN"),
+    "trec": Listed("ig2.benchmarks.trec:make", "questions of six kinds, a TextCNN"),
+    "wafer": Listed("ig2.benchmarks.wafer:make", "wafer maps with eight failure patterns, the paper's CNN"),
+    "celeba": Listed("ig2.benchmarks.celeba:make", "faces with parsed components, a network for their attributes"),
     "xai-bench": Listed(
         "ig2.benchmarks.xai_bench:make",
         "synthetic data of known distribution, so that importance has a truth",
     ),
 }
+
+
+def studies_of(name: str) -> tuple[str, ...]:
+    """The names of a suite's studies."""
+    suite = find_suite(name, BenchOptions(quick=True, device="cpu"))
+    return tuple(getattr(suite, "studies", ()))
 
 
 def find_suite(name: str, options: BenchOptions | None = None) -> Suite:

@@ -15,13 +15,15 @@ from statistics import fmean, stdev
 from typing import Any
 
 import ig2
-from ig2.benchmarks.suite import Column
+from ig2.benchmarks.suite import Column, Shows
 from ig2.errors import InputError, describe
 from ig2.metrics.base import Better
 
 MADE_BY = "ig2 "
 NONE = "–"
+ROWS = "<rows>"  # where they stand in the file
 ARROWS: dict[Better, str] = {"higher": "↑", "lower": "↓"}
+SHOWN: dict[Shows, str] = {"sd": "deviation", "se": "error"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,33 @@ class Row:
     paper: float | None
     """The paper's figure, if it has one."""
     values: tuple[float, ...] = field(default=(), repr=False, compare=False)
-    """One for each sample, or for each part; not kept in the file of the table."""
+    """One for each sample, or for each part; NaN where it is not defined. In the file to six digits."""
+
+    @property
+    def se(self) -> float:
+        """Standard error of the mean; NaN with fewer than two values."""
+        return self.sd / math.sqrt(self.n) if self.n > 1 else math.nan
+
+
+@dataclass(frozen=True)
+class Gap:
+    """By how much one method is ahead of another on the same samples."""
+
+    mean: float
+    """Positive where the first is better, whichever direction that is; NaN where no sample has a score of both."""
+    se: float
+    """Standard error of that mean; NaN with fewer than two samples."""
+    n: int
+    """How many samples have a score of both."""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where the true gap lies with a confidence of 95 %, by the normal distribution."""
+        return self.mean - 1.96 * self.se, self.mean + 1.96 * self.se
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.mean:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 @dataclass(frozen=True)
@@ -113,6 +141,8 @@ class Table:
     facts: tuple[Fact, ...] = ()
     failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
+    shows: Shows = "sd"
+    """What stands after ±: the standard deviation of the values, or the standard error of their mean."""
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -135,21 +165,36 @@ class Table:
         }
         return {method for method, mean in means.items() if mean == max(means.values())} if len(means) > 1 else set()
 
+    def gap(self, method: str, other: str, metric: str) -> Gap:
+        """By how much a method is ahead of another, over the samples that both have a score of."""
+        ours, theirs = self.row(method, metric), self.row(other, metric)
+        if len(ours.values) != len(theirs.values):
+            raise InputError(
+                f"{describe(method)} has {len(ours.values)} values of {metric} and {describe(other)} {len(theirs.values)}: "
+                "only scores of the same samples can be compared one by one"
+            )
+        sign = 1 if ours.better == "higher" else -1
+        found = spread([sign * (one - two) for one, two in zip(ours.values, theirs.values, strict=True)])
+        n = found["n"]
+        return Gap(found["mean"], found["sd"] / math.sqrt(n) if n > 1 else math.nan, n)
+
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        """Everything but the single values."""
+        """Everything, a line for each row."""
         content = {
             "made_by": f"{MADE_BY}{ig2.__version__}",
-            **{name: getattr(self, name) for name in ("suite", "title", "unit", "quick", "data")},
+            **{name: getattr(self, name) for name in ("suite", "title", "unit", "quick", "data", "shows")},
             **{name: getattr(self, name) for name in ("settings", "environment", "methods")},
             "metrics": {label: asdict(column) for label, column in self.metrics.items()},
-            "rows": [_record(row, "values") for row in self.rows],
+            "rows": ROWS,
             "facts": [_record(fact) for fact in self.facts],
             "failures": [_record(failure, "error") for failure in self.failures],
             "notes": self.notes,
         }
-        return json.dumps(_sound(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        rows = [json.dumps(_sound(_record(row)), ensure_ascii=False, allow_nan=False) for row in self.rows]
+        text = json.dumps(_sound(content), indent=2, ensure_ascii=False, allow_nan=False)
+        return text.replace(f'"{ROWS}"', "[\n    " + ",\n    ".join(rows) + "\n  ]", 1) + "\n"
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Table:
@@ -161,10 +206,7 @@ class Table:
             content["metrics"] = {label: Column(**column) for label, column in content["metrics"].items()}
             kinds: dict[str, type[Any]] = {"rows": Row, "facts": Fact, "failures": Failure}
             for name, kind in kinds.items():
-                content[name] = tuple(
-                    kind(**{key: math.nan if key in ("mean", "sd") and value is None else value for key, value in item.items()})
-                    for item in content[name]
-                )
+                content[name] = tuple(kind(**{key: _read(key, value) for key, value in item.items()}) for item in content[name])
             return cls(**{**content, "notes": tuple(content["notes"])})
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, InputError):
@@ -182,7 +224,7 @@ class Table:
             return Shown("failed" if failed and not row.undefined else NONE, paper, False)
         ours = number(row.mean, digits)
         if row.n > 1:
-            ours += f" ± {number(row.sd, digits)}"
+            ours += f" ± {number(row.sd if self.shows == 'sd' else row.se, digits)}"
         return Shown(ours, paper, method in self.best(metric))
 
     def usual_n(self, metric: str) -> int:
@@ -205,8 +247,9 @@ class Table:
         others = [f"{metric}: {n}" for metric, n in counts.items() if n != first]
         over = f"{first} {self.unit}{'s' * (first != 1)}" + (f" ({', '.join(others)})" if others else "")
         paper = any(self.in_paper(metric) for metric in self.metrics)
+        around = f"± standard {SHOWN[self.shows]} " if max(counts.values(), default=0) > 1 else ""
         lines = [
-            f"Mean {'± standard deviation ' * (max(counts.values(), default=0) > 1)}over {over}; ↑ higher is better, ↓ lower. "
+            f"Mean {around}over {over}; ↑ higher is better, ↓ lower. "
             "The best mean is bold" + (", the paper's figures stand beside ours." if paper else ".")
         ]
         if self.quick:
@@ -222,12 +265,19 @@ class Table:
 
     def _left_out(self) -> list[str]:
         """Whose means are over fewer values than the others'."""
-        metrics: dict[str, list[str]] = {}
+        metrics: dict[tuple[str, str], list[str]] = {}
         for row in self.rows:
             undefined = f", {row.undefined} not defined and left out" if row.undefined else ""
             if undefined or row.n not in (0, self.usual_n(row.metric)):
-                metrics.setdefault(f"{row.method}: n = {row.n}{undefined}", []).append(row.metric)
-        return [f"{said} ({', '.join(where)})" for said, where in metrics.items()]
+                metrics.setdefault((row.method, f"n = {row.n}{undefined}"), []).append(row.metric)
+        methods: dict[str, list[str]] = {}
+        for (method, said), where in metrics.items():
+            methods.setdefault(f"{said} ({', '.join(where)})", []).append(method)
+        everyone = len(self.methods) > 1
+        return [
+            f"{'all methods' if everyone and len(who) == len(self.methods) else ', '.join(who)}: {said}"
+            for said, who in methods.items()
+        ]
 
     def to_markdown(self) -> str:
         """The whole table in Markdown, columns aligned so that it reads as plain text too."""
@@ -279,8 +329,8 @@ def number(value: float, digits: int) -> str:
 
 
 def _fact(fact: Fact) -> str:
-    around = f" ± {fact.sd:.3f}" if fact.n > 1 else ""
-    return f"{fact.mean:.3f}{around} (n = {fact.n})" if fact.n else NONE
+    around = f" ± {fact.sd:.3f} (n = {fact.n})" if fact.n > 1 else ""
+    return f"{fact.mean:.3f}{around}" if fact.n else NONE
 
 
 def settings_line(settings: Mapping[str, Any]) -> str:
@@ -308,11 +358,19 @@ def _failures(failures: Sequence[Failure]) -> list[str]:
 
 
 def _record(thing: Row | Fact | Failure, *left_out: str) -> dict[str, Any]:
-    return {
-        name: None if isinstance(value, float) and math.isnan(value) else value
-        for name, value in vars(thing).items()
-        if name not in left_out
-    }
+    def of(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [float(f"{one:.6g}") if math.isfinite(one) else None for one in value]
+        return None if isinstance(value, float) and math.isnan(value) else value
+
+    return {name: of(value) for name, value in vars(thing).items() if name not in left_out}
+
+
+def _read(key: str, value: Any) -> Any:
+    """What `_record` wrote."""
+    if key == "values":
+        return tuple(math.nan if one is None else float(one) for one in value)
+    return math.nan if key in ("mean", "sd") and value is None else value
 
 
 def _sound(thing: Any) -> Any:

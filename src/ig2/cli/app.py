@@ -19,6 +19,8 @@ from ig2.benchmarks.suite import SUITES
 from ig2.cli.messages import own_warnings, say
 from ig2.cli.recipes import RECIPES, RULES, Misuse
 from ig2.data.registry import DATA_SETS
+from ig2.figures import FIGURES
+from ig2.figures.base import FOLDERS
 
 app = typer.Typer(
     name="ig2",
@@ -44,6 +46,8 @@ BENCH_EXAMPLES = "\n".join(
     f"  [bold]{line}[/bold]"
     for line in ("ig2 bench xai-bench --quick", "ig2 bench xai-bench --own mine=mymodule:attribute --methods ig,ig2")
 )
+
+FIGURES_EXAMPLES = "\n".join(f"  [bold]{line}[/bold]" for line in ("ig2 figures toy", "ig2 figures imagenet --data my-data"))
 
 
 def _starting_with(names: Sequence[str]) -> Callable[[str], list[str]]:
@@ -283,6 +287,34 @@ def bench(
             rich_help_panel=HOW,
         ),
     ] = None,
+    study: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STUDY",
+            help="One of the suite's studies instead of its methods: rules, ablation, ...; [bold]--list[/bold] names them.",
+            show_default=False,
+            rich_help_panel=HOW,
+        ),
+    ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How many samples are explained. Left out: the suite's own number.",
+            callback=_between(1, 1_000_000),
+            rich_help_panel=HOW,
+        ),
+    ] = None,
+    half: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HALF",
+            help="Of the samples: [bold]report[/bold], or [bold]choose[/bold] to choose settings on. Left out: report.",
+            show_default=False,
+            autocompletion=_starting_with(["report", "choose"]),
+            rich_help_panel=HOW,
+        ),
+    ] = None,
     seed: Annotated[
         int,
         typer.Option(
@@ -313,8 +345,12 @@ def bench(
     Every score is kept as soon as it is there: a run that was stopped goes on when the same command is given again.
     """
     if list_them:
+        from ig2.benchmarks.suite import studies_of
+
         for name, listed in SUITES.items():
             typer.echo(f"{name:<{max(map(len, SUITES))}}  {listed.about}")
+            if studies := studies_of(name):
+                typer.echo(f"{'':<{max(map(len, SUITES))}}  studies: {', '.join(studies)}")
         return
     if suite is None:
         raise Misuse(f"name a suite: {', '.join(SUITES)}")
@@ -328,10 +364,90 @@ def bench(
             seeds=seeds,
             quick=quick,
             data=data,
+            samples=samples,
+            study=study,
+            half=half,
             seed=seed,
             device=device,
             out=out,
             fresh=fresh,
+            quiet=quiet,
+            debug=debug,
+        )
+    )
+
+
+@app.command(epilog=f"For example:\n{FIGURES_EXAMPLES}")
+def figures(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Which figures; [bold]--list[/bold] names them. Left out: all.",
+            show_default=False,
+            autocompletion=_starting_with(list(FIGURES)),
+        ),
+    ] = None,
+    list_them: Annotated[bool, typer.Option("--list", metavar="", help="Name the figures and exit.")] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help=f"The folder that holds {', '.join(FOLDERS)}, or some of them. For a set that is not there, and where this is "
+            "left out: what comes with the package.",
+            show_default=False,
+            rich_help_panel=HOW,
+        ),
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", metavar="", help="A few samples and steps, to see that everything runs.", rich_help_panel=HOW),
+    ] = False,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Of everything random.", callback=_between(0, 2**63 - 1), rich_help_panel=HOW)
+    ] = 0,
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="DEVICE",
+            help="cpu, cuda, cuda:1; [bold]auto[/bold] takes a GPU if there is one.",
+            autocompletion=_starting_with(["auto", "cpu", "cuda"]),
+            rich_help_panel=HOW,
+        ),
+    ] = "auto",
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where files are written.")] = Path("ig2-figures"),
+    file_format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="Of the pictures: png, pdf or svg.",
+            autocompletion=_starting_with(["png", "pdf", "svg"]),
+        ),
+    ] = "png",
+    fresh: Annotated[bool, typer.Option("--fresh", metavar="", help="Compute again what the folder has stored.")] = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Make the paper's figures.
+
+    The numbers of each are stored beside it: drawing it again, in another format for one, takes a second.
+    """
+    from ig2.cli.figures import Request, run, show_list
+
+    if list_them:
+        show_list()
+        return
+    run(
+        Request(
+            names=tuple(names or ()),
+            data=data,
+            out=out,
+            quick=quick,
+            fresh=fresh,
+            seed=seed,
+            device=device,
+            file_format=file_format,
             quiet=quiet,
             debug=debug,
         )

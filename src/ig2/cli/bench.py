@@ -45,6 +45,9 @@ class Request:
     seeds: int | None
     quick: bool
     data: Path | None
+    samples: int | None
+    study: str | None
+    half: str | None
     seed: int
     device: str
     out: Path
@@ -69,6 +72,9 @@ def run(request: Request) -> None:
                 seeds=request.seeds,
                 quick=request.quick,
                 data=request.data,
+                samples=request.samples,
+                study=request.study,
+                half=request.half,  # type: ignore[arg-type]  # checked where it is used
                 seed=request.seed,
                 device=request.device,
             )

@@ -1,0 +1,355 @@
+"""What the paper's experiments share: samples of a data set, a network, references, and the metrics that score both."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ig2 import rules
+from ig2.attribution import Attribution
+from ig2.benchmarks.networks import Network
+from ig2.benchmarks.studies import Against, Study
+from ig2.benchmarks.suite import BenchOptions, ChoiceError, Column, Half, MethodLike, Shows, Suite, WithoutReferences
+from ig2.benchmarks.training import accuracy
+from ig2.data.base import Samples, by_turns
+from ig2.errors import IG2Warning, InputError, describe, is_count
+from ig2.methods import IG2, DeepSHAP, ExpectedIG, Gradient, GuidedIG, IntegratedGradients, KernelSHAP, Random
+from ig2.methods.kernelshap import Groups
+from ig2.metrics.base import Metric
+from ig2.metrics.curves import Deletion, Insertion, OutputOption
+from ig2.metrics.localisation import GTAUC, GTSum
+from ig2.model import Model
+from ig2.paths import GradPath
+from ig2.rules import Rule
+from ig2.task import check_seed
+
+OTHERS, DATA = "others", "data"  # counterfactual references, and samples whatever their class
+# Settings of a small run, to see that it runs
+QUICK = {"samples": 3, "references": 2, "steps": 3, "guided": 3, "straight": 3, "coalitions": 200}
+
+
+@dataclass(frozen=True, eq=False)
+class References:
+    """Samples to contrast with, and which of them each explicand has."""
+
+    samples: Tensor
+    """(M, ...), in the model's space."""
+    rows: Tensor
+    """For each explicand the numbers of its own, (N, R)."""
+
+    def of(self, some: slice) -> Tensor:
+        """Of some explicands, (n, R, ...)."""
+        return self.samples[self.rows[some].to(self.samples.device)]
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """An experiment's explicands, with all that is needed to explain and to score them."""
+
+    model: Model
+    x: Tensor
+    """Explicands in the model's space, (N, ...)."""
+    target: Tensor
+    """The class or label explained, (N,)."""
+    references: Mapping[str, References]
+    """By name: "others" and "data", and those of the studies."""
+    truth: Tensor | None = None
+    """1 on what matters, 0 beside it, −1 where it is left open, (N, H, W); None where nobody knows."""
+    names: tuple[str, ...] = ()
+    facts: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """What is to be known of the data and the network, such as its accuracy, by label."""
+    fixed: tuple[Any, ...] = ()
+    """What the network is called with beside x, each (N, ...), such as the mask of a text."""
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Experiment(Suite):
+    """The paper's comparison of methods on one data set, and the studies made on it.
+
+    Explained are samples that the network has not seen and is right about, a half of them to choose settings on and a half to
+    report, as many of each class as there are. Each is one value of every metric.
+
+    Args:
+        study: the name of one of `studies`, instead of the comparison of methods.
+        half: which half of the samples.
+        samples: how many are explained.
+        references: how many for each explicand.
+        steps: how many GradPath takes.
+        step_size: their length in the space of the data.
+        guided: how many steps Guided IG takes.
+        straight: how many gradients IG and Expected IG take.
+        coalitions: how many of KernelSHAP, for each explicand.
+        thresholds: how many steps the curves of ADD and DEL have.
+    """
+
+    dataset: ClassVar[str]
+    """Its name on the command line."""
+    heading: ClassVar[str]
+    """Above its tables."""
+    unit: ClassVar[str] = "sample"
+    shows: ClassVar[Shows] = "se"
+    studies: ClassVar[Mapping[str, Study]] = {}
+    """Those that make sense on this data, by name."""
+    layers: ClassVar[tuple[str, ...]] = ()
+    """Where the representation may be taken, from the first layers to the last; as `ig2.wrap` takes them."""
+    marked: ClassVar[bool] = True
+    """Whether it is known what matters; GT-AUC and GT-SUM are columns only then."""
+    published: ClassVar[tuple[int, float] | None] = None
+    """The paper's number of steps and their length, in our space of the data."""
+    background: ClassVar[str] = "black"
+    """What features are added to and replaced by."""
+    probability: ClassVar[OutputOption] = "auto"
+    """What ADD and DEL show, as `Insertion` takes its output."""
+    per_part: ClassVar[int] = 50  # few enough to resume, enough to fill a GPU
+
+    data: Path | None = field(default=None, repr=False)
+    study: str | None = None
+    half: Half = "report"
+    samples: int = 100
+    references: int = 10
+    steps: int = 100
+    step_size: float | None = None
+    guided: int = 200
+    straight: int = 50
+    coalitions: int = 2048
+    thresholds: int = 50
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+        for name in ("samples", "references", "guided", "straight", "coalitions", "thresholds"):
+            if not is_count(getattr(self, name)):
+                raise InputError(f"{name} must be a whole number from 1 on, got {describe(getattr(self, name))}")
+        if self.study is not None and self.study not in self.studies:
+            raise ChoiceError(f"{self.dataset} has no study {describe(self.study)}: choose from {', '.join(self.studies)}")
+        named = self.dataset if self.study is None else f"{self.dataset}-{self.study}"
+        named += "-choose" if self.half == "choose" else ""
+        object.__setattr__(self, "name", named)
+        title = self.heading if self.study is None else f"{self.heading}: {self.studies[self.study].about}"
+        object.__setattr__(self, "title", title)
+        _checked = self.methods()  # each looks at its own settings
+
+    # -- what each data set says ---------------------------------------------------------------------------------------
+
+    @cached_property
+    @abstractmethod
+    def loaded(self) -> Any:
+        """The data, read or made once; the network is not needed for it."""
+
+    @abstractmethod
+    def open(self) -> Opened:
+        """The explicands of the half, the network trained for them, their references and truth."""
+
+    def groups(self) -> Groups | Tensor | None:
+        """What KernelSHAP takes together."""
+        return None
+
+    # -- what stands in the table --------------------------------------------------------------------------------------
+
+    @cached_property
+    def opened(self) -> Opened:
+        """What `open` gives, once."""
+        return self.open()
+
+    def parts(self) -> Sequence[str]:
+        starts = range(0, self.samples, self.per_part)
+        return [f"samples {start + 1}–{min(start + self.per_part, self.samples)}" for start in starts]
+
+    def methods(self) -> Mapping[str, MethodLike]:
+        return self.compared() if self.study is None else self.studies[self.study].methods(self)
+
+    def compared(self) -> Mapping[str, MethodLike]:
+        """The methods of the paper's table, and ours."""
+        return {
+            "Random": Random(),
+            "Gradient": Gradient(),
+            "IG": WithoutReferences(IntegratedGradients(self.straight)),
+            "Guided IG": WithoutReferences(GuidedIG(self.guided)),
+            "Expected IG": Against(DATA, ExpectedIG(self.straight)),
+            "Expected IG (IG²'s references)": ExpectedIG(self.straight),
+            "DeepSHAP": Against(DATA, DeepSHAP()),
+            "KernelSHAP": WithoutReferences(KernelSHAP(self.groups(), self.coalitions)),
+            "IG² (left, as published)": self.ig2(rules.left),
+            "IG² (shared)": self.ig2(rules.shared),
+            "IG² (aligned)": self.ig2(rules.aligned),
+            "IG² (blended)": self.ig2(rules.blended),
+        }
+
+    def ig2(self, rule: Rule = rules.left, **changed: Any) -> IG2:
+        """IG² with the experiment's settings, or others."""
+        return IG2(**{"steps": self.steps, "step_size": self.step_size, "rule": rule, **changed})
+
+    def path(self) -> GradPath:
+        """GradPath with the experiment's settings."""
+        return GradPath(self.steps, self.step_size)
+
+    def metrics(self) -> Mapping[str, Column]:
+        study = None if self.study is None else self.studies[self.study]
+        scored = {} if study is not None and not study.scored else self.columns()
+        return {**scored, **(study.columns if study is not None else {})}
+
+    def columns(self) -> Mapping[str, Column]:
+        """The metrics of every table."""
+        over = f"features replaced by a {self.background} background"
+        known = {
+            "GT-AUC": Column(
+                "higher", about="area under the ROC curve of the positive attribution as a score of the marked area"
+            ),
+            "GT-SUM": Column("higher", about="the share of the positive attribution that lies on the marked area"),
+        }
+        return {
+            **(known if self.marked else {}),
+            "ADD": Column("higher", about=f"area under the probability as features are added by attribution; {over}"),
+            "DEL": Column("lower", about=f"the same as they are deleted; {over}"),
+        }
+
+    def describe_data(self) -> str:
+        halves = {
+            "choose": "from the half that settings are chosen on",
+            "report": "from the half that is reported; settings were chosen on the other",
+        }
+        return f"{self.source()}. Explained are samples the network is right about, {halves[self.half]}"
+
+    def source(self) -> str:
+        """Which data, in a sentence without its point."""
+        loaded = self.loaded
+        assert isinstance(loaded, tuple) and isinstance(loaded[0], Samples)
+        return loaded[0].source
+
+    def identity(self) -> dict[str, Any]:
+        return {name: value for name, value in self.settings().items() if name != "samples"}
+
+    # -- the work ------------------------------------------------------------------------------------------------------
+
+    def prepare(self, part: str) -> slice:
+        start, _, stop = part.removeprefix("samples ").partition("–")
+        if int(stop) > len(self.opened):
+            raise InputError(
+                f"there are {len(self.opened)} samples to explain in the half {describe(self.half)}, asked for are "
+                f"{self.samples}: ask for fewer (--samples), or give more data"
+            )
+        return slice(int(start) - 1, int(stop))
+
+    def facts(self, part: str, prepared: slice) -> Mapping[str, Sequence[float]]:
+        """The network's accuracy and the like, with the first part."""
+        return self.opened.facts if prepared.start == 0 else {}
+
+    def score(self, part: str, prepared: slice, method: MethodLike) -> Mapping[str, Sequence[float]]:
+        opened = self.opened
+        name = method.references if isinstance(method, Against) else OTHERS
+        options: dict[str, Any] = {"curves": True} if self.study and self.studies[self.study].curves else {}
+        # a copy: what a method of someone's writes into its input must not reach the next one
+        found = method(
+            opened.model,
+            self.explicand(prepared),
+            opened.target[prepared],
+            self.contrasted(opened.references[name].of(prepared), prepared),
+            seed=self.seed,
+            **options,
+        )
+        scores: dict[str, Tensor] = {}
+        study = None if self.study is None else self.studies[self.study]
+        if study is not None and isinstance(found, Attribution):
+            scores |= study.measured(found)
+        if study is None or study.scored:
+            scores |= self.scored(found, prepared)
+        return {label: values.tolist() for label, values in scores.items()}
+
+    def explicand(self, some: slice) -> Any:
+        """What the methods are called with, for some explicands."""
+        return self.opened.x[some].clone()
+
+    def contrasted(self, references: Tensor, some: slice) -> Any:
+        """What the methods are given as references, from samples (n, R, ...)."""
+        return references
+
+    def scored(self, found: Any, some: slice) -> dict[str, Tensor]:
+        """Every metric of an attribution of some explicands, by its label, each (n,)."""
+        opened = self.opened
+        made: dict[str, Metric] = {
+            "ADD": Insertion(self.background, self.thresholds, output=self.probability),
+            "DEL": Deletion(self.background, self.thresholds, output=self.probability),
+        }
+        x = None if isinstance(found, Attribution) else self.explicand(some)
+        target = None if isinstance(found, Attribution) else opened.target[some]
+        scores = {label: metric(opened.model, found, x, target, seed=self.seed) for label, metric in made.items()}
+        if opened.truth is not None:
+            truth = opened.truth[some]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", IG2Warning)  # where nothing is marked: the table counts these itself
+                scores["GT-AUC"] = GTAUC()(None, found, truth=truth)
+                scores["GT-SUM"] = GTSum()(None, found, truth=truth)
+        return {label: score.values for label, score in scores.items()}
+
+
+# -- choosing samples --------------------------------------------------------------------------------------------------
+
+
+def half_of(test: Samples, half: Half, seed: int) -> Samples:
+    """One of two seeded halves, of each class a half."""
+    choose, report = test.split(0.5, seed=seed)
+    return choose if half == "choose" else report
+
+
+@torch.no_grad()
+def predictions(net: Network, samples: Samples, batch: int = 256) -> Tensor:
+    """A network's scores of all samples, (N, classes), on the CPU."""
+    device = next(net.parameters()).device
+    pieces = [net(net.inputs(samples.x[i : i + batch]).to(device)).cpu() for i in range(0, len(samples), batch)]
+    return torch.cat(pieces)
+
+
+def in_turns(y: Tensor, eligible: Tensor, count: int, seed: int) -> list[int]:
+    """The numbers of so many eligible samples, a seeded choice in which every class gives one before any gives two.
+
+    Of a larger count these are the first.
+    """
+    numbers = eligible.nonzero().flatten()
+    return numbers[by_turns(y[numbers], seed)[:count]].tolist()
+
+
+def same_for_all(samples: Tensor, explicands: int) -> References:
+    """The same references for every explicand."""
+    return References(samples, torch.arange(len(samples)).expand(explicands, -1))
+
+
+def of_other_classes(target: Tensor, classes: Tensor, count: int, seed: int) -> Tensor:
+    """For each explicand the numbers of so many samples of other classes, one of each before two of any, (N, count).
+
+    Args:
+        target: the class of each explicand, (N,).
+        classes: those of the samples that there are to contrast with.
+        count: how many for each explicand.
+        seed: of the choice, which is another one for each explicand.
+    """
+    rows = [in_turns(classes, classes != own, count, (seed + i) % 2**62) for i, own in enumerate(target.tolist())]
+    fewest = min(map(len, rows), default=count)
+    if fewest < count:
+        raise InputError(
+            f"there are {fewest} samples of other classes that the network is right about, too few for {count} references"
+        )
+    return torch.tensor(rows, dtype=torch.long).view(-1, count)
+
+
+def accuracy_facts(net: Network, test: Samples) -> dict[str, list[float]]:
+    """How often the network is right, over all samples and by class or label."""
+    found = accuracy(net, test)
+    return {"accuracy": [found["overall"]], **{f"accuracy of {name}": [value] for name, value in found["each"].items()}}
+
+
+def options_of(options: BenchOptions, suite: type[Experiment]) -> dict[str, Any]:
+    """What a person chose, as the experiment's settings."""
+    options.check(suite.dataset, "data", "samples", "study", "half")
+    found: dict[str, Any] = {name: getattr(options, name) for name in ("seed", "quick", "device", "data", "study")}
+    found |= {name: getattr(options, name) for name in ("samples", "half") if getattr(options, name) is not None}
+    return found

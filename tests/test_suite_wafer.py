@@ -1,0 +1,149 @@
+"""`ig2 bench wafer`, and with it what all experiments share."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from ig2.benchmarks import Table, run
+from ig2.benchmarks.experiment import DATA, OTHERS, Experiment, in_turns
+from ig2.benchmarks.studies import Against
+from ig2.benchmarks.suite import BenchOptions, ChoiceError, find_suite
+from ig2.benchmarks.wafer import Wafer
+from ig2.data import wafermaps
+from ig2.errors import InputError
+
+
+def quick(**options) -> Wafer:
+    suite = find_suite("wafer", BenchOptions(quick=True, device="cpu", **options))
+    assert isinstance(suite, Wafer)
+    return suite
+
+
+@pytest.fixture(scope="module")
+def table() -> Table:
+    return run("wafer", quick=True, device="cpu")
+
+
+def test_every_method_scores_every_metric(table):
+    assert table.failures == () and table.suite == "wafer" and table.shows == "se"
+    assert list(table.metrics) == ["GT-AUC", "GT-SUM", "ADD", "DEL"]
+    for row in table.rows:
+        assert row.n and row.n + row.undefined == 3, row
+        assert all(0 <= value <= 1 or math.isnan(value) for value in row.values)
+    assert {"Gradient", "IG", "Guided IG", "Expected IG", "DeepSHAP", "KernelSHAP"} <= set(table.methods)
+
+
+def test_the_table_says_which_data_it_is_from_and_how_good_the_network_is(table):
+    page = table.to_markdown()
+    assert "Data: wafer maps drawn by ig2" in page and "the half that is reported" in page
+    facts = {fact.name: fact.mean for fact in table.facts}
+    assert 0.3 < facts["accuracy"] <= 1 and "accuracy of Donut" in facts
+    assert table.row("IG² (left, as published)", "ADD").paper == 0.898
+
+
+@pytest.mark.parametrize("study", list(Wafer.studies))
+def test_every_study_is_a_table(study, tmp_path):
+    found = run("wafer", quick=True, study=study, samples=2, out=tmp_path)
+    assert found.failures == () and found.suite == f"wafer-{study}"
+    assert found.title == f"Wafer maps: {Wafer.studies[study].about}"
+    assert (tmp_path / f"wafer-{study}.json").exists()
+    assert all(row.n + row.undefined == 2 for row in found.rows)
+    for label in Wafer.studies[study].columns:
+        assert all(row.n == 2 and row.mean >= 0 for row in found.rows if row.metric == label)
+
+
+def test_rules_that_share_out_have_no_residual_and_left_has():
+    found = run("wafer", ["left", "gauss", "shared"], quick=True, study="rules")
+    assert found.row("shared", "residual").mean < 1e-4 < found.row("left, as published", "residual").mean
+    assert "ADD" in found.metrics
+
+
+def test_cost_is_measured_without_scores():
+    found = run("wafer", ["gradient", "ig"], quick=True, study="cost")
+    assert list(found.metrics) == ["seconds"] and found.row("Gradient", "seconds").paper == 0.03
+
+
+def test_halves_and_training_samples_are_apart():
+    report, choose = quick(samples=5), quick(samples=5, half="choose")
+    train = set(report.loaded[0].names)
+    one, two = set(report.opened.names), set(choose.opened.names)
+    assert len(one) == len(two) == 5 and not one & two and not (one | two) & train
+    assert choose.name == "wafer-choose" and report.name == "wafer"
+
+
+def test_explicands_are_what_the_network_is_right_about_and_no_normal_maps():
+    opened = quick(samples=6).opened
+    with torch.no_grad():
+        assert torch.equal(opened.model.net(opened.x).argmax(dim=1), opened.target)
+    normal = wafermaps.CLASSES.index("None")
+    assert (opened.target != normal).all() and len(set(opened.target.tolist())) > 3
+    with torch.no_grad():
+        others = opened.model.net(opened.references[OTHERS].samples).argmax(dim=1)
+    assert (others == normal).all()
+    assert opened.references[OTHERS].of(slice(1, 3)).shape == (2, 2, 3, 56, 56)
+
+
+def test_more_samples_begin_with_those_of_fewer():
+    assert quick(samples=6).opened.names[:4] == quick(samples=4).opened.names
+    assert in_turns(torch.tensor([0, 0, 0, 1]), torch.ones(4, dtype=torch.bool), 2, 0)[:2] != [0, 1]
+
+
+def test_more_samples_are_added_to_those_scored_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(Experiment, "per_part", 2)
+    scored = []
+    run("wafer", ["gradient"], quick=True, samples=2, out=tmp_path, progress=lambda step: scored.append(step.now))
+    assert "samples 1–2: Gradient" in scored
+    scored.clear()
+    found = run("wafer", ["gradient"], quick=True, samples=4, out=tmp_path, progress=lambda step: scored.append(step.now))
+    assert "samples 3–4: Gradient" in scored and "samples 1–2: Gradient" not in scored
+    assert found.row("Gradient", "ADD").n == 4
+
+
+def test_expected_ig_gets_samples_whatever_their_class_and_ig2_normal_ones(monkeypatch):
+    seen = {}
+    suite = quick(samples=2)
+
+    def spy(label):
+        def method(model, x, target, references, seed):
+            seen[label] = references
+            return x
+
+        return method
+
+    run(suite, ["gradient"], own={"plain": spy("plain"), "data": Against(DATA, spy("data"))})
+    assert torch.equal(seen["plain"], suite.opened.references[OTHERS].of(slice(0, 2)))
+    assert torch.equal(seen["data"], suite.opened.references[DATA].of(slice(0, 2)))
+    assert not torch.equal(seen["plain"], seen["data"])
+
+
+def test_what_a_method_writes_into_its_input_reaches_nobody_else():
+    def rude(model, x, target, references, seed):
+        return x.zero_()
+
+    suite = quick(samples=2)
+    before = suite.opened.x.clone()
+    run(suite, ["gradient"], own={"rude": rude})
+    assert torch.equal(suite.opened.x, before)
+
+
+def test_real_maps_are_marked_by_the_rule(tmp_path):
+    drawn = wafermaps.maps(12, seed=3, size=64)
+    np.savez(tmp_path / "wm811k.npz", x=drawn.x[:, 0].numpy(), y=drawn.y.numpy(), classes=np.array(drawn.classes))
+    suite = quick(data=tmp_path, samples=2)
+    assert "WM-811K (wm811k.npz)" in suite.describe_data()
+    assert suite.opened.truth.shape == (2, 56, 56) and set(suite.opened.truth.unique().tolist()) <= {-1, 0, 1}
+
+
+def test_what_cannot_be_done_is_said(tmp_path):
+    with pytest.raises(ChoiceError, match="wafer has no study 'nothing': choose from rules"):
+        quick(study="nothing")
+    with pytest.raises(InputError, match="samples must be a whole number"):
+        Wafer(samples=0)
+    found = run("wafer", ["gradient"], quick=True, samples=1000)
+    assert "asked for are 1000: ask for fewer" in found.failures[-1].said
+    with pytest.raises(InputError, match=r"wm811k\.npz"):
+        run("wafer", quick=True, data=tmp_path)
