@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench results docs clean
 
 test: .venv/ready lint
 	$(BIN)/pytest -n 2
@@ -21,6 +21,10 @@ docs: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/python -m bench
+
+# the paper's experiments on real data: DATA holds imagenet-val, pets, mnist, trec, wafer, celeba; goes on where it was stopped
+results: .venv/ready
+	$(BIN)/python -m bench.results --data $(or $(DATA),$(error say where the data are: make results DATA=folder))
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

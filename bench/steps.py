@@ -53,7 +53,9 @@ def rank_correlation(one: Tensor, two: Tensor) -> float:
     return float((product / (centred[0].norm(dim=1) * centred[1].norm(dim=1))).mean())
 
 
-def run(photos: Path, out: Path, device: str, most: int, full_steps: int, rules: list[str], compile: bool) -> None:
+def run(
+    photos: Path, out: Path, device: str, most: int, full_steps: int, rules: list[str], compile: bool, paths: list[str]
+) -> None:
     data = np.load(photos)
     subject = vision.load("efficientnet-lite0")
     base = subject.model
@@ -77,6 +79,7 @@ def run(photos: Path, out: Path, device: str, most: int, full_steps: int, rules:
         for tolerance in (0.05, 0.01):
             variants[f"stop at {tolerance:.0%}"] = {"steps": full_steps, "stop": Converged(tolerance)}
         variants["200 steps, decaying, stop at 1%"] = {"steps": 200, "schedule": Decaying(), "stop": Converged(0.01)}
+        variants = {label: settings for label, settings in variants.items() if any(part in label for part in paths)}
         rows: list[Row] = []
         whole: ig2.Attribution | None = None
         first: dict[str, float] = {}
@@ -98,6 +101,8 @@ def run(photos: Path, out: Path, device: str, most: int, full_steps: int, rules:
                     "s an explicand": f"{taken / len(x):.3f}",
                 }
             )
+        if not rows:
+            continue
         print(table(rows, f"steps: EfficientNet-Lite0, {len(x)} photos, 10 references, step {STEP:.3g}"), flush=True)
         results[f"steps {rows[0]['rule']}"] = rows
         save(results, out)
@@ -144,8 +149,11 @@ def main() -> None:
     parser.add_argument("--full", type=int, default=500, help="the steps everything is compared with")
     parser.add_argument("--rules", nargs="+", default=["left", "shared"])
     parser.add_argument("--compile", action="store_true", help="compiled code too, which takes minutes")
+    parser.add_argument(
+        "--paths", nargs="*", default=[""], help="those whose names hold one of these; none for precision alone"
+    )
     options = parser.parse_args()
-    run(options.photos, options.out, options.device, options.most, options.full, options.rules, options.compile)
+    run(options.photos, options.out, options.device, options.most, options.full, options.rules, options.compile, options.paths)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,219 @@
+"""The paper's experiments on the real data, and the page of the docs that shows them.
+
+`python -m bench.results --data ROOT` runs what is missing and goes on where it was stopped; ROOT holds the data sets by name:
+imagenet-val, pets, mnist, trec, wafer, celeba. `python -m bench.results --page` writes the page from the stored tables alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import ig2
+from ig2 import benchmarks
+from ig2.benchmarks import Table
+from ig2.benchmarks.celeba import PAPER_ACCURACY
+from ig2.benchmarks.suite import Half
+from ig2.benchmarks.tables import settings_line
+
+STORE = Path("docs/results")
+PAGE = Path("docs/results.md")
+OURS = "IG² ("  # how the rows of IG² begin
+EACH = "accuracy of "  # how facts of one class begin
+
+
+@dataclass(frozen=True)
+class Run:
+    """A table on real data."""
+
+    folder: str
+    suite: str
+    study: str | None = None
+    half: Half = "report"
+    samples: int | None = None
+
+    @property
+    def name(self) -> str:
+        """As its files are called, the folder of photos in front where there are two."""
+        parts = [self.suite, *([self.study] if self.study else []), *(["choose"] if self.half == "choose" else [])]
+        return "-".join(parts)
+
+    @property
+    def store(self) -> str:
+        return "pets" if self.folder == "pets" else ""
+
+
+def _of(folder: str, suite: str, *studies: str | None) -> list[Run]:
+    return [Run(folder, suite, study) for study in studies]
+
+
+# Photos first, then in the order of the paper's table. The halves to choose on are small where gradients are dear.
+RUNS = [
+    *_of("pets", "imagenet", None, "rules"),
+    Run("pets", "imagenet", "rules", "choose", 40),
+    Run("pets", "imagenet", "steps", "choose", 24),
+    *_of("imagenet-val", "imagenet", None, "references", "distances", "cost"),
+    *_of("trec", "trec", None, "rules", "one-by-one", "distances", "layers", "ablation"),
+    Run("trec", "trec", "steps", "choose", 60),
+    *_of("wafer", "wafer", None, "rules", "ablation", "distances", "norms", "layers", "cost"),
+    Run("wafer", "wafer", "steps", "choose", 60),
+    *_of("celeba", "celeba", None, "rules", "label-distance", "distances", "attributes"),
+    Run("celeba", "celeba", "steps", "choose", 50),
+    *_of("mnist", "mnist", None, "rules", "distances", "ablation"),
+    Run("mnist", "mnist", "steps", "choose", 40),
+]
+
+
+def run(chosen: list[Run], root: Path, out: Path, device: str) -> None:
+    for one in chosen:
+        folder = root / one.folder
+        if not folder.is_dir():
+            print(f"{one.name}: {folder} is not there, left out", flush=True)
+            continue
+        began = time.perf_counter()
+        table = benchmarks.run(
+            one.suite, study=one.study, half=one.half, samples=one.samples, data=folder, out=out / one.store, device=device
+        )
+        print(f"{one.store}/{one.name}: {time.perf_counter() - began:.0f} s", flush=True)
+        for failure in table.failures:
+            print("  failed:", failure.part, failure.method, failure.said, flush=True)
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def page(store: Path) -> str:
+    """The whole page: what was found, then every table with what is to be said of it."""
+    notes = _notes(store / "notes.md")
+    tables = {
+        key: Table.load(path)
+        for one in RUNS
+        if (path := store / one.store / f"{one.name}.json").exists()
+        for key in [f"{one.store}/{one.name}".lstrip("/")]
+    }
+    lines = ["# Results on real data", notes.pop("", "").strip(), "## At a glance", _glance(tables)]
+    for key, table in tables.items():
+        lines += [f"## {_titled(key, table)}", _shown(table)]
+        if table.suite.rpartition("-")[2] in ("rules", "distances"):
+            lines += [_gaps(table, next(iter(table.methods)), turned=True)]
+        elif any(label.startswith(OURS) for label in table.methods) and "seconds" not in table.metrics:
+            lines += [_gaps(table, default_of_ours(table))]
+        if "-" not in table.suite and any(fact.name.startswith(EACH) for fact in table.facts):
+            lines.append(_accuracies(table))
+        lines.append(notes.pop(key, "").strip())
+    if notes:
+        raise SystemExit(f"notes.md speaks of tables that are not there: {', '.join(notes)}")
+    return "\n\n".join(line for line in lines if line) + "\n"
+
+
+def _titled(key: str, table: Table) -> str:
+    return f"{table.title} (Pets)" if key.startswith("pets/") else table.title
+
+
+def _notes(path: Path) -> dict[str, str]:
+    """What is to be said of each table, by its name; the beginning of the page under ''."""
+    if not path.exists():
+        return {}
+    parts = re.split(r"^<!-- (\S+) -->$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
+
+
+def default_of_ours(table: Table) -> str:
+    """The row of IG² with the library's default rule."""
+    return next(label for label in table.methods if label.startswith(f"{OURS}{ig2.IG2().rule}"))
+
+
+def _shown(table: Table) -> str:
+    """The table, and what has to be known to read it; what a metric is, where methods are compared."""
+    rows = table.to_markdown().split("\n\n")[1]
+    facts = [fact for fact in table.facts if not fact.name.startswith(EACH)]
+    caption = replace(table, facts=tuple(facts)).caption()
+    if "-" not in table.suite:
+        caption += [f"{label}: {column.about}." for label, column in table.metrics.items() if column.about]
+    caption += [f"{remark}." for remark in table.remarks()]
+    settings = f"Settings: `{settings_line(table.settings)}`. Made on: {table.environment['device']}."
+    return "\n\n".join([":::{container} wide", rows, ":::", *caption, settings])
+
+
+def _accuracies(table: Table) -> str:
+    """How often the network is right, of each class or label; beside the paper's where it has some."""
+    facts = {fact.name.removeprefix(EACH): fact.mean for fact in table.facts if fact.name.startswith(EACH)}
+    paper = PAPER_ACCURACY if table.suite == "celeba" else {}
+    lines = ["| | accuracy |" + " paper |" * bool(paper), "|---|---|" + "---|" * bool(paper)]
+    for name, value in facts.items():
+        lines.append(f"| {name} | {value:.3f} |" + (f" {paper[name]:.3f} |" if name in paper else " |" * bool(paper)))
+    return "How often the network is right:\n\n" + "\n".join(lines)
+
+
+def _gaps(table: Table, first: str, turned: bool = False) -> str:
+    """By how much one row is ahead of the others, sample by sample."""
+    head = f"| {'row' if turned else 'than'} | " + " | ".join(table.metrics) + " |"
+    who = f"each row is ahead of *{first}*" if turned else f"*{first}* is ahead of the others"
+    about = f"How far {who}, sample by sample, with 95 % intervals; bold where the interval leaves out 0:"
+    lines = [about, "", head, "|---" * (len(table.metrics) + 1) + "|"]
+    for label in table.methods:
+        if label == first:
+            continue
+        cells = []
+        for metric in table.metrics:
+            gap = table.gap(label, first, metric) if turned else table.gap(first, label, metric)
+            low, high = gap.interval
+            cells.append(f"**{gap}**" if low > 0 or high < 0 else str(gap))
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _glance(tables: dict[str, Table]) -> str:
+    """For each data set and metric: the best other method, and IG² with each rule, ahead or behind by two standard errors."""
+    compared = {key: table for key, table in tables.items() if "-" not in table.suite}
+    rules = [label for label in next(iter(compared.values())).methods if label.startswith(OURS)]
+    names = [label.removeprefix(OURS).rstrip(")").partition(",")[0] for label in rules]
+    lines = [
+        "▲ ahead of the best other method by more than two standard errors of the difference, ▼ behind by more, = neither.",
+        "",
+        f"| data | metric | the best of the others | {' | '.join(f'IG², {name}' for name in names)} |",
+        "|---" * (len(rules) + 3) + "|",
+    ]
+    for key, table in compared.items():
+        others = [label for label in table.methods if not label.startswith(OURS) and label != "Random"]
+        for metric, column in table.metrics.items():
+            sign = 1 if column.better == "higher" else -1
+            scores = {label: sign * table.row(label, metric).mean for label in others}
+            rival = max(scores, key=scores.__getitem__)
+            cells = []
+            for label in rules:
+                gap = table.gap(label, rival, metric)
+                mark = "▲" if gap.mean > 2 * gap.se else "▼" if gap.mean < -2 * gap.se else "="
+                cells.append(f"{table.row(label, metric).mean:.3f} {mark}")
+            best = f"{table.row(rival, metric).mean:.3f}, {rival}"
+            lines.append(f"| {_titled(key, table)} | {table.heading(metric)} | {best} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.results", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="tables, such as wafer-rules or pets/imagenet; all without")
+    parser.add_argument("--data", type=Path, help="the folder that holds the data sets")
+    parser.add_argument("--out", type=Path, default=STORE, help="where the tables are kept")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--page", action="store_true", help="only write the page of the docs")
+    options = parser.parse_args()
+    known = {f"{one.store}/{one.name}".lstrip("/"): one for one in RUNS}
+    unknown = [name for name in options.names if name not in known]
+    if unknown:
+        parser.error(f"no table {unknown[0]!r}; there are {', '.join(known)}")
+    if not options.page:
+        if options.data is None:
+            parser.error("--data: name the folder that holds imagenet-val, pets, mnist, trec, wafer and celeba")
+        run([known[name] for name in options.names or known], options.data, options.out, options.device)
+    if options.out == STORE:
+        PAGE.write_text(page(STORE), encoding="utf-8")
+        print("the page is", PAGE, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
