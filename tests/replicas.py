@@ -224,7 +224,7 @@ tempered = sharing(_tempered)
 def _blended(g: Array, c: Array, change: float) -> Array:
     linear, shared = c / c.sum(), np.maximum(c, 0) / np.maximum(c, 0).sum()
     ratio = change / c.sum()
-    trust = min(ratio, 1 / ratio) ** 2 if ratio > 0 else 0.0
+    trust = max(2 * min(ratio, 1 / ratio) - 1, 0.0) if ratio > 0 else 0.0
     return trust * linear + (1 - trust) * shared
 
 

@@ -34,6 +34,7 @@ MODULES = (
     "ig2.methods",
     "ig2.metrics",
     "ig2.benchmarks",
+    "ig2.figures",
     "ig2.data",
     "ig2.plots",
     "ig2.adapters",

@@ -124,16 +124,16 @@ class _Tempered(Sharing):
 class _Blended(Sharing):
     """The linear share, with every feature's sign, as far as the gradient foretold the change; for the rest `shared`.
 
-    With r the ratio of the change to what the gradient foretold, or its inverse where that is less, r² goes to the linear
-    share: all of it where the two agree, nothing where they have opposite signs. So smooth networks keep the signs, and rough
-    ones are not drowned by them.
+    With r the ratio of the change to what the gradient foretold, or its inverse where that is less, 2r − 1 of it goes to the
+    linear share: all where the two agree, nothing where one is twice the other or they have opposite signs. So smooth networks
+    keep the signs, and rough ones, on which r is mostly below a third, are not drowned by them.
     """
 
     def portions(self, gradient: Tensor, moved: Tensor, change: Tensor) -> Tensor:
         product = gradient * moved
         foretold = product.sum(dim=1, keepdim=True)
         less, more = torch.minimum(foretold.abs(), change.abs()), torch.maximum(foretold.abs(), change.abs())
-        trust = torch.where(foretold * change > 0, (less / more.where(more > 0, 1.0)).square(), 0.0)
+        trust = torch.where(foretold * change > 0, (2 * less / more.where(more > 0, 1.0) - 1).clamp(min=0), 0.0)
         shared = _positive(product)
         shared = shared / shared.sum(dim=1, keepdim=True).clamp(min=torch.finfo(product.dtype).tiny)
         # as shares of the change, each of the two sums to one

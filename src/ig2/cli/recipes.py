@@ -120,8 +120,8 @@ RULES: dict[str, Rule] = {
     "direct": ig2.rules.direct,
     "shared": ig2.rules.shared,
     "aligned": ig2.rules.aligned,
-    "blended": ig2.rules.blended,
     "tempered": ig2.rules.tempered,
+    "blended": ig2.rules.blended,
     "scaled": ig2.rules.scaled(ig2.rules.left),
 }
 

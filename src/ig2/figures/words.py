@@ -21,7 +21,7 @@ from ig2.figures.base import Options, Stored
 from ig2.figures.panels import lines_of
 from ig2.figures.sources import Questions, of_questions
 from ig2.plots.canvas import QUIET, Canvas, align_ends, outside, printable
-from ig2.plots.words import POINTS, _flow, _letters
+from ig2.plots.words import POINTS, flow, letters
 
 # how long a question is that fits on a line or two, in words and signs
 SHORTEST, LONGEST = 6, 13
@@ -193,7 +193,7 @@ def _page(rows: Sequence[Row], *said: str) -> Figure:
     """Labels to the left, coloured words to the right, one key and the caption below."""
     size = FontProperties(size="small").get_size_in_points()
     label, margin, line = 1.45 * POINTS, 0.6 * size, 1.75 * size
-    placed = [_flow([str(word) for word in row.words], WIDEST * POINTS - label - 2 * margin, size) for row in rows]
+    placed = [flow([str(word) for word in row.words], WIDEST * POINTS - label - 2 * margin, size) for row in rows]
     longest = max(piece.x + piece.width for pieces in placed for piece in pieces)
     width = max(label + longest + 2 * margin, 0.75 * WIDEST * POINTS)
     heights = [
@@ -245,5 +245,5 @@ def _coloured(axes: Axes, pieces: Any, scores: list[float], left: float, top: fl
                 boxstyle="round,pad=0,rounding_size=2", facecolor=(red, green, blue), linewidth=0,
             )
         )  # fmt: skip
-        letters = _letters((red, green, blue))
-        axes.text(left + piece.x + 0.25 * size, base, piece.text, fontsize=size, color=letters, **outside())
+        ink = letters((red, green, blue))
+        axes.text(left + piece.x + 0.25 * size, base, piece.text, fontsize=size, color=ink, **outside())

@@ -72,7 +72,7 @@ def text(
     room = width * POINTS - 2 * margin
     if room < 4 * size:
         raise InputError(f"width={describe(width)} is too narrow for words: give a number of inches, such as 6.5")
-    placed = [_flow(texts, room, size) for texts in lists]
+    placed = [flow(texts, room, size) for texts in lists]
     heights = [title + line * (pieces[-1].line + 1 if pieces else 1) for pieces in placed]
     total = sum(heights) + foot
     figure = Canvas(width, total / POINTS)
@@ -108,7 +108,7 @@ def text(
                 base,
                 piece.text,
                 fontsize=size,
-                color=_letters((red, green, blue)),
+                color=letters((red, green, blue)),
                 **outside(),
             )
     key = figure.add_axes(area(margin, foot - 1.3 * size, min(room, 14 * size), 0.5 * size))
@@ -181,13 +181,13 @@ def _ends(numbers: list[Array], scale: Scale) -> list[float]:
     return [end or 1.0 for end in ends]
 
 
-def _letters(behind: tuple[float, float, float]) -> str:
+def letters(behind: tuple[float, float, float]) -> str:
     """Black or white, whichever stands out more: the two contrasts are equal at a luminance of 0.179."""
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in behind]
     return "white" if np.dot(linear, [0.2126, 0.7152, 0.0722]) < 0.179 else "black"
 
 
-def _flow(words: list[str], room: float, size: float) -> list[Piece]:
+def flow(words: list[str], room: float, size: float) -> list[Piece]:
     """Words set in lines of this width, in points; words that are longer than a line are broken."""
     pieces: list[Piece] = []
     x, line, gap = 0.0, 0, 0.3 * size

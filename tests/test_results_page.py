@@ -1,0 +1,76 @@
+"""The results page of the docs is made from the stored tables, and from nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from ig2.benchmarks import Table
+
+ROOT = Path(__file__).parent.parent
+STORE = ROOT / "docs" / "results"
+
+
+@pytest.fixture
+def results(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.chdir(ROOT)
+    return importlib.import_module("bench.results")
+
+
+def test_the_page_is_what_the_stored_tables_say(results):
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert page == results.page(STORE), "make the page again: python -m bench.results --page"
+
+
+def test_every_stored_table_is_of_a_listed_run_on_real_data(results):
+    listed = {f"{one.store}/{one.name}.json".lstrip("/") for one in results.RUNS} | {"xai-bench.json"}
+    stored = {str(path.relative_to(STORE)) for path in STORE.rglob("*.json")}
+    assert stored <= listed
+    for name in stored - {"xai-bench.json"}:
+        table = Table.load(STORE / name)
+        assert not table.quick and table.failures == () and table.shows == "se", name
+        assert "drawn by" not in table.data and "made up" not in table.data, name
+
+
+def test_stored_means_are_those_of_the_stored_samples():
+    for path in STORE.rglob("*.json"):
+        for row in Table.load(path).rows:
+            defined = [value for value in row.values if not math.isnan(value)]
+            if defined:
+                assert row.n == len(defined) and row.mean == pytest.approx(sum(defined) / row.n, rel=1e-3, abs=1e-5), path
+
+
+def test_reported_tables_have_a_hundred_samples():
+    for path in STORE.rglob("*.json"):
+        table = Table.load(path)
+        if table.unit == "sample" and table.settings["half"] == "report":
+            assert table.settings["samples"] >= 100, path
+
+
+def test_settings_were_chosen_on_the_other_half():
+    """Steps of the compared IG² are those that scored best on the half to choose on."""
+    for path in STORE.rglob("*-steps-choose.json"):
+        chosen, compared = Table.load(path), path.with_name(path.name.replace("-steps-choose", ""))
+        if not compared.exists():
+            continue
+        metrics = [label for label in ("GT-AUC", "GT-SUM", "ADD", "DEL") if label in chosen.metrics]
+        scores = {
+            method: sum((1 if chosen.metrics[m].better == "higher" else -1) * chosen.row(method, m).mean for m in metrics)
+            for method in chosen.methods
+        }
+        best = chosen.methods[max(scores, key=scores.__getitem__)]["path"]
+        settings = json.loads(compared.read_text(encoding="utf-8"))["settings"]
+        assert (best["steps"], best["step_size"]) == (settings["steps"], settings["step_size"]), path
+        assert chosen.settings["half"] == "choose" and settings["half"] == "report"
+
+
+def test_a_note_for_a_table_that_is_not_there_is_refused(results, tmp_path):
+    for name in ("wafer.json", "notes.md"):
+        (tmp_path / name).write_bytes((STORE / name).read_bytes())
+    with pytest.raises(SystemExit, match=r"notes\.md speaks of tables that are not there: .*celeba"):
+        results.page(tmp_path)
