@@ -96,6 +96,7 @@ def page(store: Path) -> str:
         for key in [f"{one.store}/{one.name}".lstrip("/")]
     }
     lines = ["# Results on real data", notes.pop("", "").strip(), "## At a glance", _glance(tables)]
+    lines += ["## Which rule", notes.pop("which-rule", "").strip(), _rules(tables)]
     for key, table in tables.items():
         lines += [f"## {_titled(key, table)}", _shown(table)]
         if table.suite.rpartition("-")[2] in ("rules", "distances"):
@@ -111,7 +112,7 @@ def page(store: Path) -> str:
 
 
 def _titled(key: str, table: Table) -> str:
-    return f"{table.title} (Pets)" if key.startswith("pets/") else table.title
+    return table.title.replace("ImageNet", "Pets") if key.startswith("pets/") else table.title
 
 
 def _notes(path: Path) -> dict[str, str]:
@@ -186,12 +187,39 @@ def _glance(tables: dict[str, Table]) -> str:
             rival = max(scores, key=scores.__getitem__)
             cells = []
             for label in rules:
-                gap = table.gap(label, rival, metric)
-                mark = "▲" if gap.mean > 2 * gap.se else "▼" if gap.mean < -2 * gap.se else "="
-                cells.append(f"{table.row(label, metric).mean:.3f} {mark}")
+                cells.append(f"{table.row(label, metric).mean:.3f} {_mark(table, label, rival, metric)}")
             best = f"{table.row(rival, metric).mean:.3f}, {rival}"
             lines.append(f"| {_titled(key, table)} | {table.heading(metric)} | {best} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _rules(tables: dict[str, Table]) -> str:
+    """Every rule beside `left`, on every data set: a sign for each metric."""
+    studied = {key: table for key, table in tables.items() if "rules" in table.suite.split("-")}
+    first = "left, as published"
+    heads = [f"{_titled(key, table).partition(':')[0]}: {', '.join(_scored(table))}" for key, table in studied.items()]
+    lines = [
+        "▲ ahead of `left` by more than two standard errors of the difference, ▼ behind by more, = neither; a sign for each metric.",
+        "",
+        f"| rule | {' | '.join(heads)} |",
+        "|---" * (len(studied) + 1) + "|",
+    ]
+    for rule in dict.fromkeys(label for table in studied.values() for label in table.methods if label != first):
+        cells = [
+            " ".join(_mark(table, rule, first, metric) for metric in _scored(table)) if rule in table.methods else "–"
+            for table in studied.values()
+        ]
+        lines.append(f"| {rule} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _scored(table: Table) -> list[str]:
+    return [metric for metric in table.metrics if metric != "residual"]
+
+
+def _mark(table: Table, method: str, other: str, metric: str) -> str:
+    gap = table.gap(method, other, metric)
+    return "▲" if gap.mean > 2 * gap.se else "▼" if gap.mean < -2 * gap.se else "="
 
 
 def main() -> None:

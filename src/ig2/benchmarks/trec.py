@@ -149,7 +149,7 @@ class TREC(Experiment):
 
     made: int = 1200
     steps: int = 50
-    step_size: float | None = 0.1
+    step_size: float | None = 0.4
 
     @cached_property
     def loaded(self) -> tuple[Samples, Samples]:
@@ -298,5 +298,5 @@ def make(options: BenchOptions) -> TREC:
     """The suite for `ig2 bench trec`."""
     found: dict[str, Any] = options_of(options, TREC)
     if options.data is not None and _vectors(options.data) is not None:
-        found["step_size"] = 0.3  # GloVe's vectors are three times as long as those that are trained from nothing
+        found["step_size"] = 1.2  # GloVe's vectors are three times as long as those that are trained from nothing
     return TREC(**{**QUICK, "made": 240, **found} if options.quick else found)

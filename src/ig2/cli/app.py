@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -347,10 +348,13 @@ def bench(
     if list_them:
         from ig2.benchmarks.suite import studies_of
 
+        width = max(map(len, SUITES)) + 2
         for name, listed in SUITES.items():
-            typer.echo(f"{name:<{max(map(len, SUITES))}}  {listed.about}")
+            typer.echo(f"{name:<{width}}{listed.about}")
             if studies := studies_of(name):
-                typer.echo(f"{'':<{max(map(len, SUITES))}}  studies: {', '.join(studies)}")
+                indent = " " * width
+                words = f"studies: {', '.join(studies)}"
+                typer.echo(textwrap.fill(words, 80, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False))
         return
     if suite is None:
         raise Misuse(f"name a suite: {', '.join(SUITES)}")
