@@ -199,7 +199,7 @@ def _rules(tables: dict[str, Table]) -> str:
     first = "left, as published"
     heads = [f"{_titled(key, table).partition(':')[0]}: {', '.join(_scored(table))}" for key, table in studied.items()]
     lines = [
-        "▲ ahead of `left` by more than two standard errors of the difference, ▼ behind by more, = neither; a sign for each metric.",
+        "▲ ahead of `left` by more than two standard errors of the difference, ▼ behind by more, = neither, for each metric.",
         "",
         f"| rule | {' | '.join(heads)} |",
         "|---" * (len(studied) + 1) + "|",
