@@ -99,7 +99,7 @@ def page(store: Path) -> str:
     lines += ["## Which rule", notes.pop("which-rule", "").strip(), _rules(tables)]
     for key, table in tables.items():
         lines += [f"## {_titled(key, table)}", _shown(table)]
-        if table.suite.rpartition("-")[2] in ("rules", "distances"):
+        if {"rules", "distances"} & set(table.suite.split("-")):
             lines += [_gaps(table, next(iter(table.methods)), turned=True)]
         elif any(label.startswith(OURS) for label in table.methods) and "seconds" not in table.metrics:
             lines += [_gaps(table, default_of_ours(table))]
