@@ -84,7 +84,7 @@ def test_explicands_are_what_the_network_is_right_about_and_no_normal_maps():
     with torch.no_grad():
         others = opened.model.net(opened.references[OTHERS].samples).argmax(dim=1)
     assert (others == normal).all()
-    assert opened.references[OTHERS].of(slice(1, 3)).shape == (2, 2, 3, 56, 56)
+    assert opened.references[OTHERS].of(slice(1, 3)).shape == (2, 2, 3, 28, 28)
 
 
 def test_more_samples_begin_with_those_of_fewer():
@@ -135,7 +135,7 @@ def test_real_maps_are_marked_by_the_rule(tmp_path):
     np.savez(tmp_path / "wm811k.npz", x=drawn.x[:, 0].numpy(), y=drawn.y.numpy(), classes=np.array(drawn.classes))
     suite = quick(data=tmp_path, samples=2)
     assert "WM-811K (wm811k.npz)" in suite.describe_data()
-    assert suite.opened.truth.shape == (2, 56, 56) and set(suite.opened.truth.unique().tolist()) <= {-1, 0, 1}
+    assert suite.opened.truth.shape == (2, 28, 28) and set(suite.opened.truth.unique().tolist()) <= {-1, 0, 1}
 
 
 def test_what_cannot_be_done_is_said(tmp_path):

@@ -40,6 +40,7 @@ class Wafer(Experiment):
 
     Args:
         per_class: how many maps of each class are read or drawn at most; seven of ten train the network.
+        size: pixels a side that they are scaled to or drawn in.
     """
 
     dataset: ClassVar[str] = "wafer"
@@ -50,6 +51,7 @@ class Wafer(Experiment):
     published: ClassVar[tuple[int, float] | None] = (2000, 0.02)
 
     per_class: int = 1000
+    size: int = 56
     steps: int = 25
     step_size: float | None = 0.4
 
@@ -57,9 +59,9 @@ class Wafer(Experiment):
     def loaded(self) -> tuple[Samples, Samples]:
         """Maps to train on, and others."""
         if self.data is None:
-            found = wafermaps.maps(self.per_class, self.seed)
+            found = wafermaps.maps(self.per_class, self.seed, self.size)
         else:
-            found = wafer.load(self.data, per_class=self.per_class, seed=self.seed, marked=False)
+            found = wafer.load(self.data, self.size, per_class=self.per_class, seed=self.seed, marked=False)
         train, test = found.split(0.7, seed=self.seed)
         return train, test
 
@@ -127,4 +129,4 @@ def make(options: BenchOptions) -> Wafer:
     found: dict[str, Any] = options_of(options, Wafer)
     if not options.quick:
         return Wafer(**found if options.data is not None else {"per_class": 200, **found})
-    return Wafer(**{**QUICK, "per_class": 20, **found})
+    return Wafer(**{**QUICK, "per_class": 20, "size": 28, **found})
