@@ -123,7 +123,9 @@ def test_curves_show_the_probability_of_the_label_alone(suite):
     some, opened = slice(0, 2), suite.opened
     attribution = opened.x[some].clone()
     scores = suite.scored(attribution, some)
-    curve = Insertion(background="mean", output="sigmoid")(opened.model, attribution, opened.x[some], opened.target[some])
+    curve = Insertion("mean", suite.thresholds, output="sigmoid")(
+        opened.model, attribution, opened.x[some], opened.target[some]
+    )
     assert torch.equal(scores["ADD"], curve.values) and curve.curves is not None
     logits = opened.model.net(opened.x[some]).gather(1, opened.target[some, None])[:, 0]
     torch.testing.assert_close(curve.curves[:, -1], logits.sigmoid())

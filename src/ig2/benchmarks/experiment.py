@@ -33,7 +33,7 @@ from ig2.task import check_seed
 
 OTHERS, DATA = "others", "data"  # counterfactual references, and samples whatever their class
 # Settings of a small run, to see that it runs
-QUICK = {"samples": 3, "references": 2, "steps": 3, "guided": 3, "straight": 3, "coalitions": 200}
+QUICK = {"samples": 3, "references": 2, "steps": 3, "guided": 3, "straight": 3, "coalitions": 200, "thresholds": 5}
 
 
 @dataclass(frozen=True, eq=False)

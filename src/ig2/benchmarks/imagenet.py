@@ -486,7 +486,7 @@ def make(options: BenchOptions) -> ImageNet:
     """The suite for `ig2 bench imagenet`."""
     found: dict[str, Any] = options_of(options, ImageNet)
     if options.quick:
-        small = {"pixels": 64, "photos": 100, "relevant": 2, "coalitions": 40, "thresholds": 5}
+        small = {"pixels": 64, "photos": 100, "relevant": 2, "coalitions": 40}
         return ImageNet(**{**QUICK, **small, **found})
     if options.data is None:  # eight photos: four a half
         return ImageNet(**{"samples": 4, "references": 4, **found})
