@@ -54,7 +54,16 @@ def rank_correlation(one: Tensor, two: Tensor) -> float:
 
 
 def run(
-    photos: Path, out: Path, device: str, most: int, full_steps: int, rules: list[str], compile: bool, paths: list[str]
+    photos: Path,
+    out: Path,
+    device: str,
+    most: int,
+    references: int,
+    full_steps: int,
+    few_steps: int,
+    rules: list[str],
+    compile: bool,
+    paths: list[str],
 ) -> None:
     data = np.load(photos)
     subject = vision.load("efficientnet-lite0")
@@ -62,7 +71,11 @@ def run(
     for part in (base.net, base.preprocess):
         if isinstance(part, torch.nn.Module):
             part.to(device)
-    x, pool, mask = images(data["x"][:most], device), images(data["pool"][:10], device), torch.from_numpy(data["mask"][:most])
+    x, pool, mask = (
+        images(data["x"][:most], device),
+        images(data["pool"][:references], device),
+        torch.from_numpy(data["mask"][:most]),
+    )
     results: dict[str, list[Row]] = {}
 
     def explain(method: ig2.IG2, model: ig2.Model = base) -> tuple[ig2.Attribution, float]:
@@ -103,7 +116,7 @@ def run(
             )
         if not rows:
             continue
-        print(table(rows, f"steps: EfficientNet-Lite0, {len(x)} photos, 10 references, step {STEP:.3g}"), flush=True)
+        print(table(rows, f"steps: EfficientNet-Lite0, {len(x)} photos, {references} references, step {STEP:.3g}"), flush=True)
         results[f"steps {rows[0]['rule']}"] = rows
         save(results, out)
 
@@ -120,9 +133,8 @@ def run(
         for label, wish in preparations.items():
             wanted = ig2.Preparation() if wish is True else wish or None
             model = replace(base, preparation=wanted)
-            method = ig2.IG2(steps=50, step_size=STEP, rule=rule)
-            explain(method, model)
-            found, taken = explain(method, model)
+            explain(ig2.IG2(steps=2, step_size=STEP, rule=rule), model)
+            found, taken = explain(ig2.IG2(steps=few_steps, step_size=STEP, rule=rule), model)
             score = metrics(base, found, mask.to(device))
             whole, first = whole or found, first or score
             rows.append(
@@ -135,9 +147,10 @@ def run(
                     "s an explicand": f"{taken / len(x):.3f}",
                 }
             )
-        print(table(rows, "precision: 50 steps, against float32 as it is"), flush=True)
-        results[f"precision {rows[0]['rule']}"] = rows
-        save(results, out)
+            print(rows[-1], flush=True)
+            results[f"precision {rows[0]['rule']}"] = rows
+            save(results, out)
+        print(table(rows, f"precision: {few_steps} steps, {len(x)} photos, {references} references, against float32 as it is"))
 
 
 def main() -> None:
@@ -146,14 +159,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/bench-steps"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--most", type=int, default=64, help="how many photos")
+    parser.add_argument("--references", type=int, default=10, help="how many")
     parser.add_argument("--full", type=int, default=500, help="the steps everything is compared with")
+    parser.add_argument("--few", type=int, default=50, help="the steps that precisions are compared at")
     parser.add_argument("--rules", nargs="+", default=["left", "shared"])
     parser.add_argument("--compile", action="store_true", help="compiled code too, which takes minutes")
     parser.add_argument(
         "--paths", nargs="*", default=[""], help="those whose names hold one of these; none for precision alone"
     )
     options = parser.parse_args()
-    run(options.photos, options.out, options.device, options.most, options.full, options.rules, options.compile, options.paths)
+    given = (options.photos, options.out, options.device, options.most, options.references, options.full, options.few)
+    run(*given, options.rules, options.compile, options.paths)
 
 
 if __name__ == "__main__":

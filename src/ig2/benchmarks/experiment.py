@@ -216,7 +216,7 @@ class Experiment(Suite):
     def describe_data(self) -> str:
         halves = {
             "choose": "from the half that settings are chosen on",
-            "report": "from the half that is reported; settings were chosen on the other",
+            "report": "from the half that is reported" + "; settings were chosen on the other" * (self.data is not None),
         }
         return f"{self.source()}. Explained are samples the network is right about, {halves[self.half]}"
 

@@ -45,7 +45,11 @@ EXAMPLES = "\n".join(
 )
 BENCH_EXAMPLES = "\n".join(
     f"  [bold]{line}[/bold]"
-    for line in ("ig2 bench xai-bench --quick", "ig2 bench xai-bench --own mine=mymodule:attribute --methods ig,ig2")
+    for line in (
+        "ig2 bench wafer --quick",
+        "ig2 bench imagenet --data path/to/pets --study rules",
+        "ig2 bench xai-bench --own mine=mymodule:attribute --methods ig,ig2",
+    )
 )
 
 FIGURES_EXAMPLES = "\n".join(f"  [bold]{line}[/bold]" for line in ("ig2 figures toy", "ig2 figures imagenet --data my-data"))
