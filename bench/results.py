@@ -58,13 +58,13 @@ RUNS = [
     Run("pets", "imagenet", "steps", "choose", 24),
     *_of("imagenet-val", "imagenet", None, "references", "distances", "cost"),
     *_of("trec", "trec", None, "rules", "one-by-one", "distances", "layers", "ablation"),
-    Run("trec", "trec", "steps", "choose", 60),
+    Run("trec", "trec", "steps", "choose", 16),
     *_of("wafer", "wafer", None, "rules", "ablation", "distances", "norms", "layers", "cost"),
     Run("wafer", "wafer", "steps", "choose", 60),
     *_of("celeba", "celeba", None, "rules", "label-distance", "distances", "attributes"),
     Run("celeba", "celeba", "steps", "choose", 50),
     *_of("mnist", "mnist", None, "rules", "distances", "ablation"),
-    Run("mnist", "mnist", "steps", "choose", 40),
+    Run("mnist", "mnist", "steps", "choose", 10),
 ]
 
 

@@ -56,7 +56,7 @@ class MNIST(Experiment):
     per_class: int = 1000
     references: int = 9
     steps: int = 100
-    step_size: float | None = 0.2
+    step_size: float | None = 0.8
 
     @cached_property
     def loaded(self) -> tuple[Samples, Samples]:
