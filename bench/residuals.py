@@ -18,6 +18,7 @@ RULES = (
     ig2.rules.shared,
     ig2.rules.aligned,
     ig2.rules.tempered,
+    ig2.rules.blended,
     ig2.rules.scaled(ig2.rules.left),
 )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ig2.benchmarks import Table
+from ig2.benchmarks.suite import BenchOptions, find_suite
 
 ROOT = Path(__file__).parent.parent
 STORE = ROOT / "docs" / "results"
@@ -67,6 +68,14 @@ def test_settings_were_chosen_on_the_other_half():
         settings = json.loads(compared.read_text(encoding="utf-8"))["settings"]
         assert (best["steps"], best["step_size"]) == (settings["steps"], settings["step_size"]), path
         assert chosen.settings["half"] == "choose" and settings["half"] == "report"
+
+
+def test_the_settings_tried_can_be_tried_again():
+    """The study has the rows that the stored table was made with, although other settings were chosen by it."""
+    for path in STORE.rglob("*-steps-choose.json"):
+        stored = Table.load(path)
+        suite = find_suite(stored.suite.removesuffix("-steps-choose"), BenchOptions(study="steps", half="choose", device="cpu"))
+        assert set(stored.methods) <= set(suite.methods()), path
 
 
 def test_a_note_for_a_table_that_is_not_there_is_refused(results, tmp_path):

@@ -10,10 +10,10 @@ from PIL import Image
 
 from ig2.benchmarks import Table, celeba, run
 from ig2.benchmarks.celeba import LABEL_DISTANCE, LEAST, NEARNESS, PAPER_ACCURACY, SAME, CelebA, OpenedFaces, explained
-from ig2.benchmarks.experiment import DATA, OTHERS, predictions
+from ig2.benchmarks.experiment import DATA, OTHERS
 from ig2.benchmarks.networks import MobileNetV2
 from ig2.benchmarks.suite import BenchOptions, find_suite
-from ig2.benchmarks.training import trained
+from ig2.benchmarks.training import predictions, trained
 from ig2.data.celeba import ATTRIBUTE_COMPONENTS, ATTRIBUTES, FaceSamples
 from ig2.data.faces import DRAWN, faces
 from ig2.errors import InputError

@@ -21,12 +21,11 @@ from ig2.benchmarks.experiment import (
     References,
     half_of,
     options_of,
-    predictions,
 )
 from ig2.benchmarks.networks import Network
 from ig2.benchmarks.studies import EVERYWHERE, NORMS, Against, Study
 from ig2.benchmarks.suite import BenchOptions, Column, MethodLike
-from ig2.benchmarks.training import Kind, accuracy, trained
+from ig2.benchmarks.training import Kind, accuracy, predictions, trained
 from ig2.data import celeba
 from ig2.data.base import by_turns
 from ig2.data.celeba import ATTRIBUTE_COMPONENTS, UNPARSED, FaceSamples
@@ -131,6 +130,8 @@ class CelebA(Experiment):
     # Black is a colour of hair, and a blurred face keeps the colours of hair, skin and lips
     background: ClassVar[str] = "mean"
     probability: ClassVar[OutputOption] = "sigmoid"  # labels do not exclude each other
+
+    tried: ClassVar[tuple[int, float]] = (100, 0.02)
 
     faces: int = 20_000
     size: tuple[int, int] = (109, 89)

@@ -105,6 +105,8 @@ class Experiment(Suite):
     """Where the representation may be taken, from the first layers to the last; as `ig2.wrap` takes them."""
     marked: ClassVar[bool] = True
     """Whether it is known what matters; GT-AUC and GT-SUM are columns only then."""
+    tried: ClassVar[tuple[int, float]]
+    """The middle of the settings among which the number of steps and their length were chosen."""
     published: ClassVar[tuple[int, float] | None] = None
     """The paper's number of steps and their length, in our space of the data."""
     background: ClassVar[str] = "black"
@@ -253,7 +255,7 @@ class Experiment(Suite):
             opened.model,
             self.explicand(prepared),
             opened.target[prepared],
-            self.contrasted(opened.references[name].of(prepared), prepared),
+            opened.references[name].of(prepared),
             seed=self.seed,
             **options,
         )
@@ -268,10 +270,6 @@ class Experiment(Suite):
     def explicand(self, some: slice) -> Any:
         """What the methods are called with, for some explicands."""
         return self.opened.x[some].clone()
-
-    def contrasted(self, references: Tensor, some: slice) -> Any:
-        """What the methods are given as references, from samples (n, R, ...)."""
-        return references
 
     def scored(self, found: Any, some: slice) -> dict[str, Tensor]:
         """Every metric of an attribution of some explicands, by its label, each (n,)."""
@@ -299,14 +297,6 @@ def half_of(test: Samples, half: Half, seed: int) -> Samples:
     """One of two seeded halves, of each class a half."""
     choose, report = test.split(0.5, seed=seed)
     return choose if half == "choose" else report
-
-
-@torch.no_grad()
-def predictions(net: Network, samples: Samples, batch: int = 256) -> Tensor:
-    """A network's scores of all samples, (N, classes), on the CPU."""
-    device = next(net.parameters()).device
-    pieces = [net(net.inputs(samples.x[i : i + batch]).to(device)).cpu() for i in range(0, len(samples), batch)]
-    return torch.cat(pieces)
 
 
 def in_turns(y: Tensor, eligible: Tensor, count: int, seed: int) -> list[int]:

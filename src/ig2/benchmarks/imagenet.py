@@ -76,6 +76,7 @@ class ImageNet(Experiment):
     dataset: ClassVar[str] = "imagenet"
     heading: ClassVar[str] = "ImageNet"
     studies: ClassVar[Mapping[str, Study]] = {**EVERYWHERE, "norms": NORMS, "references": REFERENCES}
+    tried: ClassVar[tuple[int, float]] = (50, 1.5)
     background: ClassVar[str] = "blurred"
 
     network: str = "efficientnet-lite0"

@@ -19,12 +19,11 @@ from ig2.benchmarks.experiment import (
     in_turns,
     of_other_classes,
     options_of,
-    predictions,
     same_for_all,
 )
 from ig2.benchmarks.studies import EVERYWHERE, NORMS, Study
 from ig2.benchmarks.suite import BenchOptions
-from ig2.benchmarks.training import trained
+from ig2.benchmarks.training import predictions, trained
 from ig2.data import mnist
 from ig2.data.base import Samples
 from ig2.methods.kernelshap import Grid
@@ -52,6 +51,7 @@ class MNIST(Experiment):
     studies: ClassVar[Mapping[str, Study]] = {**EVERYWHERE, "norms": NORMS}
     layers: ClassVar[tuple[str, ...]] = ("conv1", "conv2", "fc1", "output")
     marked: ClassVar[bool] = False
+    tried: ClassVar[tuple[int, float]] = (100, 0.2)
 
     per_class: int = 1000
     references: int = 9

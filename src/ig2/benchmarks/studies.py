@@ -152,11 +152,9 @@ def _layers(experiment: Experiment) -> Mapping[str, MethodLike]:
 
 
 def _steps(experiment: Experiment) -> Mapping[str, MethodLike]:
-    size = experiment.step_size
-    assert size is not None, "an experiment with this study has a step size of its own"
-    grid = [
-        (max(1, round(experiment.steps * share)), size * factor) for factor in (0.25, 0.5, 1, 2, 4) for share in (0.25, 1, 2)
-    ]
+    # around what was tried, not around what was chosen: the table that settings were chosen by can then be made again
+    most, size = (experiment.steps if experiment.quick else experiment.tried[0]), experiment.tried[1]
+    grid = [(max(1, round(most * share)), size * factor) for factor in (0.25, 0.5, 1, 2, 4) for share in (0.25, 1, 2)]
     found: dict[str, MethodLike] = {
         f"{steps} steps of {length:.3g}": experiment.ig2(steps=steps, step_size=length) for steps, length in grid
     }

@@ -387,6 +387,18 @@ class Accuracy(TypedDict):
 
 
 @torch.no_grad()
+def predictions(net: Network, samples: Samples, batch: int = 256) -> Tensor:
+    """A network's scores of all samples, (N, classes), on the CPU.
+
+    Args:
+        net: the network.
+        samples: those of a data set that it was made for.
+        batch: how many the network sees at once.
+    """
+    device = next(net.parameters()).device
+    return torch.cat([net(net.inputs(samples.x[i : i + batch]).to(device)).cpu() for i in range(0, len(samples), batch)])
+
+
 def accuracy(net: Network, test: Samples, batch: int = 256) -> Accuracy:
     """How often a network is right on samples it has not seen. A label is taken to be there where its score is positive.
 
@@ -399,8 +411,7 @@ def accuracy(net: Network, test: Samples, batch: int = 256) -> Accuracy:
         raise ModelError("the network is in train mode: call net.eval() first")
     if not len(test) or not is_count(batch):
         raise InputError(f"accuracy takes one sample or more, and as many at once; got {len(test)} and {describe(batch)}")
-    device = next(net.parameters()).device
-    scores = torch.cat([net(net.inputs(test.x[i : i + batch]).to(device)).cpu() for i in range(0, len(test), batch)])
+    scores = predictions(net, test, batch)
     if scores.shape[1] != len(test.classes):
         raise InputError(f"the network has {scores.shape[1]} outputs and the samples {len(test.classes)} classes")
     y = test.y.cpu()

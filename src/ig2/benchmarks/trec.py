@@ -26,13 +26,12 @@ from ig2.benchmarks.experiment import (
     in_turns,
     of_other_classes,
     options_of,
-    predictions,
     same_for_all,
 )
 from ig2.benchmarks.networks import Network, TextCNN
 from ig2.benchmarks.studies import ABLATION, EVERYWHERE, LAYERS, Against, AtLayer, Study
 from ig2.benchmarks.suite import BenchOptions, Column, MethodLike
-from ig2.benchmarks.training import trained
+from ig2.benchmarks.training import predictions, trained
 from ig2.data import trec
 from ig2.data.base import Samples
 from ig2.errors import InputError, describe
@@ -146,6 +145,7 @@ class TREC(Experiment):
         "one-by-one": ONE_BY_ONE,
     }
     marked: ClassVar[bool] = False
+    tried: ClassVar[tuple[int, float]] = (50, 0.1)
 
     made: int = 1200
     steps: int = 50

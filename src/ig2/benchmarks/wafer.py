@@ -15,15 +15,15 @@ from ig2.benchmarks.experiment import (
     QUICK,
     Experiment,
     Opened,
+    accuracy_facts,
     half_of,
     in_turns,
     options_of,
-    predictions,
     same_for_all,
 )
 from ig2.benchmarks.studies import EVERYWHERE, NORMS, Study
 from ig2.benchmarks.suite import BenchOptions
-from ig2.benchmarks.training import accuracy, trained
+from ig2.benchmarks.training import predictions, trained
 from ig2.data import wafer, wafermaps
 from ig2.data.base import Samples
 from ig2.data.wafermarks import mark
@@ -47,7 +47,7 @@ class Wafer(Experiment):
     heading: ClassVar[str] = "Wafer maps"
     studies: ClassVar[Mapping[str, Study]] = {**EVERYWHERE, "norms": NORMS}
     layers: ClassVar[tuple[str, ...]] = ("conv1", "conv2", "conv3", "fc1", "output")
-
+    tried: ClassVar[tuple[int, float]] = (100, 0.1)
     published: ClassVar[tuple[int, float] | None] = (2000, 0.02)
 
     per_class: int = 1000
@@ -82,7 +82,6 @@ class Wafer(Experiment):
         if len(maps) < self.references:
             raise InputError(f"the network takes {len(maps)} normal maps for normal, too few for {self.references} references")
         places = {OTHERS: maps, DATA: train.take(self.references, self.seed)}
-        found = accuracy(net, test)
         return Opened(
             model=wrap(net, bounds=(0, 1)),
             x=net.inputs(chosen.x).to(self.device),
@@ -90,7 +89,7 @@ class Wafer(Experiment):
             references={name: same_for_all(net.inputs(some.x).to(self.device), len(chosen)) for name, some in places.items()},
             truth=masks,
             names=chosen.names,
-            facts={"accuracy": [found["overall"]], **{f"accuracy of {name}": [value] for name, value in found["each"].items()}},
+            facts=accuracy_facts(net, test),
         )
 
     def paper(self) -> Mapping[str, Mapping[str, float]]:
