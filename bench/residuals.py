@@ -26,7 +26,7 @@ RULES = (
 def run(quick: bool = False) -> list[Row]:
     net, accuracy = wafer.trained(per_class=10 if quick else 50)
     x, labels = wafer.maps(1, seed=2)
-    explicands, references = x[labels != 0], wafer.maps(2, seed=3)[0][:2]
+    explicands, references = x[labels != wafer.NORMAL], wafer.maps(2, seed=3)[0][-2:]
     steps, size = (20, 0.1) if quick else (100, 0.1)
     print(f"wafer CNN, accuracy {accuracy:.1%}; {len(explicands)} maps × 2 normal references, {steps} steps of {size}")
     rows: list[Row] = []

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ig2.adapters.training import own_randomness
 from ig2.benchmarks.networks import WaferCNN
+from ig2.data import wafermaps
 
-SIZE = 56
-CLASSES = ("none", "centre", "donut", "edge-ring", "edge-loc", "loc", "scratch", "random", "near-full")
+NORMAL = wafermaps.CLASSES.index("None")
 
 
 def network(seed: int = 0) -> WaferCNN:
@@ -22,36 +19,10 @@ def network(seed: int = 0) -> WaferCNN:
 
 
 def maps(per_class: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Drawn wafer maps, one-hot (N, 3, 56, 56) for outside, passing and failing dies, and their classes (N,)."""
-    rng = np.random.default_rng(seed)
-    axis = (np.arange(SIZE) - (SIZE - 1) / 2) / (SIZE / 2)
-    y, x = np.meshgrid(axis, axis, indexing="ij")
-    radius, angle = np.hypot(x, y), np.arctan2(y, x)
-    inside = radius <= 1
-    samples, labels = [], []
-    for label, name in enumerate(CLASSES):
-        for _ in range(per_class):
-            middle = rng.uniform(-math.pi, math.pi)
-            near = np.abs(np.angle(np.exp(1j * (angle - middle)))) < rng.uniform(0.3, 0.7)
-            cx, cy = 0.5 * np.cos(middle), 0.5 * np.sin(middle)
-            across = np.abs((x - cx / 2) * np.sin(middle) - (y - cy / 2) * np.cos(middle))
-            along = np.abs((x - cx / 2) * np.cos(middle) + (y - cy / 2) * np.sin(middle))
-            pattern = {
-                "none": np.zeros_like(inside),
-                "centre": radius < rng.uniform(0.25, 0.4),
-                "donut": np.abs(radius - rng.uniform(0.4, 0.5)) < 0.12,
-                "edge-ring": radius > rng.uniform(0.82, 0.9),
-                "edge-loc": (radius > 0.75) & near,
-                "loc": np.hypot(x - cx, y - cy) < rng.uniform(0.15, 0.25),
-                "scratch": (across < 0.04) & (along < rng.uniform(0.35, 0.6)),
-                "random": inside,
-                "near-full": inside,
-            }[name]
-            density = {"random": 0.35, "near-full": 0.9}.get(name, 0.8)
-            fails = (rng.random(x.shape) < np.where(pattern, density, 0.06)) & inside
-            samples.append(np.stack([~inside, inside & ~fails, fails]))
-            labels.append(label)
-    return torch.tensor(np.stack(samples), dtype=torch.float32), torch.tensor(labels)
+    """Drawn wafer maps, one-hot (N, 3, 56, 56): outside, passing, failing; and their classes (N,), normal ones last."""
+    drawn = wafermaps.maps(per_class, seed)
+    assert isinstance(drawn.x, Tensor)
+    return wafermaps.one_hot(drawn.x), drawn.y
 
 
 def trained(seed: int = 0, per_class: int = 100, epochs: int = 4) -> tuple[WaferCNN, float]:
