@@ -97,3 +97,35 @@ def test_random_leaves_the_global_random_state_alone():
 def test_what_belongs_to_paths_is_refused(method):
     with pytest.raises(InputError, match="follows no path"):
         method(CUBIC, X, paths=True)
+
+
+class _Counted(torch.nn.Module):
+    """How many samples each pass had, and how many fit into one with a graph."""
+
+    def __init__(self, most: int = 100) -> None:
+        super().__init__()
+        self.net, self.most, self.sizes = tanh_mlp(), most, []
+
+    def forward(self, x):
+        self.sizes.append(len(x))
+        if len(x) > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return self.net(x)
+
+
+@pytest.mark.parametrize("method", [ig2.Gradient(), ig2.InputXGradient()], ids=repr)
+def test_the_pass_that_finds_the_class_is_the_one_the_gradient_is_taken_from(method):
+    net, x = _Counted(), data(16, 6)
+    found = method(net, x)
+    assert net.sizes == [1, 2, 16]  # two to look at the network, and one for the rest
+    small = method(net, x, batch_size=5)
+    assert net.sizes[3:] == [1, 2, 5, 5, 5, 1, 5, 5, 5, 1]
+    assert torch.allclose(found.values, small.values, atol=1e-12) and torch.equal(found.target, small.target)
+
+
+def test_where_that_pass_does_not_fit_it_is_done_in_pieces():
+    x = data(16, 6)
+    tight = _Counted(most=6)
+    found = ig2.Gradient()(tight, x)
+    assert max(tight.sizes) == 16 and tight.sizes[-1] <= 6
+    assert torch.allclose(found.values, ig2.Gradient()(tanh_mlp(), x).values, atol=1e-12)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,14 +24,27 @@ class Task:
     seed: int
     batch: BatchSize
     progress: Progress
+    graph: tuple[Tensor, Tensor] | None = None  # the samples, and the scores with their graph, of a pass of all of them
 
     @classmethod
-    def of(cls, session: Session, target: Any, seed: int, batch: BatchSize, progress: Progress) -> tuple[Task, Tensor]:
-        """A task over all the session's explicands, for the class given or predicted, and their output of that class."""
+    def of(
+        cls, session: Session, target: Any, seed: int, batch: BatchSize, progress: Progress, keep_graph: bool = False
+    ) -> tuple[Task, Tensor]:
+        """A task over all the session's explicands, for the class given or predicted, and their output of that class.
+
+        Args:
+            session: the opened network.
+            target: as a method is called with.
+            seed: of the call.
+            batch: how many points at once.
+            progress: where it is told.
+            keep_graph: whether the gradient at the explicands is all that is going to be asked for. The pass that finds the
+                class is then the one it is taken from, if it can be one.
+        """
         x = session.inputs.data
         rows = torch.arange(len(x), device=x.device)
-        open_task = cls(session, x, rows, torch.zeros_like(rows), seed, batch, progress)
-        scores = open_task.scores(x, rows)
+        task = cls(session, x, rows, torch.zeros_like(rows), seed, batch, progress)
+        scores, graph = task._scores_of_all(keep_graph)
         classes = scores.shape[1]
         if target is None:
             chosen = scores.argmax(dim=1)
@@ -50,7 +63,23 @@ class Task:
             if int(chosen.min()) < 0 or int(chosen.max()) >= classes:
                 raise InputError(f"target {describe(target)} is not a class: the model has {classes}, 0 to {classes - 1}")
             chosen = chosen.long().expand(len(x))
-        return cls(session, x, rows, chosen, seed, batch, progress), scores.gather(1, chosen[:, None])[:, 0]
+        return replace(task, target=chosen, graph=graph), scores.gather(1, chosen[:, None])[:, 0]
+
+    def _scores_of_all(self, keep_graph: bool) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+        graphs: list[tuple[Tensor, Tensor]] = []
+        found: list[Tensor] = []
+
+        def work(piece: range) -> None:
+            if keep_graph and len(piece) == len(self):
+                points = self.x.detach().requires_grad_()
+                graphs.append((points, self.session.scores_with_graph(points, self.rows)))
+                found.append(graphs[0][1].detach())
+            else:
+                some = slice(piece.start, piece.stop)
+                found.append(self.session.scores(self.x[some], self.rows[some]))
+
+        self.batch.over(len(self), work)
+        return torch.cat(found).to(self.x.dtype), (graphs[0] if graphs else None)
 
     def __len__(self) -> int:
         return self.x.shape[0]

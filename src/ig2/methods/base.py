@@ -142,7 +142,7 @@ class Method(ABC):
                 Progress(progress, type(self).__name__) as bar,
             ):
                 batch = BatchSize(batch_size, session.bytes_per_point, session.device)
-                task, output = Task.of(session, target, seed, batch, bar)
+                task, output = Task.of(session, target, seed, batch, bar, keep_graph=self.runs_once)
                 if not output.isfinite().all():
                     row = int((~output.isfinite()).nonzero()[0])
                     raise ModelError(f"the output of explicand {row} is {float(output[row])}: the network fails on it")
