@@ -221,14 +221,20 @@ def _tempered(g: Array, c: Array, change: float) -> Array:
 tempered = sharing(_tempered)
 
 
-def _blended(g: Array, c: Array, change: float) -> Array:
-    linear, shared = c / c.sum(), np.maximum(c, 0) / np.maximum(c, 0).sum()
-    ratio = change / c.sum()
-    trust = max(2 * min(ratio, 1 / ratio) - 1, 0.0) if ratio > 0 else 0.0
-    return trust * linear + (1 - trust) * shared
-
-
-blended = sharing(_blended)
+def blended(network: Network, points: Sequence[Array]) -> Array:
+    changes, foretold = [], []
+    for here, there in itertools.pairwise(points):
+        changes.append(network.f(here) - network.f(there))
+        foretold.append((network.gradient(here) * (here - there)).sum())
+    missed = sum((change - guess) ** 2 for change, guess in zip(changes, foretold, strict=True))
+    trust = max(0.0, 1 - missed / sum(change**2 for change in changes))
+    total = np.zeros_like(points[0])
+    for here, there, change, guess in zip(points, points[1:], changes, foretold, strict=False):
+        product = network.gradient(here) * (here - there)
+        agreeing = np.maximum(product, 0)
+        defined = agreeing.sum() > 0.01 * np.abs(product).sum()
+        total += trust * product + (change - trust * guess) * agreeing / agreeing.sum() if defined else np.nan
+    return total
 
 
 def scaled(rule: Rule) -> Rule:

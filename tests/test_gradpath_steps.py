@@ -88,7 +88,7 @@ def test_each_pair_stops_when_it_gets_no_nearer(window: int):
     assert len({step for row in expected for step in row}) > 2, "all pairs stop together: the case shows nothing"
 
 
-@pytest.mark.parametrize("rule", [ig2.rules.left, ig2.rules.trapezoid, ig2.rules.gauss(2), ig2.rules.shared], ids=str)
+@pytest.mark.parametrize("rule", [ig2.rules.left, ig2.rules.trapezoid, ig2.rules.gauss(2), ig2.rules.blended], ids=str)
 def test_a_stopped_pair_is_what_a_walk_of_so_many_steps_gives(rule: ig2.rules.Rule):
     net = relu_mlp()
     found = ig2.IG2(60, 0.1, rule, stop=Converged(0.05, 4))(net, X, references=REFERENCES, per_reference=True)
@@ -153,7 +153,7 @@ def test_settings_that_make_no_sense_are_refused(make: object, words: str):
         make()  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("rule", [ig2.rules.left, ig2.rules.shared, ig2.rules.gauss(2)], ids=str)
+@pytest.mark.parametrize("rule", [ig2.rules.left, ig2.rules.shared, ig2.rules.gauss(2), ig2.rules.blended], ids=str)
 def test_a_batch_that_shrinks_by_halves_finds_the_same(rule: ig2.rules.Rule, monkeypatch: pytest.MonkeyPatch):
     sizes: list[int] = []
     evaluate = Session.evaluate
@@ -173,3 +173,20 @@ def test_a_batch_that_shrinks_by_halves_finds_the_same(rule: ig2.rules.Rule, mon
     assert torch.equal(halved.steps_taken, packed.steps_taken)
     assert torch.allclose(halved.values, packed.values, atol=1e-12)
     assert torch.allclose(halved.output_curve, packed.output_curve, atol=1e-12)
+
+
+class _Arrived(GradPath):
+    """Some pairs are there before the first step: the first so many, or all."""
+
+    def going(self, step: int, at: Any, memory: Any) -> Tensor:
+        return torch.arange(len(at.output)) >= (self.steps if step == 0 else 0)
+
+
+@pytest.mark.parametrize("rule", [ig2.rules.left, ig2.rules.shared, ig2.rules.blended, ig2.rules.gauss(2)], ids=str)
+def test_a_path_that_ends_where_it_begins_attributes_nothing(rule: ig2.rules.Rule):
+    every, some = _Arrived(20), _Arrived(3)
+    none = ig2.PathMethod(every, rule=rule)(relu_mlp(), X, references=REFERENCES)
+    assert (none.values == 0).all() and (none.steps_taken == 0).all() and (none.residual.abs() < 1e-15).all()
+    found = ig2.PathMethod(some, rule=rule)(relu_mlp(), X, references=REFERENCES, per_reference=True)
+    own = found.per_reference.flatten(0, 1)
+    assert (own[:3] == 0).all() and (own[3:].abs().sum(dim=1) > 0).all()

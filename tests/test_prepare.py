@@ -64,7 +64,7 @@ def test_batch_normalisation_goes_into_what_is_in_front_of_it_and_the_scores_sta
         assert torch.allclose(scores, net(X), atol=1e-5)
 
 
-@pytest.mark.parametrize("rule", [ig2.rules.left, ig2.rules.shared, ig2.rules.gauss(2)], ids=str)
+@pytest.mark.parametrize("rule", [ig2.rules.left, ig2.rules.shared, ig2.rules.gauss(2), ig2.rules.blended], ids=str)
 @pytest.mark.parametrize("method", [ig2.IG2, ig2.GuidedIG, ig2.IntegratedGradients], ids=lambda kind: kind.__name__)
 def test_attributions_stay_what_they_were(method: type, rule: ig2.rules.Rule):
     net = normalised_cnn()

@@ -138,13 +138,30 @@ def test_where_the_output_rises_on_the_way_aligned_pays_those_that_made_it_rise(
         close(found.values[0], values)
 
 
-def test_blended_goes_from_the_linear_share_to_shared_as_the_gradient_is_less_to_be_trusted():
-    # at (1, 1) the gradient is (3, −1): over a step of one each it foretells a change of 2
-    gradient, moved = torch.tensor([[3.0, -1.0]], dtype=torch.float64), torch.ones(1, 2, dtype=torch.float64)
-    linear, shared = torch.tensor([3.0, -1.0], dtype=torch.float64) / 2, torch.tensor([1.0, 0.0], dtype=torch.float64)
-    for change, trust in ((2.0, 1.0), (1.5, 0.5), (2.5, 0.6), (1.0, 0.0), (5.0, 0.0), (0.0, 0.0), (-2.0, 0.0)):
-        found = rules.blended.share(gradient, moved, torch.tensor([change], dtype=torch.float64))
-        close(found[0], change * (trust * linear + (1 - trust) * shared))
+def test_blended_goes_from_the_published_sum_to_shared_as_the_gradient_foretells_less():
+    # f = 3a − b + k·a²b² loses 2 + k on the way from (1, 1) to zero, in one step; there its gradient is (3 + 2k, −1 + 2k)
+    x, zero = torch.ones(1, 2, dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64)
+    for k in (0.0, 0.1, -0.2, -0.3, -0.5, -4.0):
+        change, product = 2 + k, torch.tensor([3 + 2 * k, -1 + 2 * k], dtype=torch.float64)
+        trust = max(0.0, 1 - (change - float(product.sum())) ** 2 / change**2)
+        agreeing = product.clamp(min=0) if k > -1.5 else product.abs()  # where nothing agrees, all count alike
+        expected = trust * product + (change - trust * product.sum()) * agreeing / agreeing.sum()
+        found = ig2.PathMethod(paths.Straight(1), rule=rules.blended)(
+            lambda x, k=k: 3 * x[:, :1] - x[:, 1:] + k * (x[:, :1] * x[:, 1:]) ** 2, x, references=zero
+        )
+        close(found.values[0], expected)
+        close(found.values.sum(), change)
+
+
+def test_blended_trusts_the_gradient_as_far_as_the_whole_path_bears_it_out():
+    """One segment on which it is right by chance does not bring the signs back."""
+    x, references = data(4, 6, seed=3), data(3, 6, seed=4)
+    rough = lambda x: (40 * x).sin().sum(dim=1, keepdim=True)  # noqa: E731
+    each = {
+        rule: ig2.PathMethod(paths.Straight(11), rule=rule)(rough, x, references=references).values
+        for rule in (rules.blended, rules.shared)
+    }
+    close(each[rules.blended], each[rules.shared])
 
 
 def test_gradpath_on_a_linear_representation_runs_straight_to_the_projection():

@@ -174,11 +174,10 @@ def fold(
 ) -> Folded:
     """Walk the paths of n pairs side by side and sum up what the rule makes of each segment."""
     walk = _Walk(task, path, _Plan.of(rule, path.from_explicand), pairs, keep)
-    values = torch.zeros_like(pairs.explicand)
     told = 0
     for segments in walk:
         if rule is not None:
-            walk.contribute(segments, values)
+            walk.contribute(segments)
         if keep.paths:
             walk.points.extend(map(walk.of_all, segments.ends, repeat(walk.points[-1])))
         told += len(segments.starts) * len(walk.pairs)
@@ -186,6 +185,8 @@ def fold(
     tick(path.segments * len(pairs) - told)  # of pairs that stopped early
     ends = [(walk.first, walk.output_first), (walk.last, walk.output_last)]
     (explicand, output), (baseline, baseline_output) = ends if path.from_explicand else reversed(ends)
+    sharing = walk.plan.sharing if told else None  # where every path ends at its start there is nothing to share
+    values = walk.sums[0] if sharing is None else sharing.total(*walk.sums)
     if rule is not None:
         values = rule.finish(values, output - baseline_output, explicand - baseline)
     records = [walk.outputs, walk.distances, walk.points]
@@ -252,6 +253,7 @@ class _Walk:
         self.reference = None
         if self.measures is not None:
             self.reference = task.session.representation(pairs.reference, pairs.rows)
+        self.sums = [torch.zeros_like(pairs.explicand)]  # along the path, of what the rule makes of each segment
         self.outputs: list[Tensor] = []
         self.distances: list[Tensor] = []
         self.points: list[Tensor] = []
@@ -368,8 +370,8 @@ class _Walk:
             reference=reference,
         ).map(lambda found: found.reshape(times, -1, *found.shape[1:])[:, :count])
 
-    def contribute(self, segments: _Segments, values: Tensor) -> None:
-        """Add what the rule makes of the segments to the values of all n pairs."""
+    def contribute(self, segments: _Segments) -> None:
+        """Add what the rule makes of the segments to the sums of all n pairs."""
         plan = self.plan
         sign = 1 if self.path.from_explicand else -1
         moved = segments.starts - segments.ends
@@ -378,17 +380,20 @@ class _Walk:
             for weight, found in ((plan.first, segments.at_starts), (plan.last, segments.at_ends)):
                 if weight:
                     assert found is not None and found.gradient is not None
-                    values.addcmul_(found.gradient[0], moved[0], value=weight * sign)
+                    self.sums[0].addcmul_(found.gradient[0], moved[0], value=weight * sign)
             return
         moved = moved * sign
-        share = self._shared(segments, moved, sign) if plan.sharing is not None else self._slope(segments) * moved
-        if self.active is None:
-            values += share.sum(dim=0)
-        else:
-            values.index_add_(0, self.active, share.sum(dim=0))
+        terms = (self._slope(segments) * moved,) if plan.sharing is None else self._shared(segments, moved, sign)
+        for i, term in enumerate(terms):
+            if i == len(self.sums):
+                self.sums.append(term.new_zeros(len(self.steps), *term.shape[2:]))
+            if self.active is None:
+                self.sums[i] += term.sum(dim=0)
+            else:
+                self.sums[i].index_add_(0, self.active, term.sum(dim=0))
 
-    def _shared(self, segments: _Segments, moved: Tensor, sign: int) -> Tensor:
-        """Shares (T, n, ...) of what the output did on each segment."""
+    def _shared(self, segments: _Segments, moved: Tensor, sign: int) -> tuple[Tensor, ...]:
+        """What the sharing rule makes of each segment, every term (T, n, ...)."""
         assert self.plan.sharing is not None
         at_starts, at_ends = segments.at_starts, segments.at_ends
         assert at_starts is not None and at_ends is not None
@@ -399,12 +404,13 @@ class _Walk:
         slope = torch.where(asleep, far.gradient, near.gradient)
         change = (at_starts.output - at_ends.output) * sign
         slope, moved, change = slope.flatten(0, 1), moved.flatten(0, 1), change.flatten().to(moved.dtype)
-        if moved.ndim == 4 and not moved.is_contiguous():  # channels last: so turned, a sample is a row without a copy
+        turned = moved.ndim == 4 and not moved.is_contiguous()
+        if turned:  # channels last: so turned, a sample is a row without a copy
             slope, moved = slope.movedim(1, -1), moved.movedim(1, -1)
-            shares = self.plan.sharing.share(slope, moved, change).movedim(-1, 1)
-        else:
-            shares = self.plan.sharing.share(slope, moved, change)
-        return shares.reshape(*near.output.shape, *shares.shape[1:])
+        terms = self.plan.sharing.terms(slope, moved, change)
+        if turned:
+            terms = tuple(term.movedim(-1, 1) if term.ndim == 4 else term for term in terms)
+        return tuple(term.reshape(*near.output.shape, *term.shape[1:]) for term in terms)
 
     def _slope(self, segments: _Segments) -> Tensor:
         """The weighted gradient on each segment, (T, n, ...)."""

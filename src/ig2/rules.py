@@ -67,15 +67,23 @@ class Sharing(Rule):
 
     def share(self, gradient: Tensor, moved: Tensor, change: Tensor) -> Tensor:
         """What the segment adds, from the gradient (n, ...) at pₜ, pₜ − pₜ₊₁ (n, ...) and f(pₜ) − f(pₜ₊₁), (n,)."""
-        flat = _unit(gradient.flatten(1))
-        step = _unit(moved.flatten(1))
+        flat, slopes = _unit(gradient.flatten(1))
+        step, lengths = _unit(moved.flatten(1))
         # only the gradient's direction matters to a proportion, but `tempered` compares the linear prediction with the
         # change itself: bring the change to the scale of the portions
-        scale = _largest(gradient.flatten(1)) * _largest(moved.flatten(1))
-        portions = self.portions(flat, step, change[:, None] / scale.where(scale > 0, 1.0))
+        portions = self.portions(flat, step, change[:, None] / slopes / lengths)
         total = portions.sum(dim=1, keepdim=True)
         usable = (total.abs() > 0) & total.isfinite()
         return (change[:, None] * (portions / total.where(usable, 1.0)) * usable).view_as(gradient)
+
+    def terms(self, gradient: Tensor, moved: Tensor, change: Tensor) -> tuple[Tensor, ...]:
+        """What is summed up along the path, each (n, ...): the shares."""
+        return (self.share(gradient, moved, change),)
+
+    def total(self, *sums: Tensor) -> Tensor:
+        """The attribution of each pair, (n, ...), from the sums of its `terms`."""
+        (shares,) = sums
+        return shares
 
     def finish(self, values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
         return complete(values, change, moved)
@@ -121,24 +129,26 @@ class _Tempered(Sharing):
 
 
 @dataclass(frozen=True, repr=False)
-class _Blended(Sharing):
-    """The linear share, with every feature's sign, as far as the gradient foretold the change; for the rest `shared`.
+class _Blended(_Shared):
+    """The published sum as far as the gradient foretold what the output did along the path, and `shared` for the rest.
 
-    With r the ratio of the change to what the gradient foretold, or its inverse where that is less, 2r − 1 of it goes to the
-    linear share: all where the two agree, nothing where one is twice the other or they have opposite signs. So smooth networks
-    keep the signs, and rough ones, on which r is mostly below a third, are not drowned by them.
+    How far that is, is one number for each path: 1 − Σ(Δf − Σc)² / ΣΔf² over its segments, c the gradient times the step, or
+    zero where that is less. On smooth networks it is next to one, and every feature keeps its sign; on rough ones, where
+    the gradient foretells less than "no change" would, it is zero. Segment by segment it would be mostly chance.
     """
 
-    def portions(self, gradient: Tensor, moved: Tensor, change: Tensor) -> Tensor:
+    def terms(self, gradient: Tensor, moved: Tensor, change: Tensor) -> tuple[Tensor, ...]:
         product = gradient * moved
-        foretold = product.sum(dim=1, keepdim=True)
-        less, more = torch.minimum(foretold.abs(), change.abs()), torch.maximum(foretold.abs(), change.abs())
-        trust = torch.where(foretold * change > 0, (2 * less / more.where(more > 0, 1.0) - 1).clamp(min=0), 0.0)
-        shared = _positive(product)
-        shared = shared / shared.sum(dim=1, keepdim=True).clamp(min=torch.finfo(product.dtype).tiny)
-        # as shares of the change, each of the two sums to one
-        linear = product / foretold.where(foretold != 0, 1.0)
-        return trust * linear + (1 - trust) * shared
+        foretold = product.flatten(1).sum(dim=1)
+        shares = self.share(gradient, moved, torch.ones_like(change))
+        # the second sums to zero: however much of it is taken, the attribution stays complete
+        signs = torch.addcmul(product, _like(foretold, shares), shares, value=-1)
+        return _like(change, shares) * shares, signs, (change - foretold).square(), change.square()
+
+    def total(self, *sums: Tensor) -> Tensor:
+        shared, signs, missed, done = sums
+        trust = (1 - missed / done).nan_to_num(0).clamp(min=0)
+        return torch.addcmul(shared, _like(trust, signs), signs)
 
 
 @dataclass(frozen=True, repr=False)
@@ -169,8 +179,8 @@ def complete(values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
     """
     flat = values.flatten(1)
     missing = change[:, None] - flat.sum(dim=1, keepdim=True)
-    portions = _unit(flat).abs()
-    portions = torch.where(portions.sum(dim=1, keepdim=True) > 0, portions, _unit(moved.flatten(1)).square())
+    portions = _unit(flat)[0].abs()
+    portions = torch.where(portions.sum(dim=1, keepdim=True) > 0, portions, _unit(moved.flatten(1))[0].square())
     total = portions.sum(dim=1, keepdim=True)
     return (flat + missing * portions / total.where(total > 0, 1.0)).view_as(values)
 
@@ -181,14 +191,11 @@ def _positive(product: Tensor) -> Tensor:
     return torch.where(agreeing.sum(dim=1, keepdim=True) > 0, agreeing, product.abs())
 
 
-def _largest(flat: Tensor) -> Tensor:
-    return flat.abs().amax(dim=1, keepdim=True)
-
-
-def _unit(flat: Tensor) -> Tensor:
-    """Rows scaled to a largest entry of one, so that squares and products neither vanish nor overflow."""
-    largest = _largest(flat)
-    return flat / largest.where(largest > 0, 1.0)
+def _unit(flat: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows scaled to a largest entry of one, so that squares and products neither vanish nor overflow, and by how much."""
+    largest = flat.abs().amax(dim=1, keepdim=True)
+    scale = largest.where(largest > 0, 1.0)
+    return flat / scale, scale
 
 
 def _like(values: Tensor, like: Tensor) -> Tensor:
