@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pytest
 import torch
 
+import ig2
 from ig2.benchmarks import Table, run
 from ig2.benchmarks.experiment import DATA, OTHERS, Experiment, in_turns
 from ig2.benchmarks.studies import Against
@@ -65,6 +67,22 @@ def test_rules_that_share_out_have_no_residual_and_left_has():
 def test_cost_is_measured_without_scores():
     found = run("wafer", ["gradient", "ig"], quick=True, study="cost")
     assert list(found.metrics) == ["seconds"] and found.row("Gradient", "seconds").paper == 0.03
+
+
+def test_what_happens_once_is_not_part_of_the_cost():
+    class SlowToStart:
+        started = False
+
+        def __call__(self, *args, **options):
+            if not self.started:
+                self.started = True
+                time.sleep(0.5)
+            return ig2.Gradient()(*args, **options)
+
+    suite = quick(study="cost", samples=2)
+    before = time.perf_counter()
+    found = suite.score("samples 1–2", slice(0, 2), SlowToStart())["seconds"]
+    assert time.perf_counter() - before > 0.5 > sum(found)
 
 
 def test_halves_and_training_samples_are_apart():

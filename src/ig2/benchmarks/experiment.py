@@ -28,7 +28,6 @@ from ig2.metrics.curves import Deletion, Insertion, OutputOption
 from ig2.metrics.localisation import GTAUC, GTSum
 from ig2.model import Model
 from ig2.paths import GradPath
-from ig2.rules import Rule
 from ig2.task import check_seed
 
 OTHERS, DATA = "others", "data"  # counterfactual references, and samples whatever their class
@@ -181,15 +180,15 @@ class Experiment(Suite):
             "Expected IG (IG²'s references)": ExpectedIG(self.straight),
             "DeepSHAP": Against(DATA, DeepSHAP()),
             "KernelSHAP": WithoutReferences(KernelSHAP(self.groups(), self.coalitions)),
-            "IG² (left, as published)": self.ig2(rules.left),
-            "IG² (shared)": self.ig2(rules.shared),
-            "IG² (aligned)": self.ig2(rules.aligned),
-            "IG² (blended)": self.ig2(rules.blended),
+            "IG² (left, as published)": self.ig2(rule=rules.left),
+            "IG² (shared)": self.ig2(rule=rules.shared),
+            "IG² (aligned)": self.ig2(rule=rules.aligned),
+            "IG² (blended)": self.ig2(rule=rules.blended),
         }
 
-    def ig2(self, rule: Rule = rules.left, **changed: Any) -> IG2:
+    def ig2(self, **changed: Any) -> IG2:
         """IG² with the experiment's settings, or others."""
-        return IG2(**{"steps": self.steps, "step_size": self.step_size, "rule": rule, **changed})
+        return IG2(**{"steps": self.steps, "step_size": self.step_size, **changed})
 
     def path(self) -> GradPath:
         """GradPath with the experiment's settings."""
@@ -247,25 +246,24 @@ class Experiment(Suite):
         return self.opened.facts if prepared.start == 0 else {}
 
     def score(self, part: str, prepared: slice, method: MethodLike) -> Mapping[str, Sequence[float]]:
-        opened = self.opened
-        name = method.references if isinstance(method, Against) else OTHERS
-        options: dict[str, Any] = {"curves": True} if self.study and self.studies[self.study].curves else {}
-        # a copy: what a method of someone's writes into its input must not reach the next one
-        found = method(
-            opened.model,
-            self.explicand(prepared),
-            opened.target[prepared],
-            opened.references[name].of(prepared),
-            seed=self.seed,
-            **options,
-        )
-        scores: dict[str, Tensor] = {}
         study = None if self.study is None else self.studies[self.study]
+        options: dict[str, Any] = {"curves": True} if study is not None and study.curves else {}
+        if study is not None and study.timed:
+            self.explained(slice(prepared.start, prepared.start + 1), method)
+        found = self.explained(prepared, method, **options)
+        scores: dict[str, Tensor] = {}
         if study is not None and isinstance(found, Attribution):
             scores |= study.measured(found)
         if study is None or study.scored:
             scores |= self.scored(found, prepared)
         return {label: values.tolist() for label, values in scores.items()}
+
+    def explained(self, some: slice, method: MethodLike, **options: Any) -> Any:
+        """What a method makes of some explicands."""
+        opened = self.opened
+        references = opened.references[method.references if isinstance(method, Against) else OTHERS].of(some)
+        # a copy: what a method of someone's writes into its input must not reach the next one
+        return method(opened.model, self.explicand(some), opened.target[some], references, seed=self.seed, **options)
 
     def explicand(self, some: slice) -> Any:
         """What the methods are called with, for some explicands."""

@@ -79,6 +79,11 @@ class Study:
         """Whether the distance along the path is needed."""
         return DISTANCE in self.columns
 
+    @property
+    def timed(self) -> bool:
+        """Whether it is about time: then what happens once, such as a device's start, happens before."""
+        return SECONDS in self.columns
+
     def measured(self, found: Attribution) -> dict[str, Tensor]:
         """The columns of an attribution, each (n,)."""
         return {label: MEASURES[label](found) for label in self.columns if label in MEASURES}
@@ -128,7 +133,7 @@ def _rules(experiment: Experiment) -> Mapping[str, MethodLike]:
         "tempered": rules.tempered,
         "blended": rules.blended,
     }
-    return {label: experiment.ig2(rule) for label, rule in {**quadratures, **complete}.items()}
+    return {label: experiment.ig2(rule=rule) for label, rule in {**quadratures, **complete}.items()}
 
 
 def _distances(experiment: Experiment) -> Mapping[str, MethodLike]:
@@ -176,7 +181,7 @@ def _ablation(experiment: Experiment) -> Mapping[str, MethodLike]:
         "guided, references": guided,
         "guided, GradCF": AtGradCF(guided, experiment.path()),
         "GradPath, GradCF (IG²)": experiment.ig2(),
-        "GradPath, GradCF (IG², shared)": experiment.ig2(rules.shared),
+        "GradPath, GradCF (IG², left, as published)": experiment.ig2(rule=rules.left),
     }
 
 
