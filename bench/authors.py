@@ -46,7 +46,7 @@ def _row(work: Work, part: Work, rounds: int) -> Row:
     target = net(x).argmax(dim=1)
 
     def ours(work: Work) -> None:
-        method = ig2.IG2(work.steps, STEP)
+        method = ig2.IG2(work.steps, STEP, ig2.rules.left)
         method(net, x[: work.explicands], target[: work.explicands], references[: work.references])
 
     def replica(work: Work) -> None:

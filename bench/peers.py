@@ -299,7 +299,7 @@ def bent(quick: bool) -> list[Match]:
             theirs.net.requires_grad_(False)
             return np.stack(found)
 
-        return w.ours(ig2.IG2(steps, 0.05), w.references), replica
+        return w.ours(ig2.IG2(steps, 0.05, ig2.rules.left), w.references), replica
 
     def blurred(steps: int) -> Method:
         return ig2.BlurIG(steps, sigma, "zero")

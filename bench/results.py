@@ -54,17 +54,16 @@ def _of(folder: str, suite: str, *studies: str | None) -> list[Run]:
 # Photos first, then in the order of the paper's table. The halves to choose on are small where gradients are dear.
 RUNS = [
     *_of("pets", "imagenet", None, "rules"),
-    Run("pets", "imagenet", "rules", "choose", 40),
-    Run("pets", "imagenet", "steps", "choose", 24),
+    Run("pets", "imagenet", "steps", "choose", 60),
     *_of("imagenet-val", "imagenet", None, "references", "distances", "cost"),
-    *_of("trec", "trec", None, "rules", "one-by-one", "distances", "layers", "ablation"),
-    Run("trec", "trec", "steps", "choose", 16),
+    *_of("trec", "trec", None, "rules", "one-by-one", "distances", "layers", "ablation", "cost"),
+    Run("trec", "trec", "steps", "choose", 60),
     *_of("wafer", "wafer", None, "rules", "ablation", "distances", "norms", "layers", "cost"),
     Run("wafer", "wafer", "steps", "choose", 60),
     *_of("celeba", "celeba", None, "rules", "label-distance", "distances", "attributes"),
     Run("celeba", "celeba", "steps", "choose", 50),
     *_of("mnist", "mnist", None, "rules", "distances", "ablation"),
-    Run("mnist", "mnist", "steps", "choose", 10),
+    Run("mnist", "mnist", "steps", "choose", 40),
 ]
 
 

@@ -96,7 +96,7 @@ def test_the_numbers_fit_together():
 def test_the_settings_say_what_made_it():
     settings = full(seed=3).settings
     assert settings["method"] == "IG2" and settings["seed"] == 3
-    assert settings["parts"]["path"]["steps"] == 3 and settings["parts"]["rule"]["name"] == "left"
+    assert settings["parts"]["path"]["steps"] == 3 and settings["parts"]["rule"]["name"] == "blended"
     assert settings["references"] == {"type": "Given", "samples": "Tensor float64 (2, 4)"}
     assert "Sequential" in settings["model"]
     assert settings["versions"] == {"ig2": ig2.__version__, "torch": torch.__version__}

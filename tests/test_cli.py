@@ -136,7 +136,7 @@ def test_what_is_printed_is_the_result_in_columns_and_nothing_else(small):
     assert re.fullmatch(r"(red|green|blue), \d\d%", told["prediction"])
     assert told["explained"] == told["prediction"].split(",")[0]
     assert told["explained"] not in told["against"]
-    assert "sum to the change in the output" in told["IG²"]
+    assert "sums to the change in the output" in told["IG²"]
     assert told["Gradient"] == "has no baseline, so its sum stands for nothing"
     assert told["picture"] == "out/photo.png"
     assert [line[:14].strip() for line in rest.splitlines()] == ["numbers", "", "", "", "report"]
@@ -148,8 +148,9 @@ def test_what_is_printed_is_the_result_in_columns_and_nothing_else(small):
 
 
 def test_a_large_residual_says_what_to_type_and_typing_it_helps(small):
-    assert re.search(r"IG² +does NOT sum .*: read it as a ranking, or add --rule shared$", small().out, re.MULTILINE)
-    assert re.search(r"IG² +sums to the change in the output$", small("--rule", "shared").out, re.MULTILINE)
+    left = small("--rule", "left").out
+    assert re.search(r"IG² +does NOT sum .*: read it as a ranking, or add --rule blended$", left, re.MULTILINE)
+    assert re.search(r"IG² +sums to the change in the output$", small("--rule", "blended").out, re.MULTILINE)
     # DeepSHAP takes no rule, so none is recommended
     view = telling.MethodView("XRAI", None, 1.0, 0.0, 2.0, "does NOT sum (off by 200%): read it so, or use ig2.rules", {})
     assert telling.verdict(view, takes_rule=False) == "does NOT sum (off by 200%): read it as a ranking"
@@ -168,7 +169,7 @@ def on_a_terminal(monkeypatch, width):
 
 def test_on_a_terminal_long_lines_are_folded_below_themselves(small, monkeypatch):
     on_a_terminal(monkeypatch, 60)
-    said = small("--out", "a-folder-with-a-name-that-is-longer-than-the-sixty-columns-there-are")
+    said = small("--rule", "left", "--out", "a-folder-with-a-name-that-is-longer-than-the-sixty-columns-there-are")
     plain = re.sub(r"\x1b(\[[0-9;]*m|\]8;[^\\]*\\)", "", said.out)
     folded = re.search(r"  IG² +does NOT.*\n((?: {14}\S.*\n)+)", plain)
     assert folded and len(folded[1].splitlines()) >= 1
@@ -791,7 +792,7 @@ def test_the_demo_in_small(ig2, capfd):
     titles = ["IG²", "Gradient", "IG", "Guided IG", "Expected IG"]
     assert all([method["name"] for method in view["methods"]] == titles for view in shown)
     assert [len(view["methods"][0]["references"]) for view in shown] == [4, 8]
-    assert shown[0]["methods"][0]["settings"]["parts"]["rule"]["name"] == "left"
+    assert shown[0]["methods"][0]["settings"]["parts"]["rule"]["name"] == "blended"
     writing.check_free(Path("out"), os.listdir("out"))  # another demo may replace them
 
 

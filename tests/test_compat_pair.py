@@ -177,14 +177,15 @@ def test_ig2_is_the_authors_algorithm(net, image, references):
 @pytest.mark.parametrize("batch_size", [None, 1, 2])
 def test_ig2_is_ours_on_the_network_itself_bounds_and_batches_and_all(net, image, references, batch_size):
     options = {"steps": 20, "step_size": 0.4}
+    published = ig2.IG2(**options, rule=ig2.rules.left)
     calls = []
     found = pair.IG2().GetMask(
         image, references, image_function(net, calls), ARGS, **options, clip_min_max=[0, 1], batch_size=batch_size
     )
     tensors = [torch.from_numpy(array).movedim(-1, -3) for array in (image[None], references)]
-    own = ig2.IG2(**options)(ig2.wrap(net, bounds=(0, 1)), tensors[0], target=1, references=tensors[1])
+    own = published(ig2.wrap(net, bounds=(0, 1)), tensors[0], target=1, references=tensors[1])
     close(found, own.values[0].movedim(0, -1).numpy(), 1e-10)
-    free = ig2.IG2(**options)(net, tensors[0], target=1, references=tensors[1])
+    free = published(net, tensors[0], target=1, references=tensors[1])
     assert apart(free.values.numpy(), own.values.numpy()) > 0.01
     assert max(size for _, _, size in calls) == (batch_size or 3)
 

@@ -55,7 +55,7 @@ def test_an_attribution_and_its_values_alone_score_the_same():
 
 
 def test_the_residual_of_the_left_rule_is_seen():
-    found = ig2.IG2(steps=200, step_size=0.1)(tanh_mlp(), X, references=REFERENCES)
+    found = ig2.IG2(steps=200, step_size=0.1, rule=ig2.rules.left)(tanh_mlp(), X, references=REFERENCES)
     assert fulfilled(Completeness()(None, found), tolerance=1e-3) is False
 
 

@@ -90,7 +90,7 @@ class Unchecked(rules.Quadrature):
 
 def test_completeness_can_fail():
     net, x, references = tanh_mlp(), data(2, 6, seed=1), data(2, 6, seed=2)
-    assert residual(ig2.IG2(20, 0.3), net, x, references) > 1e-3
+    assert residual(ig2.IG2(20, 0.3, rules.left), net, x, references) > 1e-3
     wrong = Unchecked("weights that sum to 5/6", (0.0, 0.5, 1.0), (1 / 6, 1 / 3, 1 / 3))
     assert residual(ig2.PathMethod(paths.Straight(200), rule=wrong), net, x, references) > 1e-3
     right = rules.Quadrature("Simpson's", (0.0, 0.5, 1.0), (1 / 6, 2 / 3, 1 / 6))

@@ -215,7 +215,7 @@ def test_the_sparse_set_is_that_of_the_percentile(size, percentile):
 
 def test_references_of_each_explicand_its_own():
     net, x, references = tanh_mlp(), data(3, 6, seed=1), data(3, 4, 6, seed=2)
-    found = ig2.IG2(10, 0.1)(net, x, 1, references, per_reference=True)
+    found = ig2.IG2(10, 0.1, rules.left)(net, x, 1, references, per_reference=True)
     network = replicas.sequential(net, 1)
     for i in range(3):
         for j in range(4):
@@ -228,7 +228,7 @@ def test_multi_label_network_and_a_representation_by_name():
     net, x, references = multi_label(), data(3, 6, seed=1), data(2, 6, seed=2)
     for where, cut in [(None, 2), ("2:input", 2), ("0", 1), ("1", 2), ("output", 4)]:
         network = replicas.sequential(net, 3, cut)
-        found = ig2.IG2(10, 0.1)(ig2.wrap(net, representation=where), x, 3, references)
+        found = ig2.IG2(10, 0.1, rules.left)(ig2.wrap(net, representation=where), x, 3, references)
         for i in range(3):
             rows = [
                 replicas.left(network, replicas.gradpath(network, x[i].numpy(), reference.numpy(), 10, 0.1))
@@ -250,7 +250,7 @@ def test_other_outputs_and_preprocessing(output):
         lambda pixels: scores[output](net(normalise(pixels))), lambda pixels: net[:-1](normalise(pixels)), 1
     )
     model = ig2.wrap(net, output=output, preprocess=normalise, bounds=(0, 255))
-    found = ig2.IG2(12, 20.0)(model, x, 1, references, per_reference=True)
+    found = ig2.IG2(12, 20.0, rules.left)(model, x, 1, references, per_reference=True)
     for i in range(2):
         for j in range(2):
             points = replicas.gradpath(network, x[i].numpy(), references[j].numpy(), 12, 20.0, bounds=(0, 255))
@@ -325,7 +325,7 @@ def test_guided_ig_does_not_depend_on_the_unit_of_the_data():
 @pytest.mark.parametrize("network", ["tanh", "relu", "cnn"])
 def test_left_rule_equals_the_authors_algorithm(network):
     net, x, references, target = setting("straight", network)
-    found = ig2.IG2(steps=25, step_size=0.1)(net, x, target, references)
+    found = ig2.IG2(steps=25, step_size=0.1, rule=rules.left)(net, x, target, references)
     before = [(p.requires_grad, p.grad) for p in net.parameters()]
     for i in range(len(x)):
         attribution, difference = replicas.authors_ig2(net, x[i].numpy(), references.numpy(), target[i], 25, 0.1)

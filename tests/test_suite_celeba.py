@@ -196,11 +196,11 @@ def test_each_attribute_has_the_scores_of_its_own_explicands():
     by_attribute = quick(study="attributes", samples=6)
     found = run(by_attribute, ["Smiling", "Wearing Lipstick", "Big Lips", "Bald"])
     assert found.failures == ()
-    whole = run(quick(samples=6), ["IG² (left", "Expected IG"])
+    whole = run(quick(samples=6), ["IG² (blended", "Expected IG"])
     explained_as = [name.rpartition(", ")[2] for name in by_attribute.opened.names]
     for row in found.rows:
         attribute, _, method = row.method.partition(", ")
-        values = whole.row("IG² (left, as published)" if method == "IG²" else method, row.metric).values
+        values = whole.row("IG² (blended)" if method == "IG²" else method, row.metric).values
         own = [value for value, name in zip(values, explained_as, strict=True) if name == attribute]
         assert row.values == pytest.approx(own)
     assert sum(row.n for row in found.rows) > 0

@@ -167,7 +167,7 @@ def quick() -> Table:
 
 def test_a_quick_run_scores_every_method_by_every_metric(quick: Table) -> None:
     assert not quick.failures
-    assert len(quick.rows) == 12 * 6
+    assert len(quick.rows) == 13 * 6
     for row in quick.rows:
         assert math.isfinite(row.mean) and row.n == 2 and not row.undefined, row
     assert {row.method for row in quick.rows} == {*XAIBench().methods(), "mine"}

@@ -51,7 +51,7 @@ others = ig2.references.OtherClasses(images[~unseen], labels[~unseen])
 x = images[unseen][::25]
 methods = {
     "IG²": (ig2.IG2(steps=30), others),
-    "IG², shared": (ig2.IG2(steps=30, rule=ig2.rules.shared), others),
+    "IG², published": (ig2.IG2(steps=30, rule=ig2.rules.left), others),
     "Expected IG": (ig2.ExpectedIG(steps=20), others),
     "IG": (ig2.IntegratedGradients(steps=50), None),
     "Guided IG": (ig2.GuidedIG(steps=50), None),

@@ -32,18 +32,18 @@ print("against", ", ".join(contrast.labels[0]))
 
 # ## Two rules
 #
-# On the same path, the published rule `left` and the complete rule `shared`:
+# On the same path, the published rule `left` and the default, `blended`:
 
 results = {
     rule.name: ig2.IG2(steps=8, rule=rule)(subject.model, batch.x, references=contrast.samples)
-    for rule in (ig2.rules.left, ig2.rules.shared)
+    for rule in (ig2.rules.left, ig2.rules.blended)
 }
 for name, attribution in results.items():
     change = float(attribution.output - attribution.baseline_output)
     print(f"{name:7} sum {float(attribution.total):8.1f}   change in the output {change:.1f}")
 
 # The left sum has little to do with the change in the output: on a photo the network is too rough for such steps. It still
-# ranks pixels. `shared` accounts for the change to rounding. See [reading a residual](../residuals.md).
+# ranks pixels. `blended` accounts for the change to rounding. See [reading a residual](../residuals.md).
 
 titles = [subject.label(int(results["left"].target))]
 figure = plots.grid(results, titles=titles, kind="positive", smooth=2)
@@ -52,7 +52,7 @@ figure.savefig("rules.png", bbox_inches="tight")
 # Over the photo, the same map shows where it falls:
 
 figure = plots.heat_map(
-    results["shared"],
+    results["blended"],
     titles=titles,
     kind="positive",
     overlay=0.8,

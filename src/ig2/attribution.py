@@ -133,7 +133,7 @@ class Attribution:
         off = f"off by {typical:.0%}" if math.isfinite(typical) else "which is zero"
         return (
             f"does NOT sum to the change in the output ({off}): read it as a ranking, or use a complete rule "
-            "(ig2.rules.shared, scaled) or more gradients a segment (ig2.rules.gauss)"
+            "(ig2.rules.blended, scaled) or more gradients a segment (ig2.rules.gauss)"
         )
 
     # -- parts and wholes ----------------------------------------------------------------------------------------------

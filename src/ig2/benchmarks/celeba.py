@@ -135,8 +135,8 @@ class CelebA(Experiment):
 
     faces: int = 20_000
     size: tuple[int, int] = (109, 89)
-    steps: int = 25
-    step_size: float | None = 0.08
+    steps: int = 200
+    step_size: float | None = 0.005
 
     def __post_init__(self) -> None:
         drawn = ("conv1", "conv2", "conv3", "conv4", "fc1", "output")

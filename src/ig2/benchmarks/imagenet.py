@@ -76,7 +76,7 @@ class ImageNet(Experiment):
     dataset: ClassVar[str] = "imagenet"
     heading: ClassVar[str] = "ImageNet"
     studies: ClassVar[Mapping[str, Study]] = {**EVERYWHERE, "norms": NORMS, "references": REFERENCES}
-    tried: ClassVar[tuple[int, float]] = (50, 1.5)
+    tried: ClassVar[tuple[int, float]] = (25, 1.5)
     background: ClassVar[str] = "blurred"
 
     network: str = "efficientnet-lite0"
@@ -84,7 +84,7 @@ class ImageNet(Experiment):
     photos: int = 1000
     relevant: int = TOP - 1
     steps: int = 50
-    step_size: float | None = 1.5
+    step_size: float | None = 6.0
 
     def __post_init__(self) -> None:
         for name in ("photos", "relevant", *(() if self.pixels is None else ("pixels",))):

@@ -55,7 +55,7 @@ class MNIST(Experiment):
 
     per_class: int = 1000
     references: int = 9
-    steps: int = 100
+    steps: int = 25
     step_size: float | None = 0.8
 
     @cached_property

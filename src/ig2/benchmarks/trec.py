@@ -148,7 +148,7 @@ class TREC(Experiment):
     tried: ClassVar[tuple[int, float]] = (50, 0.1)
 
     made: int = 1200
-    steps: int = 50
+    steps: int = 100
     step_size: float | None = 0.4
 
     @cached_property

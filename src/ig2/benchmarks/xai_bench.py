@@ -135,6 +135,7 @@ class XAIBench(Suite):
             "DeepSHAP": FromData(DeepSHAP()),
             "KernelSHAP": WithoutReferences(KernelSHAP()),
             "IG² (left, as published)": IG2(self.steps, self.step_size, rules.left),
+            "IG² (blended)": IG2(self.steps, self.step_size, rules.blended),
             "IG² (default settings)": IG2(),
             "IG² (shared)": IG2(self.steps, self.step_size, rules.shared),
             "IG² (aligned)": IG2(self.steps, self.step_size, rules.aligned),

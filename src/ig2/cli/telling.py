@@ -81,7 +81,7 @@ def verdict(method: MethodView, takes_rule: bool) -> str:
     said, large, _ = method.verdict.partition(":")
     if not large:
         return said
-    return f"{said}: read it as a ranking" + (", or add --rule shared" if takes_rule else "")
+    return f"{said}: read it as a ranking" + (", or add --rule blended" if takes_rule else "")
 
 
 def tell_line(console: Console, label: str, text: str, width: int) -> None:

@@ -35,7 +35,6 @@ from ig2.plots.look import Look
 
 # photos: a little smoother than pixels, so that small prints can be read
 PHOTO_LOOK = Look(kind="positive", cmap="inferno", smooth=1.0)
-PHOTO_RULE, RULE_NAME = ig2.rules.shared, "shared"
 
 Made = dict[str, Array]
 
@@ -84,7 +83,7 @@ def _photo_maps(options: Options) -> tuple[Pictures, Tensor, Made, int]:
     x = photos.x[some]
     target = photos.y[some]
     references = photos.references(target, 2 if options.quick else 6, options.seed)
-    ours = ig2.IG2(photo_steps(options), photo_step(options), PHOTO_RULE)
+    ours = ig2.IG2(photo_steps(options), photo_step(options))
     made = _side_by_side(options, "imagenet", photos.model, x, target, references, ours, 4 if options.quick else 10)
     return photos, target, made, references.shape[1]
 
@@ -110,7 +109,7 @@ def _walk(options: Options) -> dict[str, Any]:
 
 def walked(texts: Mapping[str, Any]) -> str:
     """The same in words."""
-    return f"{texts['steps']} steps of {texts['step_size']:g}, rule {RULE_NAME}"
+    return f"{texts['steps']} steps of {texts['step_size']:g}"
 
 
 def _photos(photos: Pictures, count: int) -> Array:
@@ -193,7 +192,7 @@ def photo_references(options: Options) -> Stored:
         near = others[scores[photos.pool_y[others]].argsort(descending=True)][:count]
         far = torch.tensor([int(n) for n in others if int(n) not in near.tolist()][:count], dtype=torch.long)
         numbers = torch.cat([near, far])
-        made = ig2.IG2(photo_steps(options), photo_step(options), PHOTO_RULE)(
+        made = ig2.IG2(photo_steps(options), photo_step(options))(
             photos.model, x, target, photos.pool[numbers], per_reference=True, progress=options.watch("imagenet-references")
         )
         assert isinstance(made.per_reference, Tensor)

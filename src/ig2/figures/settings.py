@@ -12,7 +12,7 @@ from torch import Tensor
 
 import ig2
 from ig2.figures.base import Array, Options, Stored
-from ig2.figures.grids import PHOTO_LOOK, PHOTO_RULE, RULE_NAME
+from ig2.figures.grids import PHOTO_LOOK
 from ig2.figures.panels import (
     caption,
     column_titles,
@@ -66,7 +66,7 @@ def steps(options: Options) -> Stored:
     for size in sizes:
         row = []
         for count in numbers:
-            method = ig2.IG2(count, size, PHOTO_RULE)
+            method = ig2.IG2(count, size)
             watch = options.watch(f"steps: {count} of {size:g}")
             made = method(photos.model, x, target, samples, curves=count == numbers[-1], progress=watch)
             assert isinstance(made.values, Tensor) and made.baseline_output is not None
@@ -112,7 +112,7 @@ def draw_steps(stored: Stored) -> Figure:
     key(right, axes, PHOTO_LOOK)
     caption(
         figure,
-        f"a single reference of another class, rule {RULE_NAME}. Step sizes are in the space from 0 to 1",
+        "a single reference of another class. Step sizes are in the space from 0 to 1",
         own_scale(PHOTO_LOOK),
         stored.source,
     )
@@ -129,11 +129,11 @@ def norms(options: Options) -> Stored:
     photos, x, target, samples, stored = _some(options, 1 if options.quick else 3, 1 if options.quick else 3)
     count, length = photo_steps(options), photo_step(options)
     features = x[0].numel()
-    methods = {"ℓ2": ig2.IG2(count, length, PHOTO_RULE, norm=L2())}
+    methods = {"ℓ2": ig2.IG2(count, length, norm=L2())}
     for percentile in PERCENTILES:
         # a step of ℓ1 length s on n features has the Euclidean length s / √n
         moved = features * (1 - percentile / 100)
-        methods[f"ℓ1, {percentile:g} %"] = ig2.IG2(count, length * math.sqrt(moved), PHOTO_RULE, norm=SparseL1(percentile))
+        methods[f"ℓ1, {percentile:g} %"] = ig2.IG2(count, length * math.sqrt(moved), norm=SparseL1(percentile))
     maps = [_maps(method, photos, x, target, samples, options, f"norms: {name}") for name, method in methods.items()]
     return _compared(photos, stored, list(methods), maps)
 
@@ -161,7 +161,7 @@ def draw_norms(stored: Stored) -> Figure:
     return _photo_rows(
         stored,
         "ℓ1 steps move only the features whose gradient is above that percentile, all by the same amount, and are as long as "
-        f"the ℓ2 steps; {stored.texts['count']} references of other classes, rule {RULE_NAME}",
+        f"the ℓ2 steps; {stored.texts['count']} references of other classes",
     )
 
 
@@ -174,7 +174,7 @@ def distances(options: Options) -> Stored:
     count, length = photo_steps(options), photo_step(options)
     named = {"Euclidean": euclidean, "cosine": cosine, "ℓ1": manhattan}
     maps = [
-        _maps(ig2.IG2(count, length, PHOTO_RULE, distance=distance), photos, x, target, samples, options, f"distances: {name}")
+        _maps(ig2.IG2(count, length, distance=distance), photos, x, target, samples, options, f"distances: {name}")
         for name, distance in named.items()
     ]
     return _compared(photos, stored, list(named), maps)
@@ -183,7 +183,7 @@ def distances(options: Options) -> Stored:
 def draw_distances(stored: Stored) -> Figure:
     return _photo_rows(
         stored,
-        f"IG² by the distance that GradPath descends; {stored.texts['count']} references of other classes, rule {RULE_NAME}",
+        f"IG² by the distance that GradPath descends; {stored.texts['count']} references of other classes",
     )
 
 

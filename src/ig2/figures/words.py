@@ -67,7 +67,7 @@ def trec_words(options: Options) -> Stored:
         "Expected IG": (ig2.ExpectedIG(steps // 4 + 1), contrast.samples),
         "DeepSHAP": (ig2.DeepSHAP(), contrast.samples),
         "KernelSHAP": (ig2.KernelSHAP(batch.word[:, :, None]), zero),
-        "IG²": (ig2.IG2(steps, rule=ig2.rules.left), contrast.samples),
+        "IG²": (ig2.IG2(steps), contrast.samples),
     }
     scores: list[list[list[float]]] = []
     for name, (method, references) in methods.items():

@@ -150,8 +150,9 @@ class BlurIG(PathMethod):
 class IG2(PathMethod):
     """IG²: gradients integrated on GradPath, from the explicand to its counterfactual, and the mean over references.
 
-    The default rule is the published one. Its sum need not match the change in the output, and `residual` says how far it
-    is off; `ig2.rules.shared` always matches, `ig2.rules.gauss(n)` is the true integral.
+    The default rule is the published one as far as its gradients foretell the output along the path, and its sum always
+    matches the change in the output. That of the published one, `ig2.rules.left`, need not: `residual` says how far it is
+    off. `ig2.rules.gauss(n)` is the true integral.
 
     Args:
         steps: how many steps GradPath takes.
@@ -167,7 +168,7 @@ class IG2(PathMethod):
         self,
         steps: int = 100,
         step_size: float | None = None,
-        rule: Rule = rules.left,
+        rule: Rule = rules.blended,
         distance: Distance = euclidean,
         norm: L2 | SparseL1 = L2(),
         schedule: Schedule = Steady(),
