@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bench import authors, metrics, peers, residuals, scaling
+from bench import authors, metrics, peers, precision, residuals, scaling
 from bench.store import Row, save
 
 SUITES = {
@@ -13,6 +13,7 @@ SUITES = {
     "peers": peers.run,
     "scaling": scaling.run,
     "residuals": residuals.run,
+    "precision": precision.run,
     "metrics": metrics.run,
 }
 

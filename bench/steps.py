@@ -1,4 +1,4 @@
-"""How few steps and how little precision do: IG² on photos with true masks, against the paper's 500 steps in float32.
+"""How few steps do: IG² on photos with true masks, against the paper's 500.
 
 From the source tree, with an .npz of photos: x (N, H, W, 3) uint8, mask (N, H, W) with 1 on the subject, 0 elsewhere and −1 on
 what is left out, pool (R, H, W, 3) uint8 of other classes:
@@ -8,7 +8,6 @@ PYTHONPATH=src:. python bench/steps.py PHOTOS.npz [--out FOLDER]
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 import ig2
+from bench.precision import rank_correlation
 from bench.store import Row, save, seconds, table
 from ig2.adapters import vision
 from ig2.metrics.curves import Deletion, Insertion
@@ -45,14 +45,6 @@ def loss(score: dict[str, float], first: dict[str, float]) -> float:
     return max((1 if name == "DEL" else -1) * (score[name] / first[name] - 1) for name in score)
 
 
-def rank_correlation(one: Tensor, two: Tensor) -> float:
-    """Spearman's, of pixels, mean over the explicands."""
-    ranks = [values.sum(dim=1).flatten(1).argsort(dim=1).argsort(dim=1).double() for values in (one, two)]
-    centred = [rank - rank.mean(dim=1, keepdim=True) for rank in ranks]
-    product = (centred[0] * centred[1]).sum(dim=1)
-    return float((product / (centred[0].norm(dim=1) * centred[1].norm(dim=1))).mean())
-
-
 def run(
     photos: Path,
     out: Path,
@@ -60,9 +52,7 @@ def run(
     most: int,
     references: int,
     full_steps: int,
-    few_steps: int,
     rules: list[str],
-    compile: bool,
     paths: list[str],
 ) -> None:
     data = np.load(photos)
@@ -104,7 +94,7 @@ def run(
             print(label, score, found.steps_taken.double().mean(), f"{taken:.1f} s", flush=True)
             rows.append(
                 {
-                    "rule": type(rule).__name__ if rule is not ig2.rules.left else "left",
+                    "rule": rule.name,
                     "path": label,
                     "steps taken": f"{float(found.steps_taken.double().mean()):.0f}",
                     **{name: f"{value:.4f}" for name, value in score.items()},
@@ -114,43 +104,9 @@ def run(
                     "s an explicand": f"{taken / len(x):.3f}",
                 }
             )
-        if not rows:
-            continue
         print(table(rows, f"steps: EfficientNet-Lite0, {len(x)} photos, {references} references, step {STEP:.3g}"), flush=True)
         results[f"steps {rows[0]['rule']}"] = rows
         save(results, out)
-
-    preparations: dict[str, Any] = {
-        "as it is": False,
-        "default": True,
-        "bfloat16": ig2.Preparation(precision="bfloat16"),
-        "float16": ig2.Preparation(precision="float16"),
-    }
-    if compile:
-        preparations["bfloat16, compiled"] = ig2.Preparation(precision="bfloat16", compile=True)
-    for rule in (getattr(ig2.rules, name) for name in rules):
-        rows, whole, first = [], None, {}
-        for label, wish in preparations.items():
-            wanted = ig2.Preparation() if wish is True else wish or None
-            model = replace(base, preparation=wanted)
-            explain(ig2.IG2(steps=2, step_size=STEP, rule=rule), model)
-            found, taken = explain(ig2.IG2(steps=few_steps, step_size=STEP, rule=rule), model)
-            score = metrics(base, found, mask.to(device))
-            whole, first = whole or found, first or score
-            rows.append(
-                {
-                    "rule": "left" if rule is ig2.rules.left else "shared",
-                    "prepared": label,
-                    **{name: f"{value:.4f}" for name, value in score.items()},
-                    "largest loss": f"{loss(score, first):.1%}",
-                    "rank correlation": f"{rank_correlation(found.values, whole.values):.3f}",
-                    "s an explicand": f"{taken / len(x):.3f}",
-                }
-            )
-            print(rows[-1], flush=True)
-            results[f"precision {rows[0]['rule']}"] = rows
-            save(results, out)
-        print(table(rows, f"precision: {few_steps} steps, {len(x)} photos, {references} references, against float32 as it is"))
 
 
 def main() -> None:
@@ -161,15 +117,11 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=64, help="how many photos")
     parser.add_argument("--references", type=int, default=10, help="how many")
     parser.add_argument("--full", type=int, default=500, help="the steps everything is compared with")
-    parser.add_argument("--few", type=int, default=50, help="the steps that precisions are compared at")
-    parser.add_argument("--rules", nargs="+", default=["left", "shared"])
-    parser.add_argument("--compile", action="store_true", help="compiled code too, which takes minutes")
-    parser.add_argument(
-        "--paths", nargs="*", default=[""], help="those whose names hold one of these; none for precision alone"
-    )
+    parser.add_argument("--rules", nargs="+", default=["left", "blended"])
+    parser.add_argument("--paths", nargs="*", default=[""], help="those whose names hold one of these")
     options = parser.parse_args()
-    given = (options.photos, options.out, options.device, options.most, options.references, options.full, options.few)
-    run(*given, options.rules, options.compile, options.paths)
+    given = (options.photos, options.out, options.device, options.most, options.references, options.full)
+    run(*given, options.rules, options.paths)
 
 
 if __name__ == "__main__":

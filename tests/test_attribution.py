@@ -126,6 +126,23 @@ def test_the_verdict(values: Any, output: Any, baseline: Any, sentence: str):
     assert result.verdict in repr(result)
 
 
+def test_the_verdict_says_where_a_sum_rests_on_shares_alone():
+    whole = by_hand([[1.0, 2.0]], [4.0], [1.0])
+    trusted, rough = (replace(whole, trust=torch.tensor([[value, value]])) for value in (0.9, 0.1))
+    assert trusted.verdict == "sums to the change in the output"
+    assert rough.verdict == (
+        "sums to the change in the output, handed out in shares, since the gradient does not foretell it along the paths"
+    )
+
+
+def test_trust_is_kept_with_the_rest(tmp_path: Path):
+    found = full()
+    assert found.trust.shape == (len(found), 2) and ((found.trust >= 0) & (found.trust <= 1)).all()
+    found.save(tmp_path / "a.safetensors")
+    assert torch.equal(ig2.Attribution.load(tmp_path / "a.safetensors").trust, found.trust)
+    assert torch.equal(found[1].trust, found.trust[1:2])
+
+
 def test_rounding_is_not_held_against_an_attribution():
     output = torch.tensor([1000.0])
     rounded = by_hand([[0.0, 0.0]], output, output * (1 + 1e-7))

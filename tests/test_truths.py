@@ -151,6 +151,7 @@ def test_blended_goes_from_the_published_sum_to_shared_as_the_gradient_foretells
         )
         close(found.values[0], expected)
         close(found.values.sum(), change)
+        close(found.trust, [[trust]])
 
 
 def test_blended_trusts_the_gradient_as_far_as_the_whole_path_bears_it_out():
@@ -158,10 +159,11 @@ def test_blended_trusts_the_gradient_as_far_as_the_whole_path_bears_it_out():
     x, references = data(4, 6, seed=3), data(3, 6, seed=4)
     rough = lambda x: (40 * x).sin().sum(dim=1, keepdim=True)  # noqa: E731
     each = {
-        rule: ig2.PathMethod(paths.Straight(11), rule=rule)(rough, x, references=references).values
+        rule: ig2.PathMethod(paths.Straight(11), rule=rule)(rough, x, references=references)
         for rule in (rules.blended, rules.shared)
     }
-    close(each[rules.blended], each[rules.shared])
+    close(each[rules.blended].values, each[rules.shared].values)
+    assert (each[rules.blended].trust == 0).all() and each[rules.shared].trust is None
 
 
 def test_gradpath_on_a_linear_representation_runs_straight_to_the_projection():

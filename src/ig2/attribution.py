@@ -19,6 +19,8 @@ from ig2.inputs import Structured
 FORMAT = "ig2.attribution/1"
 # Above this share of f(x) − f(baseline), a residual is worth a word.
 LARGE_RESIDUAL = 0.1
+# Below this the gradient foretells so little that it is.
+LITTLE_TRUST = 0.5
 
 
 # The fields that are no tensors with a row for each explicand.
@@ -78,6 +80,9 @@ class Attribution:
     """The distance to the reference's representation along each GradPath, (B, R, k + 1), with `curves=True`."""
     steps_taken: Tensor | None = None
     """How many steps each GradPath took, (B, R): fewer than asked for where it stopped because it had converged."""
+    trust: Tensor | None = None
+    """How well the gradient foretold what the output did along each path, 0 to 1, (B, R); with the rule `blended`, the default
+    of `IG2`. Near 1 values are signed amounts; at 0 they are shares, and their signs say nothing of a single feature."""
     paths: Structured | None = None
     """Every vertex of every path, (B, R, k + 1, ...), with `paths=True`."""
     settings: dict[str, Any] = field(default_factory=dict)
@@ -127,7 +132,9 @@ class Attribution:
         worse = int((relative >= LARGE_RESIDUAL).sum())
         but = f", but for {worse} of {len(self)} explicands, off by {LARGE_RESIDUAL:.0%} or more" if worse else ""
         if typical < 1e-3:
-            return f"sums to the change in the output{but}"
+            rough = self.trust is not None and float(self.trust.median()) < LITTLE_TRUST
+            shares = ", handed out in shares, since the gradient does not foretell it along the paths" if rough else ""
+            return f"sums to the change in the output{shares}{but}"
         if typical < LARGE_RESIDUAL:
             return f"sums to the change in the output within {typical:.1%}{but}"
         off = f"off by {typical:.0%}" if math.isfinite(typical) else "which is zero"

@@ -39,6 +39,7 @@ class Integral:
     displacement: Tensor  # x − baseline, mean over references, (B, ...)
     baseline_outputs: Tensor  # (B, R)
     steps: Tensor  # how many segments each path has, (B, R)
+    trust: Tensor | None = None  # how far the rule went by the gradient on each path, (B, R), where it asks
     baselines: Tensor | None = None  # (B, R, ...)
     per_reference: Tensor | None = None  # (B, R, ...)
     output_curve: Tensor | None = None  # (B, R, k + 1)
@@ -101,6 +102,9 @@ def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, kee
             way.add(row, reference, pairs.explicand[i] - folded.baseline[i])
         result.baseline_outputs[of, which] = folded.baseline_output
         result.steps[of, which] = folded.steps
+        if folded.trust is not None:
+            result.trust = room(count) if result.trust is None else result.trust
+            result.trust[of, which] = folded.trust
         if result.baselines is not None:
             result.baselines[of, which] = folded.baseline
         if result.per_reference is not None:
@@ -159,6 +163,7 @@ class Folded:
     baseline: Tensor  # (n, ...)
     baseline_output: Tensor  # (n,)
     steps: Tensor  # how many segments each path has, (n,)
+    trust: Tensor | None  # how far the rule went by the gradient, (n,)
     outputs: list[Tensor]  # each (n,), from the explicand to the baseline, as the next two
     distances: list[Tensor]
     points: list[Tensor]
@@ -187,12 +192,13 @@ def fold(
     (explicand, output), (baseline, baseline_output) = ends if path.from_explicand else reversed(ends)
     sharing = walk.plan.sharing if told else None  # where every path ends at its start there is nothing to share
     values = walk.sums[0] if sharing is None else sharing.total(*walk.sums)
+    trust = None if sharing is None else sharing.trust(*walk.sums)
     if rule is not None:
         values = rule.finish(values, output - baseline_output, explicand - baseline)
     records = [walk.outputs, walk.distances, walk.points]
     if not path.from_explicand:
         records = [record[::-1] for record in records]
-    return Folded(values, baseline, baseline_output, walk.steps, *records)
+    return Folded(values, baseline, baseline_output, walk.steps, trust, *records)
 
 
 @dataclass(frozen=True)

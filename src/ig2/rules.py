@@ -85,6 +85,10 @@ class Sharing(Rule):
         (shares,) = sums
         return shares
 
+    def trust(self, *sums: Tensor) -> Tensor | None:
+        """How far each pair's attribution rests on what the gradient foretold, 0 to 1, (n,); None if that is not asked."""
+        return None
+
     def finish(self, values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
         return complete(values, change, moved)
 
@@ -146,9 +150,12 @@ class _Blended(_Shared):
         return _like(change, shares) * shares, signs, (change - foretold).square(), change.square()
 
     def total(self, *sums: Tensor) -> Tensor:
-        shared, signs, missed, done = sums
-        trust = (1 - missed / done).nan_to_num(0).clamp(min=0)
-        return torch.addcmul(shared, _like(trust, signs), signs)
+        shared, signs, *_ = sums
+        return torch.addcmul(shared, _like(self.trust(*sums), signs), signs)
+
+    def trust(self, *sums: Tensor) -> Tensor:
+        *_, missed, done = sums
+        return (1 - missed / done).nan_to_num(0).clamp(min=0)
 
 
 @dataclass(frozen=True, repr=False)

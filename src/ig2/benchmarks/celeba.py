@@ -79,7 +79,7 @@ class OfAttribute:
 
 
 def _attributes(experiment: Experiment) -> Mapping[str, MethodLike]:
-    compared: dict[str, MethodLike] = {"IG²": experiment.ig2(), "Expected IG": Against(DATA, ExpectedIG(experiment.straight))}
+    compared: dict[str, MethodLike] = {"IG²": experiment.ig2(), "Expected IG": ExpectedIG(experiment.straight)}
     known = [attribute for attribute in ATTRIBUTE_COMPONENTS if experiment.data is not None or attribute in DRAWN]
     return {
         f"{attribute}, {name}": OfAttribute(attribute, name, method) for attribute in known for name, method in compared.items()

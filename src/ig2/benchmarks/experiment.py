@@ -170,15 +170,20 @@ class Experiment(Suite):
         return self.compared() if self.study is None else self.studies[self.study].methods(self)
 
     def compared(self) -> Mapping[str, MethodLike]:
-        """The methods of the paper's table, and ours."""
+        """The methods of the paper's table, and ours.
+
+        As in the paper, Expected IG and DeepSHAP contrast with the references of IG²; beside them with samples of any class,
+        as they were first published.
+        """
         return {
             "Random": Random(),
             "Gradient": Gradient(),
             "IG": WithoutReferences(IntegratedGradients(self.straight)),
             "Guided IG": WithoutReferences(GuidedIG(self.guided)),
-            "Expected IG": Against(DATA, ExpectedIG(self.straight)),
-            "Expected IG (IG²'s references)": ExpectedIG(self.straight),
-            "DeepSHAP": Against(DATA, DeepSHAP()),
+            "Expected IG": ExpectedIG(self.straight),
+            "Expected IG (train data)": Against(DATA, ExpectedIG(self.straight)),
+            "DeepSHAP": DeepSHAP(),
+            "DeepSHAP (train data)": Against(DATA, DeepSHAP()),
             "KernelSHAP": WithoutReferences(KernelSHAP(self.groups(), self.coalitions)),
             "IG² (left, as published)": self.ig2(rule=rules.left),
             "IG² (shared)": self.ig2(rule=rules.shared),

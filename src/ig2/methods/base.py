@@ -41,6 +41,7 @@ class Result:
     output_curve: Tensor | None = None
     distance_curve: Tensor | None = None
     steps_taken: Tensor | None = None
+    trust: Tensor | None = None
     paths: Tensor | None = None
 
 
@@ -112,6 +113,7 @@ class Method(ABC):
             output_curve=result.output_curve,
             distance_curve=result.distance_curve,
             steps_taken=result.steps_taken,
+            trust=result.trust,
             settings={**self._settings(chosen, model, int(seed)), "preparation": session.preparation},
             cost=Cost(time.perf_counter() - began, task.batch.points, peak, peak != before),
             **{

@@ -98,6 +98,7 @@ class PathMethod(Method):
             output_curve=found.output_curve,
             distance_curve=found.distance_curve,
             steps_taken=found.steps if grad else None,
+            trust=found.trust,
             paths=found.paths,
         )
 
