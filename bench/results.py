@@ -1,7 +1,8 @@
 """The paper's experiments on the real data, and the page of the docs that shows them.
 
-`python -m bench.results --data ROOT` runs what is missing and goes on where it was stopped; ROOT holds the data sets by name:
-imagenet-val, pets, mnist, trec, wafer, celeba. `python -m bench.results --page` writes the page from the stored tables alone.
+`python -m bench.results --data ROOT` makes the tables that are not stored with the present settings, and goes on where it was
+stopped; ROOT holds the data sets by name: imagenet-val, imagenet-pool, pets, mnist, trec, wafer, celeba.
+`python -m bench.results --page` writes the page from the stored tables alone.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import ig2
 from ig2 import benchmarks
 from ig2.benchmarks import Table
 from ig2.benchmarks.celeba import PAPER_ACCURACY
-from ig2.benchmarks.suite import Half
+from ig2.benchmarks.suite import BenchOptions, Half, Suite, find_suite
 from ig2.benchmarks.tables import settings_line
+from ig2.methods.base import summary
 
 STORE = Path("docs/results")
 PAGE = Path("docs/results.md")
@@ -38,48 +40,58 @@ class Run:
 
     @property
     def name(self) -> str:
-        """As its files are called, the folder of photos in front where there are two."""
-        parts = [self.suite, *([self.study] if self.study else []), *(["choose"] if self.half == "choose" else [])]
-        return "-".join(parts)
-
-    @property
-    def store(self) -> str:
-        return "pets" if self.folder == "pets" else ""
+        """As its files are called: photos of pets have a name of their own."""
+        parts = ["pets" if self.folder == "pets" else self.suite, self.study, "choose" if self.half == "choose" else None]
+        return "-".join(part for part in parts if part)
 
 
-def _of(folder: str, suite: str, *studies: str | None) -> list[Run]:
-    return [Run(folder, suite, study) for study in studies]
+def _of(folder: str, suite: str, *studies: str | None, samples: int | None = None) -> list[Run]:
+    return [Run(folder, suite, study, samples=samples) for study in studies]
 
 
 # Photos first, then in the order of the paper's table. The halves to choose on are small where gradients are dear.
 RUNS = [
     *_of("pets", "imagenet", None, "rules"),
     Run("pets", "imagenet", "steps", "choose", 60),
-    *_of("imagenet-val", "imagenet", None, "references", "distances", "cost"),
+    *_of("imagenet-val", "imagenet", None, "distances", "cost"),
+    Run("imagenet-val", "imagenet", "references", samples=200),  # half of them with an object that interferes
     *_of("trec", "trec", None, "rules", "one-by-one", "distances", "layers", "ablation", "cost"),
     Run("trec", "trec", "steps", "choose", 60),
-    *_of("wafer", "wafer", None, "rules", "ablation", "distances", "norms", "layers", "cost"),
+    # of 120 maps a hundred have something to mark
+    *_of("wafer", "wafer", None, "rules", "ablation", "distances", "norms", "layers", "cost", samples=120),
     Run("wafer", "wafer", "steps", "choose", 60),
-    *_of("celeba", "celeba", None, "rules", "label-distance", "distances", "attributes"),
+    *_of("celeba", "celeba", None, "rules", "label-distance", "distances", "attributes", "cost"),
     Run("celeba", "celeba", "steps", "choose", 50),
     *_of("mnist", "mnist", None, "rules", "distances", "ablation"),
     Run("mnist", "mnist", "steps", "choose", 40),
 ]
 
 
-def run(chosen: list[Run], root: Path, out: Path, device: str) -> None:
+def run(chosen: list[Run], root: Path, out: Path, device: str, again: bool) -> None:
     for one in chosen:
         folder = root / one.folder
         if not folder.is_dir():
             print(f"{one.name}: {folder} is not there, left out", flush=True)
             continue
+        options = BenchOptions(data=folder, samples=one.samples, study=one.study, half=one.half, device=device)
+        suite = find_suite(one.suite, options)
+        if not again and is_stored(suite, out / f"{one.name}.json"):
+            print(f"{one.name}: stored", flush=True)
+            continue
         began = time.perf_counter()
-        table = benchmarks.run(
-            one.suite, study=one.study, half=one.half, samples=one.samples, data=folder, out=out / one.store, device=device
-        )
-        print(f"{one.store}/{one.name}: {time.perf_counter() - began:.0f} s", flush=True)
+        table = benchmarks.run(suite, out=out)
+        print(f"{one.name}: {time.perf_counter() - began:.0f} s", flush=True)
         for failure in table.failures:
             print("  failed:", failure.part, failure.method, failure.said, flush=True)
+
+
+def is_stored(suite: Suite, path: Path) -> bool:
+    """Whether the table is there, whole, and of these settings and methods."""
+    if not path.exists():
+        return False
+    table = Table.load(path)
+    made = {label: summary(method) for label, method in suite.methods().items()}
+    return not table.failures and (table.settings, table.methods) == (suite.settings(), made)
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
@@ -88,16 +100,11 @@ def run(chosen: list[Run], root: Path, out: Path, device: str) -> None:
 def page(store: Path) -> str:
     """The whole page: what was found, then every table with what is to be said of it."""
     notes = _notes(store / "notes.md")
-    tables = {
-        key: Table.load(path)
-        for one in RUNS
-        if (path := store / one.store / f"{one.name}.json").exists()
-        for key in [f"{one.store}/{one.name}".lstrip("/")]
-    }
+    tables = {key: Table.load(path) for one in RUNS if (path := store / f"{one.name}.json").exists() for key in [one.name]}
     lines = ["# Results on real data", notes.pop("", "").strip(), "## At a glance", _glance(tables)]
     lines += ["## Which rule", notes.pop("which-rule", "").strip(), _rules(tables)]
     for key, table in tables.items():
-        lines += [f"## {_titled(key, table)}", _shown(table)]
+        lines += [f"## {table.title}", _shown(table)]
         if {"rules", "distances"} & set(table.suite.split("-")):
             lines += [_gaps(table, next(iter(table.methods)), turned=True)]
         elif any(label.startswith(OURS) for label in table.methods) and "seconds" not in table.metrics:
@@ -108,10 +115,6 @@ def page(store: Path) -> str:
     if notes:
         raise SystemExit(f"notes.md speaks of tables that are not there: {', '.join(notes)}")
     return "\n\n".join(line for line in lines if line) + "\n"
-
-
-def _titled(key: str, table: Table) -> str:
-    return table.title.replace("ImageNet", "Pets") if key.startswith("pets/") else table.title
 
 
 def _notes(path: Path) -> dict[str, str]:
@@ -178,7 +181,7 @@ def _glance(tables: dict[str, Table]) -> str:
         f"| data | metric | the best of the others | {' | '.join(f'IG², {name}' for name in names)} |",
         "|---" * (len(rules) + 3) + "|",
     ]
-    for key, table in compared.items():
+    for table in compared.values():
         others = [label for label in table.methods if not label.startswith(OURS) and label != "Random"]
         for metric, column in table.metrics.items():
             sign = 1 if column.better == "higher" else -1
@@ -188,7 +191,7 @@ def _glance(tables: dict[str, Table]) -> str:
             for label in rules:
                 cells.append(f"{table.row(label, metric).mean:.3f} {_mark(table, label, rival, metric)}")
             best = f"{table.row(rival, metric).mean:.3f}, {rival}"
-            lines.append(f"| {_titled(key, table)} | {table.heading(metric)} | {best} | {' | '.join(cells)} |")
+            lines.append(f"| {table.title} | {table.heading(metric)} | {best} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -196,7 +199,7 @@ def _rules(tables: dict[str, Table]) -> str:
     """Every rule beside `left`, on every data set: a sign for each metric."""
     studied = {key: table for key, table in tables.items() if "rules" in table.suite.split("-")}
     first = "left, as published"
-    heads = [f"{_titled(key, table).partition(':')[0]}: {', '.join(_scored(table))}" for key, table in studied.items()]
+    heads = [f"{table.title.partition(':')[0]}: {', '.join(_scored(table))}" for table in studied.values()]
     lines = [
         "▲ ahead of `left` by more than two standard errors of the difference, ▼ behind by more, = neither, for each metric.",
         "",
@@ -223,20 +226,21 @@ def _mark(table: Table, method: str, other: str, metric: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.results", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="tables, such as wafer-rules or pets/imagenet; all without")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="tables, such as wafer-rules or pets; all without")
     parser.add_argument("--data", type=Path, help="the folder that holds the data sets")
     parser.add_argument("--out", type=Path, default=STORE, help="where the tables are kept")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--again", action="store_true", help="make also what is stored")
     parser.add_argument("--page", action="store_true", help="only write the page of the docs")
     options = parser.parse_args()
-    known = {f"{one.store}/{one.name}".lstrip("/"): one for one in RUNS}
+    known = {one.name: one for one in RUNS}
     unknown = [name for name in options.names if name not in known]
     if unknown:
         parser.error(f"no table {unknown[0]!r}; there are {', '.join(known)}")
     if not options.page:
         if options.data is None:
-            parser.error("--data: name the folder that holds imagenet-val, pets, mnist, trec, wafer and celeba")
-        run([known[name] for name in options.names or known], options.data, options.out, options.device)
+            parser.error("--data: name the folder that holds imagenet-val, imagenet-pool, pets, mnist, trec, wafer and celeba")
+        run([known[name] for name in options.names or known], options.data, options.out, options.device, options.again)
     if options.out == STORE:
         PAGE.write_text(page(STORE), encoding="utf-8")
         print("the page is", PAGE, file=sys.stderr)

@@ -96,6 +96,7 @@ class Experiment(Suite):
     """Its name on the command line."""
     heading: ClassVar[str]
     """Above its tables."""
+    version: ClassVar[int] = 2
     unit: ClassVar[str] = "sample"
     shows: ClassVar[Shows] = "se"
     studies: ClassVar[Mapping[str, Study]] = {}
@@ -108,6 +109,8 @@ class Experiment(Suite):
     """The middle of the settings among which the number of steps and their length were chosen."""
     published: ClassVar[tuple[int, float] | None] = None
     """The paper's number of steps and their length, in our space of the data."""
+    chosen_on: ClassVar[str] = "the other"
+    """Where the number of steps and their length were chosen."""
     background: ClassVar[str] = "black"
     """What features are added to and replaced by."""
     probability: ClassVar[OutputOption] = "auto"
@@ -220,11 +223,13 @@ class Experiment(Suite):
         }
 
     def describe_data(self) -> str:
+        where = f"; settings were chosen on {self.chosen_on}" if self.data is not None else ""
         halves = {
             "choose": "from the half that settings are chosen on",
-            "report": "from the half that is reported" + "; settings were chosen on the other" * (self.data is not None),
+            "report": f"from the half that is reported{where}",
         }
-        return f"{self.source()}. Explained are samples the network is right about, {halves[self.half]}"
+        rule = "" if self.study in (None, "rules", "cost") else f". The rule of IG² is {IG2().rule}"
+        return f"{self.source()}. Explained are samples the network is right about, {halves[self.half]}{rule}"
 
     def source(self) -> str:
         """Which data, in a sentence without its point."""

@@ -77,6 +77,8 @@ class ImageNet(Experiment):
     heading: ClassVar[str] = "ImageNet"
     studies: ClassVar[Mapping[str, Study]] = {**EVERYWHERE, "norms": NORMS, "references": REFERENCES}
     tried: ClassVar[tuple[int, float]] = (25, 1.5)
+    published: ClassVar[tuple[int, float] | None] = (500, 3.0)  # 1024 of [0, 255] at 299²: the same change of a pixel
+    chosen_on: ClassVar[str] = "photos of pets"
     background: ClassVar[str] = "blurred"
 
     network: str = "efficientnet-lite0"
@@ -91,6 +93,10 @@ class ImageNet(Experiment):
             if not is_count(getattr(self, name)):
                 raise InputError(f"{name} must be a whole number from 1 on, got {describe(getattr(self, name))}")
         object.__setattr__(self, "layers", LAYERS.get(self.network, ("output",)))
+        if self.data is not None and _holds_pets(self.data):
+            object.__setattr__(self, "dataset", "pets")
+            object.__setattr__(self, "heading", "Pets")
+            object.__setattr__(self, "chosen_on", Experiment.chosen_on)
         super().__post_init__()
 
     @cached_property
@@ -246,6 +252,8 @@ class ImageNet(Experiment):
 
     def paper(self) -> Mapping[str, Mapping[str, float]]:
         columns: tuple[str, ...] = ("GT-AUC", "GT-SUM", "ADD", "DEL")
+        if self.dataset == "pets":
+            return {}
         if self.study is None:
             figures: dict[str, tuple[float, ...]] = {
                 "Gradient": (0.482, 0.336, 0.467, 0.209),
@@ -283,12 +291,16 @@ class ImageNet(Experiment):
 def _listed(folder: Path) -> Any:
     """The photos of a folder, recognised by what lies in it."""
     root = existing_folder(folder)
-    if any((root / part).exists() for part in ("trimaps", "annotations/trimaps", "annotations/list.txt")):
+    if _holds_pets(root):
         return pets.find(root)
     try:
         return imagenet.find(root)
     except InputError as error:
         raise InputError(f"{error}. (It is read as ImageNet: it has no trimaps, as Oxford-IIIT Pets would)") from error
+
+
+def _holds_pets(folder: Path) -> bool:
+    return any((folder / part).exists() for part in ("trimaps", "annotations/trimaps", "annotations/list.txt"))
 
 
 def _pool_of(folder: Path) -> Path | None:

@@ -36,6 +36,7 @@ from ig2.data import trec
 from ig2.data.base import Samples
 from ig2.errors import InputError, describe
 from ig2.inputs import Fixed
+from ig2.methods.deepshap import DeepSHAP
 from ig2.methods.kernelshap import Groups
 from ig2.metrics.curves import Deletion, Insertion
 from ig2.model import wrap
@@ -146,6 +147,7 @@ class TREC(Experiment):
     }
     marked: ClassVar[bool] = False
     tried: ClassVar[tuple[int, float]] = (50, 0.1)
+    published: ClassVar[tuple[int, float] | None] = (1000, 0.01)
 
     made: int = 1200
     steps: int = 100
@@ -170,9 +172,8 @@ class TREC(Experiment):
 
     def compared(self) -> Mapping[str, MethodLike]:
         found = dict(super().compared())
-        shap = found["DeepSHAP"]
-        assert isinstance(shap, Against)
-        found["DeepSHAP"] = Against(shap.references, WithPadding(shap.method))
+        found["DeepSHAP"] = WithPadding(DeepSHAP())
+        found["DeepSHAP (train data)"] = Against(DATA, WithPadding(DeepSHAP()))
         return found
 
     def groups(self) -> Words:

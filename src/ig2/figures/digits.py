@@ -110,7 +110,7 @@ def draw_shifted(stored: Stored) -> Figure:
 
 
 def _settings(stored: Stored) -> str:
-    return f"steps of {STEP:g}, {10 if stored.texts['quick'] else 100} of them, rule left"
+    return f"steps of {STEP:g}, {10 if stored.texts['quick'] else 100} of them"
 
 
 # -- fives -------------------------------------------------------------------------------------------------------------

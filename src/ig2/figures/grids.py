@@ -269,7 +269,7 @@ def draw_wafer_grid(stored: Stored) -> Figure:
         figure,
         "above the maps, failing dies dark, the pattern outlined ([Random] has no place to outline). References are "
         f"{texts['count']} maps of class [None]; IG, Guided IG and KernelSHAP start from zero. IG² takes {texts['steps']} "
-        "steps of 0.1 in one-hot space, rule left; of GradCFE the channel of failing dies is shown",
+        "steps of 0.1 in one-hot space; of GradCFE the channel of failing dies is shown",
         own_scale(),
         stored.source,
     )
@@ -345,7 +345,7 @@ def draw_face_grid(stored: Stored) -> Figure:
     caption(
         figure,
         f"outlined is the component that shows the attribute. References are the {texts['count']} faces that lack it and are "
-        f"most alike in the other attributes. IG² takes {texts['steps']} steps of 0.1, rule left",
+        f"most alike in the other attributes. IG² takes {texts['steps']} steps of 0.1",
         own_scale(look),
         stored.source,
     )

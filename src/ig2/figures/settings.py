@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import ig2
+from ig2.benchmarks.studies import PERCENTILES
 from ig2.figures.base import Array, Options, Stored
 from ig2.figures.grids import PHOTO_LOOK
 from ig2.figures.panels import (
@@ -62,7 +63,7 @@ def steps(options: Options) -> Stored:
     photos, x, target, samples, stored = _some(options, 1, 1)
     sizes = (0.5, 1.5) if options.quick else (0.375, 1.5, 6.0)
     numbers = (2, 4) if options.quick else (10, 25, 50, 100)
-    maps, curves, falls = [], [], []
+    maps, curves = [], []
     for size in sizes:
         row = []
         for count in numbers:
@@ -71,7 +72,6 @@ def steps(options: Options) -> Stored:
             made = method(photos.model, x, target, samples, curves=count == numbers[-1], progress=watch)
             assert isinstance(made.values, Tensor) and made.baseline_output is not None
             row.append(summed(made.values)[0])
-            falls.append(float(made.output - made.baseline_output))
         assert made.distance_curve is not None
         curves.append(made.distance_curve[0, 0].cpu().numpy())
         maps.append(np.stack(row))
@@ -120,8 +120,6 @@ def draw_steps(stored: Stored) -> Figure:
 
 
 # -- norms -------------------------------------------------------------------------------------------------------------
-
-PERCENTILES = (90.0, 95.0, 97.0, 98.0, 98.5)
 
 
 def norms(options: Options) -> Stored:
@@ -234,7 +232,7 @@ def draw_layers(stored: Stored) -> Figure:
     caption(
         figure,
         f"GradPath descends the distance in the output of the layer named. GradCFE is shown for the channel of failing dies. "
-        f"{stored.texts['count']} references of class [None], steps of 0.1, {stored.texts['steps']} of them, rule left",
+        f"{stored.texts['count']} references of class [None], steps of 0.1, {stored.texts['steps']} of them",
         own_scale(),
         stored.source,
     )

@@ -102,7 +102,7 @@ def draw_trec_words(stored: Stored) -> Figure:
         rows,
         f"each line's colours end at its strongest word. References of Expected IG, DeepSHAP and IG² are {texts['count']} "
         f"questions of other classes; the other methods start from zero vectors. IG² takes {texts['steps']} steps, each as "
-        "long as the way to the reference divided by that, rule left",
+        "long as the way to the reference divided by that",
         stored.source,
     )
 
@@ -171,7 +171,7 @@ def draw_trec_references(stored: Stored) -> Figure:
         rows,
         f"the question is of class [{texts['label']}]; each line is what a single reference, in grey below it, makes of it. "
         f"Each line's colours end at its strongest word; {texts['steps']} steps, each as long as the way to the reference "
-        "divided by that, rule left",
+        "divided by that",
         stored.source,
     )
 
