@@ -22,7 +22,8 @@ docs: .venv/ready
 bench: .venv/ready
 	$(BIN)/python -m bench
 
-# the paper's experiments on real data: DATA holds imagenet-val, pets, mnist, trec, wafer, celeba; goes on where it was stopped
+# the paper's experiments on real data: DATA holds imagenet-val, imagenet-pool, pets, mnist, trec,
+# wafer, celeba; what is stored is kept, and a run that was stopped goes on
 results: .venv/ready
 	$(BIN)/python -m bench.results --data $(or $(DATA),$(error say where the data are: make results DATA=folder))
 

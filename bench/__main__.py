@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bench import authors, metrics, peers, precision, residuals, scaling
+from bench import authors, metrics, overhead, peers, precision, residuals, scaling
 from bench.store import Row, save
 
 SUITES = {
     "authors": authors.run,
     "peers": peers.run,
+    "overhead": overhead.run,
     "scaling": scaling.run,
     "residuals": residuals.run,
     "precision": precision.run,

@@ -6,24 +6,20 @@ From the source tree: PYTHONPATH=src:. python bench/gpu.py [--out FOLDER]
 from __future__ import annotations
 
 import argparse
-import statistics
 from functools import partial
 from pathlib import Path
 
 import torch
-import torchvision
 from torch import Tensor, nn
 
 import ig2
+from bench.overhead import explain, measure
 from bench.store import Row, save, seconds, side_by_side, table
-from ig2.gradients import Session
-from ig2.inputs import Inputs
-from ig2.record import Step, compiled
 
 PAPER_STEPS, PAPER_REFERENCES = 500, 10
-PREPARATIONS: dict[str, ig2.Preparation | bool] = {
-    "as it is": False,
-    "default (folded, channels last)": True,
+PREPARATIONS: dict[str, ig2.Preparation | None] = {
+    "as it is": None,
+    "default (folded, channels last)": ig2.Preparation(),
     "bfloat16": ig2.Preparation(precision="bfloat16"),
     "bfloat16, compiled": ig2.Preparation(precision="bfloat16", compile=True),
 }
@@ -31,6 +27,8 @@ PREPARATIONS: dict[str, ig2.Preparation | bool] = {
 
 def network(name: str) -> nn.Module:
     """A torchvision network with weights of a sensible scale: speed does not depend on them, overflow would."""
+    import torchvision
+
     options = {"init_weights": False} if name == "inception_v3" else {}
     torch.manual_seed(0)
     net = torchvision.models.get_model(name, weights=None, **options).eval()
@@ -40,26 +38,13 @@ def network(name: str) -> nn.Module:
     return net.cuda().requires_grad_(False)
 
 
-def engine(model: ig2.Model, size: int, steps: int, explicands: int, references: int) -> ig2.Attribution:
+def samples(size: int, explicands: int, references: int) -> tuple[Tensor, Tensor]:
     torch.manual_seed(0)
-    x, others = (torch.rand(count, 3, size, size, device="cuda") for count in (explicands, references))
-    return ig2.IG2(steps, 1.0)(model, x, references=others, batch_size=explicands * references)
+    return torch.rand(explicands, 3, size, size, device="cuda"), torch.rand(references, 3, size, size, device="cuda")
 
 
-def bare_step(net: nn.Module, dtype: torch.dtype, points: Tensor) -> tuple[Tensor, Tensor]:
-    """One forward and two input gradients, and nothing else."""
-    points = points.detach().requires_grad_()
-    with torch.enable_grad():
-        output = net(points.to(dtype)).float()
-        one, two = output[:, 0].clone(), output.square().sum(dim=1)
-    (first,) = torch.autograd.grad(one, points, torch.ones_like(one), retain_graph=True)
-    (second,) = torch.autograd.grad(two, points, torch.ones_like(two))
-    return first, second
-
-
-def repeated(step: Step, points: Tensor, times: int) -> None:
-    for _ in range(times):
-        step(points)
+def engine(model: ig2.Model, size: int, steps: int, explicands: int, references: int) -> ig2.Attribution:
+    return explain(model, *samples(size, explicands, references), steps, 1.0, ig2.IG2().rule)
 
 
 def speed(name: str, size: int, steps: int = 20, explicands: int = 32) -> list[Row]:
@@ -67,7 +52,7 @@ def speed(name: str, size: int, steps: int = 20, explicands: int = 32) -> list[R
     net = network(name)
     rows: list[Row] = []
     for label, prepare in PREPARATIONS.items():
-        work = partial(engine, ig2.wrap(net, bounds=(0, 1), prepare=prepare), size)
+        work = partial(engine, ig2.wrap(net, bounds=(0, 1), prepare=prepare or False), size)
         torch.cuda.reset_peak_memory_stats()
         done = work(5, explicands, PAPER_REFERENCES)
         memory = torch.cuda.max_memory_allocated() / 2**30
@@ -92,32 +77,12 @@ def speed(name: str, size: int, steps: int = 20, explicands: int = 32) -> list[R
 def overhead(name: str, size: int, steps: int = 20, explicands: int = 32) -> list[Row]:
     """The engine over the bare passes of the same batch, in turns."""
     net = network(name)
-    points = torch.rand(explicands * PAPER_REFERENCES, 3, size, size, device="cuda")
     rows: list[Row] = []
-    for label in ("as it is", "bfloat16, compiled"):
-        if label not in PREPARATIONS:
-            continue
-        prepare = PREPARATIONS[label]
-        bare: Step = partial(bare_step, net, torch.float32)
-        if prepare:
-            with Session(ig2.wrap(net, prepare=prepare), Inputs.of(points[:2])) as session:
-                bare = compiled(partial(bare_step, session.model.net, torch.float32), [points])
-        work = partial(engine, ig2.wrap(net, bounds=(0, 1), prepare=prepare), size)
-        lengths = {
-            "engine": partial(work, 10 + steps, explicands, PAPER_REFERENCES),
-            "begin": partial(work, 10, explicands, PAPER_REFERENCES),
-            "bare": partial(repeated, bare, points, steps),
-        }
-        times = side_by_side(lengths, rounds=3)
-        extra = [(a - b) / c - 1 for a, b, c in zip(times["engine"], times["begin"], times["bare"], strict=True)]
-        rows.append(
-            {
-                "network": name,
-                "prepared": label,
-                "bare ms a step": f"{min(times['bare']) / steps * 1000:.1f}",
-                "engine over bare": f"{statistics.median(extra):+.1%} ({min(extra):+.1%} to {max(extra):+.1%})",
-            }
-        )
+    for label in ("as it is", "bfloat16", "bfloat16, compiled"):
+        if label in PREPARATIONS:
+            wish = PREPARATIONS[label]
+            found = measure(net, *samples(size, explicands, PAPER_REFERENCES), wish or None, steps, 3, 1.0)
+            rows.append({"network": name, "prepared": label, **found})
     print(table(rows, "what the engine adds to one forward and two input gradients"), flush=True)
     return rows
 

@@ -17,6 +17,7 @@ import ig2
 from bench.store import Row, save, seconds, table
 from ig2.benchmarks.experiment import OTHERS, Experiment
 from ig2.benchmarks.suite import BenchOptions, find_suite
+from ig2.metrics.sanity import correlation, midranks
 
 PREPARATIONS = {
     "as it is": None,
@@ -28,14 +29,12 @@ PREPARATIONS = {
 
 def rank_correlation(one: Tensor, two: Tensor) -> float:
     """Spearman's, of pixels, mean over the explicands."""
-    ranks = [values.sum(dim=1).flatten(1).argsort(dim=1).argsort(dim=1).double() for values in (one, two)]
-    centred = [rank - rank.mean(dim=1, keepdim=True) for rank in ranks]
-    product = (centred[0] * centred[1]).sum(dim=1)
-    return float((product / (centred[0].norm(dim=1) * centred[1].norm(dim=1))).mean())
+    ranks = [midranks(values.sum(dim=1).flatten(1)) for values in (one, two)]
+    return float(correlation(*ranks).mean())
 
 
 def measure(suite: Experiment, rule: ig2.rules.Rule) -> list[Row]:
-    """IG² with each preparation of the suite's network, scored by the network as it is."""
+    """IG² with each preparation of the suite's network; the network that scores is the same for all."""
     opened, some = suite.opened, slice(0, suite.samples)
     own = replace(opened.model, preparation=None)
     references = opened.references[OTHERS].of(some)
@@ -48,6 +47,7 @@ def measure(suite: Experiment, rule: ig2.rules.Rule) -> list[Row]:
         def explain(model: Any = model, found: list[ig2.Attribution] = found) -> None:
             found[:] = [method(model, suite.explicand(some), opened.target[some], references)]
 
+        method(model, suite.explicand(slice(0, 1)), opened.target[:1], references[:1])  # what happens once is not timed
         taken = seconds(explain)
         values = found[0].values
         assert isinstance(values, Tensor)
@@ -76,7 +76,11 @@ def suite_of(name: str, options: BenchOptions, **settings: Any) -> Experiment:
 
 def run(quick: bool = False) -> list[Row]:
     """Drawn wafer maps, on a CPU."""
-    suite = suite_of("wafer", BenchOptions(quick=quick, samples=2 if quick else 24, device="cpu"), references=2 if quick else 4)
+    suite = suite_of(
+        "wafer",
+        BenchOptions(quick=quick, samples=2 if quick else 24, half="choose", device="cpu"),
+        references=2 if quick else 4,
+    )
     return [row for rule in (ig2.rules.left, ig2.rules.blended) for row in measure(suite, rule)]
 
 

@@ -294,7 +294,10 @@ def test_pets_are_recognised_by_their_trimaps(tmp_path, colours):
             Image.fromarray(trimap).save(tmp_path / "trimaps" / f"{name}.png")
             with (tmp_path / "labels.csv").open("a") as file:
                 file.write(("" if file.tell() else "name,class_index\n") + f"{name},{index}\n")
-    found, _ = of_folder(tmp_path).loaded
+    suite = of_folder(tmp_path)
+    assert suite.name == "pets" and suite.title == "Pets" and suite.paper() == {}
+    assert "settings were chosen on the other" in suite.describe_data()
+    found, _ = suite.loaded
     assert found.source.startswith("Oxford-IIIT Pets") and len(found) == 12 and -1 in found.masks
     with pytest.raises(InputError, match="the network is right about none of the 6 photos"):
         _ = of_folder(tmp_path).opened  # it knows no breeds
