@@ -78,7 +78,7 @@ def run(quick: bool = False) -> list[Row]:
     """Drawn wafer maps, on a CPU."""
     suite = suite_of(
         "wafer",
-        BenchOptions(quick=quick, samples=2 if quick else 24, half="choose", device="cpu"),
+        BenchOptions(quick=quick, samples=2 if quick else 24, device="cpu"),
         references=2 if quick else 4,
     )
     return [row for rule in (ig2.rules.left, ig2.rules.blended) for row in measure(suite, rule)]
