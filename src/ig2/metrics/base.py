@@ -17,7 +17,7 @@ from ig2.errors import InputError, describe, warn
 from ig2.gradients import Session
 from ig2.inputs import Inputs
 from ig2.memory import BatchSize, said_clearly
-from ig2.methods.base import summary
+from ig2.methods.base import WORTH_PREPARING, summary
 from ig2.model import Model, wrap
 from ig2.progress import Progress, ProgressOption
 from ig2.task import Task, check_seed
@@ -101,6 +101,7 @@ class Case:
     attribution: Attribution | None  # what `values` came in, if it was one
     opened: Task | None  # the network, the explicands and the class explained, for metrics that run it
     asked: Model | None = None  # what the caller gave, with the output the metric looks at
+    output: Tensor | None = None  # that output of the class explained, at the explicands, (B,)
 
     @property
     def model(self) -> Model:
@@ -122,6 +123,7 @@ class Metric(ABC):
     name: ClassVar[str]
     better: ClassVar[Better]
     runs_model: ClassVar[bool] = True
+    runs_once: ClassVar[bool] = False  # whether the network sees each explicand once, or nearly so
     truth: ClassVar[str | None] = None  # what `truth` has to be, in words; None for metrics that compare with nothing
     truth_optional: ClassVar[bool] = False
 
@@ -173,12 +175,12 @@ class Metric(ABC):
                 if model is None:
                     raise InputError(f"{self.name} runs the model, got model=None")
                 asked = self.asked(model if isinstance(model, Model) else wrap(model))
-                inputs, task = self._open(
+                inputs, task, output = self._open(
                     stack, asked, x if x is not None else given, target, given, int(seed), batch_size, progress
                 )
             else:
-                asked, inputs, task = None, Inputs.of(values, name="attribution"), None
-            found = self.run(Case(inputs.pack(values, "attribution"), truth, int(seed), given, task, asked))
+                asked, inputs, task, output = None, Inputs.of(values, name="attribution"), None, None
+            found = self.run(Case(inputs.pack(values, "attribution"), truth, int(seed), given, task, asked, output))
         if found.undefined:
             reasons = "; ".join(f"{count} because {why}" for why, count in found.undefined.items())
             warn(
@@ -205,15 +207,15 @@ class Metric(ABC):
         seed: int,
         batch_size: int | Literal["auto"],
         progress: ProgressOption,
-    ) -> tuple[Inputs, Task]:
-        """The network, opened until the stack closes, on the explicands."""
+    ) -> tuple[Inputs, Task, Tensor]:
+        """The network, opened until the stack closes, on the explicands, and its output there."""
         if isinstance(x, Attribution):
             x = x.explicand
         if target is None and given is not None:
             target = given.target
         inputs = Inputs.of(x, model.device)
-        session = stack.enter_context(Session(model, inputs, check_mixing=batch_size != 1))
+        prepares = not self.runs_once or len(inputs) > WORTH_PREPARING
+        session = stack.enter_context(Session(model, inputs, check_mixing=batch_size != 1, prepares=prepares))
         bar = stack.enter_context(Progress(progress, self.name))
         batch = BatchSize(batch_size, session.bytes_per_point, session.device)
-        task, _ = Task.of(session, target, seed, batch, bar)
-        return inputs, task
+        return inputs, *Task.of(session, target, seed, batch, bar)

@@ -70,7 +70,7 @@ class Faithfulness(Metric):
     def run(self, case: Case) -> Result:
         task = case.task
         check_tabular(task.x, self.name)
-        output = _at_explicands(task)
+        output = _at_explicands(case)
         but_one = ~torch.eye(task.x.shape[1], dtype=torch.bool, device=task.x.device)
         without = expected(task.outputs, task.x, but_one, self.conditional, self.draws, task.seed, task.progress)
         changes = (output[:, None] - without).abs()
@@ -136,7 +136,7 @@ class PublishedMonotonicity(Metric):
         if (undefined := _single_feature(case)) is not None:
             return undefined
         order, outputs = _as_features_become_known(case, self.conditional, self.draws)
-        start = _at_explicands(case.task).mean().expand(len(outputs), 1)
+        start = _at_explicands(case).mean().expand(len(outputs), 1)
         stored = torch.cat([start, torch.empty_like(outputs[:, 1:]).scatter_(1, order, outputs[:, 1:])], dim=1)
         return Result(_share_that_grows(stored, 0.0), curves=stored, at=torch.arange(stored.shape[1], device="cpu"))
 
@@ -215,7 +215,7 @@ class Infidelity(Metric):
     def _measured(self, case: Case) -> tuple[Tensor, Tensor]:
         """f(x) − f(x − r) and Σ rᵢφᵢ for each draw, (B, draws) in float64 on the CPU."""
         task, size = case.task, case.task.x[0].numel()
-        output = _at_explicands(task)
+        output = _at_explicands(case)
         changes = torch.zeros(len(task), self.draws, dtype=torch.float64, device="cpu")
         predicted = torch.zeros_like(changes)
         # draws are made in pieces of a size that depends on the sample's alone: so do the numbers drawn
@@ -396,9 +396,10 @@ def _single_feature(case: Case) -> Result | None:
     return Result(torch.full((len(case.values),), math.nan, device="cpu"), {"a single feature has no order": len(case.values)})
 
 
-def _at_explicands(task: Task) -> Tensor:
+def _at_explicands(case: Case) -> Tensor:
     """f(x), (B,), in float64 on the CPU."""
-    output = task.outputs(task.x, torch.arange(len(task), device=task.x.device)).cpu().double()
+    assert case.output is not None
+    output = case.output.cpu().double()
     if not output.isfinite().all():
         row = int((~output.isfinite()).nonzero()[0])
         raise ModelError(f"the output of explicand {row} is {float(output[row])}: the network fails on it")
