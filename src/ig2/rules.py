@@ -155,7 +155,8 @@ class _Blended(_Shared):
 
     def trust(self, *sums: Tensor) -> Tensor:
         *_, missed, done = sums
-        return (1 - missed / done).nan_to_num(0).clamp(min=0)
+        # where nothing was missed all was foretold, also that nothing changes
+        return torch.where(missed > 0, 1 - missed / done, 1.0).nan_to_num(0).clamp(min=0)
 
 
 @dataclass(frozen=True, repr=False)
