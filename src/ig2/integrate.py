@@ -388,15 +388,16 @@ class _Walk:
                     assert found is not None and found.gradient is not None
                     self.sums[0].addcmul_(found.gradient[0], moved[0], value=weight * sign)
             return
-        moved = moved * sign
+        moved = moved if sign == 1 else -moved
         terms = (self._slope(segments) * moved,) if plan.sharing is None else self._shared(segments, moved, sign)
         for i, term in enumerate(terms):
+            term = term[0] if len(term) == 1 else term.sum(dim=0)
             if i == len(self.sums):
-                self.sums.append(term.new_zeros(len(self.steps), *term.shape[2:]))
+                self.sums.append(term.new_zeros(len(self.steps), *term.shape[1:]))
             if self.active is None:
-                self.sums[i] += term.sum(dim=0)
+                self.sums[i] += term
             else:
-                self.sums[i].index_add_(0, self.active, term.sum(dim=0))
+                self.sums[i].index_add_(0, self.active, term)
 
     def _shared(self, segments: _Segments, moved: Tensor, sign: int) -> tuple[Tensor, ...]:
         """What the sharing rule makes of each segment, every term (T, n, ...)."""

@@ -143,11 +143,16 @@ class _Blended(_Shared):
 
     def terms(self, gradient: Tensor, moved: Tensor, change: Tensor) -> tuple[Tensor, ...]:
         product = gradient * moved
-        foretold = product.flatten(1).sum(dim=1)
-        shares = self.share(gradient, moved, torch.ones_like(change))
+        agreeing = product.clamp(min=0)
+        foretold, paid = product.flatten(1).sum(dim=1), agreeing.flatten(1).sum(dim=1)
+        # As few passes over the samples as can be: the shares are agreeing / paid, and product / foretold where nobody agrees.
+        alone = paid == 0
+        each = (~alone) / paid.where(~alone, 1.0)
+        all_alike = alone / foretold.where(foretold != 0, 1.0) * (foretold != 0)
+        shared = _combined(agreeing, change * each, product, change * all_alike)
         # the second sums to zero: however much of it is taken, the attribution stays complete
-        signs = torch.addcmul(product, _like(foretold, shares), shares, value=-1)
-        return _like(change, shares) * shares, signs, (change - foretold).square(), change.square()
+        signs = _combined(agreeing, -foretold * each, product, 1 - foretold * all_alike)
+        return shared, signs, (change - foretold).square(), change.square()
 
     def total(self, *sums: Tensor) -> Tensor:
         shared, signs, *_ = sums
@@ -191,6 +196,11 @@ def complete(values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
     portions = torch.where(portions.sum(dim=1, keepdim=True) > 0, portions, _unit(moved.flatten(1))[0].square())
     total = portions.sum(dim=1, keepdim=True)
     return (flat + missing * portions / total.where(total > 0, 1.0)).view_as(values)
+
+
+def _combined(one: Tensor, first: Tensor, other: Tensor, second: Tensor) -> Tensor:
+    """first · one + second · other, a number for each row."""
+    return torch.addcmul(one * _like(first, one), _like(second, other), other)
 
 
 def _positive(product: Tensor) -> Tensor:
