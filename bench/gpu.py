@@ -81,8 +81,7 @@ def overhead(name: str, size: int, steps: int = 20, explicands: int = 32) -> lis
     rows: list[Row] = []
     for label in ("as it is", "bfloat16", "bfloat16, compiled"):
         if label in PREPARATIONS:
-            wish = PREPARATIONS[label]
-            found = measure(net, *samples(size, explicands, PAPER_REFERENCES), wish or None, steps, 3, 1.0)
+            found = measure(net, *samples(size, explicands, PAPER_REFERENCES), PREPARATIONS[label], steps, 3, 1.0)
             rows.append({"network": name, "prepared": label, **found})
     print(table(rows, "what the engine adds to one forward and two input gradients"), flush=True)
     return rows

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 import ig2
-from bench.store import Row, save, seconds, table
+from bench.store import Row, save, table
 from ig2.benchmarks.experiment import OTHERS, Experiment
 from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.metrics.sanity import correlation, midranks
@@ -36,30 +36,24 @@ def rank_correlation(one: Tensor, two: Tensor) -> float:
 def measure(suite: Experiment, rule: ig2.rules.Rule) -> list[Row]:
     """IG² with each preparation of the suite's network; the network that scores is the same for all."""
     opened, some = suite.opened, slice(0, suite.samples)
-    own = replace(opened.model, preparation=None)
     references = opened.references[OTHERS].of(some)
     method, rows = suite.ig2(rule=rule), []
     first: Tensor | None = None
     for label, wish in PREPARATIONS.items():
-        model = replace(own, preparation=wish)
-        found: list[ig2.Attribution] = []
-
-        def explain(model: Any = model, found: list[ig2.Attribution] = found) -> None:
-            found[:] = [method(model, suite.explicand(some), opened.target[some], references)]
-
+        model = replace(opened.model, preparation=wish)
         method(model, suite.explicand(slice(0, 1)), opened.target[:1], references[:1])  # what happens once is not timed
-        taken = seconds(explain)
-        values = found[0].values
-        assert isinstance(values, Tensor)
+        found = method(model, suite.explicand(some), opened.target[some], references)
+        values = found.values
+        assert isinstance(values, Tensor) and found.cost is not None
         first = values if first is None else first
-        scores = suite.scored(found[0], some)
+        scores = suite.scored(found, some)
         rows.append(
             {
                 "rule": rule.name,
                 "prepared": label,
                 **{name: f"{float(score.nanmean()):.3f}" for name, score in sorted(scores.items())},
                 "rank correlation": f"{rank_correlation(values, first):.3f}",
-                "s an explicand": f"{taken / suite.samples:.3f}",
+                "s an explicand": f"{found.cost.seconds / suite.samples:.3f}",
             }
         )
         print(rows[-1], flush=True)

@@ -100,7 +100,7 @@ def is_stored(suite: Suite, path: Path) -> bool:
 def page(store: Path) -> str:
     """The whole page: what was found, then every table with what is to be said of it."""
     notes = _notes(store / "notes.md")
-    tables = {key: Table.load(path) for one in RUNS if (path := store / f"{one.name}.json").exists() for key in [one.name]}
+    tables = {one.name: Table.load(path) for one in RUNS if (path := store / f"{one.name}.json").exists()}
     lines = ["# Results on real data", notes.pop("", "").strip(), "## At a glance", _glance(tables)]
     lines += ["## Which rule", notes.pop("which-rule", "").strip(), _rules(tables)]
     for key, table in tables.items():
@@ -197,19 +197,19 @@ def _glance(tables: dict[str, Table]) -> str:
 
 def _rules(tables: dict[str, Table]) -> str:
     """Every rule beside `left`, on every data set: a sign for each metric."""
-    studied = {key: table for key, table in tables.items() if "rules" in table.suite.split("-")}
+    studied = [table for table in tables.values() if "rules" in table.suite.split("-")]
     first = "left, as published"
-    heads = [f"{table.title.partition(':')[0]}: {', '.join(_scored(table))}" for table in studied.values()]
+    heads = [f"{table.title.partition(':')[0]}: {', '.join(_scored(table))}" for table in studied]
     lines = [
         "▲ ahead of `left` by more than two standard errors of the difference, ▼ behind by more, = neither, for each metric.",
         "",
         f"| rule | {' | '.join(heads)} |",
         "|---" * (len(studied) + 1) + "|",
     ]
-    for rule in dict.fromkeys(label for table in studied.values() for label in table.methods if label != first):
+    for rule in dict.fromkeys(label for table in studied for label in table.methods if label != first):
         cells = [
             " ".join(_mark(table, rule, first, metric) for metric in _scored(table)) if rule in table.methods else "–"
-            for table in studied.values()
+            for table in studied
         ]
         lines.append(f"| {rule} | {' | '.join(cells)} |")
     return "\n".join(lines)

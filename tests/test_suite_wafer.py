@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -74,15 +75,15 @@ def test_what_happens_once_is_not_part_of_the_cost():
         started = False
 
         def __call__(self, *args, **options):
+            began = time.perf_counter()
             if not self.started:
                 self.started = True
                 time.sleep(0.5)
-            return ig2.Gradient()(*args, **options)
+            found = ig2.Gradient()(*args, **options)
+            return replace(found, cost=replace(found.cost, seconds=time.perf_counter() - began))
 
     suite = quick(study="cost", samples=2)
-    before = time.perf_counter()
-    found = suite.score("samples 1–2", slice(0, 2), SlowToStart())["seconds"]
-    assert time.perf_counter() - before > 0.5 > sum(found)
+    assert sum(suite.score("samples 1–2", slice(0, 2), SlowToStart())["seconds"]) < 0.5
 
 
 def test_halves_and_training_samples_are_apart():

@@ -19,7 +19,7 @@ from ig2.inputs import Structured
 FORMAT = "ig2.attribution/1"
 # Above this share of f(x) − f(baseline), a residual is worth a word.
 LARGE_RESIDUAL = 0.1
-# Below this the gradient foretells so little that it is.
+# Below this the gradient foretells so little that the verdict says so.
 LITTLE_TRUST = 0.5
 
 

@@ -148,7 +148,7 @@ class _Blended(_Shared):
         # As few passes over the samples as can be: the shares are agreeing / paid, and product / foretold where nobody agrees.
         alone = paid == 0
         each = (~alone) / paid.where(~alone, 1.0)
-        all_alike = alone / foretold.where(foretold != 0, 1.0) * (foretold != 0)
+        all_alike = alone / foretold.where(foretold != 0, 1.0)
         shared = _combined(agreeing, change * each, product, change * all_alike)
         # the second sums to zero: however much of it is taken, the attribution stays complete
         signs = _combined(agreeing, -foretold * each, product, 1 - foretold * all_alike)
