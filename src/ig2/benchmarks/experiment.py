@@ -237,6 +237,10 @@ class Experiment(Suite):
         assert isinstance(loaded, tuple) and isinstance(loaded[0], Samples)
         return loaded[0].source
 
+    def settings(self) -> dict[str, Any]:
+        varied = () if self.study is None else self.studies[self.study].varies
+        return {name: value for name, value in super().settings().items() if name not in varied}
+
     def identity(self) -> dict[str, Any]:
         return {name: value for name, value in self.settings().items() if name != "samples"}
 

@@ -73,6 +73,8 @@ class Study:
     """What is measured beside the metrics: those in `MEASURES` of the attribution itself, others by the experiment."""
     scored: bool = True
     """Whether the metrics are columns too."""
+    varies: tuple[str, ...] = ()
+    """Settings of the experiment that its rows do not go by, since each has its own."""
 
     @property
     def curves(self) -> bool:
@@ -191,9 +193,9 @@ def _cost(experiment: Experiment) -> Mapping[str, MethodLike]:
 
 RULES = Study("integration rules", _rules, {RESIDUAL: COLUMNS[RESIDUAL]})
 DISTANCES = Study("distances between representations", _distances)
-NORMS = Study("norms of a step", _norms)
+NORMS = Study("norms of a step", _norms, varies=("step_size",))
 LAYERS = Study("layers of the representation", _layers)
-STEPS = Study("size and number of steps", _steps, {DISTANCE: COLUMNS[DISTANCE]})
+STEPS = Study("size and number of steps", _steps, {DISTANCE: COLUMNS[DISTANCE]}, varies=("steps", "step_size"))
 ABLATION = Study("path × baseline", _ablation)
 COST = Study("computational cost", _cost, {SECONDS: COLUMNS[SECONDS]}, scored=False)
 EVERYWHERE: dict[str, Study] = {
