@@ -90,6 +90,14 @@ def test_the_best_is_by_the_metrics_direction_and_by_what_is_shown():
     assert run(Toy(), ["IG"]).best("distance") == set()  # alone it is no best
 
 
+def test_rows_of_different_samples_have_no_best(tmp_path, monkeypatch):
+    assert "the best mean is bold" in run(Toy()).caption()[0]
+    monkeypatch.setattr(Toy, "ranked", False)
+    table = run(Toy(), out=tmp_path)
+    for found in (table, Table.load(tmp_path / "toy.json")):
+        assert not found.best("distance") and "**" not in found.to_markdown() and "bold" not in found.caption()[0]
+
+
 # -- going on ----------------------------------------------------------------------------------------------------------
 
 

@@ -109,7 +109,7 @@ def test_the_script_and_the_module_are_the_same_command(ig2, monkeypatch):
     assert script.load() is main
     monkeypatch.setattr(sys, "argv", ["ig2", "--version"])
     with pytest.raises(SystemExit) as ended:
-        runpy.run_module("ig2.cli", run_name="__main__")
+        runpy.run_module("ig2", run_name="__main__")
     assert not ended.value.code
 
 
@@ -345,7 +345,7 @@ def test_a_signal_that_is_ignored_stays_so(ig2, monkeypatch):
 
 
 def test_an_output_that_is_full_or_gone_is_no_traceback(tmp_path):
-    command = [sys.executable, "-m", "ig2.cli", "--version"]
+    command = [sys.executable, "-m", "ig2", "--version"]
     with open("/dev/full", "w") as full:
         said = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     assert (said.returncode, said.stderr) == (1, "ig2: No space left on device\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -71,19 +72,29 @@ def test_cost_is_measured_without_scores():
 
 
 def test_what_happens_once_is_not_part_of_the_cost():
-    class SlowToStart:
-        started = False
+    """Nor what happens once for batches of a size: a device looks for memory as large as what it is given."""
 
-        def __call__(self, *args, **options):
+    class SlowToStart:
+        seen: ClassVar = set()
+
+        def __call__(self, model, x, *args, **options):
             began = time.perf_counter()
-            if not self.started:
-                self.started = True
+            if len(x) not in self.seen:
+                self.seen.add(len(x))
                 time.sleep(0.5)
-            found = ig2.Gradient()(*args, **options)
+            found = ig2.Gradient()(model, x, *args, **options)
             return replace(found, cost=replace(found.cost, seconds=time.perf_counter() - began))
 
     suite = quick(study="cost", samples=2)
     assert sum(suite.score("samples 1–2", slice(0, 2), SlowToStart())["seconds"]) < 0.5
+
+
+def test_settings_that_the_rows_vary_are_not_settings_of_the_table():
+    """So that the table settings were chosen by stays the one that is asked for, whatever was chosen."""
+    steps, norms = quick(study="steps").settings(), quick(study="norms").settings()
+    assert replace(quick(study="steps"), step_size=7.0).settings() == steps and not {"steps", "step_size"} & set(steps)
+    assert norms["steps"] == 3 and "step_size" not in norms
+    assert {"steps", "step_size"} < set(quick().settings())
 
 
 def test_halves_and_training_samples_are_apart():

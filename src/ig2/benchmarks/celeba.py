@@ -80,9 +80,11 @@ class OfAttribute:
 
 def _attributes(experiment: Experiment) -> Mapping[str, MethodLike]:
     compared: dict[str, MethodLike] = {"IG²": experiment.ig2(), "Expected IG": ExpectedIG(experiment.straight)}
-    known = [attribute for attribute in ATTRIBUTE_COMPONENTS if experiment.data is not None or attribute in DRAWN]
     return {
-        f"{attribute}, {name}": OfAttribute(attribute, name, method) for attribute in known for name, method in compared.items()
+        f"{attribute} ({' + '.join(components)}), {name}": OfAttribute(attribute, name, method)
+        for attribute, components in ATTRIBUTE_COMPONENTS.items()
+        if experiment.data is not None or attribute in DRAWN
+        for name, method in compared.items()
     }
 
 
@@ -125,7 +127,7 @@ class CelebA(Experiment):
                 )
             },
         ),
-        "attributes": Study("attribute by attribute", _attributes),
+        "attributes": Study("attribute by attribute", _attributes, ranked=False),
     }
     # Black is a colour of hair, and a blurred face keeps the colours of hair, skin and lips
     background: ClassVar[str] = "mean"

@@ -237,6 +237,10 @@ class Experiment(Suite):
         assert isinstance(loaded, tuple) and isinstance(loaded[0], Samples)
         return loaded[0].source
 
+    @property
+    def ranked(self) -> bool:
+        return self.study is None or self.studies[self.study].ranked
+
     def settings(self) -> dict[str, Any]:
         varied = () if self.study is None else self.studies[self.study].varies
         return {name: value for name, value in super().settings().items() if name not in varied}
@@ -263,7 +267,7 @@ class Experiment(Suite):
         study = None if self.study is None else self.studies[self.study]
         options: dict[str, Any] = {"curves": True} if study is not None and study.curves else {}
         if study is not None and study.timed:
-            self.explained(slice(prepared.start, prepared.start + 1), method)
+            self.explained(prepared, method)
         found = self.explained(prepared, method, **options)
         scores: dict[str, Tensor] = {}
         if study is not None and isinstance(found, Attribution):

@@ -283,6 +283,7 @@ class _Run:
             title=self.suite.title,
             unit=self.suite.unit,
             shows=self.suite.shows,
+            ranked=self.suite.ranked,
             quick=self.suite.quick,
             data=self.data,
             settings=self.suite.settings(),

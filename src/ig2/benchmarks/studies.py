@@ -73,6 +73,8 @@ class Study:
     """What is measured beside the metrics: those in `MEASURES` of the attribution itself, others by the experiment."""
     scored: bool = True
     """Whether the metrics are columns too."""
+    ranked: bool = True
+    """Whether all rows are of the same samples, so that their means can be compared."""
     varies: tuple[str, ...] = ()
     """Settings of the experiment that its rows do not go by, since each has its own."""
 
@@ -83,7 +85,7 @@ class Study:
 
     @property
     def timed(self) -> bool:
-        """Whether it is about time: then what happens once, such as a device's start, happens before."""
+        """Whether it is about time: then it is done once before: a device has its start, and its memory to find."""
         return SECONDS in self.columns
 
     def measured(self, found: Attribution) -> dict[str, Tensor]:

@@ -99,6 +99,11 @@ class Suite(ABC):
         """The paper's figures: by the label of the method, then of the metric."""
         return {}
 
+    @property
+    def ranked(self) -> bool:
+        """Whether all methods are scored on the same samples, so that the best mean says something."""
+        return True
+
     def settings(self) -> dict[str, Any]:
         """The settings in words and numbers, as the table tells them."""
         return {part.name: summary(getattr(self, part.name)) for part in fields(self) if part.repr}

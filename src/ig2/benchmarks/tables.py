@@ -143,6 +143,8 @@ class Table:
     notes: tuple[str, ...] = ()
     shows: Shows = "sd"
     """What stands after ±: the standard deviation of the values, or the standard error of their mean."""
+    ranked: bool = True
+    """Whether all methods are scored on the same samples, so that the best mean says something."""
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -156,7 +158,9 @@ class Table:
         )
 
     def best(self, metric: str) -> set[str]:
-        """The methods whose mean, as it is shown, no other beats."""
+        """The methods whose mean, as it is shown, no other beats; none where they are of different samples."""
+        if not self.ranked:
+            return set()
         digits = self.metrics[metric].digits
         means = {
             row.method: round(row.mean, digits) * (1 if row.better == "higher" else -1)
@@ -184,7 +188,7 @@ class Table:
         """Everything, a line for each row."""
         content = {
             "made_by": f"{MADE_BY}{ig2.__version__}",
-            **{name: getattr(self, name) for name in ("suite", "title", "unit", "quick", "data", "shows")},
+            **{name: getattr(self, name) for name in ("suite", "title", "unit", "quick", "data", "shows", "ranked")},
             **{name: getattr(self, name) for name in ("settings", "environment", "methods")},
             "metrics": {label: asdict(column) for label, column in self.metrics.items()},
             "rows": ROWS,
@@ -248,10 +252,10 @@ class Table:
         over = f"{first} {self.unit}{'s' * (first != 1)}" + (f" ({', '.join(others)})" if others else "")
         paper = any(self.in_paper(metric) for metric in self.metrics)
         around = f"± standard {SHOWN[self.shows]} " if max(counts.values(), default=0) > 1 else ""
-        lines = [
-            f"Mean {around}over {over}; ↑ higher is better, ↓ lower. "
-            "The best mean is bold" + (", the paper's figures stand beside ours." if paper else ".")
-        ]
+        said = ["the best mean is bold"] * self.ranked + ["the paper's figures stand beside ours"] * paper
+        if not self.ranked:
+            said.insert(0, "rows of different samples are not to be compared")
+        lines = ["; ".join([f"Mean {around}over {over}", "↑ higher is better, ↓ lower", *said]) + "."]
         if self.quick:
             lines.insert(0, "A quick run: it shows that everything runs, and no more.")
         lines.append(f"Data: {self.data}")
@@ -274,8 +278,9 @@ class Table:
         for (method, said), where in metrics.items():
             methods.setdefault(f"{said} ({', '.join(where)})", []).append(method)
         everyone = len(self.methods) > 1
+        between = "; " if any("," in label for label in self.methods) else ", "
         return [
-            f"{'all methods' if everyone and len(who) == len(self.methods) else ', '.join(who)}: {said}"
+            f"{'all methods' if everyone and len(who) == len(self.methods) else between.join(who)}: {said}"
             for said, who in methods.items()
         ]
 

@@ -206,8 +206,9 @@ ENOUGH = 0.1  # how far the softmax falls on a path that can be brought to one s
 def saturation(options: Options) -> Stored:
     """The softmax of the explained class, and how far the gradient points along the path, over many samples."""
     wanted = 2 if options.quick else 100
+    # photos of a folder are many, and the network is right about three of four
     sets = {
-        "photos": (of_photos(options, max(24, wanted + 20) if options.data is not None else 24), photo_step(options), None),
+        "photos": (of_photos(options, max(24, 3 * wanted // 2) if options.data is not None else 24), photo_step(options), None),
         "digits": (of_digits(options), 0.15, None),
         "wafers": (of_wafers(options), 0.1, "None"),
     }

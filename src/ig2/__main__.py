@@ -1,4 +1,4 @@
-"""`python -m ig2.cli`, the same as `ig2`."""
+"""`python -m ig2` is the command `ig2`."""
 
 from ig2.cli import main
 
