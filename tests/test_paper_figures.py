@@ -16,10 +16,12 @@ from matplotlib.text import Text
 from PIL import Image
 
 from ig2 import InputError, figures
+from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.cli import figures as command
 from ig2.data import photos, trec, wafermaps
 from ig2.figures import FIGURES, Options, Stored, make
 from ig2.figures.base import FOLDERS, PaperFigure
+from ig2.figures.sources import of_digits, of_faces, of_questions, of_wafers
 
 QUICK = Options(quick=True, device="cpu")
 
@@ -74,6 +76,19 @@ def test_a_figure_is_drawn_from_what_is_stored_alone_and_says_which_data_it_is_f
     assert source in texts_of(drawn[0])
     assert not re.search(r"\bnan\b|\bNone of|Traceback", json.dumps(stored.texts) + source, re.IGNORECASE)
     assert all(np.isfinite(array).all() for array in stored.arrays.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "source"), [("mnist", of_digits), ("wafer", of_wafers), ("celeba", of_faces), ("trec", of_questions)]
+)
+def test_networks_of_the_figures_are_those_of_the_benchmarks(name, source, tmp_path, monkeypatch):
+    """So that what one has trained the other has."""
+    monkeypatch.setenv("IG2_CACHE", str(tmp_path))
+    source.__wrapped__(QUICK)
+    kept = set(tmp_path.iterdir())
+    assert len(kept) == 1
+    assert find_suite(name, BenchOptions(quick=True, device="cpu")).opened
+    assert set(tmp_path.iterdir()) == kept
 
 
 def test_the_toy_has_the_numbers_of_the_paper(folder):

@@ -123,7 +123,7 @@ class PaperFigure:
     """Their name."""
     uses: tuple[str, ...] = ()
     """The data sets it reads where they are there, by the names of their folders."""
-    version: int = 1
+    version: int = 2
     """Raised when it computes something else: what was stored before is then computed again."""
 
     def compute(self, options: Options) -> Stored:

