@@ -110,7 +110,14 @@ def test_the_settings_say_what_made_it():
         ([[1.0, 2.0]], [4.0], [1.1], "sums to the change in the output within 3.4%"),
         ([[1.0, 2.0]], [4.0], [3.0], "does NOT sum to the change in the output (off by 200%): read it as a ranking"),
         ([[1.0, 2.0]], [4.0], [4.0], "does NOT sum to the change in the output (which is zero): read it as a ranking"),
-        ([[0.0, 0.0]], [4.0], [4.0], "sums to the change in the output"),
+        ([[1.0, -1.0]], [4.0], [4.0], "sums to the change in the output"),
+        ([[0.0, 0.0]], [4.0], [4.0], "has nothing to explain, since the output at x is that at its baselines"),
+        (
+            [[1.0, 2.0], [0.0, 0.0], [0.0, 3.0]],
+            [4.0, 4.0, 4.0],
+            [1.0, 4.0, 1.0],
+            "sums to the change in the output; has nothing to explain for 1 of 3, whose output is that at their baselines",
+        ),
         (
             [[3.0], [3.0]],
             [4.0, 4.0],
@@ -147,7 +154,7 @@ def test_rounding_is_not_held_against_an_attribution():
     output = torch.tensor([1000.0])
     rounded = by_hand([[0.0, 0.0]], output, output * (1 + 1e-7))
     assert float(rounded.output - rounded.baseline_output) != 0
-    assert rounded.verdict == "sums to the change in the output"
+    assert rounded.verdict.startswith("has nothing to explain")
     assert by_hand([[0.0, 0.0]], output, output * (1 + 1e-5)).verdict.startswith("does NOT")
 
 

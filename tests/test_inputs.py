@@ -123,7 +123,7 @@ def test_references_must_have_a_tensor_for_each_input():
     image, row, age = cut(references)
     with pytest.raises(InputError, match=r"references must have a tensor for input 2, as x has; got tuple of 2"):
         IG(network, cut(x), references=(image, row))
-    with pytest.raises(InputError, match=r"references\[1\] is Tensor float64 \(2, 2, 3\), expected \(R, \*\(2,\)\)"):
+    with pytest.raises(InputError, match=r"references\[1\] is Tensor float64 \(2, 2, 3\), expected \(R, 2\) or"):
         IG(network, cut(x), references=(image, image, age))
     with pytest.raises(InputError, match="differ in how many there are"):
         IG(network, cut(x), references=(image, row[:1], age))
@@ -235,24 +235,45 @@ def test_samples_the_network_cannot_take_are_quoted_with_what_the_network_said()
     with pytest.raises(ModelError, match=r"given Tensor float32 \(1, 4\): its weights are float64: bring x to that"):
         IG(mlp(), X.float())
     image = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(2 * 36, 2))
-    with pytest.raises(ModelError, match=r"given Tensor float32 \(1, 8, 8\): x must be a batch \(B, \.\.\.\)"):
+    with pytest.raises(ModelError, match=r"given Tensor float32 \(1, 8, 8\): x must be a batch \(B, \.\.\.\).*by x\[None\]"):
         IG(image, torch.rand(3, 8, 8))
     with pytest.raises(ModelError, match=r"given tuple of 2 .* takes 2 positional arguments but 3 were given"):
         IG(mlp(), [X, X])
+    with pytest.raises(ModelError, match=r"a list of samples becomes a batch by torch\.stack\(x\)"):
+        IG(image, list(torch.rand(4, 3, 8, 8)))
+    with pytest.raises(ModelError, match="what leaves PyTorch for NumPy has no gradients"):
+        IG(lambda x: torch.from_numpy(x.numpy()), X)
+
+
+def test_a_text_network_of_transformers_is_shown_its_adapter():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 20}
+    network = transformers.BertForSequenceClassification(transformers.BertConfig(**sizes)).eval()
+    for net in (network, lambda embeddings: network(embeddings)):
+        with pytest.raises(ModelError, match=r"ig2\.adapters\.text\.from_transformers"):
+            IG(net, torch.rand(2, 5, 8))
+
+
+def test_what_is_wrong_with_x_is_said_before_what_is_wrong_with_references():
+    with pytest.raises(InputError, match="x must be a torch tensor, got ndarray"):
+        IG(mlp(), X.numpy(), references=REFERENCES.numpy())
 
 
 @pytest.mark.parametrize(
     ("references", "text"),
     [
-        (uniform(2, 5), r"references are Tensor float64 \(2, 5\); for explicands \(3, 4\) expected \(R, \*\(4,\)\)"),
+        (
+            uniform(2, 5),
+            r"references are Tensor float64 \(2, 5\); for explicands \(3, 4\) expected \(R, 4\), shared by all, or \(3, R, 4\)",
+        ),
         (uniform(2, 2, 4), r"\(2, 2, 4\); for explicands \(3, 4\)"),
         (uniform(4), r"add the missing axis with \.unsqueeze\(0\)"),
         (uniform(3, 2, 2, 4), r"\(3, 2, 2, 4\); for explicands \(3, 4\)"),
         (uniform(0, 4), "references are empty: give at least one"),
         (uniform(3, 0, 4), "references are empty: give at least one"),
-        (REFERENCES.long(), "references is Tensor int64"),
+        (REFERENCES.long(), r"references is Tensor int64.* for images use \.float\(\), and / 255 where"),
         (REFERENCES / 0, "references holds NaN or infinite values"),
-        (REFERENCES.numpy(), "references must be samples.*got ndarray"),
+        (REFERENCES.numpy(), r"references must be a torch tensor, got ndarray.*torch\.as_tensor"),
         ("normal", "references must be samples.*got 'normal'"),
         (True, "references must be samples.*got True"),
         (None, "IG2 needs references to contrast with"),

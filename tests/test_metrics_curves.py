@@ -68,7 +68,7 @@ def slow_curve(kind, score, x, background, importance, thresholds):
         ("mean", lambda x: torch.stack([torch.full_like(channel, float(channel.mean())) for channel in x])),
         ("blurred", lambda x: blur(x, 10.0)),
         (0.25, lambda x: torch.full_like(x, 0.25)),
-        (data(1, 2, 8, 8, seed=5), lambda x: data(2, 8, 8, seed=5)),
+        (data(1, 2, 8, 8, seed=5, low=0), lambda x: data(2, 8, 8, seed=5, low=0)),
         (White(), lambda x: torch.full_like(x, 2.0)),
     ],
     ids=["black", "white", "mean", "blurred", "number", "sample", "strategy"],
@@ -367,6 +367,14 @@ def test_what_cannot_be_is_said():
         Insertion("blurred")(net, values, x)
     with pytest.raises(InputError, match="background='grey': use 'black', 'white', 'mean', 'blurred'"):
         Insertion("grey")(net, values, x)
+    image = data(2, 3, 4, 4)
+    for values, way in ((image[:, :1], r"values\.expand_as\(x\)"), (image[:, 0], r"values\[:, None\]\.expand_as\(x\)")):
+        with pytest.raises(InputError, match=rf"expected \(2, 3, 4, 4\), the shape of x\. A map for all channels .* {way}$"):
+            Insertion()(lambda x: x.sum(dim=(1, 2, 3)), values, image)
+    with pytest.raises(
+        InputError, match=r"SIC AUC-ADD got no attribution: .* Insertion\(\.\.\.\)\(model, attribution, \.\.\.\)"
+    ):
+        Insertion()(values)
     with pytest.raises(InputError, match="thresholds must be a positive integer, got 0"):
         Deletion(thresholds=0)
     with pytest.raises(InputError, match="give it x=, the explicands"):
@@ -391,3 +399,7 @@ def test_the_result_repeats_what_was_asked():
         "output": "auto",
         "seed": 5,
     }
+    bounds = (torch.tensor([-1.0, -2.0])[:, None, None], 3.0)
+    for model, black, white in ((net, [0.0], [1.0]), (ig2.wrap(net, bounds=bounds), [-2.0, -1.0], [3.0])):
+        assert Insertion("black", thresholds=2)(model, values, x).settings["background_values"] == black
+        assert Deletion("white", thresholds=2)(model, values, x).settings["background_values"] == white

@@ -1,6 +1,7 @@
 """What `wrap` makes of a network: the representation, the score, preprocessing and bounds; and what it refuses."""
 
 import functools
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -453,6 +454,13 @@ def test_what_is_no_network_is_refused():
     for wrong, text in ((X, "got Tensor float64"), ("resnet", "got 'resnet'"), (nn.ReLU, "class ReLU"), (None, "got None")):
         with pytest.raises(InputError, match=text):
             ig2.wrap(wrong)
+
+    class Estimator:
+        def predict(self, rows):
+            return rows[:, 0]
+
+    with pytest.raises(InputError, match=r"got .*Estimator.* no gradients: build it anew of torch layers"):
+        ig2.wrap(Estimator())
     with pytest.raises(InputError, match="this is wrapped already: Model"):
         ig2.wrap(ig2.wrap(mlp()))
     with pytest.raises(InputError, match="output='logits' is unknown: use one of 'logit', 'probability'"):
@@ -643,8 +651,16 @@ def test_bounds_are_in_the_precision_of_the_data():
 
 def test_data_outside_the_bounds_and_senseless_bounds_are_refused():
     model = ig2.wrap(mlp(), bounds=(0, 0.5))
-    with pytest.raises(InputError, match=r"x reaches from 0\..* to 0\.7.*outside the model's bounds tuple of 2 \(0, 0.5\)"):
+    with pytest.raises(InputError, match=r"x reaches from 0\..* to 0\.7.*outside the model's bounds \(0, 0\.5\): scale x"):
         ig2.IntegratedGradients()(model, X)
+    with pytest.raises(
+        InputError, match=r"x reaches from .* to 180.*bounds \(0, 1\): take x / 255, or give wrap\(\) the bounds"
+    ):
+        ig2.IntegratedGradients()(ig2.wrap(mlp(), bounds=(0, 1)), X * 255)
+    ig2.IntegratedGradients()(ig2.wrap(mlp(), bounds=(0, 1)), X.clamp(max=0.5) * 2 + 1e-7)  # what rounding does
+    ig2.IntegratedGradients()(ig2.wrap(mlp(), bounds=(0, math.inf)), X)
+    with pytest.raises(InputError, match=r"outside the model's bounds \(0\.5, inf\)"):
+        ig2.IntegratedGradients()(ig2.wrap(mlp(), bounds=(0.5, math.inf)), X)
     for wrong in ((1, 0), (0, 0), (0, 1, 2), 3, "01", (0, float("nan")), (torch.zeros(4), torch.tensor([1, 1, 0, 1]))):
         with pytest.raises(InputError, match=r"bounds must be \(low, high\)"):
             ig2.wrap(mlp(), bounds=wrong)
@@ -652,6 +668,21 @@ def test_data_outside_the_bounds_and_senseless_bounds_are_refused():
         fitting = ig2.wrap(mlp(), bounds=(torch.zeros(shape), torch.ones(shape)))
         with pytest.raises(InputError, match=r"do not fit samples \(4,\)"):
             ig2.IntegratedGradients()(fitting, X)
+
+
+def test_a_wrapped_model_is_a_function_with_a_gradient():
+    network, x = mlp(), X.clone().requires_grad_()
+    model = ig2.wrap(network, output="probability", preprocess=lambda x: 2 * x)
+    output = model(x)
+    assert torch.equal(output, network(2 * x).softmax(dim=1))
+    (slope,) = torch.autograd.grad(output[:, 1].sum(), x)
+    assert same(slope, ig2.Gradient()(model, X, target=1).values)
+    several = ig2.wrap(lambda x, shift, *, scale: network(x * scale + shift))
+    given = {0: X, 1: ig2.Fixed(torch.ones_like(X)), "scale": ig2.Fixed(3.0)}
+    assert same(several(given), network(X * 3 + 1))
+    assert same(ig2.wrap(lambda x, shift: network(x + shift))((X, ig2.Fixed(1.0))), network(X + 1))
+    with pytest.raises(InputError, match="x must be a torch tensor, or a tuple or dict of them, got 3"):
+        model(3)
 
 
 def test_the_repr_says_what_is_explained_where():

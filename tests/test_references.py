@@ -182,6 +182,64 @@ def test_given_samples_that_do_not_fit_are_refused(wrong, said):
         drawn(wrong, NET, X)
 
 
+BRIGHT, INSIDE = data(24, 6, seed=5, low=0), data(4, 6, seed=1, low=0)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        BRIGHT * 255,
+        (BRIGHT * 255).expand(4, 24, 6),
+        255.0,
+        Constant(torch.full((6,), 255.0)),
+        Samples(BRIGHT * 255, 24),
+        OtherClasses(BRIGHT * 255, LABELS, 8),
+        Union(Zeros(), BRIGHT * 255),
+        GradCF(BRIGHT * 255),
+        UniformNoise(9, 0, 255),
+    ],
+    ids=lambda strategy: type(strategy).__name__,
+)
+@pytest.mark.parametrize("method", [ig2.IG2(2), ig2.ExpectedIG(2), ig2.KernelSHAP(), ig2.DeepSHAP(), ig2.GuidedIG(2)])
+def test_references_outside_the_bounds_are_refused_as_x_is(strategy, method):
+    model = ig2.wrap(NET, bounds=(0, 1))
+    with pytest.raises(InputError, match=r"references reach from .* to 2.*bounds \(0, 1\): take references / 255, or"):
+        method(model, INSIDE, target=0, references=strategy)
+
+
+def test_references_inside_the_bounds_by_all_but_rounding_are_taken():
+    model = ig2.wrap(NET, bounds=(0, 1))
+    assert torch.equal(drawn(BRIGHT / BRIGHT.max() + 1e-7, model, INSIDE), (BRIGHT / BRIGHT.max() + 1e-7).expand(4, 24, 6))
+    drawn((BRIGHT / BRIGHT.max()).float(), model, INSIDE)
+    drawn((BRIGHT / BRIGHT.max()).half(), model, INSIDE)
+    with pytest.raises(InputError, match=r"references reach .*bounds \(0, 1\): scale references, or"):
+        drawn(BRIGHT - 0.5, model, INSIDE)
+
+
+def test_baselines_that_methods_make_themselves_may_lie_outside_the_bounds():
+    x = 0.5 + INSIDE / 2
+    model = ig2.wrap(NET, bounds=(0.5, 1))
+    for method in (
+        ig2.IntegratedGradients(2),
+        ig2.GuidedIG(2),
+        ig2.KernelSHAP(),
+        ig2.SmoothGrad(ig2.IntegratedGradients(2), 2),
+    ):
+        assert method(model, x).values.isfinite().all()
+    assert (drawn(Union(Zeros(), White()), model, x)[:, 0] == 0).all()
+    image = data(2, 2, 8, 8, low=0.5)
+    network = ig2.wrap(relu_cnn(), bounds=(0.5, 1))
+    for strategy in (
+        BlurredExplicand(2),
+        BlurredExplicand(2, "zero"),
+        UniformNoise(2),
+        NoisedExplicand(0.5),
+        MaximalDistance(),
+    ):
+        assert drawn(strategy, network, image).isfinite().all()
+    assert ig2.BlurIG(2)(network, image).values.isfinite().all()
+
+
 class TwoInputs(nn.Module):
     def __init__(self):
         super().__init__()

@@ -106,6 +106,8 @@ def setting(name, network):
         net = {"tanh": tanh_mlp, "relu": relu_mlp}[network]()
     if not PATHS[name][0].uses_reference:
         references = references[:1]
+    if name.endswith("bounds"):
+        references = references.clamp(*BOUNDS)
     target = [2, 0, 1][: len(x)]
     return net, x, references, target
 

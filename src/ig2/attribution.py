@@ -110,6 +110,12 @@ class Attribution:
         return torch.stack(sums).sum(dim=0).to(self.output.dtype)
 
     @property
+    def _any_value(self) -> Tensor:
+        """Whether some value of each explicand is not zero, (B,)."""
+        some = [(value != 0).reshape(len(value), math.prod(value.shape[1:])).any(dim=1) for value in _tensors(self.values)]
+        return torch.stack(some).any(dim=0)
+
+    @property
     def relative_residual(self) -> Tensor | None:
         """|residual| / |f(x) − f(baseline)|, (B,); 0 where there is nothing to account for and nothing is missing."""
         if self.residual is None or self.baseline_output is None:
@@ -128,9 +134,14 @@ class Attribution:
             return "has no baseline, so its sum stands for nothing"
         if not len(self):
             return "explains nothing: it is empty"
+        zero = (relative == 0) & ~self._any_value
+        if zero.all():
+            return "has nothing to explain, since the output at x is that at its baselines (are the references x itself?)"
         typical = float(relative.median())
         worse = int((relative >= LARGE_RESIDUAL).sum())
         but = f", but for {worse} of {len(self)} explicands, off by {LARGE_RESIDUAL:.0%} or more" if worse else ""
+        if zero.any():
+            but += f"; has nothing to explain for {int(zero.sum())} of {len(self)}, whose output is that at their baselines"
         if typical < 1e-3:
             rough = self.trust is not None and float(self.trust.median()) < LITTLE_TRUST
             shares = ", handed out in shares, since the gradient does not foretell it along the paths" if rough else ""

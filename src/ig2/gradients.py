@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -179,8 +179,25 @@ class Session:
         hint = "x must be a batch (B, ...) of what the network takes"
         if len(weights) == 1 and not given & weights:
             hint = f"its weights are {weights.pop()}: bring x to that with x.to(...)".replace("torch.", "")
+        elif self._reads_text():
+            hint = (
+                "a text network of transformers and its tokenizer go into ig2.adapters.text.from_transformers(net, tokenizer)"
+            )
+        elif "numpy" in str(error):
+            hint = "what leaves PyTorch for NumPy has no gradients: write it in torch"
+        elif not self.inputs.keys:
+            hint += "; a single sample gets its axis by x[None]"
+        elif isinstance(self.inputs.keys[0], int):
+            hint = "a tuple or list is the arguments of one call; a list of samples becomes a batch by torch.stack(x)"
         given_text = describe(leaves[0] if len(leaves) == 1 else tuple(leaves))
         return f"the network fails on the first explicand, given {given_text}: {hint}. It said: {error}"
+
+    def _reads_text(self) -> bool:
+        """Whether this is a network of transformers that takes tokens."""
+        modules = [module for _, module in self.model.modules]
+        return any(isinstance(module, nn.Embedding) for module in modules) and any(
+            kind.__module__.startswith("transformers.") for module in modules for kind in type(module).__mro__
+        )
 
     def _check_repeats(self, scores: Tensor, drew: bool) -> None:
         """The first sample must score the same again: in a pass of its own, and beside another sample."""
@@ -256,12 +273,7 @@ class Session:
         given = [tensor.clone() for tensor in tensors] if self._writes is not False else list(tensors)
         versions = [tensor._version for tensor in given]
         args, kwargs = self.inputs.arguments(given, rows)
-        if self.model.preprocess is not None:
-            made = self.model.preprocess(*args, **kwargs)
-            if kwargs and isinstance(made, Mapping):
-                args, kwargs = [], dict(made)
-            else:
-                args, kwargs = (list(made) if isinstance(made, tuple) else [made]), {}
+        args, kwargs = self.model.preprocessed(args, kwargs)
         self._calls, self._read = 0, None
         result = self.model.net(*args, **kwargs)
         if self._writes is not True and versions != [tensor._version for tensor in given]:

@@ -51,13 +51,21 @@ def check_numeric(tensor: object, name: str) -> Tensor:
     if not tensor.is_floating_point():
         raise InputError(
             f"{name} is {describe(tensor)}: only floating-point inputs have gradients. For token ids explain the "
-            "embeddings (feed the embedding layer's output to the rest of the network); for images use .float(); for "
-            "a tensor that is only passed on, wrap it in ig2.Fixed(...)"
+            "embeddings (feed the embedding layer's output to the rest of the network); for images use .float(), and / 255 "
+            "where the network or its bounds go from 0 to 1; for a tensor that is only passed on, wrap it in ig2.Fixed(...)"
         )
     if not torch.isfinite(tensor).all():
         row = int((~torch.isfinite(tensor)).nonzero()[0][0]) if tensor.ndim else 0
         raise InputError(f"{name} holds NaN or infinite values (first in row {row}); remove or fill them before")
     return tensor
+
+
+def _map_hint(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """What to do with a map that all channels of an image share."""
+    if len(wanted) != 4 or given not in ((wanted[0], 1, *wanted[2:]), (wanted[0], *wanted[2:])):
+        return ""
+    axis = "" if len(given) == 4 else "[:, None]"
+    return f". A map for all channels goes to each of them by values{axis}.expand_as(x)"
 
 
 @dataclass(frozen=True)
@@ -144,18 +152,21 @@ class Inputs:
             label = f"{name}[{key!r}]" if self.keys else name
             tensor = check_numeric(parts[key], label)
             if tensor.shape != (len(self), *shape):
-                raise InputError(f"{label} is {describe(tensor)}: expected {(len(self), *shape)}, the shape of x")
+                raise InputError(
+                    f"{label} is {describe(tensor)}: expected {(len(self), *shape)}, the shape of x"
+                    + _map_hint(tensor.shape, (len(self), *shape))
+                )
             pieces.append(tensor.to(self.data))
         return pieces[0] if len(pieces) == 1 else torch.cat([piece.reshape(len(self), -1) for piece in pieces], dim=1)
 
-    def arguments(self, tensors: list[Tensor], rows: Tensor) -> tuple[list[Any], dict[str, Any]]:
+    def arguments(self, tensors: list[Tensor], rows: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The network's call for these tensors; row i goes with the fixed inputs of explicand `rows[i]`."""
         values: dict[int | str, Any] = {
             key: value[rows] if isinstance(value, Tensor) else value for key, value in self.fixed.items()
         }
         values.update({key: tensor for (key, _, _), tensor in zip(self.attributed, tensors, strict=True)})
         order = self.keys or (self.attributed[0][0],)
-        return [values[k] for k in order if isinstance(k, int)], {k: values[k] for k in order if isinstance(k, str)}
+        return tuple(values[k] for k in order if isinstance(k, int)), {k: values[k] for k in order if isinstance(k, str)}
 
     def unpack(self, values: Tensor) -> Structured:
         """Values of the engine's shape (n, ...) back in the user's structure."""

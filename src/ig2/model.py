@@ -14,10 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from ig2.errors import InputError, ModelError, describe
+from ig2.inputs import Fixed
 
 OutputName = Literal["logit", "probability", "log-probability", "sigmoid"]
 Bounds = tuple[float | Tensor, float | Tensor]
 Precision = Literal["float32", "bfloat16", "float16"]
+# By this share of their range values may leave the bounds: what rounding does to a blurred, scaled or mean sample.
+ROUNDING = 1e-5
 PRECISIONS: dict[str, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -44,6 +47,11 @@ OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {
 SCRIPTED = (
     "the layers of a scripted or traced network cannot be read; wrap the network it was made from, or measure distances at "
     "its output, ig2.wrap(net, representation='output')"
+)
+
+ESTIMATOR = (
+    ", through which PyTorch has no gradients: build it anew of torch layers with its weights, if it is linear or a "
+    "perceptron, or train a network on what it predicts"
 )
 
 
@@ -142,6 +150,52 @@ class Model:
                 return tensor.device
         return None
 
+    def __call__(self, x: Any) -> Tensor:
+        """The explained outputs (B, classes) of x, as methods take it, with autograd's graph: for gradients of your own.
+
+        The network runs as it is and where it is, on all samples at once. `ig2.scores` checks, and goes by the memory.
+        """
+        named = x if isinstance(x, Mapping) else dict(enumerate(x if isinstance(x, (tuple, list)) else (x,)))
+        values = {key: item.value if isinstance(item, Fixed) else item for key, item in named.items()}
+        rows = [len(value) for value in values.values() if isinstance(value, Tensor)]
+        if not rows:
+            raise InputError(f"x must be a torch tensor, or a tuple or dict of them, got {describe(x)}")
+        args, kwargs = self.preprocessed(
+            tuple(value for key, value in values.items() if isinstance(key, int)),
+            {key: value for key, value in values.items() if isinstance(key, str)},
+        )
+        return self.scores(self.net(*args, **kwargs), rows[0])
+
+    def preprocessed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the network is called with, from arguments in the data space."""
+        if self.preprocess is None:
+            return args, kwargs
+        made = self.preprocess(*args, **kwargs)
+        if kwargs and isinstance(made, Mapping):
+            return (), dict(made)
+        return (made if isinstance(made, tuple) else (made,)), {}
+
+    def check_inside(self, samples: Tensor, name: str) -> None:
+        """Refuse samples (n, ...) that leave the bounds; `name` is what the user calls them, `x` or `references`."""
+        if self.bounds is None:
+            return
+        low, high = (torch.as_tensor(bound, dtype=samples.dtype, device=samples.device) for bound in self.bounds)
+        shown = f"({describe(self.bounds[0])}, {describe(self.bounds[1])})"
+        least, most = samples.amin(dim=0), samples.amax(dim=0)
+        slack = ((high - low) * ROUNDING).nan_to_num(posinf=0.0)
+        try:
+            inside = bool(((least >= (low - slack).expand_as(least)) & (most <= (high + slack).expand_as(most))).all())
+        except RuntimeError as error:
+            raise InputError(f"the bounds {shown} do not fit samples {tuple(samples.shape[1:])}") from error
+        if not inside:
+            smallest, largest = float(least.min()), float(most.max())
+            are_bytes = float(low.min()) == 0 and float(high.max()) == 1 and smallest >= 0 and 2 < largest <= 255
+            raise InputError(
+                f"{name} {'reaches' if name == 'x' else 'reach'} from {smallest:.6g} to {largest:.6g}, outside the model's "
+                f"bounds {shown}: {'take' if are_bytes else 'scale'} {name}{' / 255' * are_bytes}, or give wrap() the bounds "
+                "of the space your data is in"
+            )
+
     def logits(self, raw: Any) -> Tensor:
         """The tensor of scores in whatever the network returned."""
         if isinstance(raw, Mapping) and "logits" in raw:
@@ -232,7 +286,10 @@ def wrap(
     if isinstance(net, type):
         raise InputError(f"net is the class {net.__name__}, not a network of it: call it first")
     if not callable(net):
-        raise InputError(f"net must be a torch module or a function of tensors, got {describe(net)}")
+        raise InputError(
+            f"net must be a torch module or a function of tensors, got {describe(net)}"
+            + (ESTIMATOR if hasattr(net, "predict") else "")
+        )
     module = net if isinstance(net, nn.Module) else Function(net)
     # replicas and compiled copies would hide the layers that are read; the network itself is inside
     while isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)) or hasattr(module, "_orig_mod"):

@@ -136,7 +136,7 @@ class Method(ABC):
         """The explicands and the network, opened, and the output of the class explained."""
         with torch.inference_mode(False), torch.no_grad(), said_clearly():
             inputs = Inputs.of(x, model.device)
-            _check_inside(inputs.data, model)
+            model.check_inside(inputs.data, "x")
             asked = model.preparation is not None and model.preparation.precision is not None
             prepares = asked or not self.runs_once or len(inputs) > WORTH_PREPARING
             with (
@@ -181,18 +181,3 @@ def summary(part: Any) -> Any:
     if callable(part) and hasattr(part, "__name__"):
         return part.__name__
     return describe(part)
-
-
-def _check_inside(data: Tensor, model: Model) -> None:
-    if model.bounds is None:
-        return
-    low, high = (torch.as_tensor(bound, dtype=data.dtype, device=data.device) for bound in model.bounds)
-    try:
-        inside = bool(((data >= low.expand_as(data[0])) & (data <= high.expand_as(data[0]))).all())
-    except RuntimeError as error:
-        raise InputError(f"the bounds {describe(model.bounds)} do not fit samples {tuple(data.shape[1:])}") from error
-    if not inside:
-        raise InputError(
-            f"x reaches from {float(data.min()):.6g} to {float(data.max()):.6g}, outside the model's bounds "
-            f"{describe(model.bounds)}: scale x, or give wrap() the bounds of the space x is in"
-        )

@@ -19,6 +19,7 @@ from ig2.integrate import Keep, evaluations, integrate
 from ig2.methods.base import Method, Result
 from ig2.model import Model, wrap
 from ig2.paths import L2, Blur, Converged, GradPath, GrownPath, Guided, Path, SparseL1, Steady, Straight, euclidean
+from ig2.paths.base import check_steps
 from ig2.paths.gradpath import Schedule
 from ig2.references.base import References, as_references, drawn
 from ig2.references.constant import Zeros
@@ -45,7 +46,7 @@ class PathMethod(Method):
         if not isinstance(self.path, Path):
             raise InputError(f"path must be one of ig2.paths, for example Straight(), got {describe(self.path)}")
         if self.rule is not None and not isinstance(self.rule, Rule):
-            raise InputError(f"rule must be one of ig2.rules, for example trapezoid or gauss(4), got {describe(self.rule)}")
+            raise InputError(f"rule must be one of ig2.rules, {_example(self.rule)}, got {describe(self.rule)}")
         if self.references is not None:
             as_references(self.references)
 
@@ -103,8 +104,14 @@ class PathMethod(Method):
         )
 
 
+def _example(rule: object) -> str:
+    meant = isinstance(getattr(rules, str(rule), None), Rule)
+    return f"here ig2.rules.{rule} and not its name" if meant else "for example trapezoid or gauss(4)"
+
+
 def _straight(steps: int, rule: Rule | None) -> tuple[Straight, Rule]:
     """`steps` gradients on a straight line: Gauss–Legendre over the whole of it, or a rule on as many segments."""
+    check_steps(steps)
     return (Straight(1), rules.gauss(steps)) if rule is None else (Straight(steps), rule)
 
 

@@ -139,7 +139,7 @@ class Metric(ABC):
     def __call__(
         self,
         model: Model | nn.Module | Callable[..., Any] | None,
-        attribution: Attribution | Any,
+        attribution: Attribution | Any = None,
         x: Any = None,
         target: int | Sequence[int] | Tensor | None = None,
         *,
@@ -162,6 +162,12 @@ class Metric(ABC):
             progress: True for a bar, or a function called with (done, total).
         """
         check_seed(seed)
+        if attribution is None:
+            first = "model" if self.runs_model else "None"
+            raise InputError(
+                f"{self.name} got no attribution: it comes second, after the model, "
+                f"{type(self).__name__}(...)({first}, attribution, ...)"
+            )
         if self.truth is None and truth is not None:
             raise InputError(f"{self.name} compares with no truth, got truth={describe(truth)}")
         if self.truth is not None and truth is None and not self.truth_optional:

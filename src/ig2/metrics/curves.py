@@ -65,9 +65,10 @@ class Perturbation(Metric):
         steps, size = self.thresholds, len(features)
         # in whole numbers, so that halves are not rounded now up and now down
         counts, step = np.unique((2 * np.arange(steps + 1) * size + steps) // (2 * steps), return_inverse=True)
+        backgrounds = drawn(as_background(self.background, self.features == "word", task), task)
         points = _Points(
             task.x,
-            drawn(as_background(self.background, self.features == "word", task), task),
+            backgrounds,
             ranked(signed(features.pool(case.values), self.sign), task.generator()),
             torch.from_numpy(counts).to(task.x.device),
             features,
@@ -75,7 +76,10 @@ class Perturbation(Metric):
         )
         curves = _outputs(points, task).mean(dim=1)[:, torch.from_numpy(step).to(task.x.device)]
         at = torch.arange(steps + 1, device=task.x.device).to(task.x.dtype) / steps
-        return Result(torch.trapezoid(curves, at), curves=curves, at=at)
+        named = isinstance(self.background, str) and self.background in ("black", "white")
+        # without bounds they are a guess
+        found = {"background_values": sorted({float(backgrounds.min()), float(backgrounds.max())})} if named else {}
+        return Result(torch.trapezoid(curves, at), curves=curves, at=at, settings=found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ig2.errors import InputError, ModelError, describe, import_extra, is_count, is_number
-from ig2.methods.base import _check_inside
 from ig2.metrics.base import Better, Case, Metric, Result, Scores
 from ig2.metrics.curves import with_output
 from ig2.metrics.features import Features, Sign, signed
@@ -234,7 +233,7 @@ class _Film:
             raise InputError(
                 "information is counted in images of 8 bits, so the data's range must be known: ig2.wrap(net, bounds=(0, 1))"
             )
-        _check_inside(task.x, task.session.model)
+        task.session.model.check_inside(task.x, "x")
         low, high = (torch.as_tensor(bound, dtype=task.x.dtype, device=task.x.device).expand(shape) for bound in bounds)
         levels = ((task.x - low) / (high - low) * 255).round().to(torch.uint8)
         return cls(levels.permute(0, 2, 3, 1).contiguous().cpu().numpy(), low, high)

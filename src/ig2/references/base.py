@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ig2.errors import InputError, describe
-from ig2.inputs import Inputs, check_numeric
+from ig2.inputs import Inputs, check_numeric, working_dtype
 from ig2.task import Task
 
 
 class References(ABC):
     """A strategy. `draw` proposes references for a task; everything random in it comes from `task.generator()`."""
+
+    inside: ClassVar[bool] = True  # whether what is drawn is held to the model's bounds, as x is
 
     @abstractmethod
     def draw(self, task: Task) -> Tensor:
@@ -51,7 +54,7 @@ def _flattened(samples: Any, inputs: Inputs) -> Tensor:
         tensor = check_numeric(parts[key], f"references[{key!r}]")
         lead = tensor.ndim - len(shape)
         if lead not in (1, 2) or tensor.shape[lead:] != shape:
-            raise InputError(f"references[{key!r}] is {describe(tensor)}, expected (R, *{tuple(shape)}) or (B, R, ...)")
+            raise InputError(f"references[{key!r}] is {describe(tensor)}, expected {_rows('R', shape)} or (B, R, ...)")
         pieces.append(tensor if len(inputs.attributed) == 1 else tensor.reshape(*tensor.shape[:lead], -1))
     try:
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
@@ -67,7 +70,7 @@ def as_references(given: object) -> References:
         return given
     if isinstance(given, (int, float)) and not isinstance(given, bool):
         return Constant(given)
-    if isinstance(given, (Tensor, tuple, list, dict)):
+    if isinstance(given, (Tensor, np.ndarray, tuple, list, dict)):  # an array is refused where x is, after x
         return Given(given)
     raise InputError(
         f"references must be samples (R, ...) or (B, R, ...), a number, or a strategy of ig2.references; got {describe(given)}"
@@ -76,16 +79,24 @@ def as_references(given: object) -> References:
 
 def drawn(references: References, task: Task) -> Tensor:
     """References of a task as (B, R, ...), checked; shared ones are expanded, not copied."""
-    samples = check_numeric(references.draw(task), "references")
+    samples = given = check_numeric(references.draw(task), "references")
     shape = task.x.shape
     if samples.ndim == len(shape) and samples.shape[1:] == shape[1:]:
         samples = samples.expand(shape[0], *samples.shape)
     elif samples.ndim != len(shape) + 1 or samples.shape[0] != shape[0] or samples.shape[2:] != shape[1:]:
         hint = "; add the missing axis with .unsqueeze(0)" if samples.shape == shape[1:] else ""
         raise InputError(
-            f"references are {describe(samples)}; for explicands {tuple(shape)} expected (R, *{tuple(shape[1:])}), shared by "
-            f"all, or ({shape[0]}, R, *{tuple(shape[1:])}), for each its own{hint}"
+            f"references are {describe(samples)}; for explicands {tuple(shape)} expected {_rows('R', shape[1:])}, shared by "
+            f"all, or {_rows(f'{shape[0]}, R', shape[1:])}, for each its own{hint}"
         )
     if samples.shape[1] == 0:
         raise InputError("references are empty: give at least one")
+    if references.inside:
+        flat = given.reshape(-1, *shape[1:])
+        task.session.model.check_inside(flat.to(working_dtype(flat.dtype)), "references")
     return samples
+
+
+def _rows(lead: str, shape: torch.Size) -> str:
+    """The shape of some samples, for a message."""
+    return f"({', '.join([lead, *map(str, shape)])})"

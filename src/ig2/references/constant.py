@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -49,7 +50,9 @@ class Constant(References):
 
 @dataclass(frozen=True)
 class Zeros(References):
-    """All zeros: a black image, an empty embedding."""
+    """All zeros: a black image, an empty embedding; also where the model's bounds leave zero out."""
+
+    inside: ClassVar[bool] = False
 
     def draw(self, task: Task) -> Tensor:
         return torch.zeros_like(task.x[:1])
@@ -122,6 +125,7 @@ class BlurredExplicand(References):
 
     sigma: float = 10.0
     padding: Padding = "reflect"
+    inside: ClassVar[bool] = False  # zeros beyond the edge may lie outside
 
     def draw(self, task: Task) -> Tensor:
         check_images(task.x, "a blurred explicand")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -104,6 +104,7 @@ class Union(References):
     """The references of several strategies side by side, for example black and white: `Union(Zeros(), White())`."""
 
     strategies: tuple[References, ...]
+    inside: ClassVar[bool] = False  # each strategy is looked at by itself
 
     def __init__(self, *strategies: Any) -> None:
         if not strategies:
