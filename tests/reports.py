@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ig2.report import Content, InputView, MethodView, ReferenceView
@@ -82,6 +84,14 @@ def row(name="row 17", target="over 50K", columns=("age", "hours", "capital gain
 
 def everything():
     return Content("A report", "a small network", (photo(), digit(), sentence(), row()), {"ig2": "1.0", "seed": "0"})
+
+
+def alike():
+    """A method that keeps no attribution of each reference."""
+    view = sentence()
+    shown = view.methods[0]
+    kept = tuple(replace(reference, scores=None) for reference in shown.references)
+    return Content("A report", "a small network", (replace(view, methods=(replace(shown, references=kept),)),))
 
 
 def hostile():

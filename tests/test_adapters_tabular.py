@@ -48,6 +48,30 @@ def people(space: tabular.Space = "standard", **options: Any) -> TableSubject:
     return tabular.subject(net, columns, ["no", "yes"], space=space, rows=FRAME, **options)
 
 
+def test_a_single_column_may_be_named_without_a_list() -> None:
+    named = tabular.columns_of(FRAME, leave_out="answer", fixed="plan")
+    assert [column.name for column in named] == ["age", "income", "city", "plan"]
+    assert named[-1].fixed
+    with pytest.raises(InputError, match=r"no column 'wine': it has 'age', 'income', 'city', 'plan', 'answer'$"):
+        tabular.columns_of(FRAME, leave_out="wine")
+
+
+def test_names_and_outputs_of_a_table_network_have_one_number() -> None:
+    mine = tabular.subject(net_of(2, outputs=3), ["age", "income"], classes=["a", "b"], rows=FRAME)
+    batch = mine.read(FRAME)
+    for call in (mine.predict, mine.contrast):
+        with pytest.raises(InputError, match="Sequential has 3 outputs and 2 names for them, 'a', 'b'"):
+            call(batch)
+
+
+def test_many_columns_and_values_are_counted() -> None:
+    mine = tabular.subject(net_of(11), ["size", Category("town", tuple("abcdefghij"))])
+    with pytest.raises(InputError, match=r"it has 'c0', 'c1', 'c2', 'c3', 'c4', 'c5' and 3 more$"):
+        mine.read([{f"c{i}": 0 for i in range(9)}])
+    with pytest.raises(InputError, match=r"it can be 'a', 'b', 'c', 'd', 'e', 'f' and 4 more$"):
+        mine.read([{"size": 1, "town": "z"}])
+
+
 def test_columns_are_found_with_their_types_and_scales() -> None:
     age, income, city, plan = tabular.columns_of(FRAME, leave_out=["answer"])
     assert isinstance(age, Number)
@@ -148,7 +172,7 @@ def test_fixed_categories_come_along_and_are_not_attributed(space: tabular.Space
     assert batch.cells is not None
     assert batch.units[0] == ("age", "income")
     assert batch.cells[0] == ("31", "32000")
-    chosen = mine.contrast(batch, target=0, count=2)
+    chosen = mine.contrast(batch, target=0)
     a = ig2.ExpectedIG(steps=30)(mine.model, batch.x, target=0, references=chosen.samples)
     for row, scores in enumerate(mine.scores(batch, a)):
         assert scores.sum() == pytest.approx(float(a.output[row] - a.baseline_output[row]), abs=1e-4)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import ig2
 from ig2.adapters import questions, text, training
+from ig2.adapters.base import Batch
 from ig2.adapters.text import TextSubject, Tokens, words
 from ig2.errors import InputError, ModelError
 from ig2.inputs import Fixed
@@ -424,6 +425,21 @@ def test_the_word_that_asks_is_what_the_built_in_classifier_goes_by(asked: TextS
     assert batch.units[0][first.argmax()] == "Where"
     assert batch.units[1][second.argmax()] == "Who"
     assert first.sum() == pytest.approx(float(a.output[0] - a.baseline_output[0]), rel=1e-3)
+
+
+def test_contrast_of_text_takes_a_class_number_and_texts_that_were_read(asked: TextSubject) -> None:
+    batch = asked.encode([LONG, SHORT])
+    with pytest.raises(InputError, match="target must be a class index or one for each explicand, got 'LOC'"):
+        asked.contrast(batch, target="LOC")
+    with pytest.raises(InputError, match=r"pool must be samples as .* gives them, got list of 1 \('a sentence'\)"):
+        asked.contrast(batch, pool=["a sentence"])
+    with pytest.raises(InputError, match="batch must be samples as"):
+        asked.contrast(Batch((LONG,), torch.zeros(1, 5, 3)))
+
+
+def test_a_text_subject_shows_neither_its_texts_nor_its_functions(asked: TextSubject) -> None:
+    assert len(repr(asked)) < 200
+    assert repr(asked).startswith("TextSubject('Questions CNN', classes=tuple of 6 (")
 
 
 def test_made_up_questions_depend_on_the_seed_alone() -> None:

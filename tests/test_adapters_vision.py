@@ -339,9 +339,10 @@ def test_classes_by_number_name_and_part(lite0: vision.VisionSubject) -> None:
     assert lite0.index("toilet tis") == 999
     for wrong, expected in (
         ("crane", "could be"),
+        ("hound", r"could be '[^']+', '[^']+', '[^']+', '[^']+', '[^']+' and \d+ more: say which"),
         ("espreso", "did you mean 'espresso'"),
-        ("1000", "has 1000"),
-        ("-1", "has 1000"),
+        ("1000", "class 1000 does not exist: the model's classes are numbered from 0 to 999"),
+        ("-1", "numbered from 0 to 999"),
     ):
         with pytest.raises(InputError, match=expected):
             lite0.index(wrong)
@@ -353,7 +354,8 @@ def test_classes_by_number_name_and_part(lite0: vision.VisionSubject) -> None:
 def test_references_are_never_the_photo_itself_nor_of_its_class(lite0: vision.VisionSubject) -> None:
     paths = {path.stem: path for path in vision.default_references()}
     batch = lite0.read([paths["coffee"], paths["chelsea"]])
-    chosen = lite0.contrast(batch, count=20)
+    with pytest.warns(ig2.IG2Warning, match="and not 20: of the 10 there are, no more can be contrasted with"):
+        chosen = lite0.contrast(batch, count=20)
     assert chosen.samples.shape[0] == 2
     assert chosen.samples.shape[1] >= 8
     assert "coffee" not in chosen.names[0]
@@ -383,7 +385,7 @@ def test_the_choice_depends_on_the_seed_and_not_on_the_neighbours() -> None:
 def test_what_someone_calls_the_explained_class_is_no_reference_either() -> None:
     mine = vision.subject(linear_net(), size=(8, 8), classes=["a", "b", "c"])
     photos = [vision.Photo(noise(seed=seed), f"photo {seed}", label="A" if seed % 2 else "x") for seed in range(30)]
-    chosen = mine.contrast(mine.read([noise(seed=100)]), 0, mine.read(photos), count=30)
+    chosen = mine.contrast(mine.read([noise(seed=100)]), 0, mine.read(photos))
     assert all(int(name.split()[1]) % 2 == 0 for name in chosen.names[0])
 
 
@@ -395,11 +397,71 @@ def test_a_pool_of_nothing_else_is_an_error() -> None:
         mine.contrast(batch, explained, mine.read([noise(seed=1)]))
 
 
+def test_fewer_references_than_asked_for_are_counted_in_a_warning() -> None:
+    mine = vision.subject(linear_net(classes=1), size=(8, 8), outputs="numbers", classes=["age"])
+    pool = mine.read([noise(seed=seed) for seed in range(5)])
+    with pytest.warns(ig2.IG2Warning, match="4 references a sample, and not 9: of the 5 there are") as told:
+        mine.contrast(mine.read([noise(seed=3)]), 0, pool, count=9)
+    assert told[0].filename == __file__
+    assert len(mine.contrast(mine.read([noise(seed=3)]), 0, pool).names[0]) == 4  # without a number nothing was asked for
+    assert len(mine.contrast(mine.read([noise(seed=3)]), 0, pool, count=4).names[0]) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"target": "b"}, "target must be a class index or one for each explicand, got 'b'"),
+        ({"target": 1.0}, r"target must hold class indices \(integers\), got 1.0"),
+        ({"target": True}, r"target must hold class indices \(integers\), got True"),
+        ({"target": torch.tensor([0, 1, 2])}, "expected one class, or one for each of 2 explicands"),
+        ({"target": [0, 1, 2]}, "expected one class, or one for each of 2 explicands"),
+        ({"target": 99}, "target 99 is not a class: the model has 3, 0 to 2"),
+        ({"target": -1}, "target -1 is not a class"),
+        ({"pool": [noise(seed=1)]}, "pool must be samples as this subject's read or pool gives them, got list of 1"),
+        ({"count": 0}, "count must be a positive integer, got 0"),
+        ({"count": "all"}, "count must be a positive integer, got 'all'"),
+        ({"seed": 0.5}, "seed must be an integer of 64 bits, got 0.5"),
+    ],
+    ids=str,
+)
+def test_contrast_checks_what_it_is_given(options: dict[str, Any], said: str) -> None:
+    mine = vision.subject(linear_net(), size=(8, 8), classes=["a", "b", "c"])
+    batch, pool = mine.read([noise(seed=100), noise(seed=101)]), mine.read([noise(seed=seed) for seed in range(20)])
+    with pytest.raises(InputError, match=said):
+        mine.contrast(batch, **{"pool": pool, **options})
+
+
+def test_contrast_takes_samples_that_were_read_and_of_one_shape() -> None:
+    mine, larger = (vision.subject(linear_net(size=side), size=(side, side)) for side in (8, 9))
+    with pytest.raises(InputError, match="batch must be samples as this subject's read or pool gives them"):
+        mine.contrast([noise(seed=1)])
+    with pytest.raises(InputError, match=r"the pool's samples are \(3, 9, 9\), the batch's \(3, 8, 8\)"):
+        mine.contrast(mine.read([noise(seed=1)]), pool=larger.read([noise(seed=2)]))
+
+
+@pytest.mark.parametrize("names", [["a", "b"], ["a", "b", "c", "d"]], ids=len)
+def test_there_is_a_name_for_each_output_or_an_error(names: list[str]) -> None:
+    mine = vision.subject(linear_net(), size=(8, 8), classes=names)
+    batch = mine.read([noise(seed=100)])
+    said = f"Sequential has 3 outputs and {len(names)} names for them, 'a', 'b'.*: give classes one name for each output"
+    with pytest.raises(InputError, match=said):
+        mine.predict(batch)
+    with pytest.raises(InputError, match=said):
+        mine.contrast(batch, pool=mine.read([noise(seed=1)]))
+
+
+def test_a_subject_is_shown_in_a_line(lite0: vision.VisionSubject) -> None:
+    assert repr(vision.subject(linear_net(), size=(8, 8), classes=["a", "b", "c"], name="mine")) == (
+        "VisionSubject('mine', classes=tuple of 3 ('a', 'b', 'c'), outputs='classes')"
+    )
+    assert len(repr(lite0)) < 200
+
+
 def test_of_independent_labels_references_have_the_opposite_one() -> None:
     mine = vision.subject(linear_net(), size=(8, 8), outputs="labels", classes=["a", "b", "c"])
     batch, pool = mine.read([noise(seed=100)]), mine.read([noise(seed=seed) for seed in range(40)])
     for label in range(3):
-        chosen = mine.contrast(batch, label, pool, count=40)
+        chosen = mine.contrast(batch, label, pool)
         said = mine.predict(ig2.adapters.base.Batch(chosen.names[0], chosen.samples[0]))[:, label] > 0
         assert (said != (mine.predict(batch)[0, label] > 0)).all()
     probabilities = mine.probabilities(mine.predict(pool))
@@ -410,7 +472,7 @@ def test_of_independent_labels_references_have_the_opposite_one() -> None:
 def test_of_numbers_anything_but_the_sample_itself_is_a_reference() -> None:
     mine = vision.subject(linear_net(classes=1), size=(8, 8), outputs="numbers", classes=["age"])
     pool = mine.read([noise(seed=seed) for seed in range(5)])
-    chosen = mine.contrast(mine.read([noise(seed=3)]), 0, pool, count=40)
+    chosen = mine.contrast(mine.read([noise(seed=3)]), 0, pool)
     assert sorted(chosen.names[0]) == ["image 1", "image 2", "image 3", "image 5"]
     assert float(chosen.labels[0][0]) == pytest.approx(float(mine.predict(pool)[int(chosen.names[0][0][6:]) - 1]), rel=1e-3)
     assert mine.probabilities(mine.predict(pool)) is None

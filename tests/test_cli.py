@@ -66,6 +66,13 @@ def test_help_fits_the_terminal_and_names_every_option(ig2, monkeypatch, command
         assert re.search(rf"^[│\s]*{option}\b", said.out, re.MULTILINE), option
 
 
+@pytest.mark.parametrize(
+    "command", ["", "explain", "demo", "bench", "figures", "data", "data list", "data verify", "data fetch"]
+)
+def test_help_has_no_names_of_types(ig2, command):
+    assert not re.search(r"<\w+", ig2(*command.split(), "--help").out)
+
+
 def test_help_lists_every_method_with_a_line_of_its_own_and_every_rule(ig2):
     said = ig2("explain", "-h").out
     for recipe in RECIPES.values():
@@ -149,7 +156,8 @@ def test_what_is_printed_is_the_result_in_columns_and_nothing_else(small):
 
 def test_a_large_residual_says_what_to_type_and_typing_it_helps(small):
     left = small("--rule", "left").out
-    assert re.search(r"IG² +does NOT sum .*: read it as a ranking, or add --rule blended$", left, re.MULTILINE)
+    advice = r"raise --steps, add --rule blended \(for all methods\), or read it as a ranking"
+    assert re.search(rf"IG² +does NOT sum .*: {advice}$", left, re.MULTILINE)
     assert re.search(r"IG² +sums to the change in the output", small("--rule", "blended").out)
     # DeepSHAP takes no rule, so none is recommended
     view = telling.MethodView("XRAI", None, 1.0, 0.0, 2.0, "does NOT sum (off by 200%): read it so, or use ig2.rules", {})
@@ -258,7 +266,7 @@ def test_what_is_not_certain_is_not_called_so(probability, shown):
         ("explain a.png --method gradient --rule left", "--rule left is for ig2, ig,"),
         ("explain --text hello --method xrai", "xrai is for images, and this is a text"),
         ("explain a.csv --compare blur-ig", "blur-ig is for images, and this is a table"),
-        ("explain a.png --device nonsense", "there is no such device here"),
+        ("explain a.png --device gpu", "--device gpu: there is no such device here, only cpu"),
         ("explain a.png --device meta", "there is no such device here"),
     ],
 )
@@ -624,9 +632,10 @@ def test_the_class_explained_by_number_name_and_part_of_a_name(small):
     [
         ("re", "class 're' could be 'red', 'green': say which"),
         ("gren", "the model has no class 'gren'; did you mean 'green'?"),
-        ("7", "class 7 does not exist: the model has 3"),
-        ("-1", "class -1 does not exist: the model has 3"),
-        ("", "the model has no class ''"),
+        ("7", "class 7 does not exist: the model's classes are numbered from 0 to 2"),
+        ("-1", "class -1 does not exist: the model's classes are numbered from 0 to 2"),
+        ("", "the model has no class '': it has 'red', 'green', 'blue'"),
+        ("location", "the model has no class 'location': it has 'red', 'green', 'blue'"),
     ],
 )
 def test_a_class_that_is_none_or_several(ig2, typed, said):
@@ -684,6 +693,23 @@ def test_references_of_text_and_of_tables_are_files(ig2):
     said = ig2("explain", "rows.csv", "-m", "iris", "--rows", "1", "--references", "others.parquet", "--steps", 2, "-o", "t")
     assert said.code == 0 and re.search(r"against +(setosa|versicolor|virginica)", said.out)
     assert "cannot be read: Is a directory" in ig2.refused("explain", "--text", "Why?", "--references", ".")
+
+
+def test_fewer_references_than_asked_for_are_a_line(ig2):
+    ig2.module()
+    said = ig2("explain", ig2.photo(), "-m", "mine:small", "--steps", 1, "--count", 500)
+    assert said.code == 0
+    used = len(page_data(Path("ig2-out"))["inputs"][0]["methods"][0]["references"])
+    line = f"{used} references a sample, and not 500: of the 24 there are, no more can be contrasted with 'photo.png'"
+    assert used < 24 and said.err == f"ig2: warning: {line}\n"
+
+
+def test_a_table_for_another_network_says_which_was_taken(ig2):
+    Path("mine.csv").write_text("a,b\n1,2\n")
+    said = ig2.refused("explain", "mine.csv")
+    assert said.startswith("the table lacks 30 of 30 columns, such as 'mean radius': it has 'a', 'b'. Without --model ")
+    assert "the built-in breast-cancer MLP was taken" in said and said.endswith("name your own network with --model")
+    assert ig2.refused("explain", "mine.csv", "-m", "iris").endswith("it has 'a', 'b'")
 
 
 def test_sentences_from_a_file(ig2):

@@ -47,6 +47,15 @@ def test_one_attributed_tensor_among_fixed_ones_is_shown(tmp_path: Path):
     assert (tmp_path / "picture.png").stat().st_size > 1000
 
 
+def test_embeddings_are_no_image():
+    x = {"embeddings": uniform(2, 7, 5)}
+    result = ig2.IntegratedGradients(3)(lambda embeddings: embeddings.sum((1, 2))[:, None], x)
+    with pytest.raises(ig2.InputError, match=r"the embeddings of words make no image: ig2\.plots\.text"):
+        result.plot()
+    assert "make no image" in result._repr_html_() and "<img" not in result._repr_html_()
+    assert ig2.plots.text(result, [["a", "b"], ["c"]])
+
+
 def test_pyplot_and_its_state_are_left_alone(tmp_path: Path):
     import matplotlib as mpl
     import matplotlib.pyplot as plt

@@ -11,10 +11,13 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+import torch
 
+import ig2
 import reports
 from ig2 import InputError
-from ig2.report import Content, page, render, write
+from ig2.adapters import tabular
+from ig2.report import Content, build, page, render, write
 
 
 class Page(HTMLParser):
@@ -342,6 +345,35 @@ def test_methods_of_one_input_share_a_shape():
     other = reports.method("other", np.zeros((10, 12)))
     with pytest.raises(InputError, match=r"other of 'digit.png' are ndarray float64 \(10, 12\): expected \(12, 10\)"):
         render(Content("t", "m", (dataclasses.replace(view, methods=(*view.methods, other)),)))
+
+
+# -- gathering ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gathered():
+    """A subject, a batch it read, a contrast, and an attribution by it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).eval()
+    rows = [{"age": age, "size": -age} for age in range(5)]
+    subject = tabular.subject(net, ["age", "size"], ["price"], outputs="numbers", rows=rows)
+    batch = subject.read(rows[:2])
+    contrast = subject.contrast(batch, count=2)
+    return subject, batch, contrast, ig2.IG2(steps=2)(subject.model, batch.x, references=contrast.samples)
+
+
+def test_a_report_is_built_from_attributions_by_name(gathered):
+    subject, batch, contrast, found = gathered
+    assert len(build("t", subject, batch, {"IG²": found}, {"IG²": contrast}).inputs) == 2
+    for attributions, contrasts, said in (
+        (found, None, r"attributions must be one for each method by its name, \{'IG²': ...\}; got Attribution"),
+        ({"IG²": found.values}, None, "attributions must be one for each method by its name"),
+        ({"IG²": found}, contrast, "contrasts must go by the methods' names"),
+        ({"IG²": found}, {"IG2": contrast}, "contrasts are for 'IG2', which is no method here: there are 'IG²'"),
+    ):
+        with pytest.raises(InputError, match=said):
+            build("t", subject, batch, attributions, contrasts)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     write(reports.everything(), folder / "everything.html")
     write(reports.hostile(), folder / "hostile.html")
+    write(reports.alike(), folder / "alike.html")
     return folder
 
 
@@ -354,6 +355,12 @@ def test_a_reference_shows_its_own_attribution(open_page):
     assert shown(page, ".chart .chosen").count() == 2
     buttons.nth(0).click()
     assert (pixels(page) == whole).all()
+
+
+def test_references_without_attributions_of_their_own_are_not_offered(open_page):
+    page = open_page("alike")
+    assert shown(page, ".references .meaning").inner_text() == "A path leads from the input to each."
+    assert shown(page, ".references button:disabled").count() == 2
 
 
 def test_curves_have_a_line_for_each_reference_and_read_the_mean(open_page):

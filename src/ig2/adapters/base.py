@@ -16,10 +16,13 @@ from torch import Tensor, nn
 
 from ig2 import predict
 from ig2.attribution import Attribution
-from ig2.errors import InputError, describe
+from ig2.errors import InputError, describe, is_count, warn
 from ig2.gradients import Session
 from ig2.inputs import Fixed, Inputs
+from ig2.memory import BatchSize
 from ig2.model import Model
+from ig2.progress import Progress
+from ig2.task import Task, check_seed
 
 Kind = Literal["image", "text", "table"]
 # what the model's outputs are: one class of several, labels that hold independently, or plain numbers
@@ -28,6 +31,8 @@ SomeSubject = TypeVar("SomeSubject", bound="Subject")
 # where an output says yes to a label
 YES_ABOVE = {"logit": 0.0, "log-probability": float(np.log(0.5))}
 AT_A_TIME = 32  # samples the network sees at once where no gradient is taken
+REFERENCES = 10  # for each sample, unless another number is asked for
+FEW_CLASSES = 12  # that an error names one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,15 +72,19 @@ class Contrast:
     labels: tuple[tuple[str, ...], ...]  # what the model says each of them is
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Subject(ABC):
     """A model together with the data it understands."""
 
     kind: ClassVar[Kind]
+    batches: ClassVar[type[Batch]] = Batch  # what it reads samples into
     name: str
     model: Model
     classes: tuple[str, ...] | None
     outputs: Outputs = field(default="classes", kw_only=True)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, classes={describe(self.classes)}, outputs={self.outputs!r})"
 
     # -- classes -------------------------------------------------------------------------------------------------------
 
@@ -89,7 +98,8 @@ class Subject(ABC):
         if text.lstrip("-").isdigit() and (self.classes is None or text not in self.classes):
             number = int(text)
             if number < 0 or (self.classes is not None and number >= len(self.classes)):
-                there = "counting starts at 0" if self.classes is None else f"the model has {len(self.classes)}"
+                last = "on" if self.classes is None else f"to {len(self.classes) - 1}"
+                there = f"the model's classes are numbered from 0 {last}"
                 raise InputError(f"class {number} does not exist: {there}")
             return number
         if self.classes is None:
@@ -101,10 +111,20 @@ class Subject(ABC):
         if len(partial) == 1:
             return partial[0]
         if partial:
-            raise InputError(f"class {text!r} could be {', '.join(repr(self.classes[i]) for i in partial[:5])}: say which")
+            raise InputError(f"class {text!r} could be {listed([self.classes[i] for i in partial], 5)}: say which")
         close = difflib.get_close_matches(text.lower(), names, n=3)
-        hint = f"; did you mean {', '.join(repr(self.classes[names.index(name)]) for name in close)}?" if close else ""
+        hint = f": it has {listed(self.classes, FEW_CLASSES)}" if len(names) <= FEW_CLASSES else ""
+        if close:
+            hint = f"; did you mean {', '.join(repr(self.classes[names.index(name)]) for name in close)}?"
         raise InputError(f"the model has no class {text!r}{hint}")
+
+    def _check_names(self, outputs: int) -> None:
+        """See that there is a name for each output, as soon as their number is known."""
+        if self.classes is not None and len(self.classes) != outputs:
+            raise InputError(
+                f"{self.name} has {outputs} output{'s' * (outputs != 1)} and {len(self.classes)} names for them, "
+                f"{listed(self.classes, 4)}: give classes one name for each output"
+            )
 
     # -- data ----------------------------------------------------------------------------------------------------------
 
@@ -134,7 +154,9 @@ class Subject(ABC):
 
     def predict(self, batch: Batch) -> Tensor:
         """The outputs of all classes, (B, classes)."""
-        return predict.scores(self.model, batch.x).cpu()
+        found = predict.scores(self.model, batch.x).cpu()
+        self._check_names(found.shape[1])
+        return found
 
     def probabilities(self, scores: Tensor) -> Tensor | None:
         """Outputs as probabilities, or nothing where they are none."""
@@ -152,13 +174,12 @@ class Subject(ABC):
         """The pool's samples as references for a batch: (P, ...) for every explicand, or (B, P, ...) for each its own."""
         return pool.attributed
 
-    @torch.no_grad()
     def contrast(
         self,
         batch: Batch,
         target: int | Sequence[int] | Tensor | None = None,
         pool: Batch | None = None,
-        count: int = 10,
+        count: int | None = None,
         seed: int = 0,
     ) -> Contrast:
         """Choose references for each sample: never the sample itself, never one that the model gives the explained class.
@@ -169,16 +190,24 @@ class Subject(ABC):
             batch: the samples to explain.
             target: the class explained, one for all or one for each; by default the class predicted.
             pool: samples to choose from, as `read` or `pool` gives them. By default those that come with the model.
-            count: how many; fewer where the pool has fewer. Each class gives one before any gives two.
+            count: how many, by default 10; fewer where the pool has fewer, with a warning if a number was asked for. Each class
+                gives one before any gives two.
             seed: of the choice, which is the same for a sample whatever else is in the batch.
         """
         pool = self.pool() if pool is None else pool
+        for name, samples in (("batch", batch), ("pool", pool)):
+            if not isinstance(samples, self.batches):
+                raise InputError(f"{name} must be samples as this subject's read or pool gives them, got {describe(samples)}")
+        if count is not None and not is_count(count):
+            raise InputError(f"count must be a positive integer, got {describe(count)}")
+        check_seed(seed)
         inputs = Inputs.of(batch.x, self.model.device)
-        given = self.candidates(pool, batch).to(inputs.data)
+        given = self.candidates(pool, batch).detach().to(inputs.data)
         if given.ndim == inputs.data.ndim:
             given = given.expand(len(batch), *given.shape)
-        own, outputs = self._outputs(inputs, given)
-        explained = own.argmax(dim=1) if target is None else torch.as_tensor(target).cpu().expand(len(batch))
+        if given.shape[2:] != inputs.data.shape[1:]:
+            raise InputError(f"the pool's samples are {tuple(given.shape[2:])}, the batch's {tuple(inputs.data.shape[1:])}")
+        own, outputs, explained = self._outputs(inputs, given, target)
         order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(seed)).tolist()
         chosen = []
         for row, index in enumerate(explained.tolist()):
@@ -194,8 +223,14 @@ class Subject(ABC):
                     f"nothing to contrast {batch.names[row]!r} with: each reference there is ({len(pool)}) {what}, or "
                     "is the sample itself; give others"
                 )
-            chosen.append(spread(eligible, [self._group(pool, i, outputs[row, i]) for i in eligible])[:count])
+            chosen.append(spread(eligible, [self._group(pool, i, outputs[row, i]) for i in eligible])[: count or REFERENCES])
         fewest = min(map(len, chosen))
+        if count is not None and fewest < count:
+            name = batch.names[[len(numbers) for numbers in chosen].index(fewest)]
+            warn(
+                f"{fewest} reference{'s' * (fewest != 1)} a sample, and not {count}: of the {len(pool)} there are, no more can "
+                f"be contrasted with {name!r}"
+            )
         chosen = [numbers[:fewest] for numbers in chosen]
         return Contrast(
             batch.like_x(torch.stack([given[row, numbers] for row, numbers in enumerate(chosen)])),
@@ -203,15 +238,19 @@ class Subject(ABC):
             tuple(tuple(self.said(outputs[row, i]) for i in numbers) for row, numbers in enumerate(chosen)),
         )
 
-    def _outputs(self, inputs: Inputs, given: Tensor) -> tuple[Tensor, Tensor]:
-        """What the model says of the explicands, (B, classes), and of each one's candidates (B, P, ...), (B, P, classes)."""
-        rows = torch.arange(len(inputs), device=inputs.data.device)
+    def _outputs(self, inputs: Inputs, given: Tensor, target: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """What the model says of the explicands, (B, classes), and of each one's candidates (B, P, ...), (B, P, classes); and
+        the class explained, (B,)."""
         # what is fixed comes from the explicand, so a candidate shared by all may be another thing beside each
         shared = given.stride(0) == 0 and not any(isinstance(value, Tensor) for value in inputs.fixed.values())
         with Session(self.model, inputs) as session:
-            own = _in_pieces(session, inputs.data, rows)
-            outputs = [_in_pieces(session, given[row], row.expand(given.shape[1])) for row in (rows[:1] if shared else rows)]
-        return own.cpu(), torch.stack(outputs).cpu().expand(len(inputs), -1, -1)
+            at_once = BatchSize(AT_A_TIME, session.bytes_per_point, session.device)
+            task, _ = Task.of(session, target, 0, at_once, Progress(False, "references"))
+            rows = task.rows
+            own = task.scores(inputs.data, rows)
+            self._check_names(own.shape[1])
+            outputs = [task.scores(given[row], row.expand(given.shape[1])) for row in (rows[:1] if shared else rows)]
+        return own.cpu(), torch.stack(outputs).cpu().expand(len(inputs), -1, -1), task.target.cpu()
 
     def _group(self, pool: Batch, number: int, scores: Tensor) -> Any:
         """What counts as one class when references are spread over classes."""
@@ -252,9 +291,10 @@ def one_tensor(attribution: Attribution, values: Any) -> Tensor:
     return values.detach().cpu().double()
 
 
-def _in_pieces(session: Session, points: Tensor, rows: Tensor) -> Tensor:
-    pieces = zip(torch.split(points, AT_A_TIME), torch.split(rows, AT_A_TIME), strict=True)
-    return torch.cat([session.scores(some, of) for some, of in pieces])
+def listed(names: Sequence[str], most: int) -> str:
+    """The first of some names, quoted, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
 
 
 def spread(numbers: Iterable[int], keys: Iterable[Any]) -> list[int]:

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ig2.adapters.base import Batch, Kind, Outputs, Subject, one_tensor
+from ig2.adapters.base import Batch, Kind, Outputs, Subject, listed, one_tensor
 from ig2.adapters.training import fit, kept, own_randomness
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, describe, import_extra, reason
@@ -90,6 +90,10 @@ class Category:
 Column = Number | Category
 
 
+class MissingColumnsError(InputError):
+    """A table is not of the kind the network understands."""
+
+
 class Standardise(nn.Module):
     """(x − mean) / std for each feature; what is fixed is passed on."""
 
@@ -106,7 +110,7 @@ class Standardise(nn.Module):
         return (features, *fixed) if fixed else features
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TableSubject(Subject):
     """A network on rows of a table and the columns it understands."""
 
@@ -139,8 +143,10 @@ class TableSubject(Subject):
         missing = [column.name for column in self.columns if column.name not in names]
         if missing:
             close = difflib.get_close_matches(missing[0], names, n=1)
-            hint = f" (there is {close[0]!r})" if close else f": it has {', '.join(map(repr, names[:6]))}"
-            raise InputError(f"the table lacks {len(missing)} of {len(self.columns)} columns, such as {missing[0]!r}{hint}")
+            hint = f" (there is {close[0]!r})" if close else f": it has {listed(names, 6)}"
+            raise MissingColumnsError(
+                f"the table lacks {len(missing)} of {len(self.columns)} columns, such as {missing[0]!r}{hint}"
+            )
         doubled = [column.name for column in self.columns if names.count(column.name) > 1]
         if doubled:
             raise InputError(f"the table has more than one column called {doubled[0]!r}")
@@ -280,16 +286,13 @@ def _codes(series: Any, column: Category) -> Tensor:
         text = "" if _is_missing(value) else _as_text(value)
         if text not in known:
             what = f"{describe(text)} is unknown" if text else "nothing there"
-            raise InputError(
-                f"row {row}, column {column.name!r}: {what}; it can be {', '.join(map(repr, column.values[:6]))}"
-                + (", …" if len(column.values) > 6 else "")
-            )
+            raise InputError(f"row {row}, column {column.name!r}: {what}; it can be {listed(column.values, 6)}")
         codes.append(known[text])
     return torch.tensor(codes)
 
 
 def columns_of(
-    frame: Any, categories: Sequence[str] = (), fixed: Sequence[str] = (), leave_out: Sequence[str] = ()
+    frame: Any, categories: str | Sequence[str] = (), fixed: str | Sequence[str] = (), leave_out: str | Sequence[str] = ()
 ) -> tuple[Column, ...]:
     """The columns of the table a network was trained on, with their means, deviations and values.
 
@@ -300,9 +303,10 @@ def columns_of(
         leave_out: columns that are no inputs, such as the answer.
     """
     table = _frame(frame)
+    categories, fixed, leave_out = ([names] if isinstance(names, str) else names for names in (categories, fixed, leave_out))
     unknown = [name for name in (*categories, *fixed, *leave_out) if name not in table.columns]
     if unknown:
-        raise InputError(f"the table has no column {unknown[0]!r}")
+        raise InputError(f"the table has no column {unknown[0]!r}: it has {listed(list(map(str, table.columns)), 6)}")
     pandas = import_extra("pandas", "table", "reading tables")
     found: list[Column] = []
     for name in table.columns:

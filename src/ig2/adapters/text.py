@@ -69,7 +69,7 @@ class FromEmbeddings(nn.Module):
         return self.call(self.net, torch.where(there, embeddings, self.padding.to(embeddings)), mask)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TextSubject(Subject):
     """A classifier of text and how texts reach it. Made by `from_transformers`, `from_parts` or `load`."""
 
@@ -81,6 +81,7 @@ class TextSubject(Subject):
     most: int | None = None  # tokens the network takes
     texts: tuple[str, ...] = ()  # what to contrast with
     kind: ClassVar[Kind] = "text"
+    batches: ClassVar[type[Batch]] = TextBatch
 
     def read(self, sources: Any) -> TextBatch:
         """The same as `encode`."""

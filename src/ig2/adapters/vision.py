@@ -70,7 +70,7 @@ class Normalise(nn.Module):
         return (x - self.mean) / self.std
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class VisionSubject(Subject):
     """A classifier of images and the pictures it understands."""
 

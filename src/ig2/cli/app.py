@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 import ig2
 from ig2.adapters import tabular, text, vision
@@ -23,8 +24,30 @@ from ig2.data.registry import DATA_SETS
 from ig2.figures import FIGURES
 from ig2.figures.base import FOLDERS
 
+
+def _without_types(params: list[Any]) -> list[Any]:
+    """In the help no <bool> beside a flag and no <list[Path]> beside an argument, whose names say enough."""
+    for param in params:
+        if param.param_type_name == "argument":
+            param.display_type_rich = lambda ctx: None
+        elif param.is_flag and param.metavar is None:
+            param.metavar = ""
+    return params
+
+
+class _Command(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
+
+class _Group(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
+
 app = typer.Typer(
     name="ig2",
+    cls=_Group,
     help="Which parts of an input made the model say A rather than B?",
     epilog="Start with [bold]ig2 demo[/bold], or [bold]ig2 explain photo.jpg[/bold].",
     no_args_is_help=True,
@@ -84,21 +107,21 @@ def _between(low: int, high: int) -> Callable[[Any], Any]:
 
 
 HOW = "How"
-Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Show a traceback where something fails.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Show no progress bar.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback where something fails.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
 
 
 @app.callback()
 def _common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, metavar="", help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
     debug: Debug = False,  # which `main` looks for, since it acts when everything else has ended
 ) -> None:
     pass
 
 
-@app.command(epilog=f"For example:\n{EXAMPLES}\n\nThe methods:\n{METHODS_HELP}")
+@app.command(cls=_Command, epilog=f"For example:\n{EXAMPLES}\n\nThe methods:\n{METHODS_HELP}")
 def explain(
     files: Annotated[
         list[Path] | None,
@@ -227,7 +250,7 @@ def explain(
     )
 
 
-@app.command()
+@app.command(cls=_Command)
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where files are written.")] = Path("ig2-demo"),
     steps: Annotated[int, typer.Option(metavar="N", help="Steps of a path on photos.", callback=_between(1, 2000))] = 20,
@@ -243,7 +266,7 @@ def demo(
     run(out, steps=steps, quiet=quiet)
 
 
-@app.command(epilog=f"For example:\n{BENCH_EXAMPLES}")
+@app.command(cls=_Command, epilog=f"For example:\n{BENCH_EXAMPLES}")
 def bench(
     suite: Annotated[
         str | None,
@@ -254,7 +277,7 @@ def bench(
             autocompletion=_starting_with(list(SUITES)),
         ),
     ] = None,
-    list_them: Annotated[bool, typer.Option("--list", metavar="", help="Name the suites and exit.")] = False,
+    list_them: Annotated[bool, typer.Option("--list", help="Name the suites and exit.")] = False,
     methods: Annotated[
         str | None,
         typer.Option(
@@ -281,7 +304,7 @@ def bench(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", metavar="", help="A small run, to see that everything runs.", rich_help_panel=HOW)
+        bool, typer.Option("--quick", help="A small run, to see that everything runs.", rich_help_panel=HOW)
     ] = False,
     data: Annotated[
         Path | None,
@@ -339,9 +362,7 @@ def bench(
         ),
     ] = "auto",
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where files are written.")] = Path("ig2-bench"),
-    fresh: Annotated[
-        bool, typer.Option("--fresh", metavar="", help="Score again what the folder has from earlier runs.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Score again what the folder has from earlier runs.")] = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -385,7 +406,7 @@ def bench(
     )
 
 
-@app.command(epilog=f"For example:\n{FIGURES_EXAMPLES}")
+@app.command(cls=_Command, epilog=f"For example:\n{FIGURES_EXAMPLES}")
 def figures(
     names: Annotated[
         list[str] | None,
@@ -396,7 +417,7 @@ def figures(
             autocompletion=_starting_with(list(FIGURES)),
         ),
     ] = None,
-    list_them: Annotated[bool, typer.Option("--list", metavar="", help="Name the figures and exit.")] = False,
+    list_them: Annotated[bool, typer.Option("--list", help="Name the figures and exit.")] = False,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -409,7 +430,7 @@ def figures(
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", metavar="", help="A few samples and steps, to see that everything runs.", rich_help_panel=HOW),
+        typer.Option("--quick", help="A few samples and steps, to see that everything runs.", rich_help_panel=HOW),
     ] = False,
     seed: Annotated[
         int, typer.Option(metavar="N", help="Of everything random.", callback=_between(0, 2**63 - 1), rich_help_panel=HOW)
@@ -433,7 +454,7 @@ def figures(
             autocompletion=_starting_with(["png", "pdf", "svg"]),
         ),
     ] = "png",
-    fresh: Annotated[bool, typer.Option("--fresh", metavar="", help="Compute again what the folder has stored.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compute again what the folder has stored.")] = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -465,7 +486,10 @@ def figures(
 # -- data --------------------------------------------------------------------------------------------------------------
 
 data = typer.Typer(
-    help="List, check and fetch the data that [bold]ig2 bench[/bold] reads.", no_args_is_help=True, rich_markup_mode="rich"
+    cls=_Group,
+    help="List, check and fetch the data that [bold]ig2 bench[/bold] reads.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
 )
 app.add_typer(data, name="data")
 DataName = Annotated[
@@ -478,7 +502,7 @@ DataName = Annotated[
 ]
 
 
-@data.command("list")
+@data.command("list", cls=_Command)
 def list_data(debug: Debug = False) -> None:
     """Say what each data set is, how its folder must look, on which terms it is given out, and what stands in for it."""
     from ig2.cli.data import show_list
@@ -486,7 +510,7 @@ def list_data(debug: Debug = False) -> None:
     show_list()
 
 
-@data.command("verify")
+@data.command("verify", cls=_Command)
 def verify_data(
     name: DataName,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the data lie.")],
@@ -502,7 +526,7 @@ def verify_data(
     verify(name, folder, quiet)
 
 
-@data.command("fetch")
+@data.command("fetch", cls=_Command)
 def fetch_data(
     name: DataName,
     to: Annotated[

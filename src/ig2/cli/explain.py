@@ -8,11 +8,13 @@ from pathlib import Path
 import torch
 
 from ig2.adapters.loading import load_subject
+from ig2.adapters.tabular import MissingColumnsError
 from ig2.cli.attributing import attribute, content_of
 from ig2.cli.reading import check_there, kind_of, read, read_pool
 from ig2.cli.recipes import Misuse, chosen_rule, recipes
 from ig2.cli.telling import bars, tell
 from ig2.cli.writing import REPORT, SUMMARY, check_free, drafts, pictures_of, write
+from ig2.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,15 @@ def run(request: Request) -> None:
         watch("model")
         subject = load_subject(request.model, kind).to(device)
         target = None if request.target == "auto" else subject.index(request.target)
-        batch = read(subject, request.files, request.texts, request.rows)
+        try:
+            batch = read(subject, request.files, request.texts, request.rows)
+        except MissingColumnsError as error:
+            if request.model is not None:
+                raise
+            raise InputError(
+                f"{error}. Without --model the built-in {subject.name} was taken, which tells tumours apart: name your own "
+                "network with --model"
+            ) from error
         check_free(
             request.out,
             [REPORT, SUMMARY, *pictures_of(batch.names, kind), *(f"{method.name}.safetensors" for method in methods)],
@@ -77,5 +87,9 @@ def _device(wanted: str) -> torch.device:
         device = torch.device(wanted)
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
-        raise Misuse(f"--device {wanted}: there is no such device here") from error
+        here = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+        raise Misuse(
+            f"--device {wanted}: there is no such device here, only {', '.join(here)}; devices are called cpu, cuda, cuda:1, "
+            "mps, and auto takes a GPU if there is one"
+        ) from error
     return device

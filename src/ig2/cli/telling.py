@@ -81,7 +81,8 @@ def verdict(method: MethodView, takes_rule: bool) -> str:
     said, large, _ = method.verdict.partition(":")
     if not large:
         return said
-    return f"{said}: read it as a ranking" + (", or add --rule blended" if takes_rule else "")
+    advice = "raise --steps, add --rule blended (for all methods), or " if takes_rule else ""
+    return f"{said}: {advice}read it as a ranking"
 
 
 def tell_line(console: Console, label: str, text: str, width: int) -> None:

@@ -20,6 +20,7 @@ from ig2.plots.readings import (
     check_attribution,
     check_count,
     check_index,
+    check_no_embeddings,
     chosen,
     maps,
     method_name,
@@ -53,6 +54,7 @@ def heat_map(
     """
     style = Look(**look)
     shown = min(check_count(count), len(check_attribution(result)))
+    check_no_embeddings(result.values, which)
     values = style.of(maps(chosen(result.values, which)[:shown]))
     samples = chosen(result.explicand, which)[:shown]
     images = pictures(samples, style.bounds)

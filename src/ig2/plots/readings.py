@@ -53,6 +53,16 @@ def chosen(value: Structured, which: Which) -> Tensor:
     return _finite(parts[which])
 
 
+def check_no_embeddings(values: Structured, which: Which) -> None:
+    """Embeddings have the axes of grey images, and would be drawn as noise."""
+    if which is None and isinstance(values, dict) and len(values) == 1:
+        which = next(iter(values))
+    if "embed" in str(which):
+        raise InputError(
+            "the embeddings of words make no image: ig2.plots.text(attribution, batch.units, scores=...) shows words"
+        )
+
+
 def _finite(tensor: Tensor) -> Tensor:
     tensor = tensor.detach().to(device="cpu", dtype=torch.float64)
     if not torch.isfinite(tensor).all():

@@ -10,7 +10,7 @@ from ig2.adapters.base import Batch, Contrast, Subject, one_tensor
 from ig2.adapters.tabular import TableSubject
 from ig2.adapters.vision import VisionSubject
 from ig2.attribution import Attribution
-from ig2.errors import InputError
+from ig2.errors import InputError, describe
 from ig2.report.content import Content, InputView, MethodView, Numbers, Picture, ReferenceView
 
 
@@ -33,8 +33,17 @@ def build(
         contrasts: the references a method was given, by the same names; methods with a baseline of their own have none.
         details: anything else worth knowing, such as versions and the seed.
     """
+    if not isinstance(attributions, Mapping) or not all(isinstance(found, Attribution) for found in attributions.values()):
+        raise InputError(f"attributions must be one for each method by its name, {{'IG²': ...}}; got {describe(attributions)}")
     if not attributions:
         raise InputError("a report needs at least one attribution")
+    if not isinstance(contrasts or {}, Mapping):
+        raise InputError(f"contrasts must go by the methods' names, {{'IG²': ...}}; got {describe(contrasts)}")
+    unknown = [name for name in contrasts or {} if name not in attributions]
+    if unknown:
+        raise InputError(
+            f"contrasts are for {unknown[0]!r}, which is no method here: there are {', '.join(map(repr, attributions))}"
+        )
     outputs = subject.predict(batch)
     likely = subject.probabilities(outputs)
     shown = {name: _Shown(subject, batch, found, (contrasts or {}).get(name)) for name, found in attributions.items()}

@@ -456,7 +456,8 @@ function drawReferences() {
   });
   let lead = "The path leads from the input to it.";
   if (references.length > 1) {
-    lead = "Each reference tells its own story. Choose one to see it alone.";
+    const alone = content.references[state.method].some(Boolean);
+    lead = alone ? "Each reference tells its own story. Choose one to see it alone." : "A path leads from the input to each.";
     cards.unshift(card(null, whole, ...thumbnail(whole), caption("All together", null, `mean of ${references.length}`)));
   }
   place.replaceChildren(
