@@ -275,6 +275,8 @@ def test_a_folder_without_data_is_refused(tmp_path):
         make("trec-words", Options(data=tmp_path / "none", quick=True), tmp_path / "out")
     with pytest.raises(InputError, match=f"holds none of the data sets {FOLDERS[0]}"):
         make("trec-words", Options(data=tmp_path, quick=True), tmp_path / "out")
+    with pytest.raises(InputError, match="is no folder"):
+        make("toy", Options(data=tmp_path / "none", quick=True), tmp_path / "out")  # although it reads no data
     assert not list((tmp_path / "out").iterdir())
 
 
@@ -304,10 +306,12 @@ def test_what_was_typed_wrong_is_told(ig2):
 
 
 def test_a_figure_that_fails_is_named_and_the_others_go_on(ig2):
-    said = ig2("figures", "gaussians", "toy", "--data", "nowhere", "--quick")
+    (ig2.folder / "data" / "mnist").mkdir(parents=True)
+    said = ig2("figures", "gaussians", "toy", "--data", "data", "--quick")
     assert said.code == 1
     assert said.out.startswith("toy")
-    assert re.search(r"gaussians: nowhere is no folder.*\n.*1 of 2 figures could not be made", said.err)
+    assert re.search(r"gaussians: data/mnist has no train-images.*\n.*1 of 2 figures could not be made", said.err)
+    assert "toy: nowhere is no folder: name the one that holds" in ig2("figures", "toy", "--data", "nowhere").err
 
 
 def test_stopping_keeps_what_is_made(ig2, monkeypatch):

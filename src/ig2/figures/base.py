@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 import ig2
 from ig2.benchmarks.cells import write_whole
-from ig2.errors import InputError, describe
+from ig2.benchmarks.suite import usable_device
+from ig2.errors import InputError, reason
 from ig2.progress import ProgressOption
 from ig2.task import check_seed
 
@@ -58,12 +58,20 @@ class Options:
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
-        if self.device == "auto":
-            object.__setattr__(self, "device", "cuda" if torch.cuda.is_available() else "cpu")
-        try:
-            torch.zeros(1, device=self.device).item()
-        except (RuntimeError, AssertionError, TypeError) as error:
-            raise InputError(f"device {describe(self.device)}: there is no such device here") from error
+        object.__setattr__(self, "device", usable_device(self.device))
+
+
+def check_holds_data(folder: Path) -> None:
+    """Refuse a folder that no figure can read anything from, whether or not this one would."""
+    try:
+        if not folder.is_dir():
+            raise InputError(f"{folder} is no folder: name the one that holds {', '.join(FOLDERS)}")
+        if not any((folder / known).is_dir() for known in FOLDERS):
+            raise InputError(f"{folder} holds none of the data sets {', '.join(FOLDERS)}: name the folder above them")
+    except (OSError, ValueError) as error:  # a name that no folder can have
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{folder} cannot be read: {reason(error)}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +136,8 @@ class PaperFigure:
 
     def compute(self, options: Options) -> Stored:
         """Make its numbers."""
+        if options.data is not None:
+            check_holds_data(options.data)
         found: Stored = getattr(self._module(), self.function)(options)
         return found
 

@@ -29,7 +29,7 @@ from ig2.figures.panels import (
     wrapped,
 )
 from ig2.figures.paths import photo_step, photo_steps
-from ig2.figures.sources import Pictures, of_faces, of_photos, of_wafers
+from ig2.figures.sources import Pictures, of_faces, of_photos, of_wafers, short
 from ig2.plots.canvas import outside
 from ig2.plots.look import Look
 
@@ -255,6 +255,16 @@ def wafer_grid(options: Options) -> Stored:
 
 
 def draw_wafer_grid(stored: Stored) -> Figure:
+    texts = stored.texts
+    return wafer_rows(
+        stored,
+        f"references are {texts['count']} maps of class [None]; IG, Guided IG and KernelSHAP start from zero. IG² takes "
+        f"{texts['steps']} steps of 0.1 in one-hot space; of GradCFE the channel of failing dies is shown",
+    )
+
+
+def wafer_rows(stored: Stored, *said: str) -> Figure:
+    """A column for each pattern: the wafer above, then what each method makes of it."""
     arrays, texts = stored.arrays, stored.texts
     figure, axes = sheet(1 + len(texts["methods"]), len(PATTERNS), (1, 1), 0.95, 0.6)
     column_titles(axes, [f"[{name}]" for name in PATTERNS])
@@ -265,19 +275,41 @@ def draw_wafer_grid(stored: Stored) -> Figure:
         for row, values in enumerate(arrays["maps"], start=1):
             heat(axes[row, column], values[column])
     key(figure, axes)
-    caption(
-        figure,
-        "above the maps, failing dies dark, the pattern outlined ([Random] has no place to outline). References are "
-        f"{texts['count']} maps of class [None]; IG, Guided IG and KernelSHAP start from zero. IG² takes {texts['steps']} "
-        "steps of 0.1 in one-hot space; of GradCFE the channel of failing dies is shown",
-        own_scale(),
-        stored.source,
-    )
+    above = "above the maps, failing dies dark, the pattern outlined ([Random] has no place to outline)"
+    caption(figure, above, *said, own_scale(), stored.source)
+    return figure
+
+
+def wafer_patterns(options: Options) -> Stored:
+    """Three wafers of each class."""
+    wafers = of_wafers(options)
+    names = (*PATTERNS, "None")
+    numbers = [(wafers.y == wafers.classes.index(name)).nonzero()[:, 0][:3].tolist() for name in names]
+    if min(map(len, numbers)) < 3:
+        raise InputError(f"{wafers.source}: there are classes with fewer than three maps, and this figure shows three of each")
+    assert wafers.samples.masks is not None and isinstance(wafers.samples.x, Tensor)
+    arrays = {
+        "codes": np.stack([wafers.samples.x[some][:, 0].numpy() for some in numbers]),
+        "masks": np.stack([wafers.samples.masks[some].numpy() for some in numbers]),
+    }
+    return Stored(arrays, {"names": list(names)}, short(wafers.source))
+
+
+def draw_wafer_patterns(stored: Stored) -> Figure:
+    codes, masks = stored.arrays["codes"], stored.arrays["masks"]
+    figure, axes = sheet(codes.shape[1], codes.shape[0], (1, 1), 0.9, 0.1)
+    column_titles(axes, [f"[{name}]" for name in stored.texts["names"]])
+    for column, (some, marked) in enumerate(zip(codes, masks, strict=True)):
+        for row, (wafer, mask) in enumerate(zip(some, marked, strict=True)):
+            picture(axes[row, column], dies(wafer))
+            outline(axes[row, column], mask)
+    caption(figure, "failing dies dark, the pattern outlined; [Random] and [None] have no place to outline", stored.source)
     return figure
 
 
 # -- faces -------------------------------------------------------------------------------------------------------------
 
+FACE_LOOK = Look(kind="positive", cmap="inferno", smooth=1.0)
 SHOWN = ("Eyeglasses", "Black_Hair", "Smiling", "Wearing_Hat", "Wearing_Lipstick", "Wearing_Earrings", "Bangs", "Blond_Hair")
 
 
@@ -331,7 +363,6 @@ def face_grid(options: Options) -> Stored:
 def draw_face_grid(stored: Stored) -> Figure:
     arrays, texts = stored.arrays, stored.texts
     shape = arrays["faces"].shape[1:3]
-    look = Look(kind="positive", cmap="inferno", smooth=1.0)
     figure, axes = sheet(1 + len(texts["methods"]), len(texts["labels"]), shape, 1.0, 0.6)
     column_titles(axes, [f"[{label}]".replace("_", " ") for label in texts["labels"]], "small", 13)
     row_labels(axes, ("explicand", *texts["methods"]))
@@ -339,14 +370,14 @@ def draw_face_grid(stored: Stored) -> Figure:
         picture(axes[0, column], face / 255)
         outline(axes[0, column], arrays["masks"][column], style="dashed")
         for row, values in enumerate(arrays["maps"], start=1):
-            heat(axes[row, column], values[column], look)
+            heat(axes[row, column], values[column], FACE_LOOK)
             outline(axes[row, column], arrays["masks"][column], "white", "dotted")
-    key(figure, axes, look)
+    key(figure, axes, FACE_LOOK)
     caption(
         figure,
         f"outlined is the component that shows the attribute. References are the {texts['count']} faces that lack it and are "
         f"most alike in the other attributes. IG² takes {texts['steps']} steps of 0.1",
-        own_scale(look),
+        own_scale(FACE_LOOK),
         stored.source,
     )
     return figure

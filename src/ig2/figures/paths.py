@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import ig2
+from ig2.errors import InputError
 from ig2.figures.base import Array, Options, Stored
 from ig2.figures.illustrations import GRADPATH, GUIDED, STRAIGHT
 from ig2.figures.panels import SIGNED, caption, dies, heat, key, own_scale, picture, row_labels, summed, wrapped
@@ -223,21 +224,24 @@ def saturation(options: Options) -> Stored:
         outputs: list[Array] = []
         angles: list[Array] = []
         watch = options.watch(f"saturation: {kind}")
-        chosen = [i for i in some if i < pictures.right][:wanted] or some[:wanted]
-        for done, i in enumerate(chosen, start=1):
+        fine: list[bool] = []
+        for i in [i for i in some if i < pictures.right] or some:
             found = _curves(pictures, i, only, steps, size, options.seed + i)
             outputs.append(np.stack([one for one, _ in found]))
             angles.append(np.stack([two for _, two in found]))
+            # of a network that is hardly trained, at least the layout can be seen
+            fine.append(options.quick or bool((outputs[-1][:, 0] - outputs[-1][:, -1] > ENOUGH).all()))
             if callable(watch):
-                watch(done, len(chosen))
-        output, angle = np.stack(outputs), np.stack(angles)  # (n, 3, k + 1), (n, 3, k)
+                watch(sum(fine), wanted)
+            if sum(fine) == wanted:
+                break
+        output, angle = np.stack(outputs)[fine], np.stack(angles)[fine]  # (n, 3, k + 1), (n, 3, k)
+        if not len(output):
+            raise InputError(f"{pictures.source}: the softmax of no sample falls by {ENOUGH} on all three paths")
         fall = output[:, :, :1] - output[:, :, -1:]
-        fine = (fall > ENOUGH).all(axis=(1, 2))
-        if options.quick or not fine.any():  # then at least the layout can be seen
-            fine[:] = True
-        arrays[f"{kind} output"] = ((output - output[:, :, -1:]) / np.where(np.abs(fall) > 1e-9, fall, 1))[fine]
-        arrays[f"{kind} angle"] = angle[fine]
-        texts[kind] = {"used": int(fine.sum()), "of": len(fine)}
+        arrays[f"{kind} output"] = (output - output[:, :, -1:]) / np.where(np.abs(fall) > 1e-9, fall, 1)
+        arrays[f"{kind} angle"] = angle
+        texts[kind] = {"used": len(output), "of": len(fine)}
     source = "; ".join(f"{kind}: {pictures.source}" for kind, (pictures, _, _) in sets.items())
     return Stored(arrays, texts, source)
 

