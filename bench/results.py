@@ -67,7 +67,10 @@ RUNS = [
 ]
 
 
-def run(chosen: list[Run], root: Path, out: Path, device: str, again: bool) -> None:
+def run(chosen: list[Run], root: Path, out: Path, device: str, again: bool) -> bool:
+    """Whether all of them could be made."""
+    digests: dict[str, str] = {}
+    whole = True
     for one in chosen:
         folder = root / one.folder
         if not folder.is_dir():
@@ -75,7 +78,9 @@ def run(chosen: list[Run], root: Path, out: Path, device: str, again: bool) -> N
             continue
         options = BenchOptions(data=folder, samples=one.samples, study=one.study, half=one.half, device=device)
         suite = find_suite(one.suite, options)
-        if not again and is_stored(suite, out / f"{one.name}.json"):
+        if one.folder not in digests:
+            digests[one.folder] = suite.digest_data()
+        if not again and is_stored(suite, out / f"{one.name}.json", digests[one.folder]):
             print(f"{one.name}: stored", flush=True)
             continue
         began = time.perf_counter()
@@ -83,15 +88,18 @@ def run(chosen: list[Run], root: Path, out: Path, device: str, again: bool) -> N
         print(f"{one.name}: {time.perf_counter() - began:.0f} s", flush=True)
         for failure in table.failures:
             print("  failed:", failure.part, failure.method, failure.said, flush=True)
+        whole = whole and not table.failures
+    return whole
 
 
-def is_stored(suite: Suite, path: Path) -> bool:
-    """Whether the table is there, whole, and of these settings and methods."""
+def is_stored(suite: Suite, path: Path, data: str) -> bool:
+    """Whether the table is there, whole, and of these settings, methods and data, by their digest."""
     if not path.exists():
         return False
     table = Table.load(path)
     made = {label: summary(method) for label, method in suite.methods().items()}
-    return not table.failures and (table.settings, table.methods) == (suite.settings(), made)
+    found = (table.settings, table.methods, table.environment.get("data"))
+    return not table.failures and found == (suite.settings(), made, data)
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
@@ -237,13 +245,16 @@ def main() -> None:
     unknown = [name for name in options.names if name not in known]
     if unknown:
         parser.error(f"no table {unknown[0]!r}; there are {', '.join(known)}")
+    whole = True
     if not options.page:
         if options.data is None:
             parser.error("--data: name the folder that holds imagenet-val, imagenet-pool, pets, mnist, trec, wafer and celeba")
-        run([known[name] for name in options.names or known], options.data, options.out, options.device, options.again)
+        whole = run([known[name] for name in options.names or known], options.data, options.out, options.device, options.again)
     if options.out == STORE:
         PAGE.write_text(page(STORE), encoding="utf-8")
         print("the page is", PAGE, file=sys.stderr)
+    if not whole:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from ig2 import benchmarks
 from ig2.benchmarks import SUITES, BenchOptions, Column, Gap, Row, Step, Suite, Table, WithoutReferences, cells, run
 from ig2.benchmarks.cells import fingerprint
 from ig2.benchmarks.suite import ChoiceError, Listed, find_suite
-from ig2.benchmarks.tables import Failure, number, spread
+from ig2.benchmarks.tables import Fact, Failure, number, spread
 from ig2.errors import IG2Error, IG2Warning, InputError
 
 PLAIN = Toy()  # as a source of names; runs have their own
@@ -482,6 +482,40 @@ def test_a_part_that_cannot_be_prepared_is_named_once_and_the_others_go_on():
     assert table.row("IG", "distance").n == 2 and len(table.failures) == 1
 
 
+def test_what_cannot_be_run_as_it_was_asked_for_is_said_before_anything_is_prepared(tmp_path):
+    class Short(Toy):
+        def check(self):
+            if self.seeds > 3:
+                raise InputError("there are 3 seeds")
+
+    short = Short(seeds=4)
+    with pytest.raises(InputError, match="there are 3 seeds"):
+        run(short, out=tmp_path)
+    assert not short.done and not files(tmp_path)
+    assert run(Short(), out=tmp_path).failures == ()
+
+
+def test_a_run_that_fails_leaves_the_folder_as_it_was(tmp_path):
+    (tmp_path / "there").mkdir()
+
+    class Unreadable(Toy):
+        def describe_data(self):
+            raise InputError("nowhere does not exist")
+
+    with pytest.raises(InputError, match="does not exist"):
+        run(Unreadable(), out=tmp_path / "new" / "folder")
+    with pytest.raises(InputError, match="does not exist"):
+        run(Unreadable(), out=tmp_path / "there")
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
+def test_facts_of_single_classes_stand_together():
+    names = ["accuracy", "accuracy of the commonest answers", "accuracy of Donut", "loss", "accuracy of Loc"]
+    facts = tuple(Fact(name, 0.5 + 0.1 * i, math.nan, 1, 0) for i, name in enumerate(names))
+    told = "accuracy 0.500; accuracy of the commonest answers 0.600; loss 0.800; by class: Donut 0.700, Loc 0.900"
+    assert replace(run(Toy()), facts=facts).caption()[-1] == told
+
+
 def test_many_failures_are_one_line():
     table = replace(run(Toy()), failures=tuple(Failure(f"seed {i}", "IG", "E: no") for i in range(9)))
     assert table.remarks() == ["IG failed on seed 0, seed 1, seed 2 and 6 more: E: no"]
@@ -644,7 +678,11 @@ def test_every_score_is_on_the_disk_before_the_next_begins(tmp_path, monkeypatch
     monkeypatch.setattr(os, "fsync", lambda number: (synced.append(os.readlink(f"/proc/self/fd/{number}")), real(number)))
     counts = []
     path = tmp_path / "toy.cells.jsonl"
-    run(Toy(), out=tmp_path, progress=lambda step: counts.append((step.done, path.read_bytes().count(b"\n"))))
+
+    def watch(step):
+        counts.append((step.done, path.read_bytes().count(b"\n") if path.exists() else 0))
+
+    run(Toy(), out=tmp_path, progress=watch)
     assert all(done == lines for done, lines in counts) and counts[-1] == (12, 12)
     assert synced.count(str(path)) == 12
 
@@ -805,7 +843,7 @@ def test_a_suite_is_found_by_name_and_made_with_the_options(monkeypatch):
     assert run("toy").row("IG", "distance").n == 3
     assert run("toy", quick=True).quick and run("toy", quick=True).row("IG", "distance").n == 1
     assert run("toy", seeds=2, seed=5).row("IG", "distance").values == pytest.approx((1.5, 1.6))
-    with pytest.raises(ChoiceError, match="toy makes its own data: leave data out"):
+    with pytest.raises(ChoiceError, match=r"toy makes its own data: leave data \(--data\) out"):
         run("toy", data="somewhere")
     with pytest.raises(ChoiceError, match="there is no suite 'toyy'; did you mean toy"):
         run("toyy")
@@ -828,7 +866,7 @@ def test_every_suite_that_is_listed_can_be_made():
         ({"seeds": 0}, "seeds must be a whole number from 1 on, got 0"),
         ({"seeds": 1.5}, "seeds must be a whole number from 1 on, got 1.5"),
         ({"seed": "a"}, "seed must be an integer of 64 bits, got 'a'"),
-        ({"device": "toaster"}, "device 'toaster': there is no such device here"),
+        ({"device": "toaster"}, "device 'toaster': there is no such device here, only cpu"),
         ({"device": "meta"}, "device 'meta': there is no such device here"),
     ],
 )
@@ -846,7 +884,7 @@ def test_options_are_for_suites_that_have_names():
 
 def test_a_suite_says_which_options_it_takes():
     BenchOptions(seeds=3).check("toy", "seeds")
-    with pytest.raises(ChoiceError, match="toy has no seeds to repeat: leave seeds out"):
+    with pytest.raises(ChoiceError, match=r"toy has no seeds to repeat: leave seeds \(--seeds\) out"):
         BenchOptions(seeds=3).check("toy", "data")
 
 

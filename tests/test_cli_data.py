@@ -10,6 +10,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from PIL import Image
 from rich.console import Console
 
 from ig2.cli import data as command
@@ -75,6 +76,7 @@ def test_the_list_names_every_data_set_with_its_terms_and_what_stands_in(ig2, mo
         assert ("yes, in cache/data/celeba" if known.name == "celeba" else f"nothing in cache/data/{known.name}") in block
         assert (f"ig2 data fetch {known.name} (" in block) == bool(known.files)
     assert "ig2 bench NAME --data FOLDER" in blocks[-1]
+    assert "LSWMD.pkl, or wm811k.npz with x, y and classes" in said.out  # the only names that are read
 
 
 @pytest.mark.parametrize("width", [60, 100])
@@ -100,15 +102,15 @@ def test_verify_counts_classes_and_what_stands_twice(ig2, trec):
     said = ig2("data", "verify", "trec", "trec")
     assert (said.code, said.err) == (0, "")
     assert said.out == (
-        "TREC questions, train; left out: 1 that stand twice · TREC questions, test\n"
-        "3 samples, 3 classes\n"
+        "TREC questions, train; loading leaves out 1 that stand twice · TREC questions, test\n"
+        "4 samples, 3 classes\n"
         "\n"
-        "  1  HUM\n"
+        "  2  HUM\n"
         "  1  LOC\n"
         "  1  NUM\n"
         "  none of     ABBR, DESC, ENTY\n"
         "\n"
-        "  twice       1 sample stands there again: train line 1 = train line 2\n"
+        "  twice       1 of them stands there again: train line 1 = train line 2\n"
         "  problems    none\n"
     )
 
@@ -119,6 +121,35 @@ def test_verify_names_what_is_broken_and_ends_with_1(ig2, trec):
     assert said.code == 1 and said.err == "ig2: trec has 2 problems\n"
     assert "problems    2\n    trec/TREC_test.txt line 2: 'nonsense', expected CLASS:kind" in said.out
     assert "line 3" in said.out and "\x1b" not in said.out
+    # nothing is cut or folded where nobody is looking
+    assert sum(line.endswith("ENTY, HUM, LOC or NUM") and len(line) > 100 for line in said.out.splitlines()) == 2
+
+
+def test_the_numbers_of_what_stands_twice_add_up(ig2, trec):
+    (trec / "TREC_test.txt").write_text("HUM:ind Who else ?\n")
+    again = [1, 1, 1, 2, 1, 3, 1]
+    lines = [f"HUM:ind Who is number {n} ?\n" * (1 + times) for n, times in enumerate(again)]
+    (trec / "TREC_train.txt").write_text("".join(lines))
+    said = ig2("data", "verify", "trec", "trec").out
+    assert f"\n{len(again) + sum(again) + 1} samples, 1 class\n" in said
+    assert f"twice       {sum(again)} of them stand there again, in {len(again)} groups of the same: train line 1 = " in said
+    assert said.count(" = ") == sum(again[:5]) and "; and 2 more groups\n" in said
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_of_many_classes_the_fewest_and_the_most_are_told(ig2, most):
+    images = ig2.folder / "photos" / "images"
+    images.mkdir(parents=True)
+    rows = ["file,class_index"]
+    for number, (label, copies) in enumerate([(0, most), *((label, 1) for label in range(1, 41))]):
+        for copy in range(copies):
+            Image.new("RGB", (4, 4), (number, copy, 0)).save(images / f"{number}-{copy}.png")
+            rows.append(f"{number}-{copy}.png,{label}")
+    (ig2.folder / "photos" / "labels.csv").write_text("\n".join(rows))
+    said = ig2("data", "verify", "imagenet", "photos")
+    assert said.code == 0 and len(said.out.splitlines()) == 7
+    told = "1" if most == 1 else "from 1 (goldfish and 39 more) to 3 (tench)"
+    assert f"{40 + most} samples, 41 classes\n\n  of each     {told}\n" in said.out
 
 
 def test_on_a_terminal_what_is_verified_fits(ig2, trec, monkeypatch):
@@ -126,7 +157,7 @@ def test_on_a_terminal_what_is_verified_fits(ig2, trec, monkeypatch):
     (trec / "TREC_train.txt").write_text("".join(f"HUM:ind Who is number {n} ?\n" * 2 for n in range(40)))
     shown = plain(ig2("data", "verify", "trec", "trec").out)
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= 60
-    assert "40 samples stand there again" in " ".join(shown.split()) and "and 35 more" in " ".join(shown.split())
+    assert "40 of them stand there again" in " ".join(shown.split()) and "and 35 more groups" in " ".join(shown.split())
 
 
 def test_a_name_or_folder_that_is_not_there_is_one_line(ig2, trec):

@@ -1,5 +1,7 @@
 """Samples: choosing some of them, the same for the same seed."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -71,3 +73,18 @@ def test_a_seed_that_is_none_is_refused():
     for call in (lambda: samples(UNEVEN).take(3, seed="x"), lambda: samples(UNEVEN).split(0.5, seed=1.5)):
         with pytest.raises(InputError, match="seed must be an integer"):
             call()
+
+
+def test_a_digest_is_of_everything_that_samples_hold_and_of_nothing_else():
+    some = samples(UNEVEN)
+    masks = torch.zeros(56, 1, 1)
+    others = [
+        some[1:],
+        replace(some, x=some.x + 1),
+        replace(some, y=some.y.flip(0)),
+        replace(some, classes=("a", "b", "d")),
+        replace(some, masks=masks),
+        replace(some, masks=masks + 1),
+    ]
+    assert len({one.digest() for one in (some, *others)}) == 7
+    assert some.digest() == samples(UNEVEN).digest() == replace(some, source="elsewhere").digest()

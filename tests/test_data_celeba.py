@@ -123,7 +123,56 @@ def test_looking_through_counts_and_names_what_is_broken(tmp_path):
     assert survey.counts[ATTRIBUTES[3]] == 1 and survey.counts[ATTRIBUTES[1]] == 0
     assert survey.duplicates == (("000001.jpg", "000003.jpg"),) and seen[-1] == (5, 5)
     lost, picture, mask = survey.problems
-    assert "1 faces of the list have no picture" in lost and "000004.jpg" in picture and "value 19" in mask
+    assert lost == f"{tmp_path / 'list_attr_celeba.txt'} names 1 face without a picture: 000002.jpg (line 4)"
+    assert "000004.jpg" in picture and "value 19" in mask
+
+
+def test_looking_through_names_pictures_and_masks_that_belong_to_no_face(tmp_path):
+    save_faces(tmp_path, count=12)
+    for number in range(6, 12):
+        (tmp_path / "img_align_celeba" / f"{number + 1:06d}.jpg").rename(tmp_path / "img_align_celeba" / f"{number + 90}.jpg")
+    (tmp_path / "masks" / "000005.png").rename(tmp_path / "masks" / "000007.png")  # of a face without picture
+    (tmp_path / "masks" / "000006.png").rename(tmp_path / "masks" / "nobody.png")
+    survey = celeba.look_through(tmp_path)
+    assert survey.problems == (
+        f"{tmp_path / 'list_attr_celeba.txt'} names 6 faces without a picture: 000007.jpg (line 9), 000008.jpg (line 10), "
+        "000009.jpg (line 11), 000010.jpg (line 12), 000011.jpg (line 13) and 1 more",
+        f"{tmp_path / 'img_align_celeba'} has 6 pictures that list_attr_celeba.txt does not name: 100.jpg, 101.jpg, 96.jpg, "
+        "97.jpg, 98.jpg and 1 more",
+        f"{tmp_path / 'masks'} has 2 masks without a face: 000007.png, nobody.png",
+    )
+    assert survey.source == "CelebA, aligned, 6 faces, 0 of them parsed" and survey.total == 6
+    assert celeba.load(tmp_path).source.endswith(
+        "left out: 6 without a picture, 6 pictures that list_attr_celeba.txt does not name"
+    )
+
+
+def test_every_line_of_the_list_that_is_broken_is_named(tmp_path):
+    save_faces(tmp_path)
+
+    def broken(lines):
+        second, third = lines[3].split(), lines[4].split()
+        return [*lines[:3], " ".join([*second[:30], "2", *second[31:]]), "", " ".join(third[:-1]), *lines[5:-1], lines[-2]]
+
+    edit_list(tmp_path, broken)
+    said = (
+        f"{tmp_path / 'list_attr_celeba.txt'} line 4: 000002.jpg has '2' for Rosy_Cheeks; line 6: 000003.jpg has 39 values, "
+        "expected 1 or -1 for each of 40 attributes"
+    )
+    survey = celeba.look_through(tmp_path)
+    assert survey.problems == (
+        said,
+        f"{tmp_path / 'list_attr_celeba.txt'} names a face twice: 000005.jpg (lines 8 and 9)",
+        f"{tmp_path / 'img_align_celeba'} has 1 picture that list_attr_celeba.txt does not name: 000006.jpg",
+        f"{tmp_path / 'masks'} has 1 mask without a face: 000006.png",
+    )
+    assert survey.total == 3 and survey.counts[ATTRIBUTES[1]] == 0
+    with pytest.raises(InputError) as caught:
+        celeba.load(tmp_path)
+    assert str(caught.value) == said
+    edit_list(tmp_path, lambda lines: [line.replace("-1", "0") for line in lines])  # another format: no line is sound
+    with pytest.raises(InputError, match=r"line 3: 000001\.jpg has '0' for Arched_Eyebrows; .* and 1 more, expected 1 or -1"):
+        celeba.look_through(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -264,6 +264,7 @@ def test_maps_that_stand_there_again_are_left_out(tmp_path):
     assert len(found) == 18 and "left out: 5 that stand there again" in found.source
     survey = wafer.look_through(tmp_path)
     assert survey.counts["Center"] == 23 and len(survey.duplicates) == 5
+    assert survey.source == "WM-811K (wm811k.npz); loading leaves out 5 that stand there again"
     assert ("wm811k.npz 0", "wm811k.npz 18") in survey.duplicates
 
 
@@ -299,6 +300,15 @@ def test_the_choice_is_balanced_and_seeded(tmp_path):
 def test_what_is_wrong_with_an_npz_is_said(tmp_path, changes, message):
     save_npz(tmp_path, **changes)
     with pytest.raises(InputError, match=message):
+        wafer.load(tmp_path)
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.99])
+def test_an_npz_that_is_cut_short_is_said_to_be(tmp_path, share):
+    save_npz(tmp_path)
+    whole = (tmp_path / "wm811k.npz").read_bytes()
+    (tmp_path / "wm811k.npz").write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(InputError, match=r"wm811k\.npz is broken, probably cut short \(.*\): fetch it again"):
         wafer.load(tmp_path)
 
 

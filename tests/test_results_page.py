@@ -40,9 +40,13 @@ def test_every_stored_table_is_of_a_listed_run_on_real_data(results):
 
 
 def test_every_listed_table_is_stored_with_the_present_settings(results, tmp_path):
+    of: dict[str, set[str]] = {one.folder: set() for one in results.RUNS}
     for one in results.RUNS:
         options = BenchOptions(data=tmp_path, samples=one.samples, study=one.study, half=one.half, device="cpu")
-        assert results.is_stored(find_suite(one.suite, options), STORE / f"{one.name}.json"), one.name
+        path = STORE / f"{one.name}.json"
+        of[one.folder].add(data := Table.load(path).environment["data"])
+        assert results.is_stored(find_suite(one.suite, options), path, data), one.name
+    assert all(len(digests) == 1 for digests in of.values())  # tables of one folder are of the same samples
 
 
 def test_stored_means_are_those_of_the_stored_samples():
@@ -96,11 +100,13 @@ def test_a_note_for_a_table_that_is_not_there_is_refused(results, tmp_path):
 
 
 def test_what_is_stored_is_not_made_again(results, tmp_path):
-    """Goes by settings and methods, so that a stored table of others is."""
+    """Goes by settings, methods and data, so that a stored table of others is."""
     stored = Table.load(STORE / "wafer-rules.json")
     options = {name: stored.settings[name] for name in ("study", "half", "samples")}
     suite = find_suite("wafer", BenchOptions(**options, data=tmp_path, device="cpu"))
-    assert results.is_stored(suite, STORE / "wafer-rules.json")
-    assert not results.is_stored(suite, STORE / "wafer.json")
-    assert not results.is_stored(suite, tmp_path / "wafer-rules.json")
-    assert not results.is_stored(replace(suite, steps=26), STORE / "wafer-rules.json")
+    data = stored.environment["data"]
+    assert results.is_stored(suite, STORE / "wafer-rules.json", data)
+    assert not results.is_stored(suite, STORE / "wafer-rules.json", "of other maps")
+    assert not results.is_stored(suite, STORE / "wafer.json", data)
+    assert not results.is_stored(suite, tmp_path / "wafer-rules.json", data)
+    assert not results.is_stored(replace(suite, steps=26), STORE / "wafer-rules.json", data)

@@ -90,7 +90,7 @@ def test_the_layers_are_those_of_the_network(suite):
 
 def test_more_samples_than_there_are_is_said():
     with pytest.raises(InputError, match="there are 4 samples to explain in the half 'report', asked for are 5"):
-        quick(samples=5).prepare("samples 1–5")
+        quick(samples=5).check()
 
 
 def test_the_pictures_are_the_network_s_own_unless_the_run_is_quick():

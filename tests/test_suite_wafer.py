@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from dataclasses import replace
 from typing import ClassVar
@@ -46,6 +47,7 @@ def test_the_table_says_which_data_it_is_from_and_how_good_the_network_is(table)
     assert "Data: wafer maps drawn by ig2" in page and "the half that is reported" in page
     facts = {fact.name: fact.mean for fact in table.facts}
     assert 0.3 < facts["accuracy"] <= 1 and "accuracy of Donut" in facts
+    assert f"\naccuracy {facts['accuracy']:.3f}; by class: Center {facts['accuracy of Center']:.3f}, Donut " in page
     assert table.row("IG² (left, as published)", "ADD").paper == 0.898
 
 
@@ -55,9 +57,10 @@ def test_every_study_is_a_table(study, tmp_path):
     assert found.failures == () and found.suite == f"wafer-{study}"
     assert found.title == f"Wafer maps: {Wafer.studies[study].about}"
     assert (tmp_path / f"wafer-{study}.json").exists()
-    assert all(row.n + row.undefined == 2 for row in found.rows)
+    count = 1 if found.unit == "batch" else 2
+    assert all(row.n + row.undefined == count for row in found.rows)
     for label in Wafer.studies[study].columns:
-        assert all(row.n == 2 and row.mean >= 0 for row in found.rows if row.metric == label)
+        assert all(row.n == count and row.mean >= 0 for row in found.rows if row.metric == label)
 
 
 def test_rules_that_share_out_have_no_residual_and_left_has():
@@ -69,6 +72,8 @@ def test_rules_that_share_out_have_no_residual_and_left_has():
 def test_cost_is_measured_without_scores():
     found = run("wafer", ["gradient", "ig"], quick=True, study="cost")
     assert list(found.metrics) == ["seconds"] and found.row("Gradient", "seconds").paper == 0.03
+    # samples of a batch take as long together, so they are one measurement
+    assert found.unit == "batch" and found.row("Gradient", "seconds").n == 1
 
 
 def test_what_happens_once_is_not_part_of_the_cost():
@@ -160,6 +165,20 @@ def test_what_a_method_writes_into_its_input_reaches_nobody_else():
     assert torch.equal(suite.opened.x, before)
 
 
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda x: x.numpy(), r"ndarray float32 \(2, 3, 28, 28\): .* \(2, 3, 28, 28\), as torch\.from_numpy makes one"),
+        (lambda x: None, r"None: expected an Attribution, or a tensor like x, \(2, 3, 28, 28\)$"),
+        (lambda x: (x,), r"tuple of 1 .*: expected an Attribution, or a tensor like x, \(2, 3, 28, 28\)$"),
+    ],
+)
+def test_what_an_own_method_returns_must_be_an_attribution_or_a_tensor(made, said):
+    found = run(quick(samples=2), ["gradient"], own={"own": lambda model, x, target, references, seed: made(x)})
+    (failure,) = found.failures
+    assert failure.method == "own" and re.match(f"InputError: the method returned {said}", failure.said)
+
+
 def test_real_maps_are_marked_by_the_rule(tmp_path):
     drawn = wafermaps.maps(12, seed=3, size=64)
     np.savez(tmp_path / "wm811k.npz", x=drawn.x[:, 0].numpy(), y=drawn.y.numpy(), classes=np.array(drawn.classes))
@@ -173,7 +192,7 @@ def test_what_cannot_be_done_is_said(tmp_path):
         quick(study="nothing")
     with pytest.raises(InputError, match="samples must be a whole number"):
         Wafer(samples=0)
-    found = run("wafer", ["gradient"], quick=True, samples=1000)
-    assert "asked for are 1000: ask for fewer" in found.failures[-1].said
+    with pytest.raises(InputError, match="asked for are 1000: ask for fewer"):
+        run("wafer", ["gradient"], quick=True, samples=1000)
     with pytest.raises(InputError, match=r"wm811k\.npz"):
         run("wafer", quick=True, data=tmp_path)

@@ -25,6 +25,7 @@ from ig2.benchmarks.experiment import (
 from ig2.benchmarks.networks import Network
 from ig2.benchmarks.studies import EVERYWHERE, NORMS, Against, Study
 from ig2.benchmarks.suite import BenchOptions, Column, MethodLike
+from ig2.benchmarks.tables import COMMONEST, EACH
 from ig2.benchmarks.training import Kind, accuracy, predictions, trained
 from ig2.data import celeba
 from ig2.data.base import by_turns
@@ -122,6 +123,7 @@ class CelebA(Experiment):
             {
                 LABEL_DISTANCE: Column(
                     "lower",
+                    ranked=False,
                     digits=1,
                     about="in how many labels references differ from the explicand, the explained one among them",
                 )
@@ -192,8 +194,8 @@ class CelebA(Experiment):
             names=tuple(f"{name}, {attribute}" for name, attribute in zip(chosen.names, attributes, strict=True)),
             facts={
                 "accuracy": [found["overall"]],
-                "accuracy of the commonest answers": [found["commonest"]],
-                **{f"accuracy of {name}": [value] for name, value in found["each"].items()},
+                COMMONEST: [found["commonest"]],
+                **{f"{EACH}{name}": [value] for name, value in found["each"].items()},
             },
             label_distances={
                 name: (train.y[rows] - chosen.y[:, None]).abs().sum(dim=2).double().mean(dim=1)

@@ -138,6 +138,8 @@ class Cells:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.open("ab").close()  # now, not after an hour's work
             content = self.path.read_bytes()
+            if not content:
+                self.path.unlink()  # the first score makes it
         except (FileExistsError, NotADirectoryError) as error:
             raise InputError(f"{folder} is a file, or in one: give a folder") from error
         except (OSError, ValueError) as error:
@@ -183,6 +185,19 @@ def _read(line: bytes) -> tuple[str, Cell]:
     return str(record["key"]), Cell(
         str(record["part"]), None if method is None else str(method), values, float(record["seconds"]), environment, warned
     )
+
+
+@contextmanager
+def no_empty_folder(folder: Path | None) -> Iterator[None]:
+    """Take a folder away that was made in vain: what failed leaves nothing where it kept nothing."""
+    new = [] if folder is None else [place for place in (folder, *folder.parents) if not os.path.exists(place)]
+    try:
+        yield
+    except Exception:
+        for place in new:
+            with suppress(OSError, ValueError):  # there is something in it
+                place.rmdir()
+        raise
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,18 @@ from ig2 import rules
 from ig2.attribution import Attribution
 from ig2.benchmarks.networks import Network
 from ig2.benchmarks.studies import Against, Study
-from ig2.benchmarks.suite import BenchOptions, ChoiceError, Column, Half, MethodLike, Shows, Suite, WithoutReferences
+from ig2.benchmarks.suite import (
+    BenchOptions,
+    ChoiceError,
+    Column,
+    Half,
+    MethodLike,
+    Shows,
+    Suite,
+    WithoutReferences,
+    check_returned,
+)
+from ig2.benchmarks.tables import EACH
 from ig2.benchmarks.training import accuracy
 from ig2.data.base import Samples, by_turns
 from ig2.errors import IG2Warning, InputError, describe, is_count
@@ -141,6 +153,8 @@ class Experiment(Suite):
         object.__setattr__(self, "name", named)
         title = self.heading if self.study is None else f"{self.heading}: {self.studies[self.study].about}"
         object.__setattr__(self, "title", title)
+        if self.study is not None and self.studies[self.study].timed:
+            object.__setattr__(self, "unit", "batch")
         _checked = self.methods()  # each looks at its own settings
 
     # -- what each data set says ---------------------------------------------------------------------------------------
@@ -245,18 +259,24 @@ class Experiment(Suite):
         varied = () if self.study is None else self.studies[self.study].varies
         return {name: value for name, value in super().settings().items() if name not in varied}
 
+    def digest_data(self) -> str:
+        parts = [part.digest() for part in self.loaded if part is not None]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:24]
+
     def identity(self) -> dict[str, Any]:
         return {name: value for name, value in self.settings().items() if name != "samples"}
 
     # -- the work ------------------------------------------------------------------------------------------------------
 
-    def prepare(self, part: str) -> slice:
-        start, _, stop = part.removeprefix("samples ").partition("–")
-        if int(stop) > len(self.opened):
+    def check(self) -> None:
+        if self.samples > len(self.opened):
             raise InputError(
                 f"there are {len(self.opened)} samples to explain in the half {describe(self.half)}, asked for are "
                 f"{self.samples}: ask for fewer (--samples), or give more data"
             )
+
+    def prepare(self, part: str) -> slice:
+        start, _, stop = part.removeprefix("samples ").partition("–")
         return slice(int(start) - 1, int(stop))
 
     def facts(self, part: str, prepared: slice) -> Mapping[str, Sequence[float]]:
@@ -280,11 +300,16 @@ class Experiment(Suite):
         """What a method makes of some explicands."""
         opened = self.opened
         references = opened.references[method.references if isinstance(method, Against) else OTHERS].of(some)
-        # a copy: what a method of someone's writes into its input must not reach the next one
-        return method(opened.model, self.explicand(some), opened.target[some], references, seed=self.seed, **options)
+        x = self.explicand(some)
+        found = method(opened.model, x, opened.target[some], references, seed=self.seed, **options)
+        check_returned(found, x)
+        return found
 
     def explicand(self, some: slice) -> Any:
-        """What the methods are called with, for some explicands."""
+        """What a method is called with, for some explicands.
+
+        It is a copy: what a method of someone's writes into its input must not reach the next one.
+        """
         return self.opened.x[some].clone()
 
     def scored(self, found: Any, some: slice) -> dict[str, Tensor]:
@@ -350,7 +375,7 @@ def of_other_classes(target: Tensor, classes: Tensor, count: int, seed: int) -> 
 def accuracy_facts(net: Network, test: Samples) -> dict[str, list[float]]:
     """How often the network is right, over all samples and by class or label."""
     found = accuracy(net, test)
-    return {"accuracy": [found["overall"]], **{f"accuracy of {name}": [value] for name, value in found["each"].items()}}
+    return {"accuracy": [found["overall"]], **{f"{EACH}{name}": [value] for name, value in found["each"].items()}}
 
 
 def options_of(options: BenchOptions, suite: type[Experiment]) -> dict[str, Any]:

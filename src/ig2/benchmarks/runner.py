@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 import ig2
-from ig2.benchmarks.cells import Cell, Cells, code_digest, fingerprint, key_of, place, write_whole
+from ig2.benchmarks.cells import Cell, Cells, code_digest, fingerprint, key_of, no_empty_folder, place, write_whole
 from ig2.benchmarks.suite import BenchOptions, ChoiceError, Half, MethodLike, Suite, find_suite
 from ig2.benchmarks.tables import MADE_BY, Fact, Failure, Row, Table, spread
 from ig2.errors import IG2Warning, InputError, describe, import_extra, reason
@@ -115,7 +115,7 @@ def run(
     folder = None if out is None else Path(out)
     if folder is not None:
         _check_free(folder, suite.name)
-    with _told(progress, suite.name) as tell:
+    with _told(progress, suite.name) as tell, no_empty_folder(folder):
         work = _Run(suite, chosen, Cells(folder, suite.name), fresh, tell)
         work.go()
         table = work.table()
@@ -186,9 +186,10 @@ class _Run:
     ) -> None:
         self.suite, self.methods, self.cells, self.tell = suite, methods, cells, tell
         self.data = suite.describe_data()
-        self.environment = environment(suite.device)
+        digest = suite.digest_data()
+        self.environment = {**environment(suite.device), **({"data": digest} if digest else {})}
         self.failures: list[Failure] = []
-        common = self.common = ig2.__version__, suite.name, suite.version, fingerprint(suite.identity()), self.data
+        common = self.common = ig2.__version__, suite.name, suite.version, fingerprint(suite.identity()), self.data, digest
         prints: dict[str | None, Any] = {label: fingerprint(method) for label, method in methods.items()}
         if type(suite).facts is not Suite.facts:
             prints = {None: None, **prints}
@@ -203,12 +204,17 @@ class _Run:
                 self.took.setdefault(_kind(label), []).append(cells.known[key].seconds)
 
     def go(self) -> None:
+        checked = False
         for part in self.suite.parts():
             missing = [label for (of, label), key in self.keys.items() if of == part and key not in self.cells.known]
             if not missing:
                 continue
             self._tell(part, PREPARING)
             start = time.perf_counter()
+            if not checked:
+                with _seeded(key_of(self.common)):
+                    self.suite.check()
+                checked = True
             try:
                 with _seeded(key_of(self.common, part)):
                     prepared = self.suite.prepare(part)

@@ -106,7 +106,7 @@ def _distance(found: Attribution) -> Tensor:
 
 def _seconds(found: Attribution) -> Tensor:
     assert found.cost is not None
-    return torch.full((len(found),), found.cost.seconds / len(found), dtype=torch.float64)
+    return torch.tensor([found.cost.seconds / len(found)], dtype=torch.float64)  # of the whole batch one number
 
 
 RESIDUAL, DISTANCE, SECONDS = "residual", "distance left", "seconds"

@@ -10,8 +10,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from ig2.attribution import Attribution
 from ig2.errors import InputError, describe, is_count
 from ig2.methods.base import summary
 from ig2.metrics.base import Better
@@ -34,6 +37,8 @@ class Column:
     """Digits shown after the point."""
     about: str = ""
     """What it measures, and with which settings, in a sentence below the table."""
+    ranked: bool = True
+    """Whether there is a best; where it only describes, there is none."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,7 +46,7 @@ class Suite(ABC):
     """Methods compared on data with metrics. Subclasses are dataclasses of their settings.
 
     The work is cut into parts that do not depend on each other. Of each part and method the scores are kept as soon as they
-    are there, under a key made of `name`, `version`, `identity()`, the description of the data, the part and the method: a
+    are there, under a key made of `name`, `version`, `identity()`, the data and its description, the part and the method: a
     field that changes the scores must be a setting. Fields with `repr=False` are none.
     """
 
@@ -78,6 +83,13 @@ class Suite(ABC):
     @abstractmethod
     def describe_data(self) -> str:
         """Which data the table is from, in a sentence, without the folder it lies in."""
+
+    def digest_data(self) -> str:
+        """A name for exactly the data, so that scores of other data are not taken for theirs; none where settings say it."""
+        return ""
+
+    def check(self) -> None:  # noqa: B027, few suites have something to check
+        """Raise an InputError where the suite cannot be run as it was asked for; called once, before anything is scored."""
 
     @abstractmethod
     def prepare(self, part: str) -> Any:
@@ -164,7 +176,7 @@ class BenchOptions:
                 raise ChoiceError(f"{name} must be a whole number from 1 on, got {describe(getattr(self, name))}")
         if self.half not in (None, *get_args(Half)):
             raise ChoiceError(f"half must be choose or report, got {describe(self.half)}")
-        object.__setattr__(self, "device", _usable(self.device))
+        object.__setattr__(self, "device", usable_device(self.device))
         if self.data is not None:
             object.__setattr__(self, "data", Path(self.data))
 
@@ -184,17 +196,38 @@ class BenchOptions:
         }
         for name, why in refusals.items():
             if getattr(self, name) is not None and name not in takes:
-                raise ChoiceError(f"{suite} {why}: leave {name} out")
+                raise ChoiceError(f"{suite} {why}: leave {name} (--{name}) out")
 
 
-def _usable(device: str) -> str:
+def usable_device(device: str) -> str:
+    """The device of this name, if it is here; "auto" becomes "cuda" if there is a GPU, otherwise "cpu"."""
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, TypeError) as error:
-        raise ChoiceError(f"device {describe(device)}: there is no such device here") from error
+        here = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+        raise ChoiceError(
+            f"device {describe(device)}: there is no such device here, only {', '.join(here)}; devices are called cpu, cuda, "
+            "cuda:1, mps, and auto takes a GPU if there is one"
+        ) from error
     return str(device)
+
+
+def check_returned(found: Any, x: Any) -> None:
+    """See that a method gave what metrics can take.
+
+    Args:
+        found: what it gave.
+        x: what it was called with.
+    """
+    if isinstance(found, (Attribution, Tensor)) or (isinstance(x, tuple) and isinstance(found, tuple)):
+        return
+    like = x[0] if isinstance(x, tuple) else x
+    how = ", as torch.from_numpy makes one" if isinstance(found, np.ndarray) else ""
+    raise InputError(
+        f"the method returned {describe(found)}: expected an Attribution, or a tensor like x, {tuple(like.shape)}{how}"
+    )
 
 
 class Listed(NamedTuple):

@@ -23,6 +23,8 @@ MADE_BY = "ig2 "
 NONE = "–"
 ROWS = "<rows>"  # where they stand in the file
 ARROWS: dict[Better, str] = {"higher": "↑", "lower": "↓"}
+EACH = "accuracy of "  # how a fact of one class begins
+COMMONEST = f"{EACH}the commonest answers"  # which is one of all classes
 SHOWN: dict[Shows, str] = {"sd": "deviation", "se": "error"}
 
 
@@ -159,7 +161,7 @@ class Table:
 
     def best(self, metric: str) -> set[str]:
         """The methods whose mean, as it is shown, no other beats; none where they are of different samples."""
-        if not self.ranked:
+        if not (self.ranked and self.metrics[metric].ranked):
             return set()
         digits = self.metrics[metric].digits
         means = {
@@ -241,8 +243,9 @@ class Table:
         return any(row.paper is not None for row in self.rows if row.metric == metric)
 
     def heading(self, metric: str) -> str:
-        """The metric with an arrow in the better direction."""
-        return f"{metric} {ARROWS[self.metrics[metric].better]}"
+        """The metric with an arrow in the better direction, if one is."""
+        column = self.metrics[metric]
+        return f"{metric} {ARROWS[column.better]}" if column.ranked else metric
 
     def caption(self) -> list[str]:
         """How to read the numbers, in sentences; none of them is markup."""
@@ -260,7 +263,7 @@ class Table:
             lines.insert(0, "A quick run: it shows that everything runs, and no more.")
         lines.append(f"Data: {self.data}")
         if self.facts:
-            lines.append("; ".join(f"{fact.name} {_fact(fact)}" for fact in self.facts))
+            lines.append("; ".join(_told(self.facts)))
         return lines
 
     def remarks(self) -> list[str]:
@@ -331,6 +334,14 @@ def number(value: float, digits: int) -> str:
     """With this many digits after the point, and no minus before a zero."""
     text = f"{value:.{digits}f}"
     return text.lstrip("-") if float(text) == 0 else text
+
+
+def _told(facts: Sequence[Fact]) -> list[str]:
+    """Each with its value; those of single classes together, at the end."""
+    each = [fact for fact in facts if fact.name.startswith(EACH) and fact.name != COMMONEST]
+    told = [f"{fact.name} {_fact(fact)}" for fact in facts if fact not in each]
+    classes = ", ".join(f"{fact.name.removeprefix(EACH)} {_fact(fact)}" for fact in each)
+    return [*told, f"by class: {classes}"] if each else told
 
 
 def _fact(fact: Fact) -> str:

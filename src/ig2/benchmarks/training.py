@@ -22,7 +22,7 @@ from torch.optim.swa_utils import update_bn
 from ig2.adapters.questions import PAD, UNKNOWN, split
 from ig2.adapters.training import kept, own_randomness
 from ig2.benchmarks.networks import DigitCNN, FaceCNN, FilePath, MobileNetV2, Network, TextCNN, WaferCNN, read_vectors
-from ig2.data.base import Samples
+from ig2.data.base import Samples, feed
 from ig2.errors import InputError, ModelError, describe, is_count, reason
 from ig2.progress import Progress, ProgressOption
 from ig2.task import check_seed
@@ -270,13 +270,8 @@ def _digest(kind: Kind, train: Samples, recipe: Recipe, seed: int, start: FilePa
     varies = None if recipe.variation is None else recipe.variation.__name__
     settings = {**vars(recipe), "variation": varies}
     found = hashlib.sha256(repr((VERSION, kind, seed, sorted(settings.items()), train.classes)).encode())
-    for tensor in (train.y, train.x):
-        if isinstance(tensor, Tensor):
-            plain = tensor.detach().cpu().contiguous()
-            found.update(f"{plain.dtype} {tuple(plain.shape)}".encode())
-            found.update(plain.numpy().data)
-        else:
-            found.update(repr(tensor).encode())
+    feed(found, train.y)
+    feed(found, train.x)
     if start is not None:
         with open(start, "rb") as file:
             found.update(hashlib.file_digest(file, "sha256").digest())

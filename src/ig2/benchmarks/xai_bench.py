@@ -12,7 +12,7 @@ from torch import Tensor
 from ig2 import rules
 from ig2.attribution import Attribution
 from ig2.benchmarks.perceptron import Recipe, train
-from ig2.benchmarks.suite import BenchOptions, Column, MethodLike, Suite, WithoutReferences
+from ig2.benchmarks.suite import BenchOptions, Column, MethodLike, Suite, WithoutReferences, check_returned
 from ig2.benchmarks.synthetic import Data, Family, Labels, Synthetic
 from ig2.errors import InputError, describe, is_count
 from ig2.inputs import check_numeric
@@ -256,6 +256,7 @@ class XAIBench(Suite):
         target = torch.zeros(len(prepared.x), dtype=torch.long, device=prepared.x.device)
         # a copy: what a method of someone's writes into its input must not reach the next one
         found = method(prepared.model, prepared.x.clone(), target, references, seed=prepared.explaining)
+        check_returned(found, prepared.x)
         values = check_numeric(found.values if isinstance(found, Attribution) else found, "the attribution")
         if values.shape != prepared.x.shape:
             raise InputError(f"the attribution is {describe(values)}, expected {tuple(prepared.x.shape)}, the shape of x")

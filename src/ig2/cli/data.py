@@ -32,6 +32,7 @@ from ig2.errors import InputError
 
 LABELS = 12  # the width of what stands before a line
 SHOWN = 5  # groups of samples that are the same
+MANY = 40  # classes; CelebA has as many attributes, ImageNet a thousand classes
 
 
 def _find(name: str) -> DataSet:
@@ -95,21 +96,12 @@ def _counting(quiet: bool) -> Iterator[Watch]:
 
 def _show(survey: Survey) -> None:
     console = Console(highlight=False)
-    wraps = not console.is_terminal
-    console.print(Text(one_line(survey.source), "bold"), soft_wrap=wraps)
+    console.print(Text(one_line(survey.source), "bold"), soft_wrap=not console.is_terminal)
     there = {name: count for name, count in survey.counts.items() if count}
-    if survey.total is None:
-        console.print(f"{sum(there.values()):,} samples, {len(there):,} classes")
-    else:
-        console.print(f"{survey.total:,} samples, {len(there):,} labels")
+    total, kind = (sum(there.values()), "class") if survey.total is None else (survey.total, "label")
+    console.print(f"{_counted(total, 'sample')}, {_counted(len(there), kind)}")
     console.print()
-    width = max((len(f"{count:,}") for count in there.values()), default=0)
-    cells = [Text.assemble((f"{count:>{width},}", "cyan"), f"  {one_line(name)}") for name, count in there.items()]
-    if console.is_terminal:
-        console.print(Padding(Columns(cells, column_first=True, padding=(0, 3)), (0, 0, 0, INDENT)))
-    else:
-        for cell in cells:
-            console.print(Text(" " * INDENT) + cell, soft_wrap=True)
+    _show_counts(console, there)
     empty = [name for name, count in survey.counts.items() if not count]
     if empty:
         tell_line(console, "none of", ", ".join(empty), LABELS)
@@ -117,17 +109,42 @@ def _show(survey: Survey) -> None:
     tell_line(console, "twice", _repeated(survey), LABELS)
     tell_line(console, "problems", f"{len(survey.problems):,}" if survey.problems else "none", LABELS)
     for problem in survey.problems:
-        console.print(Padding(Text(one_line(problem)), (0, 0, 0, 2 * INDENT), expand=False), soft_wrap=wraps)
+        tell_line(console, "", problem, INDENT)
+
+
+def _counted(number: int, word: str) -> str:
+    several = f"{word}es" if word.endswith("s") else f"{word}s"
+    return f"{number:,} {word if number == 1 else several}"
+
+
+def _show_counts(console: Console, there: dict[str, int]) -> None:
+    if len(there) > MANY:
+        ends = (min(there.values()), max(there.values()))
+        fewest, most = (f"{count:,} ({_such([name for name in there if there[name] == count])})" for count in ends)
+        tell_line(console, "of each", f"{ends[0]:,}" if ends[0] == ends[1] else f"from {fewest} to {most}", LABELS)
+        return
+    width = max((len(f"{count:,}") for count in there.values()), default=0)
+    cells = [Text.assemble((f"{count:>{width},}", "cyan"), f"  {one_line(name)}") for name, count in there.items()]
+    if console.is_terminal:
+        console.print(Padding(Columns(cells, column_first=True, padding=(0, 3)), (0, 0, 0, INDENT)))
+    else:
+        for cell in cells:
+            console.print(Text(" " * INDENT) + cell, soft_wrap=True)
+
+
+def _such(names: list[str]) -> str:
+    return one_line(names[0]) + (f" and {len(names) - 1:,} more" if len(names) > 1 else "")
 
 
 def _repeated(survey: Survey) -> str:
     groups = survey.duplicates
     if not groups:
         return "none"
-    more = f"; and {len(groups) - SHOWN:,} more" if len(groups) > SHOWN else ""
+    more = f"; and {len(groups) - SHOWN:,} more groups" if len(groups) > SHOWN else ""
     extra = sum(len(group) - 1 for group in groups)
     shown = "; ".join(" = ".join(group) for group in groups[:SHOWN])
-    return f"{extra:,} {'sample stands' if extra == 1 else 'samples stand'} there again: {shown}{more}"
+    where = f", in {len(groups):,} groups of the same" if more else ""
+    return f"{extra:,} of them {'stands' if extra == 1 else 'stand'} there again{where}: {shown}{more}"
 
 
 # -- fetch -------------------------------------------------------------------------------------------------------------

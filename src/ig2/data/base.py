@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
 
 from ig2.errors import InputError, describe, is_count
 from ig2.task import check_seed
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +58,14 @@ class Samples:
         chosen = {f.name: some(getattr(self, f.name)) for f in fields(self) if f.name not in ("classes", "source")}
         return replace(self, **chosen)
 
+    def digest(self) -> str:
+        """A name for exactly these samples: another picture, label or mask gives another one."""
+        found = hashlib.sha256()
+        for part in fields(self):
+            if part.name != "source":
+                feed(found, getattr(self, part.name))
+        return found.hexdigest()[:24]
+
     def counts(self) -> dict[str, int]:
         """How many samples each class has, or each label is true for."""
         number = torch.bincount(self.y, minlength=len(self.classes)) if self.y.ndim == 1 else self.y.sum(dim=0)
@@ -77,6 +89,16 @@ class Samples:
             for part, start, stop in zip(parts, edges, edges[1:], strict=False):
                 part.append(group[start:stop])
         return tuple(self[torch.cat(part).sort().values] for part in parts)
+
+
+def feed(found: _Hash, value: Any) -> None:
+    """Let a digest depend on a tensor, or on anything that shows what it holds."""
+    if isinstance(value, Tensor):
+        plain = value.detach().cpu().contiguous()
+        found.update(f"{plain.dtype} {tuple(plain.shape)}".encode())
+        found.update(plain.numpy().data)
+    else:
+        found.update(repr(value).encode())
 
 
 def by_turns(y: Tensor, seed: int = 0) -> list[int]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,6 +39,8 @@ COMPONENTS = (
 """Their places are the numbers in the masks. eye_g are glasses, ear_r earrings, neck_l a necklace, mouth what is inside."""
 UNPARSED = 255
 """Stands in place of a component where a face has no mask."""
+LIST, PICTURES, MASKS = "list_attr_celeba.txt", "img_align_celeba", "masks"
+FEW = 5  # names in a sentence: of two hundred thousand faces any number may be missing
 
 _HAIR, _BROWS, _EYES, _LIPS = ("hair",), ("l_brow", "r_brow"), ("l_eye", "r_eye"), ("u_lip", "l_lip")
 ATTRIBUTE_COMPONENTS: dict[str, tuple[str, ...]] = {
@@ -130,7 +132,9 @@ def load(
         raise InputError(f"limit must be a whole number from 1 on, or None for all, got {describe(limit)}")
     shape = None if size is None else sides(size)
     found = _find(existing_folder(folder))
-    names = [name for name in found.rows if name in found.masks] if parsed else list(found.rows)
+    if found.wrong:
+        raise InputError(found.wrong[0])
+    names = [name for name in found.there if name in found.masks] if parsed else list(found.there)
     if not names:
         raise InputError(f"{folder} has no face with components: expected masks/*.png with the names of the pictures")
     order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed), device="cpu")
@@ -141,11 +145,15 @@ def load(
         shape = shape or (picture.height, picture.width)
         pictures.append(_scaled(picture, shape))
         components.append(_parsed(found.masks.get(name), shape))
-    left_out = {"without a picture": found.lost, "without components": len(found.rows) - len(names)}
+    left_out = {
+        "without a picture": len(found.listed) - len(found.there),
+        "without components": len(found.there) - len(names),
+        f"pictures that {LIST} does not name": sum(name not in found.listed for name in found.pictures),
+    }
     reasons = [f"{count:,} {why}" for why, count in left_out.items() if count]
     return FaceSamples(
         x=torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous(),
-        y=torch.tensor([found.rows[name] for name in chosen]),
+        y=torch.tensor([found.there[name].has for name in chosen]),
         classes=found.attributes,
         names=tuple(found.pictures[name].name for name in chosen),
         source=f"CelebA, aligned, {len(chosen):,} of {len(names):,} faces"
@@ -162,9 +170,9 @@ def look_through(folder: str | PathLike[str], watch: Watch | None = None) -> Sur
         watch: called with how many have been read, and of how many.
     """
     found = _find(existing_folder(folder))
-    problems = [f"{found.lost:,} faces of the list have no picture"] if found.lost else []
+    problems = [*found.wrong, *found.unmatched()]
     contents = []
-    for done, name in enumerate(found.rows, start=1):
+    for done, name in enumerate(found.there, start=1):
         try:
             picture = read_image(found.pictures[name], turn=False)
             contents.append((found.pictures[name].name, hashlib.sha256(picture.tobytes()).digest()))
@@ -172,11 +180,12 @@ def look_through(folder: str | PathLike[str], watch: Watch | None = None) -> Sur
         except InputError as error:
             problems.append(str(error))
         if watch is not None:
-            watch(done, len(found.rows))
-    true = np.array(list(found.rows.values())).sum(axis=0).tolist()
+            watch(done, len(found.there))
+    true = np.array([face.has for face in found.there.values()]).sum(axis=0).tolist()
     counts = dict(zip(found.attributes, true, strict=True))
-    source = f"CelebA, aligned, {len(found.rows):,} faces, {len(found.masks):,} of them parsed"
-    return Survey(source, counts, repeated(contents), tuple(problems), total=len(found.rows))
+    parsed = sum(name in found.masks for name in found.there)
+    source = f"CelebA, aligned, {len(found.there):,} faces, {parsed:,} of them parsed"
+    return Survey(source, counts, repeated(contents), tuple(problems), total=len(found.there))
 
 
 def sides(size: int | tuple[int, int], least: int = 1) -> tuple[int, int]:
@@ -187,53 +196,94 @@ def sides(size: int | tuple[int, int], least: int = 1) -> tuple[int, int]:
     return int(pair[0]), int(pair[1])
 
 
+class Face(NamedTuple):
+    """One line of the list."""
+
+    file: str
+    line: int
+    has: list[int]
+    """0 or 1 for each attribute; nothing where the line is broken."""
+
+
 @dataclass(frozen=True)
 class Found:
-    """The faces of a folder that have a picture and attributes, before any of them is read."""
+    """What lies in a folder, each by its name without its ending, before any picture is read."""
 
+    root: Path
     attributes: tuple[str, ...]
-    rows: dict[str, list[int]]
+    listed: dict[str, Face]
+    there: dict[str, Face]
+    """Those that have a picture and attributes."""
     pictures: dict[str, Path]
     masks: dict[str, Path]
-    lost: int
+    wrong: list[str]
+    """What is wrong with the list, a sentence for each kind."""
+
+    def unmatched(self) -> list[str]:
+        """What of list, pictures and masks has no counterpart, a sentence for each kind."""
+        lost = [f"{face.file} (line {face.line})" for name, face in self.listed.items() if name not in self.pictures]
+        unnamed = [path.name for name, path in self.pictures.items() if name not in self.listed]
+        faceless = [path.name for name, path in self.masks.items() if name not in self.listed or name not in self.pictures]
+        said = {
+            f"{self.root / LIST} names {_counted(lost, 'face')} without a picture": lost,
+            f"{self.root / PICTURES} has {_counted(unnamed, 'picture')} that {LIST} does not name": unnamed,
+            f"{self.root / MASKS} has {_counted(faceless, 'mask')} without a face": faceless,
+        }
+        return [f"{what}: {_few(names)}" for what, names in said.items() if names]
+
+
+def _counted(things: Sequence[str], word: str) -> str:
+    return f"{len(things):,} {word}{'s' * (len(things) != 1)}"
+
+
+def _few(names: Sequence[str], between: str = ", ") -> str:
+    """The first of them, and how many there are besides."""
+    return between.join(names[:FEW]) + (f" and {len(names) - FEW:,} more" if len(names) > FEW else "")
 
 
 def _find(root: Path) -> Found:
-    attributes, rows = _attributes(root / "list_attr_celeba.txt")
-    pictures = pictures_in(existing_folder(root / "img_align_celeba"))
-    there = {name: row for name, row in rows.items() if name in pictures}
+    attributes, listed, wrong = _attributes(root / LIST)
+    pictures = pictures_in(existing_folder(root / PICTURES))
+    there = {name: face for name, face in listed.items() if face.has and name in pictures}
+    if not there and wrong:
+        raise InputError(wrong[0])
     if not there:
-        raise InputError(
-            f"{root / 'img_align_celeba'} has no picture that list_attr_celeba.txt names, such as {next(iter(rows))}"
-        )
-    masks = pictures_in(root / "masks", (".png",)) if (root / "masks").is_dir() else {}
-    masks = {name: path for name, path in masks.items() if name in there}
-    return Found(attributes, there, pictures, masks, len(rows) - len(there))
+        raise InputError(f"{root / PICTURES} has no picture that {LIST} names, such as {next(iter(listed.values())).file}")
+    masks = pictures_in(root / MASKS, (".png",)) if (root / MASKS).is_dir() else {}
+    return Found(root, attributes, listed, there, pictures, masks, wrong)
 
 
-def _attributes(path: Path) -> tuple[tuple[str, ...], dict[str, list[int]]]:
-    """The names of the attributes, and which each face has, by the face's name without its ending."""
-    lines = [line for line in lines_of(path) if line.strip()]
-    names = tuple(lines[1].split()) if len(lines) > 1 else ()
-    if len(lines) < 3 or not lines[0].strip().isdigit() or not names or names[0].lstrip("-").isdigit():
+def _attributes(path: Path) -> tuple[tuple[str, ...], dict[str, Face], list[str]]:
+    """The names of the attributes, the faces by their names without the ending, and what is wrong with their lines."""
+    lines = [(number, line) for number, line in enumerate(lines_of(path), start=1) if line.strip()]
+    names = tuple(lines[1][1].split()) if len(lines) > 1 else ()
+    if len(lines) < 3 or not lines[0][1].strip().isdigit() or not names or names[0].lstrip("-").isdigit():
         raise InputError(f"{path} has {len(lines)} lines: expected the number of faces, the names of the attributes, the faces")
     if unknown := [name for name in names if name not in ATTRIBUTES]:
         raise InputError(f"{path} names the attribute {describe(unknown[0])}: expected CelebA's, such as {ATTRIBUTES[0]}")
     if len(set(names)) < len(names):
         raise InputError(f"{path} names an attribute twice")
-    if int(lines[0]) != len(lines) - 2:
-        raise InputError(f"{path} says {int(lines[0]):,} faces and has {len(lines) - 2:,}: is it whole?")
-    rows = {}
-    for line in lines[2:]:
-        name, *values = line.split()
-        if len(values) != len(names) or not set(values) <= {"1", "-1"}:
-            raise InputError(
-                f"{path}: {describe(name)} has {describe(values)}, expected 1 or -1 for each of {len(names)} attributes"
-            )
-        rows[Path(name).stem] = [int(value == "1") for value in values]
-    if len(rows) < len(lines) - 2:
-        raise InputError(f"{path} names a face twice")
-    return names, rows
+    if int(lines[0][1]) != len(lines) - 2:
+        raise InputError(f"{path} says {int(lines[0][1]):,} faces and has {len(lines) - 2:,}: is it whole?")
+    faces: dict[str, Face] = {}
+    broken, twice = [], []
+    for number, line in lines[2:]:
+        file, *values = line.split()
+        bad = [f"{describe(value)} for {name}" for name, value in zip(names, values, strict=False) if value not in ("1", "-1")]
+        if len(values) != len(names):
+            bad = [f"{len(values)} values"]
+        if bad:
+            broken.append(f"line {number}: {file} has {bad[0]}")
+        if before := faces.get(Path(file).stem):
+            twice.append(f"{file} (lines {before.line} and {number})")
+        else:
+            faces[Path(file).stem] = Face(file, number, [] if bad else [int(value == "1") for value in values])
+    wrong = []
+    if broken:
+        wrong.append(f"{path} {_few(broken, '; ')}, expected 1 or -1 for each of {len(names)} attributes")
+    if twice:
+        wrong.append(f"{path} names a face twice: {_few(twice)}")
+    return names, faces, wrong
 
 
 def _scaled(picture: Any, shape: tuple[int, int]) -> NDArray[np.uint8]:

@@ -22,7 +22,7 @@ class Survey:
     source: str
     """Which data this is, and what was left out of it."""
     counts: dict[str, int]
-    """How many samples each class has."""
+    """How many samples each class has, those that stand there again among them."""
     duplicates: tuple[tuple[str, ...], ...] = ()
     """The names of samples that are the same, in groups."""
     problems: tuple[str, ...] = ()

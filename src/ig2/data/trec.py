@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from os import PathLike
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -13,7 +13,7 @@ import torch
 from ig2 import grammar
 from ig2.data.base import Samples
 from ig2.data.listing import existing_folder, lines_of
-from ig2.data.survey import Survey, Watch
+from ig2.data.survey import Survey, Watch, repeated
 from ig2.errors import InputError, describe, is_count
 
 CLASSES = grammar.CODES
@@ -77,43 +77,33 @@ def made_up(count: int = 600, seed: int = 0) -> Samples:
 
 
 def look_through(folder: str | PathLike[str], watch: Watch | None = None) -> Survey:
-    """Read both files, and say what was found; what stands twice is named here, and left out when loading.
+    """Read both files, and say what was found; what stands twice is counted and named here, and left out when loading.
 
     Args:
         folder: as for `load`.
         watch: is not called: this takes a second.
     """
     both, problems = _questions(existing_folder(folder))
-    counts = dict.fromkeys(CLASSES, 0)
-    groups = defaultdict(list)
-    for questions in both.values():
-        for question in questions:
-            groups[_key(question)].append(question.name)
-    parts = [_samples(both, part) for part in FILES if both[part]]
-    for samples in parts:
-        for name, number in samples.counts().items():
-            counts[name] += number
-    twice = tuple(tuple(names) for names in groups.values() if len(names) > 1)
-    return Survey(" · ".join(samples.source for samples in parts) or "TREC questions", counts, twice, tuple(problems))
+    questions = [question for part in both.values() for question in part]
+    counts = Counter(question.label for question in questions)
+    told = {part: _left_out(both, part) for part in FILES}
+    return Survey(
+        " · ".join(f"TREC questions, {part}" + (f"; loading leaves out {why}" if why else "") for part, why in told.items()),
+        {name: counts[label] for label, name in enumerate(CLASSES)},
+        repeated((question.name, _key(question)) for question in questions),
+        tuple(problems),
+    )
 
 
 def _samples(both: dict[Part, list[Question]], part: Part) -> Samples:
     """One part, without what stands twice, under two classes, or in the test file too."""
-    classes = defaultdict(set)
-    for question in both[part]:
-        classes[_key(question)].add(question.label)
-    elsewhere = {_key(question) for question in both["test"]} if part == "train" else set()
+    classes, elsewhere = _known(both, part)
     kept: dict[str, Question] = {}
     for question in both[part]:
         key = _key(question)
         if key not in elsewhere and len(classes[key]) == 1:
             kept.setdefault(key, question)
-    reasons = {
-        "that stand twice": len(both[part]) - len(classes),
-        "that stand in the test file too": sum(key in elsewhere for key in classes),
-        "under two classes": sum(len(labels) > 1 and key not in elsewhere for key, labels in classes.items()),
-    }
-    told = ", ".join(f"{count:,} {why}" for why, count in reasons.items() if count)
+    told = _left_out(both, part)
     return Samples(
         tuple(question.text for question in kept.values()),
         torch.tensor([question.label for question in kept.values()], dtype=torch.int64),
@@ -121,6 +111,25 @@ def _samples(both: dict[Part, list[Question]], part: Part) -> Samples:
         tuple(question.name for question in kept.values()),
         f"TREC questions, {part}" + (f"; left out: {told}" if told else ""),
     )
+
+
+def _known(both: dict[Part, list[Question]], part: Part) -> tuple[dict[str, set[int]], set[str]]:
+    """The classes that each question of a part stands under, and which questions the test file has too."""
+    classes: defaultdict[str, set[int]] = defaultdict(set)
+    for question in both[part]:
+        classes[_key(question)].add(question.label)
+    return classes, {_key(question) for question in both["test"]} if part == "train" else set()
+
+
+def _left_out(both: dict[Part, list[Question]], part: Part) -> str:
+    """How many questions of a part are not loaded, and why."""
+    classes, elsewhere = _known(both, part)
+    reasons = {
+        "that stand twice": len(both[part]) - len(classes),
+        "that stand in the test file too": sum(key in elsewhere for key in classes),
+        "under two classes": sum(len(labels) > 1 and key not in elsewhere for key, labels in classes.items()),
+    }
+    return ", ".join(f"{count:,} {why}" for why, count in reasons.items() if count)
 
 
 def _key(question: Question) -> str:

@@ -9,6 +9,8 @@ the masks come from a rule, see `ig2.data.wafermarks`.
 from __future__ import annotations
 
 import hashlib
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -99,7 +101,10 @@ def look_through(folder: str | PathLike[str], watch: Watch | None = None) -> Sur
         if watch is not None:
             watch(number + 1, len(found.maps))
     counts = np.bincount(found.y, minlength=len(CLASSES)).tolist()
-    return Survey(f"WM-811K ({path.name})", dict(zip(CLASSES, counts, strict=True)), repeated(contents), tuple(problems))
+    twice = repeated(contents)
+    again = sum(len(group) - 1 for group in twice)
+    source = f"WM-811K ({path.name})" + (f"; loading leaves out {again:,} that stand there again" if again else "")
+    return Survey(source, dict(zip(CLASSES, counts, strict=True)), twice, tuple(problems))
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,13 +150,16 @@ def _read(path: Path) -> Found:
 
 def _npz(path: Path) -> Found:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # opened here: NumPy leaves a broken archive open
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             if missing := {"x", "y", "classes"} - set(file.files):
                 raise InputError(f"{path} has {', '.join(file.files)}: {', '.join(sorted(missing))} missing")
             maps, y, names = file["x"], file["y"], file["classes"]
     except InputError:
         raise
-    except Exception as error:  # NumPy raises whatever a broken archive leads to
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise InputError(f"{path} is broken, probably cut short ({reason(error)}): fetch it again") from error
+    except Exception as error:  # NumPy raises whatever else a broken archive leads to
         raise InputError(f"{path} cannot be read: {reason(error)}") from error
     if maps.ndim != 3 or y.shape != maps.shape[:1] or y.dtype.kind not in "iu" or names.ndim != 1:
         raise InputError(f"{path} has x {describe(maps)} and y {describe(y)}: expected maps (N, H, W) and a class for each")
