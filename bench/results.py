@@ -20,6 +20,7 @@ from ig2.benchmarks import Table
 from ig2.benchmarks.celeba import PAPER_ACCURACY
 from ig2.benchmarks.suite import BenchOptions, Half, Suite, find_suite
 from ig2.benchmarks.tables import settings_line
+from ig2.errors import InputError
 from ig2.methods.base import summary
 
 STORE = Path("docs/results")
@@ -84,7 +85,12 @@ def run(chosen: list[Run], root: Path, out: Path, device: str, again: bool) -> b
             print(f"{one.name}: stored", flush=True)
             continue
         began = time.perf_counter()
-        table = benchmarks.run(suite, out=out)
+        try:
+            table = benchmarks.run(suite, out=out)
+        except InputError as error:
+            print(f"{one.name}: {error}", flush=True)
+            whole = False
+            continue
         print(f"{one.name}: {time.perf_counter() - began:.0f} s", flush=True)
         for failure in table.failures:
             print("  failed:", failure.part, failure.method, failure.said, flush=True)

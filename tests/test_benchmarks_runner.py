@@ -90,6 +90,12 @@ def test_the_best_is_by_the_metrics_direction_and_by_what_is_shown():
     assert run(Toy(), ["IG"]).best("distance") == set()  # alone it is no best
 
 
+def test_units_have_their_plural(monkeypatch):
+    for unit, said in (("seed", "over 2 seeds;"), ("batch", "over 2 batches;")):
+        monkeypatch.setattr(Toy, "unit", unit)
+        assert said in run(Toy(seeds=2)).caption()[0]
+
+
 def test_rows_of_different_samples_have_no_best(tmp_path, monkeypatch):
     assert "the best mean is bold" in run(Toy()).caption()[0]
     monkeypatch.setattr(Toy, "ranked", False)

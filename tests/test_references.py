@@ -216,6 +216,23 @@ def test_references_inside_the_bounds_by_all_but_rounding_are_taken():
         drawn(BRIGHT - 0.5, model, INSIDE)
 
 
+def test_numbers_of_little_precision_that_lie_on_a_bound_are_inside():
+    """0.3 is 0.3008 in bfloat16; and where one bound is infinite there is no range to take a share of."""
+
+    def summed(x):
+        return x.float().cumsum(dim=1)
+
+    coarse, x = torch.full((1, 6), 0.3).bfloat16(), torch.zeros(2, 6)
+    model = ig2.wrap(summed, bounds=(-0.3, 0.3))
+    assert ig2.ExpectedIG(4)(model, x, references=coarse).values.isfinite().all()
+    assert ig2.Gradient()(model, coarse).values.isfinite().all()
+    with pytest.raises(InputError, match="references reach"):
+        ig2.ExpectedIG(4)(model, x, references=1.05 * coarse)
+    hardly_above = torch.full((2, 6), 0.1) * (1 + 2e-7)
+    below = ig2.wrap(summed, bounds=(-torch.inf, 0.1))
+    assert ig2.ExpectedIG(4)(below, x, references=hardly_above).values.isfinite().all()
+
+
 def test_baselines_that_methods_make_themselves_may_lie_outside_the_bounds():
     x = 0.5 + INSIDE / 2
     model = ig2.wrap(NET, bounds=(0.5, 1))

@@ -216,6 +216,10 @@ def test_word_vectors_beside_the_questions_are_where_it_starts(folder):
         suite = quick(data=folder, samples=2)
         assert suite.source() == "TREC questions, test; word vectors start from glove.tiny.txt" and suite.step_size == 1.2
         assert suite.opened.x.shape[2] == 7 and isinstance(suite.opened.model.net, Padded)
+        # scores of a network that starts from other vectors are not those of this one
+        before = suite.digest_data()
+        path.write_text("".join(reversed(lines)))
+        assert suite.digest_data() != before
     finally:
         path.unlink()
 

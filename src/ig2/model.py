@@ -79,6 +79,7 @@ def _modules_used(function: Callable[..., Any]) -> dict[str, nn.Module]:
         seen = {"self": function.__self__, **getattr(function.__self__, "__dict__", {})}
     else:
         seen = dict(getattr(function, "__dict__", {}))
+    seen = {name: value.net if isinstance(value, Model) else value for name, value in seen.items()}
     return {name: value for name, value in seen.items() if isinstance(value, nn.Module)}
 
 
@@ -157,7 +158,7 @@ class Model:
         """
         named = x if isinstance(x, Mapping) else dict(enumerate(x if isinstance(x, (tuple, list)) else (x,)))
         values = {key: item.value if isinstance(item, Fixed) else item for key, item in named.items()}
-        rows = [len(value) for value in values.values() if isinstance(value, Tensor)]
+        rows = [len(value) for value in values.values() if isinstance(value, Tensor) and value.ndim]
         if not rows:
             raise InputError(f"x must be a torch tensor, or a tuple or dict of them, got {describe(x)}")
         args, kwargs = self.preprocessed(
@@ -175,23 +176,32 @@ class Model:
             return (), dict(made)
         return (made if isinstance(made, tuple) else (made,)), {}
 
-    def check_inside(self, samples: Tensor, name: str) -> None:
-        """Refuse samples (n, ...) that leave the bounds; `name` is what the user calls them, `x` or `references`."""
+    def check_inside(self, samples: Tensor, name: str, precision: float | None = None) -> None:
+        """Refuse samples (n, ...) that leave the bounds.
+
+        Args:
+            samples: in the data space.
+            name: what the user calls them, such as `x` or `references`.
+            precision: how far numbers of their first type may be off, as a share; by default those of their present type.
+        """
         if self.bounds is None:
             return
+        relative = 4 * (torch.finfo(samples.dtype).eps if precision is None else precision)
         low, high = (torch.as_tensor(bound, dtype=samples.dtype, device=samples.device) for bound in self.bounds)
         shown = f"({describe(self.bounds[0])}, {describe(self.bounds[1])})"
         least, most = samples.amin(dim=0), samples.amax(dim=0)
         slack = ((high - low) * ROUNDING).nan_to_num(posinf=0.0)
+        low_enough, high_enough = low - slack - relative * low.abs(), high + slack + relative * high.abs()
         try:
-            inside = bool(((least >= (low - slack).expand_as(least)) & (most <= (high + slack).expand_as(most))).all())
+            inside = bool(((least >= low_enough.expand_as(least)) & (most <= high_enough.expand_as(most))).all())
         except RuntimeError as error:
             raise InputError(f"the bounds {shown} do not fit samples {tuple(samples.shape[1:])}") from error
         if not inside:
             smallest, largest = float(least.min()), float(most.max())
-            are_bytes = float(low.min()) == 0 and float(high.max()) == 1 and smallest >= 0 and 2 < largest <= 255
+            are_bytes = float(low.min()) == 0 and float(high.max()) == 1 and smallest >= 0 and 16 < largest <= 255
+            reach = "reach" if name == "references" else "reaches"
             raise InputError(
-                f"{name} {'reaches' if name == 'x' else 'reach'} from {smallest:.6g} to {largest:.6g}, outside the model's "
+                f"{name} {reach} from {smallest:.6g} to {largest:.6g}, outside the model's "
                 f"bounds {shown}: {'take' if are_bytes else 'scale'} {name}{' / 255' * are_bytes}, or give wrap() the bounds "
                 "of the space your data is in"
             )

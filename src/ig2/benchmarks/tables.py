@@ -252,7 +252,8 @@ class Table:
         counts = {metric: self.usual_n(metric) for metric in self.metrics}
         first = next(iter(counts.values()), 0)
         others = [f"{metric}: {n}" for metric, n in counts.items() if n != first]
-        over = f"{first} {self.unit}{'s' * (first != 1)}" + (f" ({', '.join(others)})" if others else "")
+        plural = "es" if self.unit.endswith("ch") else "s"
+        over = f"{first} {self.unit}{plural * (first != 1)}" + (f" ({', '.join(others)})" if others else "")
         paper = any(self.in_paper(metric) for metric in self.metrics)
         around = f"± standard {SHOWN[self.shows]} " if max(counts.values(), default=0) > 1 else ""
         said = ["the best mean is bold"] * self.ranked + ["the paper's figures stand beside ours"] * paper

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -165,6 +166,12 @@ class TREC(Experiment):
     def vectors(self) -> Path | None:
         """A file of vectors in GloVe's format that lies beside the questions, the first by name."""
         return None if self.data is None else _vectors(self.data)
+
+    def digest_data(self) -> str:
+        if self.vectors is None:
+            return super().digest_data()
+        with open(self.vectors, "rb") as file:
+            return f"{super().digest_data()} {hashlib.file_digest(file, 'sha256').hexdigest()[:24]}"
 
     def source(self) -> str:
         start = "" if self.vectors is None else f"; word vectors start from {self.vectors.name}"

@@ -136,7 +136,7 @@ class Method(ABC):
         """The explicands and the network, opened, and the output of the class explained."""
         with torch.inference_mode(False), torch.no_grad(), said_clearly():
             inputs = Inputs.of(x, model.device)
-            model.check_inside(inputs.data, "x")
+            model.check_inside(inputs.data, "x", max(torch.finfo(dtype).eps for _, _, dtype in inputs.attributed))
             asked = model.preparation is not None and model.preparation.precision is not None
             prepares = asked or not self.runs_once or len(inputs) > WORTH_PREPARING
             with (

@@ -65,7 +65,7 @@ class Perturbation(Metric):
         steps, size = self.thresholds, len(features)
         # in whole numbers, so that halves are not rounded now up and now down
         counts, step = np.unique((2 * np.arange(steps + 1) * size + steps) // (2 * steps), return_inverse=True)
-        backgrounds = drawn(as_background(self.background, self.features == "word", task), task)
+        backgrounds = drawn(as_background(self.background, self.features == "word", task), task, "the background")
         points = _Points(
             task.x,
             backgrounds,
@@ -78,7 +78,7 @@ class Perturbation(Metric):
         at = torch.arange(steps + 1, device=task.x.device).to(task.x.dtype) / steps
         named = isinstance(self.background, str) and self.background in ("black", "white")
         # without bounds they are a guess
-        found = {"background_values": sorted({float(backgrounds.min()), float(backgrounds.max())})} if named else {}
+        found = {"background_values": sorted(set(torch.stack(backgrounds[:1].aminmax()).tolist()))} if named else {}
         return Result(torch.trapezoid(curves, at), curves=curves, at=at, settings=found)
 
 

@@ -77,8 +77,8 @@ def as_references(given: object) -> References:
     )
 
 
-def drawn(references: References, task: Task) -> Tensor:
-    """References of a task as (B, R, ...), checked; shared ones are expanded, not copied."""
+def drawn(references: References, task: Task, name: str = "references") -> Tensor:
+    """References of a task as (B, R, ...), checked; shared ones are expanded, not copied. `name`: the user's word."""
     samples = given = check_numeric(references.draw(task), "references")
     shape = task.x.shape
     if samples.ndim == len(shape) and samples.shape[1:] == shape[1:]:
@@ -93,7 +93,8 @@ def drawn(references: References, task: Task) -> Tensor:
         raise InputError("references are empty: give at least one")
     if references.inside:
         flat = given.reshape(-1, *shape[1:])
-        task.session.model.check_inside(flat.to(working_dtype(flat.dtype)), "references")
+        precision = torch.finfo(flat.dtype).eps if flat.is_floating_point() else None
+        task.session.model.check_inside(flat.to(working_dtype(flat.dtype)), name, precision)
     return samples
 
 
