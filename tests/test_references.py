@@ -233,6 +233,13 @@ def test_numbers_of_little_precision_that_lie_on_a_bound_are_inside():
     assert ig2.ExpectedIG(4)(below, x, references=hardly_above).values.isfinite().all()
 
 
+def test_zero_is_zeros_wherever_the_bounds_are():
+    model = ig2.wrap(NET, bounds=(0.5, 1))
+    assert drawn(0, model, INSIDE / 2 + 0.5).eq(0).all() and drawn(0.0, model, INSIDE / 2 + 0.5).eq(0).all()
+    with pytest.raises(InputError, match=r"references reach from 0\.25"):
+        drawn(0.25, model, INSIDE / 2 + 0.5)
+
+
 def test_baselines_that_methods_make_themselves_may_lie_outside_the_bounds():
     x = 0.5 + INSIDE / 2
     model = ig2.wrap(NET, bounds=(0.5, 1))

@@ -64,12 +64,12 @@ def _flattened(samples: Any, inputs: Inputs) -> Tensor:
 
 def as_references(given: object) -> References:
     """A strategy from what a call may be given: a strategy, a number, or samples."""
-    from ig2.references.constant import Constant
+    from ig2.references.constant import Constant, Zeros
 
     if isinstance(given, References):
         return given
     if isinstance(given, (int, float)) and not isinstance(given, bool):
-        return Constant(given)
+        return Constant(given) if given else Zeros()
     if isinstance(given, (Tensor, np.ndarray, tuple, list, dict)):  # an array is refused where x is, after x
         return Given(given)
     raise InputError(
