@@ -19,14 +19,13 @@ from ig2 import benchmarks
 from ig2.benchmarks import Table
 from ig2.benchmarks.celeba import PAPER_ACCURACY
 from ig2.benchmarks.suite import BenchOptions, Half, Suite, find_suite
-from ig2.benchmarks.tables import settings_line
+from ig2.benchmarks.tables import EACH, settings_line
 from ig2.errors import InputError
 from ig2.methods.base import summary
 
 STORE = Path("docs/results")
 PAGE = Path("docs/results.md")
 OURS = "IG² ("  # how the rows of IG² begin
-EACH = "accuracy of "  # how facts of one class begin
 
 
 @dataclass(frozen=True)
@@ -79,13 +78,13 @@ def run(chosen: list[Run], root: Path, out: Path, device: str, again: bool) -> b
             continue
         options = BenchOptions(data=folder, samples=one.samples, study=one.study, half=one.half, device=device)
         suite = find_suite(one.suite, options)
-        if one.folder not in digests:
-            digests[one.folder] = suite.digest_data()
-        if not again and is_stored(suite, out / f"{one.name}.json", digests[one.folder]):
-            print(f"{one.name}: stored", flush=True)
-            continue
         began = time.perf_counter()
         try:
+            if one.folder not in digests:
+                digests[one.folder] = suite.digest_data()
+            if not again and is_stored(suite, out / f"{one.name}.json", digests[one.folder]):
+                print(f"{one.name}: stored", flush=True)
+                continue
             table = benchmarks.run(suite, out=out)
         except InputError as error:
             print(f"{one.name}: {error}", flush=True)

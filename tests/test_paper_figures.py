@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from ig2 import InputError, figures
 from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.cli import figures as command
 from ig2.data import photos, trec, wafermaps
-from ig2.figures import FIGURES, Options, Stored, make
+from ig2.figures import FIGURES, Options, Stored, make, paths
 from ig2.figures.base import FOLDERS, PaperFigure
 from ig2.figures.sources import of_digits, of_faces, of_questions, of_wafers
 
@@ -106,6 +107,23 @@ def test_the_output_is_one_at_the_explicand_and_zero_at_the_baseline(folder):
         np.testing.assert_allclose(curves[:, :, -1], 0, atol=1e-6)
         assert np.abs(stored.arrays[f"{kind} angle"]).max() <= 1 + 1e-5
         assert len(curves) == stored.texts[kind]["used"] <= stored.texts[kind]["of"]
+
+
+def test_saturation_goes_on_until_enough_samples_lose_their_class(monkeypatch):
+    """Every third falls too little on one path, and is left out."""
+    some = SimpleNamespace(x=range(300), y=[0] * 300, right=200, classes=("a", "None"), source="some")
+    for name in ("of_photos", "of_digits", "of_wafers"):
+        monkeypatch.setattr(paths, name, lambda *_: some)
+
+    def curves(_pictures, i, *_):
+        falls = (1.0, 1.0, 0.05 if i % 3 == 0 else 0.5)
+        return [(np.linspace(1, 1 - fall, 5), np.zeros(4)) for fall in falls]
+
+    monkeypatch.setattr(paths, "_curves", curves)
+    found = paths.saturation(Options(device="cpu"))
+    assert found.texts["digits"] == {"used": 100, "of": 150} and found.arrays["digits output"].shape == (100, 3, 5)
+    some.right = 30
+    assert paths.saturation(Options(device="cpu")).texts["wafers"] == {"used": 20, "of": 30}
 
 
 def test_what_is_painted_is_beside_the_ink_and_what_is_wiped_out_is_ink(folder):

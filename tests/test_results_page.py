@@ -99,6 +99,15 @@ def test_a_note_for_a_table_that_is_not_there_is_refused(results, tmp_path):
         results.page(tmp_path)
 
 
+def test_data_that_cannot_be_read_are_named_and_the_others_go_on(results, tmp_path, capsys):
+    (tmp_path / "wafer").mkdir()
+    chosen = [one for one in results.RUNS if one.name in ("wafer", "wafer-rules", "mnist")]
+    assert not results.run(chosen, tmp_path, tmp_path / "out", "cpu", again=False)
+    said = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in said] == ["wafer", "wafer-rules", "mnist"]
+    assert "has neither wm811k.npz nor LSWMD.pkl" in said[0] and said[2].endswith("is not there, left out")
+
+
 def test_what_is_stored_is_not_made_again(results, tmp_path):
     """Goes by settings, methods and data, so that a stored table of others is."""
     stored = Table.load(STORE / "wafer-rules.json")

@@ -61,6 +61,12 @@ def is_number(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(float(value))
 
 
+def counted(number: int, word: str) -> str:
+    """A number and the word for so many: "1 class", "2 batches"."""
+    ending = "" if number == 1 else "es" if word.endswith(("s", "ch")) else "s"
+    return f"{number:,} {word}{ending}"
+
+
 def describe(value: object) -> str:
     """Quote a value back to the user: a tensor by dtype and shape, anything else by its repr, both short."""
     shape = getattr(value, "shape", None)

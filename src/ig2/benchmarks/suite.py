@@ -206,12 +206,17 @@ def usable_device(device: str) -> str:
     try:
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, TypeError) as error:
-        here = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
-        raise ChoiceError(
-            f"device {describe(device)}: there is no such device here, only {', '.join(here)}; devices are called cpu, cuda, "
-            "cuda:1, mps, and auto takes a GPU if there is one"
-        ) from error
+        raise ChoiceError(f"device {describe(device)}: {no_such_device()}") from error
     return str(device)
+
+
+def no_such_device() -> str:
+    """For a message: which devices there are, and how they are called."""
+    here = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+    return (
+        f"there is no such device here, only {', '.join(here)}; devices are called cpu, cuda, cuda:1, mps, and auto takes a "
+        "GPU if there is one"
+    )
 
 
 def check_returned(found: Any, x: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import ig2
 from ig2.benchmarks.suite import Column, Shows
-from ig2.errors import InputError, describe
+from ig2.errors import InputError, counted, describe
 from ig2.metrics.base import Better
 
 MADE_BY = "ig2 "
@@ -252,14 +252,16 @@ class Table:
         counts = {metric: self.usual_n(metric) for metric in self.metrics}
         first = next(iter(counts.values()), 0)
         others = [f"{metric}: {n}" for metric, n in counts.items() if n != first]
-        plural = "es" if self.unit.endswith("ch") else "s"
-        over = f"{first} {self.unit}{plural * (first != 1)}" + (f" ({', '.join(others)})" if others else "")
+        over = counted(first, self.unit) + (f" ({', '.join(others)})" if others else "")
         paper = any(self.in_paper(metric) for metric in self.metrics)
         around = f"± standard {SHOWN[self.shows]} " if max(counts.values(), default=0) > 1 else ""
-        said = ["the best mean is bold"] * self.ranked + ["the paper's figures stand beside ours"] * paper
-        if not self.ranked:
-            said.insert(0, "rows of different samples are not to be compared")
-        lines = ["; ".join([f"Mean {around}over {over}", "↑ higher is better, ↓ lower", *said]) + "."]
+        said = [
+            f"Mean {around}over {over}",
+            "↑ higher is better, ↓ lower",
+            "the best mean is bold" if self.ranked else "rows of different samples are not to be compared",
+            *(["the paper's figures stand beside ours"] if paper else []),
+        ]
+        lines = ["; ".join(said) + "."]
         if self.quick:
             lines.insert(0, "A quick run: it shows that everything runs, and no more.")
         lines.append(f"Data: {self.data}")

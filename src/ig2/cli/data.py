@@ -28,7 +28,7 @@ from ig2.cli.telling import INDENT, tell_line, tell_path
 from ig2.data import registry
 from ig2.data.registry import DATA_SETS, DataSet
 from ig2.data.survey import Survey, Watch
-from ig2.errors import InputError
+from ig2.errors import InputError, counted
 
 LABELS = 12  # the width of what stands before a line
 SHOWN = 5  # groups of samples that are the same
@@ -99,7 +99,7 @@ def _show(survey: Survey) -> None:
     console.print(Text(one_line(survey.source), "bold"), soft_wrap=not console.is_terminal)
     there = {name: count for name, count in survey.counts.items() if count}
     total, kind = (sum(there.values()), "class") if survey.total is None else (survey.total, "label")
-    console.print(f"{_counted(total, 'sample')}, {_counted(len(there), kind)}")
+    console.print(f"{counted(total, 'sample')}, {counted(len(there), kind)}")
     console.print()
     _show_counts(console, there)
     empty = [name for name, count in survey.counts.items() if not count]
@@ -110,11 +110,6 @@ def _show(survey: Survey) -> None:
     tell_line(console, "problems", f"{len(survey.problems):,}" if survey.problems else "none", LABELS)
     for problem in survey.problems:
         tell_line(console, "", problem, INDENT)
-
-
-def _counted(number: int, word: str) -> str:
-    several = f"{word}es" if word.endswith("s") else f"{word}s"
-    return f"{number:,} {word if number == 1 else several}"
 
 
 def _show_counts(console: Console, there: dict[str, int]) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from ig2.adapters.loading import load_subject
 from ig2.adapters.tabular import MissingColumnsError
+from ig2.benchmarks.suite import no_such_device
 from ig2.cli.attributing import attribute, content_of
 from ig2.cli.reading import check_there, kind_of, read, read_pool
 from ig2.cli.recipes import Misuse, chosen_rule, recipes
@@ -87,9 +88,5 @@ def _device(wanted: str) -> torch.device:
         device = torch.device(wanted)
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
-        here = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
-        raise Misuse(
-            f"--device {wanted}: there is no such device here, only {', '.join(here)}; devices are called cpu, cuda, cuda:1, "
-            "mps, and auto takes a GPU if there is one"
-        ) from error
+        raise Misuse(f"--device {wanted}: {no_such_device()}") from error
     return device

@@ -22,7 +22,7 @@ from torch import Tensor
 from ig2.data.base import Samples
 from ig2.data.listing import existing_folder, lines_of, pictures_in
 from ig2.data.survey import Survey, Watch, repeated
-from ig2.errors import InputError, describe, import_extra, is_count
+from ig2.errors import InputError, counted, describe, import_extra, is_count
 from ig2.images import read_image
 
 ATTRIBUTES = (
@@ -225,15 +225,11 @@ class Found:
         unnamed = [path.name for name, path in self.pictures.items() if name not in self.listed]
         faceless = [path.name for name, path in self.masks.items() if name not in self.listed or name not in self.pictures]
         said = {
-            f"{self.root / LIST} names {_counted(lost, 'face')} without a picture": lost,
-            f"{self.root / PICTURES} has {_counted(unnamed, 'picture')} that {LIST} does not name": unnamed,
-            f"{self.root / MASKS} has {_counted(faceless, 'mask')} without a face": faceless,
+            f"{self.root / LIST} names {counted(len(lost), 'face')} without a picture": lost,
+            f"{self.root / PICTURES} has {counted(len(unnamed), 'picture')} that {LIST} does not name": unnamed,
+            f"{self.root / MASKS} has {counted(len(faceless), 'mask')} without a face": faceless,
         }
         return [f"{what}: {_few(names)}" for what, names in said.items() if names]
-
-
-def _counted(things: Sequence[str], word: str) -> str:
-    return f"{len(things):,} {word}{'s' * (len(things) != 1)}"
 
 
 def _few(names: Sequence[str], between: str = ", ") -> str:

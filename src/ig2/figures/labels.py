@@ -31,7 +31,8 @@ def label_distance(options: Options) -> Stored:
     if not options.quick:
         # as long a way as in the benchmark, in fewer steps
         suite = replace(suite, samples=24 if suite.data is None else 100, references=5, steps=50, step_size=0.02)
-        suite = replace(suite, samples=min(suite.samples, len(suite.opened)))
+        if suite.samples > len(suite.opened):
+            suite = replace(suite, samples=len(suite.opened))
     watch = options.watch("label-distance")
     table = run(suite, progress=(lambda step: watch(step.done, step.total)) if callable(watch) else False)
     if table.failures:
