@@ -90,6 +90,15 @@ def test_the_best_is_by_the_metrics_direction_and_by_what_is_shown():
     assert run(Toy(), ["IG"]).best("distance") == set()  # alone it is no best
 
 
+def test_a_column_that_only_describes_has_no_best_and_no_arrow(tmp_path):
+    table = run(Toy(), out=tmp_path)
+    described = replace(table, metrics={**table.metrics, "distance": replace(table.metrics["distance"], ranked=False)})
+    (tmp_path / "described.json").write_text(described.to_json(), encoding="utf-8")
+    for found in (described, Table.load(tmp_path / "described.json")):
+        assert not found.best("distance") and found.heading("distance") == "distance"
+        assert found.best("closeness") == {"IG²"} and found.heading("closeness") == "closeness ↑"
+
+
 def test_units_have_their_plural(monkeypatch):
     for unit, said in (("seed", "over 2 seeds;"), ("batch", "over 2 batches;")):
         monkeypatch.setattr(Toy, "unit", unit)
