@@ -52,17 +52,21 @@ def _of(folder: str, suite: str, *studies: str | None, samples: int | None = Non
 # Photos first, then in the order of the paper's table. The halves to choose on are small where gradients are dear.
 RUNS = [
     *_of("pets", "imagenet", None, "rules"),
+    Run("pets", "imagenet", "rules", "choose", 60),
     Run("pets", "imagenet", "steps", "choose", 60),
     *_of("imagenet-val", "imagenet", None, "distances", "cost"),
     Run("imagenet-val", "imagenet", "references", samples=200),  # half of them with an object that interferes
     *_of("trec", "trec", None, "rules", "one-by-one", "distances", "layers", "ablation", "cost"),
+    Run("trec", "trec", "rules", "choose", 60),
     Run("trec", "trec", "steps", "choose", 60),
     # of 120 maps a hundred have something to mark
     *_of("wafer", "wafer", None, "rules", "ablation", "distances", "norms", "layers", "cost", samples=120),
+    Run("wafer", "wafer", "rules", "choose", 60),
     Run("wafer", "wafer", "steps", "choose", 60),
     *_of("celeba", "celeba", None, "rules", "label-distance", "distances", "attributes", "cost"),
     Run("celeba", "celeba", "steps", "choose", 50),
     *_of("mnist", "mnist", None, "rules", "distances", "ablation"),
+    Run("mnist", "mnist", "rules", "choose", 40),
     Run("mnist", "mnist", "steps", "choose", 40),
 ]
 
@@ -115,9 +119,14 @@ def page(store: Path) -> str:
     notes = _notes(store / "notes.md")
     tables = {one.name: Table.load(path) for one in RUNS if (path := store / f"{one.name}.json").exists()}
     lines = ["# Results on real data", notes.pop("", "").strip(), "## At a glance", _glance(tables)]
-    lines += ["## Which rule", notes.pop("which-rule", "").strip(), _rules(tables)]
+    lines += ["## Which rule", notes.pop("which-rule", "").strip()]
+    lines.append(
+        "▲ ahead of `left` by more than two standard errors of the difference, ▼ behind by more, = neither, for each metric."
+    )
+    lines += ["On the half to choose on:", _rules(tables, "choose"), "On the half that is reported:", _rules(tables, "report")]
     for key, table in tables.items():
-        lines += [f"## {table.title}", _shown(table)]
+        where = " (the half to choose on)" if table.settings["half"] == "choose" else ""
+        lines += [f"## {table.title}{where}", _shown(table)]
         if {"rules", "distances"} & set(table.suite.split("-")):
             lines += [_gaps(table, next(iter(table.methods)), turned=True)]
         elif any(label.startswith(OURS) for label in table.methods) and "seconds" not in table.metrics:
@@ -186,8 +195,8 @@ def _gaps(table: Table, first: str, turned: bool = False) -> str:
 def _glance(tables: dict[str, Table]) -> str:
     """For each data set and metric: the best other method, and IG² with each rule, ahead or behind by two standard errors."""
     compared = {key: table for key, table in tables.items() if "-" not in table.suite}
-    rules = [label for label in next(iter(compared.values())).methods if label.startswith(OURS)]
-    names = [label.removeprefix(OURS).rstrip(")").partition(",")[0] for label in rules]
+    rules = list(dict.fromkeys(label for table in compared.values() for label in table.methods if label.startswith(OURS)))
+    names = [label.removeprefix(OURS).removesuffix(")").removesuffix(", as published") for label in rules]
     lines = [
         "▲ ahead of the best other method by more than two standard errors of the difference, ▼ behind by more, = neither.",
         "",
@@ -200,25 +209,21 @@ def _glance(tables: dict[str, Table]) -> str:
             sign = 1 if column.better == "higher" else -1
             scores = {label: sign * table.row(label, metric).mean for label in others}
             rival = max(scores, key=scores.__getitem__)
-            cells = []
-            for label in rules:
-                cells.append(f"{table.row(label, metric).mean:.3f} {_mark(table, label, rival, metric)}")
+            cells = [
+                f"{table.row(label, metric).mean:.3f} {_mark(table, label, rival, metric)}" if label in table.methods else "–"
+                for label in rules
+            ]
             best = f"{table.row(rival, metric).mean:.3f}, {rival}"
             lines.append(f"| {table.title} | {table.heading(metric)} | {best} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _rules(tables: dict[str, Table]) -> str:
+def _rules(tables: dict[str, Table], half: Half) -> str:
     """Every rule beside `left`, on every data set: a sign for each metric."""
-    studied = [table for table in tables.values() if "rules" in table.suite.split("-")]
+    studied = [table for table in tables.values() if (table.settings["study"], table.settings["half"]) == ("rules", half)]
     first = "left, as published"
     heads = [f"{table.title.partition(':')[0]}: {', '.join(_scored(table))}" for table in studied]
-    lines = [
-        "▲ ahead of `left` by more than two standard errors of the difference, ▼ behind by more, = neither, for each metric.",
-        "",
-        f"| rule | {' | '.join(heads)} |",
-        "|---" * (len(studied) + 1) + "|",
-    ]
+    lines = [f"| rule | {' | '.join(heads)} |", "|---" * (len(studied) + 1) + "|"]
     for rule in dict.fromkeys(label for table in studied for label in table.methods if label != first):
         cells = [
             " ".join(_mark(table, rule, first, metric) for metric in _scored(table)) if rule in table.methods else "–"

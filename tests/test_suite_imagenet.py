@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from ig2 import rules
 from ig2.adapters import vision
 from ig2.benchmarks import Table, imagenet, run
 from ig2.benchmarks.experiment import DATA, OTHERS
@@ -281,6 +282,21 @@ def test_every_study_scores_on_a_folder(tmp_path, colours, study):
         assert row.n + row.undefined == len(row.values) > 0, row
         # on a network that sees a colour or not there are paths without any attribution, and they have no share
         assert row.n or row.metric == "GT-SUM" or row.metric == "residual", row
+
+
+def test_on_photos_of_a_folder_ig2_takes_the_paper_s_own_steps_too(tmp_path, colours):
+    """Not on the few that come with packages, nor in a small run: they cost ten times as much."""
+    folder = boxes(tmp_path)
+    suite = of_folder(folder)
+    compared = suite.compared()
+    extra = [label for label in compared if "published steps" in label]
+    assert [compared[label].rule for label in extra] == [rules.left, rules.blended]
+    assert (
+        {(compared[label].path.steps, compared[label].path.step_size) for label in extra} == {suite.published} == {(500, 3.0)}
+    )
+    assert suite.paper()[extra[0]] == suite.paper()["IG² (left, as published)"] and extra[1] not in suite.paper()
+    bare = [find_suite("imagenet", BenchOptions(device="cpu")), of_folder(folder, quick=True), of_folder(folder, study="cost")]
+    assert not any("published steps" in label for suite in bare for label in suite.methods())
 
 
 def test_pets_are_recognised_by_their_trimaps(tmp_path, colours):

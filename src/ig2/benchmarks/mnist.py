@@ -51,12 +51,12 @@ class MNIST(Experiment):
     studies: ClassVar[Mapping[str, Study]] = {**EVERYWHERE, "norms": NORMS}
     layers: ClassVar[tuple[str, ...]] = ("conv1", "conv2", "fc1", "output")
     marked: ClassVar[bool] = False
-    tried: ClassVar[tuple[int, float]] = (100, 0.2)
+    tried: ClassVar[tuple[int, float]] = (100, 0.8)
 
     per_class: int = 1000
     references: int = 9
     steps: int = 25
-    step_size: float | None = 0.8
+    step_size: float | None = 1.6
 
     @cached_property
     def loaded(self) -> tuple[Samples, Samples]:

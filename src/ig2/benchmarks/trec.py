@@ -147,7 +147,7 @@ class TREC(Experiment):
         "one-by-one": ONE_BY_ONE,
     }
     marked: ClassVar[bool] = False
-    tried: ClassVar[tuple[int, float]] = (50, 0.1)
+    tried: ClassVar[tuple[int, float]] = (100, 0.4)
     published: ClassVar[tuple[int, float] | None] = (1000, 0.01)
 
     made: int = 1200
