@@ -48,6 +48,15 @@ def people(space: tabular.Space = "standard", **options: Any) -> TableSubject:
     return tabular.subject(net, columns, ["no", "yes"], space=space, rows=FRAME, **options)
 
 
+def test_references_are_chosen_in_inference_mode_as_outside() -> None:
+    mine = people()
+    outside = mine.contrast(mine.read(FRAME), pool=mine.read(FRAME), count=2)
+    with torch.inference_mode():
+        batch = mine.read(FRAME)
+        within = mine.contrast(batch, pool=batch, count=2)
+    assert within.names == outside.names and torch.equal(within.samples, outside.samples)
+
+
 def test_a_single_column_may_be_named_without_a_list() -> None:
     named = tabular.columns_of(FRAME, leave_out="answer", fixed="plan")
     assert [column.name for column in named] == ["age", "income", "city", "plan"]

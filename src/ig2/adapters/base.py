@@ -203,6 +203,9 @@ class Subject(ABC):
         check_seed(seed)
         inputs = Inputs.of(batch.x, self.model.device)
         given = self.candidates(pool, batch).detach().to(inputs.data)
+        if given.is_inference():
+            with torch.inference_mode(False):
+                given = given.clone()  # the copy may be looked at as any tensor
         if given.ndim == inputs.data.ndim:
             given = given.expand(len(batch), *given.shape)
         if given.shape[2:] != inputs.data.shape[1:]:
@@ -243,7 +246,7 @@ class Subject(ABC):
         the class explained, (B,)."""
         # what is fixed comes from the explicand, so a candidate shared by all may be another thing beside each
         shared = given.stride(0) == 0 and not any(isinstance(value, Tensor) for value in inputs.fixed.values())
-        with Session(self.model, inputs) as session:
+        with torch.inference_mode(False), torch.no_grad(), Session(self.model, inputs) as session:
             at_once = BatchSize(AT_A_TIME, session.bytes_per_point, session.device)
             task, _ = Task.of(session, target, 0, at_once, Progress(False, "references"))
             rows = task.rows
