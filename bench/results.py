@@ -178,16 +178,16 @@ def _gaps(table: Table, first: str, turned: bool = False) -> str:
     """By how much one row is ahead of the others, sample by sample."""
     head = f"| {'row' if turned else 'than'} | " + " | ".join(table.metrics) + " |"
     who = f"each row is ahead of *{first}*" if turned else f"*{first}* is ahead of the others"
-    about = f"How far {who}, sample by sample, with 95 % intervals; bold where the interval leaves out 0:"
+    about = f"How far {who}, sample by sample, with 95 % intervals; bold where that is more than two standard errors:"
     lines = [about, "", head, "|---" * (len(table.metrics) + 1) + "|"]
     for label in table.methods:
         if label == first:
             continue
         cells = []
         for metric in table.metrics:
-            gap = table.gap(label, first, metric) if turned else table.gap(first, label, metric)
-            low, high = gap.interval
-            cells.append(f"**{gap}**" if low > 0 or high < 0 else str(gap))
+            ahead, behind = (label, first) if turned else (first, label)
+            gap = str(table.gap(ahead, behind, metric))
+            cells.append(gap if _mark(table, ahead, behind, metric) == "=" else f"**{gap}**")
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
