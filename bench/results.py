@@ -161,7 +161,12 @@ def _shown(table: Table) -> str:
         caption += [f"{label}: {column.about}." for label, column in table.metrics.items() if column.about]
     caption += [f"{remark}." for remark in table.remarks()]
     settings = f"Settings: `{settings_line(table.settings)}`. Made on: {table.environment['device']}."
-    return "\n\n".join([":::{container} wide", rows, ":::", *caption, settings])
+    return "\n\n".join([_wide(rows), *caption, settings])
+
+
+def _wide(rows: str) -> str:
+    """A table of many columns, in smaller letters."""
+    return f":::{{container}} wide\n\n{rows}\n\n:::"
 
 
 def _accuracies(table: Table) -> str:
@@ -197,9 +202,8 @@ def _glance(tables: dict[str, Table]) -> str:
     compared = {key: table for key, table in tables.items() if "-" not in table.suite}
     rules = list(dict.fromkeys(label for table in compared.values() for label in table.methods if label.startswith(OURS)))
     names = [label.removeprefix(OURS).removesuffix(")").removesuffix(", as published") for label in rules]
+    about = "▲ ahead of the best other method by more than two standard errors of the difference, ▼ behind by more, = neither."
     lines = [
-        "▲ ahead of the best other method by more than two standard errors of the difference, ▼ behind by more, = neither.",
-        "",
         f"| data | metric | the best of the others | {' | '.join(f'IG², {name}' for name in names)} |",
         "|---" * (len(rules) + 3) + "|",
     ]
@@ -215,7 +219,7 @@ def _glance(tables: dict[str, Table]) -> str:
             ]
             best = f"{table.row(rival, metric).mean:.3f}, {rival}"
             lines.append(f"| {table.title} | {table.heading(metric)} | {best} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return about + "\n\n" + _wide("\n".join(lines))
 
 
 def _rules(tables: dict[str, Table], half: Half) -> str:
