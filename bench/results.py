@@ -20,7 +20,7 @@ from ig2.benchmarks import Table
 from ig2.benchmarks.celeba import PAPER_ACCURACY
 from ig2.benchmarks.suite import BenchOptions, Half, Suite, find_suite
 from ig2.benchmarks.tables import EACH, settings_line
-from ig2.errors import InputError
+from ig2.errors import IG2Error
 from ig2.methods.base import summary
 
 STORE = Path("docs/results")
@@ -80,17 +80,17 @@ def run(chosen: list[Run], root: Path, out: Path, device: str, again: bool) -> b
         if not folder.is_dir():
             print(f"{one.name}: {folder} is not there, left out", flush=True)
             continue
-        options = BenchOptions(data=folder, samples=one.samples, study=one.study, half=one.half, device=device)
-        suite = find_suite(one.suite, options)
         began = time.perf_counter()
         try:
+            options = BenchOptions(data=folder, samples=one.samples, study=one.study, half=one.half, device=device)
+            suite = find_suite(one.suite, options)
             if one.folder not in digests:
                 digests[one.folder] = suite.digest_data()
             if not again and is_stored(suite, out / f"{one.name}.json", digests[one.folder]):
                 print(f"{one.name}: stored", flush=True)
                 continue
             table = benchmarks.run(suite, out=out)
-        except InputError as error:
+        except IG2Error as error:
             print(f"{one.name}: {error}", flush=True)
             whole = False
             continue
@@ -263,8 +263,12 @@ def main() -> None:
     if not options.page:
         if options.data is None:
             parser.error("--data: name the folder that holds imagenet-val, imagenet-pool, pets, mnist, trec, wafer and celeba")
+        if not any((options.data / one.folder).is_dir() for one in RUNS):
+            parser.error(
+                f"--data: {options.data} has none of the folders {', '.join(dict.fromkeys(one.folder for one in RUNS))}"
+            )
         whole = run([known[name] for name in options.names or known], options.data, options.out, options.device, options.again)
-    if options.out == STORE:
+    if options.out == STORE and whole:
         PAGE.write_text(page(STORE), encoding="utf-8")
         print("the page is", PAGE, file=sys.stderr)
     if not whole:

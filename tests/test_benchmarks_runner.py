@@ -322,6 +322,41 @@ def test_an_instance_of_ours_and_an_object_of_anyones_can_be_own():
     assert "Mine" in table.methods["one"] and table.methods["two"] == "functools.partial"
 
 
+def test_scores_of_a_network_that_was_trained_elsewhere_are_made_again(tmp_path):
+    def of(network, methods):
+        stop = Stop(99)
+        table = run(other(digest_network=lambda self: network)(), methods, out=tmp_path, progress=stop)
+        return [step.now for step in stop.steps], table
+
+    of("one", ["IG"])
+    told, table = of("one", ["IG", "Guided IG"])
+    assert "seed 0: Guided IG" in told and "seed 0: IG" not in told and table.environment["network"] == "one"
+    told, table = of("two", ["IG", "Guided IG", "IG²"])
+    assert {f"seed {i}: {label}" for i in range(3) for label in ("IG", "Guided IG", "IG²")} <= set(told)
+    assert table.environment["network"] == "two"
+
+
+def test_a_name_is_looked_for_among_the_suite_s_methods_before_one_s_own():
+    assert list(run(Toy(), ["ig"], own={"ig": honest}).methods) == ["IG", "ig"]
+    assert list(run(Toy(), ["mine"], own={"mine": honest}).methods) == ["mine"]
+
+
+def test_methods_that_failed_on_different_parts_are_not_compared_one_by_one():
+    def fails_on(number):
+        def method(model, x, target=None, references=None, *, seed=0):
+            if seed == number:
+                raise ValueError("no")
+            return x
+
+        return method
+
+    own = {"first": fails_on(0), "last": fails_on(2), "last too": fails_on(2)}
+    table = run(Toy(), ["IG"], own=own)
+    with pytest.raises(InputError, match=r"'first' or 'last' failed on seed 0, seed 2: run the suite again"):
+        table.gap("first", "last", "distance")
+    assert table.gap("last", "last too", "distance").n == 2
+
+
 @pytest.mark.parametrize(
     ("name", "chosen"),
     [

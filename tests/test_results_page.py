@@ -119,3 +119,23 @@ def test_what_is_stored_is_not_made_again(results, tmp_path):
     assert not results.is_stored(suite, STORE / "wafer.json", data)
     assert not results.is_stored(suite, tmp_path / "wafer-rules.json", data)
     assert not results.is_stored(replace(suite, steps=26), STORE / "wafer-rules.json", data)
+
+
+def test_a_folder_without_any_data_set_is_refused(results, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["results", "--data", str(tmp_path), "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as stopped:
+        results.main()
+    assert stopped.value.code == 2 and "has none of the folders pets, imagenet-val" in capsys.readouterr().err
+
+
+def test_what_could_not_be_made_leaves_the_page_as_it_is(results, tmp_path, monkeypatch, capsys):
+    (tmp_path / "wafer").mkdir()
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(results, "STORE", tmp_path / "out")
+    monkeypatch.setattr(results, "PAGE", page)
+    monkeypatch.setattr(
+        "sys.argv", ["results", "wafer", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    )
+    with pytest.raises(SystemExit) as stopped:
+        results.main()
+    assert stopped.value.code == 1 and not page.exists() and "wafer:" in capsys.readouterr().out

@@ -313,6 +313,8 @@ def test_pets_are_recognised_by_their_trimaps(tmp_path, colours):
     suite = of_folder(tmp_path)
     assert suite.name == "pets" and suite.title == "Pets" and suite.paper() == {}
     assert "settings were chosen on the other" in suite.describe_data()
+    for others in ({"seed": 5}, {"quick": True}):  # other halves, and other settings
+        assert "chosen" not in of_folder(tmp_path, **others).describe_data()
     found, _ = suite.loaded
     assert found.source.startswith("Oxford-IIIT Pets") and len(found) == 12 and -1 in found.masks
     with pytest.raises(InputError, match="the network is right about none of the 6 photos"):

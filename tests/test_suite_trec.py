@@ -215,6 +215,7 @@ def test_word_vectors_beside_the_questions_are_where_it_starts(folder):
     try:
         suite = quick(data=folder, samples=2)
         assert suite.source() == "TREC questions, test; word vectors start from glove.tiny.txt" and suite.step_size == 1.2
+        assert "chosen" not in find_suite("trec", BenchOptions(data=folder, device="cpu")).describe_data()
         assert suite.opened.x.shape[2] == 7 and isinstance(suite.opened.model.net, Padded)
         # scores of a network that starts from other vectors are not those of this one
         before = suite.digest_data()

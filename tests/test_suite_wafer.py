@@ -197,3 +197,36 @@ def test_what_cannot_be_done_is_said(tmp_path):
         run("wafer", ["gradient"], quick=True, samples=1000)
     with pytest.raises(InputError, match=r"wm811k\.npz"):
         run("wafer", quick=True, data=tmp_path)
+
+
+def test_a_method_of_one_s_own_stands_in_the_studies_too():
+    """It need not know our options, and its time is taken where it does not say it itself."""
+
+    def own(model, x, target, references, seed):
+        time.sleep(0.05)
+        return x
+
+    def path(model, x, target, references, seed):
+        return ig2.ExpectedIG(2)(model, x, target, references, seed=seed)
+
+    found = run(quick(samples=2, study="steps"), ["3 steps of 0.1"], own={"own": own, "path": path})
+    assert found.failures == () and [found.row(label, "distance left").n for label in ("3 steps of 0.1", "own", "path")] == [
+        2,
+        0,
+        0,
+    ]
+    assert found.row("own", "ADD").n == 2
+    found = run(quick(samples=2, study="cost"), ["gradient"], own={"own": own, "path": path})
+    assert 0.025 <= found.row("own", "seconds").mean < 1 and found.row("path", "seconds").n == 1
+
+
+@pytest.mark.parametrize("half", ["report", "choose"])
+def test_too_little_data_is_said_in_words(tmp_path, half):
+    drawn = wafermaps.maps(1, size=28)
+    np.savez(tmp_path / "wm811k.npz", x=drawn.x[:, 0].numpy(), y=drawn.y.numpy(), classes=np.array(drawn.classes))
+    with pytest.raises(InputError, match=r"normal maps for normal|samples to explain"):
+        run("wafer", ["gradient"], quick=True, data=tmp_path, samples=1, half=half)
+    plain = drawn[drawn.y != drawn.classes.index("None")]
+    np.savez(tmp_path / "wm811k.npz", x=plain.x[:, 0].numpy(), y=plain.y.numpy(), classes=np.array(drawn.classes))
+    with pytest.raises(InputError, match="0 normal maps for normal"):
+        run("wafer", ["gradient"], quick=True, data=tmp_path, samples=1, half=half)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from torch import Tensor
 from ig2 import rules
 from ig2.attribution import Attribution
 from ig2.benchmarks.networks import Network
-from ig2.benchmarks.studies import Against, Study
+from ig2.benchmarks.studies import SECONDS, Against, Study
 from ig2.benchmarks.suite import (
     BenchOptions,
     ChoiceError,
@@ -31,9 +32,10 @@ from ig2.benchmarks.suite import (
 )
 from ig2.benchmarks.tables import EACH
 from ig2.benchmarks.training import accuracy
-from ig2.data.base import Samples, by_turns
+from ig2.data.base import Samples, by_turns, feed
 from ig2.errors import IG2Warning, InputError, describe, is_count
 from ig2.methods import IG2, DeepSHAP, ExpectedIG, Gradient, GuidedIG, IntegratedGradients, KernelSHAP, Random
+from ig2.methods.base import Method
 from ig2.methods.kernelshap import Groups
 from ig2.metrics.base import Metric
 from ig2.metrics.curves import Deletion, Insertion, OutputOption
@@ -122,7 +124,7 @@ class Experiment(Suite):
     published: ClassVar[tuple[int, float] | None] = None
     """The paper's number of steps and their length, in our space of the data."""
     chosen_on: ClassVar[str] = "the other"
-    """Where the number of steps and their length were chosen."""
+    """Where the number of steps and their length were chosen; empty if nowhere."""
     background: ClassVar[str] = "black"
     """What features are added to and replaced by."""
     probability: ClassVar[OutputOption] = "auto"
@@ -237,7 +239,9 @@ class Experiment(Suite):
         }
 
     def describe_data(self) -> str:
-        where = f"; settings were chosen on {self.chosen_on}" if self.data is not None else ""
+        # the halves of another seed are others
+        chosen = self.data is not None and self.seed == 0 and not self.quick and self.chosen_on
+        where = f"; settings were chosen on {self.chosen_on}" if chosen else ""
         halves = {
             "choose": "from the half that settings are chosen on",
             "report": f"from the half that is reported{where}",
@@ -263,6 +267,12 @@ class Experiment(Suite):
         parts = [part.digest() for part in self.loaded if part is not None]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:24]
 
+    def digest_network(self) -> str:
+        found = hashlib.sha256()
+        for value in self.opened.model.net.state_dict().values():
+            feed(found, value)
+        return found.hexdigest()[:24]
+
     def identity(self) -> dict[str, Any]:
         return {name: value for name, value in self.settings().items() if name != "samples"}
 
@@ -285,13 +295,19 @@ class Experiment(Suite):
 
     def score(self, part: str, prepared: slice, method: MethodLike) -> Mapping[str, Sequence[float]]:
         study = None if self.study is None else self.studies[self.study]
-        options: dict[str, Any] = {"curves": True} if study is not None and study.curves else {}
+        # a method of someone's need not know the option
+        curves = study is not None and study.curves and isinstance(method, Method) and method.follows_paths
         if study is not None and study.timed:
             self.explained(prepared, method)
-        found = self.explained(prepared, method, **options)
+        began = time.perf_counter()
+        found = self.explained(prepared, method, **({"curves": True} if curves else {}))
         scores: dict[str, Tensor] = {}
         if study is not None and isinstance(found, Attribution):
             scores |= study.measured(found)
+        elif study is not None and study.timed:
+            if self.opened.x.is_cuda:
+                torch.cuda.synchronize()
+            scores[SECONDS] = torch.tensor([(time.perf_counter() - began) / len(self.opened.target[prepared])])
         if study is None or study.scored:
             scores |= self.scored(found, prepared)
         return {label: values.tolist() for label, values in scores.items()}

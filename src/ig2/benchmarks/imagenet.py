@@ -35,7 +35,7 @@ LAYERS = {
 }
 POOLS = ("imagenet-pool", "pool")
 PUBLISHED = (500, 3.0)  # the paper's steps: 1024 of [0, 255] at 299² is the same change of a pixel
-AS_PUBLISHED = "IG² (left, published steps)"
+AS_PUBLISHED = "IG² (published steps, left)"
 ENOUGH = 4  # photos of each class, on average, for its accuracy to be told: of one or two it says nothing
 TOP = 4  # predictions that are relevant, as in the paper; the explained class is the first of them
 TRIES = 3  # how many others each photo is put beside, until both are recognised
@@ -262,7 +262,7 @@ class ImageNet(Experiment):
         if self.data is None or self.quick or self.study is not None:
             return found
         steps, step_size = PUBLISHED
-        own = {AS_PUBLISHED: rules.left, "IG² (blended, published steps)": rules.blended}
+        own = {AS_PUBLISHED: rules.left, "IG² (published steps, blended)": rules.blended}
         return {**found, **{label: self.ig2(rule=rule, steps=steps, step_size=step_size) for label, rule in own.items()}}
 
     def paper(self) -> Mapping[str, Mapping[str, float]]:

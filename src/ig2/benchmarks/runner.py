@@ -135,10 +135,16 @@ def choose(suite: Suite, names: Sequence[str] | None, own: Mapping[str, MethodLi
     for label, method in own.items():
         if not isinstance(label, str) or not label.strip() or not callable(method):
             raise ChoiceError(f"own methods are callables by their labels, got {describe(label)}: {describe(method)}")
-    known = {**suite.methods(), **own}
+    theirs = suite.methods()
+    known = {**theirs, **own}
     if names is None:
         return known
-    wanted = {label for name in names for label in _named(name, list(known))}
+    wanted: set[str] = set()
+    for name in names:
+        try:
+            wanted.update(_named(name, list(theirs)))
+        except ChoiceError:  # one's own, which run anyway
+            wanted.update(_named(name, list(known)))
     if not wanted and not own:
         raise ChoiceError(f"no method is chosen: choose from {', '.join(known)}")
     return {label: method for label, method in known.items() if label in wanted or label in own}
@@ -198,23 +204,25 @@ class _Run:
         }
         if fresh:
             cells.forget(self.keys.values())
+        self.told: tuple[int, str] | None = None
         self.took: dict[str, list[float]] = {}  # seconds of each kind of work
         for (_, label), key in self.keys.items():
             if key in cells.known:
                 self.took.setdefault(_kind(label), []).append(cells.known[key].seconds)
 
     def go(self) -> None:
-        checked = False
+        unscored = [part for (part, _), key in self.keys.items() if key not in self.cells.known]
+        if unscored:
+            self._tell(unscored[0], PREPARING)
+            with _seeded(key_of(self.common)):
+                self.suite.check()
+            self._forget_other_networks()
         for part in self.suite.parts():
             missing = [label for (of, label), key in self.keys.items() if of == part and key not in self.cells.known]
             if not missing:
                 continue
             self._tell(part, PREPARING)
             start = time.perf_counter()
-            if not checked:
-                with _seeded(key_of(self.common)):
-                    self.suite.check()
-                checked = True
             try:
                 with _seeded(key_of(self.common, part)):
                     prepared = self.suite.prepare(part)
@@ -225,6 +233,14 @@ class _Run:
             for label in missing:
                 self._score(part, label, prepared)
         self._tell("", "")
+
+    def _forget_other_networks(self) -> None:
+        """Scores of a network that was trained elsewhere do not stand beside those of this one."""
+        network, known = self.suite.digest_network(), self.cells.known
+        if network:
+            self.environment["network"] = network
+            here = [key for key in self.keys.values() if key in known]
+            self.cells.forget([key for key in here if known[key].environment.get("network") != network])
 
     def _score(self, part: str, label: str | None, prepared: Any) -> None:
         self._tell(part, _kind(label))
@@ -258,7 +274,10 @@ class _Run:
             if key not in self.cells.known and not failed & {(of, None), (of, _kind(label))}
         ]
         done = len(self.keys) - len(missing)
-        self.tell(Step(done, len(self.keys), f"{part}: {kind}" if part else "", self._left(missing, part, kind)))
+        now = f"{part}: {kind}" if part else ""
+        if (done, now) != self.told:
+            self.told = done, now
+            self.tell(Step(done, len(self.keys), now, self._left(missing, part, kind)))
 
     def _left(self, missing: Sequence[tuple[str, str]], part: str, now: str) -> float | None:
         usual = {kind: fmean(some) for kind, some in self.took.items()}

@@ -88,6 +88,13 @@ class Suite(ABC):
         """A name for exactly the data, so that scores of other data are not taken for theirs; none where settings say it."""
         return ""
 
+    def digest_network(self) -> str:
+        """A name for exactly the network, where there is one for all parts; asked for after `check`, if some score is missing.
+
+        One that was trained elsewhere is another one, and right about other samples.
+        """
+        return ""
+
     def check(self) -> None:  # noqa: B027, few suites have something to check
         """Raise an InputError where the suite cannot be run as it was asked for; called once, before anything is scored."""
 

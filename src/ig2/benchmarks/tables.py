@@ -174,6 +174,12 @@ class Table:
     def gap(self, method: str, other: str, metric: str) -> Gap:
         """By how much a method is ahead of another, over the samples that both have a score of."""
         ours, theirs = self.row(method, metric), self.row(other, metric)
+        failed, others = ({failure.part for failure in self.failures if failure.method == label} for label in (method, other))
+        if failed != others:
+            raise InputError(
+                f"{describe(method)} or {describe(other)} failed on {', '.join(sorted(failed ^ others))}: run the suite again, "
+                "scores that are there are kept"
+            )
         if len(ours.values) != len(theirs.values):
             raise InputError(
                 f"{describe(method)} has {len(ours.values)} values of {metric} and {describe(other)} {len(theirs.values)}: "

@@ -391,7 +391,7 @@ def predictions(net: Network, samples: Samples, batch: int = 256) -> Tensor:
         batch: how many the network sees at once.
     """
     device = next(net.parameters()).device
-    return torch.cat([net(net.inputs(samples.x[i : i + batch]).to(device)).cpu() for i in range(0, len(samples), batch)])
+    return torch.cat([net(net.inputs(samples.x[i : i + batch]).to(device)).cpu() for i in range(0, len(samples) or 1, batch)])
 
 
 def accuracy(net: Network, test: Samples, batch: int = 256) -> Accuracy:

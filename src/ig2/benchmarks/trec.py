@@ -154,6 +154,11 @@ class TREC(Experiment):
     steps: int = 100
     step_size: float | None = 0.4
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.vectors is not None:
+            object.__setattr__(self, "chosen_on", "")
+
     @cached_property
     def loaded(self) -> tuple[Samples, Samples]:
         """Questions to train on, and others."""

@@ -82,7 +82,7 @@ class Samples:
         if not shares or any(not 0 < share < 1 for share in shares) or sum(shares) > 1:
             raise InputError(f"shares must lie between 0 and 1 and sum to 1 at most, got {describe(shares)}")
         order = _order(len(self), seed)
-        groups = [order] if self.y.ndim > 1 else [order[self.y[order] == c] for c in self.y.unique()]  # type: ignore[no-untyped-call]
+        groups = [order] if self.y.ndim > 1 else [order[self.y[order] == c] for c in self.y.unique()] or [order]  # type: ignore[no-untyped-call]
         parts: list[list[Tensor]] = [[] for _ in range(len(shares) + 1)]
         for group in groups:
             edges = [round(len(group) * sum(shares[:n])) for n in range(len(shares) + 1)] + [len(group)]
