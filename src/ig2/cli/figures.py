@@ -73,11 +73,12 @@ def run(request: Request) -> None:
                     fresh=request.fresh,
                     file_format=cast(PictureFormat, request.file_format),
                 )
-        except IG2Error as error:
+        except Exception as error:  # the others may go well, whatever it is
             failed += 1
             if request.debug:
                 traceback.print_exception(error)
-            say(f"{name}: {error}")
+            ours = isinstance(error, IG2Error)
+            say(f"{name}: {error}" if ours else f"{name}: {type(error).__name__}: {error} (--debug shows where)")
             continue
         except (KeyboardInterrupt, SystemExit):
             say(f"the figures made so far are in {request.out}: the same command goes on from there")

@@ -13,7 +13,6 @@ A folder `masks/` of PNGs (0 beside the object, anything else on it) takes the p
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -27,7 +26,7 @@ import numpy as np
 
 from ig2 import imagenet
 from ig2.data.base import Samples
-from ig2.data.listing import Entry, Frame, Listing, Mask, existing_folder, lines_of, pictures_in
+from ig2.data.listing import Entry, Frame, Listing, Mask, existing_folder, lines_of, pictures_in, table_of
 from ig2.data.survey import Survey, Watch
 from ig2.errors import InputError, describe, reason
 from ig2.images import read_image
@@ -200,26 +199,25 @@ def _annotations(root: Path, given: Path | None, problems: list[str]) -> tuple[d
 def _from_table(path: Path, problems: list[str]) -> dict[str, Annotation]:
     """A row for each box, or for each photo: file, class_index and perhaps x0, y0, x1, y1."""
     notes: dict[str, Annotation] = {}
-    rows = csv.DictReader(lines_of(path))
-    columns = rows.fieldnames or []
+    columns, rows = table_of(path)
     boxed = "x0" in columns
     for column in ("file", "class_index", *(("x0", "y0", "x1", "y1") if boxed else ())):
         if column not in columns:
             raise InputError(f"{path} has the columns {', '.join(columns) or 'nothing'}: {column} is missing")
-    for row in rows:
-        where = f"{path} line {rows.line_num}"
+    for where, row in rows:
         try:
+            file = _name(row, "file")
             label = _class(row["class_index"])
             boxes = (_box([row[column] for column in ("x0", "y0", "x1", "y1")]),) if boxed else ()
         except ValueError as error:
             problems.append(f"{where}: {error}")
             continue
-        stem = Path(row["file"]).stem
+        stem = Path(file).stem
         before = notes.get(stem)
         if before is not None and before.label != label:
-            problems.append(f"{where}: {row['file']} is of class {label} here and of class {before.label} in {before.where}")
+            problems.append(f"{where}: {file} is of class {label} here and of class {before.label} in {before.where}")
         elif before is not None and not boxed:
-            problems.append(f"{where}: {row['file']} stands in {before.where} already")
+            problems.append(f"{where}: {file} stands in {before.where} already")
         else:
             notes[stem] = Annotation(label, before.where if before else where, (*(before.boxes if before else ()), *boxes))
     return notes
@@ -228,13 +226,13 @@ def _from_table(path: Path, problems: list[str]) -> dict[str, Annotation]:
 def _from_solution(path: Path, problems: list[str]) -> dict[str, Annotation]:
     """A row for each photo: its name, and for each box the class and x0 y0 x1 y1."""
     notes: dict[str, Annotation] = {}
-    rows = csv.DictReader(lines_of(path))
-    if not {"ImageId", "PredictionString"} <= set(rows.fieldnames or []):
-        raise InputError(f"{path} has the columns {', '.join(rows.fieldnames or [])}: expected ImageId, PredictionString")
-    for row in rows:
-        where = f"{path} line {rows.line_num}"
+    columns, rows = table_of(path)
+    if not {"ImageId", "PredictionString"} <= set(columns):
+        raise InputError(f"{path} has the columns {', '.join(columns)}: expected ImageId, PredictionString")
+    for where, row in rows:
         words = (row["PredictionString"] or "").split()
         try:
+            name = _name(row, "ImageId")
             if not words or len(words) % 5:
                 raise ValueError(f"{describe(row['PredictionString'])}: expected a class and four numbers, again and again")
             objects = [(_wnid(words[n]), _box(words[n + 1 : n + 5])) for n in range(0, len(words), 5)]
@@ -242,7 +240,7 @@ def _from_solution(path: Path, problems: list[str]) -> dict[str, Annotation]:
             problems.append(f"{where}: {error}")
             continue
         label = objects[0][0]
-        notes[row["ImageId"]] = Annotation(label, where, tuple(box for other, box in objects if other == label))
+        notes[name] = Annotation(label, where, tuple(box for other, box in objects if other == label))
     return notes
 
 
@@ -285,6 +283,12 @@ def _tree(path: Path) -> ElementTree.Element:
         raise ValueError(f"it is no XML: {error}") from error
     except OSError as error:
         raise ValueError(f"it cannot be read: {reason(error)}") from error
+
+
+def _name(row: dict[str, str | None], column: str) -> str:
+    if not (name := row[column]):
+        raise ValueError(f"{column} is {describe(name)}, expected the name of a photo")
+    return name
 
 
 def _class(text: str | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -66,6 +67,8 @@ class Listing:
         if self.problems:
             others = len(self.problems) - 1
             raise InputError(self.problems[0] + (f" (and {others:,} more: see ig2 data verify)" if others else ""))
+        if not self.entries:
+            raise InputError(f"no picture remains to be read ({self.described()}): add some that are not left out")
         if frame is None:
             frame = Framing((size, size) if isinstance(size, int) else size)
         read: dict[int, tuple[NDArray[np.uint8], Mask | None]] = {}
@@ -180,3 +183,14 @@ def lines_of(path: Path, encoding: str = "utf-8-sig") -> list[str]:
         raise InputError(f"{path} cannot be read: {reason(error)}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no text in {encoding.removesuffix('-sig').upper()}: {reason(error)}") from error
+
+
+def table_of(path: Path) -> tuple[list[str], list[tuple[str, dict[str, str | None]]]]:
+    """The columns of a CSV file, and its rows, each with where it stands; what is missing in a short row is None."""
+    rows = csv.DictReader(lines_of(path))
+    try:
+        return list(rows.fieldnames or []), [(f"{path} line {rows.line_num}", row) for row in rows]
+    except csv.Error as error:
+        raise InputError(
+            f"{path} line {rows.line_num + 1}: {error}: close every quote, in that line or in one after it"
+        ) from error

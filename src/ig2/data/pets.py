@@ -7,7 +7,6 @@ between them, which is left open.
 
 from __future__ import annotations
 
-import csv
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 
 from ig2 import imagenet
 from ig2.data.base import Samples
-from ig2.data.listing import Entry, Frame, Listing, Mask, existing_folder, lines_of, pictures_in
+from ig2.data.listing import Entry, Frame, Listing, Mask, existing_folder, lines_of, pictures_in, table_of
 from ig2.data.survey import Survey, Watch
 from ig2.errors import InputError, describe
 from ig2.images import read_image
@@ -158,14 +157,16 @@ def _list(root: Path, problems: list[str]) -> dict[str, str]:
 def _table(root: Path, problems: list[str]) -> dict[str, str]:
     """The photos that labels.csv names, each with where it does."""
     path = root / "labels.csv"
-    rows = csv.DictReader(lines_of(path))
-    if not {"name", "class_index"} <= set(rows.fieldnames or []):
-        raise InputError(f"{path} has the columns {', '.join(rows.fieldnames or [])}: expected name, class_index")
+    columns, rows = table_of(path)
+    if not {"name", "class_index"} <= set(columns):
+        raise InputError(f"{path} has the columns {', '.join(columns)}: expected name, class_index")
     named = {}
-    for row in rows:
-        name, where = row["name"], f"{path} line {rows.line_num}"
+    for where, row in rows:
+        name = row["name"] or ""
         index = IMAGENET.get(_breed(name))
-        if index is None or row["class_index"] != str(index):
+        if index is None:
+            problems.append(f"{where}: {describe(row['name'])}, expected a breed that ImageNet has and a number, such as pug_1")
+        elif row["class_index"] != str(index):
             problems.append(f"{where}: {describe(name)} with class_index {describe(row['class_index'])}, expected {index}")
         else:
             named[name] = where

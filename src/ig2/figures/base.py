@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import io
 import json
+import os
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -72,6 +74,19 @@ def check_holds_data(folder: Path) -> None:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{folder} cannot be read: {reason(error)}") from error
+
+
+def contents(folder: Path) -> str | None:
+    """A digest of the names, sizes and times of a folder's files; nothing where there is no such folder."""
+    if not folder.is_dir():
+        return None
+    found = []
+    for place, _, names in os.walk(folder, followlinks=True):
+        for path in (os.path.join(place, name) for name in names):
+            if os.path.isfile(path):  # and no link to nowhere
+                about = os.stat(path)
+                found.append((os.path.relpath(path, folder), about.st_size, about.st_mtime_ns))
+    return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +166,10 @@ class PaperFigure:
 
     def key(self, options: Options) -> dict[str, Any]:
         """What its numbers depend on."""
-        data = None if options.data is None or not self.uses else str(options.data)
+        data = None
+        if options.data is not None and self.uses:
+            check_holds_data(options.data)
+            data = {name: contents(options.data / name) for name in self.uses}
         return {"ig2": ig2.__version__, "version": self.version, "quick": options.quick, "seed": options.seed, "data": data}
 
 

@@ -123,6 +123,7 @@ CHANGES = (("GradCFE", True), ("IG²", True), ("Expected IG", True), ("Expected 
 def fives(options: Options) -> Stored:
     """Fives against three other digits; and what becomes of them when what is marked is painted or wiped out."""
     digits = of_digits(options)
+    digits.first("5")  # or it says that there is none
     numbers = (digits.y == 5).nonzero()[:, 0][: 2 if options.quick else 12]
     x, shown = digits.x[numbers], 2 if options.quick else 3
     maps, areas, changed, said, became = [], [], [], [], []

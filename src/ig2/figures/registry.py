@@ -80,7 +80,7 @@ def make(
 
     Args:
         name: one of those in `FIGURES`.
-        options: what it is computed from. What is stored from other options is computed again.
+        options: what it is computed from. What is stored from other options, or other files of data, is computed again.
         out: the folder for the files.
         fresh: compute again what is stored.
         file_format: of the picture, "png", "pdf" or "svg".

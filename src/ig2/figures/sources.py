@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from ig2.data.celeba import FaceSamples
 from ig2.data.listing import Entry, Listing
 from ig2.data.wafermarks import mark
 from ig2.errors import InputError
-from ig2.figures.base import Options
+from ig2.figures.base import Options, contents
 from ig2.images import Framing
 
 # things that stand out, the paper's among them; of other classes there may be any
@@ -33,6 +34,24 @@ LIKED = (
     "airliner", "giant panda", "teapot", "macaw", "lion", "convertible",
 )  # fmt: skip
 SMALL = 64  # pixels a side of photos in a quick run, a twelfth of the work
+
+Source = TypeVar("Source", bound=Callable[..., Any])
+
+
+def kept(*names: str) -> Callable[[Source], Source]:
+    """Keeps the last two things that a function found, each for as long as the files of these data sets are the same."""
+
+    def keeping(find: Source) -> Source:
+        found = lru_cache(maxsize=2)(lambda _, *given: find(*given))
+
+        @wraps(find)
+        def looked_up(options: Options, *more: Any) -> Any:
+            files = None if options.data is None else tuple(contents(options.data / name) for name in names)
+            return found(files, options, *more)
+
+        return cast(Source, looked_up)
+
+    return keeping
 
 
 def folder(options: Options, name: str) -> Path | None:
@@ -76,7 +95,8 @@ class Pictures:
         fits = self.pool_y != target if only is None else self.pool_y == only
         numbers = fits.nonzero()[:, 0]
         if not len(numbers):
-            raise InputError(f"{self.source}: there is nothing to contrast {self.classes[target]!r} with")
+            missing = "is nothing" if only is None else f"is no picture of class {self.classes[only]!r}"
+            raise InputError(f"{self.source}: there {missing} to contrast {self.classes[target]!r} with")
         return numbers[by_turns(self.pool_y[numbers], seed)[:count]]
 
     def references(self, targets: Tensor, count: int, seed: int = 0, only: int | None = None) -> Tensor:
@@ -99,7 +119,7 @@ def _pictures(model: ig2.Model, net_said: str, samples: Samples, x: Tensor, pool
 # -- photos ------------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=2)
+@kept("imagenet-val", "pets", "imagenet-pool")
 def of_photos(options: Options, count: int = 24) -> Pictures:
     """Photos and an ImageNet classifier; references are photos of other classes."""
     subject = vision.load("efficientnet-lite0").to(options.device)
@@ -151,7 +171,7 @@ def _net(kind: Kind, train: Samples, options: Options, start: Path | None = None
     return found.net, f"{found.facts['network']} {trained_how} on {len(train):,} of them"
 
 
-@lru_cache(maxsize=2)
+@kept("mnist")
 def of_digits(options: Options) -> Pictures:
     """Digits, and a network of the paper's kind."""
     train, test = experiment("mnist", options).loaded
@@ -159,7 +179,7 @@ def of_digits(options: Options) -> Pictures:
     return _trained_pictures("mnist", train, replace(test.take(1000, options.seed), source=source), options)
 
 
-@lru_cache(maxsize=2)
+@kept("wafer")
 def of_wafers(options: Options) -> Pictures:
     """Wafer maps in one-hot space, and the paper's network."""
     train, test = experiment("wafer", options).loaded
@@ -194,7 +214,7 @@ class Faces:
     source: str
 
 
-@lru_cache(maxsize=2)
+@kept("celeba")
 def of_faces(options: Options) -> Faces:
     """Faces with attributes, and a network with an output for each."""
     train, _, test = experiment("celeba", options).loaded
@@ -223,7 +243,7 @@ class Questions:
     source: str
 
 
-@lru_cache(maxsize=2)
+@kept("trec")
 def of_questions(options: Options) -> Questions:
     """Questions by the kind of answer they ask for, and a TextCNN."""
     suite = experiment("trec", options)

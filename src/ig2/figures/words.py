@@ -17,6 +17,7 @@ from matplotlib.patches import FancyBboxPatch
 import ig2
 from ig2.adapters.text import TextBatch, TextSubject
 from ig2.data.base import Samples, by_turns
+from ig2.errors import InputError
 from ig2.figures.base import Options, Stored
 from ig2.figures.panels import lines_of
 from ig2.figures.sources import Questions, of_questions
@@ -120,11 +121,14 @@ def trec_references(options: Options) -> Stored:
     chosen = max(entities, key=lambda i: lengths[i])
     batch = subject.encode(_texts(questions.samples, [chosen]))
     target = int(questions.said[chosen])
-    order = by_turns(questions.pool.y, options.seed)
-    # long enough to fill the places of most words
-    long = [i for i in order if len(cast(str, questions.pool.x[i]).split()) >= 5] or order
-    others = [i for i in long if int(questions.pool.y[i]) != target][: 3 if options.quick else 8]
-    same = [i for i in long if int(questions.pool.y[i]) == target and _text(questions, i) != batch.names[0]][:2]
+    # first those that are long enough to fill the places of most words
+    order = sorted(by_turns(questions.pool.y, options.seed), key=lambda i: len(_text(questions, i).split()) < 5)
+    others = [i for i in order if int(questions.pool.y[i]) != target][: 3 if options.quick else 8]
+    if not others:
+        raise InputError(
+            f"{questions.source}: there is no question of another class to contrast {subject.label(target)!r} with"
+        )
+    same = [i for i in order if int(questions.pool.y[i]) == target and _text(questions, i) != batch.names[0]][:2]
     references = _texts(questions.pool, [*others, *same])
     steps = 10 if options.quick else 200
     made = ig2.IG2(steps)(
