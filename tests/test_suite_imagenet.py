@@ -213,7 +213,7 @@ def test_a_reference_that_the_network_takes_for_the_explained_class_is_none(tmp_
     opened = of_folder(tmp_path / "data", samples=4, references=2).opened
     for mine, theirs in zip(opened.target.tolist(), classes_of(opened, OTHERS), strict=True):
         assert mine not in theirs
-    with pytest.raises(InputError, match="has 2 photos of other classes to contrast with, asked for are 3"):
+    with pytest.raises(InputError, match="has 2 photos of other classes to contrast with, needed are 3: put more photos"):
         _ = of_folder(tmp_path / "data", samples=4, references=3).opened
 
 

@@ -370,8 +370,8 @@ class _Asked:
             some = list(islice(left, count - len(found)))
             if not some:
                 raise InputError(
-                    f"{picture.name} has {len(found)} photos of other classes to contrast with, asked for are {count}: ask for "
-                    "fewer references, or put more photos into a folder imagenet-pool beside the data"
+                    f"{picture.name} has {len(found)} photos of other classes to contrast with, needed are {count}: put "
+                    "more photos into a folder imagenet-pool beside the data"
                 )
             said = self.of(some).argmax(dim=1).tolist()
             found += [number for number, name in zip(some, said, strict=True) if name != picture.target]
