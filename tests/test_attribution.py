@@ -138,7 +138,7 @@ def test_the_verdict_says_where_a_sum_rests_on_shares_alone():
     trusted, rough = (replace(whole, trust=torch.tensor([[value, value]])) for value in (0.9, 0.1))
     assert trusted.verdict == "sums to the change in the output"
     assert rough.verdict == (
-        "sums to the change in the output, handed out in shares, since the gradient does not foretell it along the paths"
+        "sums to the change in the output, handed out in shares, since the gradient does not predict it along the paths"
     )
 
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import ig2
 from ig2.errors import InputError, ModelError
 from ig2.memory import BatchSize, OutOfMemoryError, free_bytes, is_out_of_memory
-from networks import made, uniform
+from networks import Record, made, uniform
 
 
 def cnn() -> Any:
@@ -183,7 +183,7 @@ class Cramped(nn.Module):
     def __init__(self, network: nn.Module, most: int, error: BaseException, backward: bool = False) -> None:
         super().__init__()
         self.network, self.most, self.error, self.backward = network, most, error, backward
-        self.sizes: list[int] = []
+        self.sizes = Record()
 
     def forward(self, x: Tensor) -> Tensor:
         self.sizes.append(len(x))

@@ -202,8 +202,9 @@ class Failing(nn.Module):
 @pytest.mark.parametrize("passes", range(9))
 def test_an_exception_in_the_forward_pass_leaves_the_network_as_it_was(passes: int, error: BaseException):
     network = Failing(everything(), passes, error)
-    # in the second pass, the first of two samples, the library says what that may mean
-    with untouched(network), pytest.raises(ModelError if passes == 1 and isinstance(error, Exception) else type(error)):
+    # in the first pass, and in the first of two samples, the library says what that may mean
+    translated = passes in (0, 2) and isinstance(error, Exception)
+    with untouched(network), pytest.raises(ModelError if translated else type(error)):
         ig2.IG2(steps=9)(network, X, references=REFERENCES)
 
 
@@ -325,7 +326,7 @@ def test_a_network_that_draws_random_numbers_is_refused_however_small_their_effe
 def test_randomness_from_elsewhere_is_seen_by_its_effect():
     generator = np.random.default_rng(0)
     for batch_size in ("auto", 1):
-        with pytest.raises(ModelError, match="two passes"):
+        with pytest.raises(ModelError, match="two equal calls"):
             ig2.IntegratedGradients()(lambda x: x.sum(1) * generator.normal(), X, batch_size=batch_size)
 
 
@@ -407,7 +408,7 @@ def test_a_network_without_slope_gives_zeros(name: str, network: Callable[[Tenso
     assert torch.equal(result.values, torch.zeros_like(X))
     if result.residual is not None:
         assert (result.residual == 0).all() and (result.relative_residual == 0).all()
-        assert result.verdict.startswith("has nothing to explain")
+        assert "nothing" in result.verdict
 
 
 @pytest.mark.parametrize("name", METHODS)

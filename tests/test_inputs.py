@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import ig2
 from ig2.errors import InputError, ModelError
 from ig2.inputs import Fixed, Inputs
-from networks import made, uniform
+from networks import Record, made, uniform
 
 
 def mlp(features: int = 4, classes: int = 3) -> Any:
@@ -137,7 +137,7 @@ class Spy(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[float, float]] = []
+        self.seen = Record()
 
     def forward(self, x: Tensor, mask: Tensor, scale: float = 1.0) -> Tensor:
         assert scale == 3.0

@@ -13,7 +13,7 @@ from ig2.errors import IG2Warning, InputError, ModelError
 from ig2.metrics.curves import Deletion, Insertion
 from ig2.paths.blur import blur
 from ig2.references import Samples, Union, White, Zeros
-from networks import data, multi_label, relu_cnn, seeded, tanh_mlp, uniform
+from networks import Record, data, multi_label, relu_cnn, seeded, tanh_mlp, uniform
 
 QUIET = {"disable_warnings": True, "display_progressbar": False}
 both = pytest.mark.parametrize("kind", [Insertion, Deletion])
@@ -24,11 +24,10 @@ class Spy(nn.Module):
 
     def __init__(self, net):
         super().__init__()
-        self.net, self.points, self.most = net, 0, 0
+        self.net, self.sizes = net, Record()
 
     def forward(self, x):
-        self.points += len(x)
-        self.most = max(self.most, len(x))
+        self.sizes.append(len(x))
         return self.net(x)
 
 
@@ -92,15 +91,15 @@ def test_curves_of_tables_are_those_of_a_slow_replica_for_few_and_many_threshold
     net, x, values = tanh_mlp(), data(2, 6), data(2, 6, seed=1)
     spy = Spy(net)
     scores = kind(thresholds=thresholds)(spy, values, x, target=2)
-    passed = spy.points
+    passed = sum(spy.sizes)
     for i in range(2):
         curve, area = slow_curve(kind, lambda p: net(p).softmax(1)[0, 2], x[i], torch.zeros(6).double(), values[i], thresholds)
         np.testing.assert_allclose(scores.curves[i].numpy(), curve, atol=1e-12)
         assert float(scores.values[i]) == pytest.approx(area, abs=1e-12)
-    spy.points = 0
+    spy.sizes.clear()
     Insertion(thresholds=1)(spy, values, x, target=2)
     # opening the network costs the same; beyond that each count of features is shown once
-    assert passed - (spy.points - 2 * 2) == 2 * (min(thresholds, 6) + 1)
+    assert passed - (sum(spy.sizes) - 2 * 2) == 2 * (min(thresholds, 6) + 1)
 
 
 def test_black_and_white_without_bounds_are_zero_and_one():
@@ -258,7 +257,7 @@ def test_scores_do_not_depend_on_the_batch_size(kind, batch_size):
     spy = Spy(net)
     found = metric(spy, values, x, batch_size=batch_size)
     torch.testing.assert_close(found.curves, whole.curves, atol=1e-12, rtol=0)
-    assert spy.most <= max(2, batch_size)  # two, when the network is opened
+    assert max(spy.sizes) <= max(2, batch_size)  # two, when the network is opened
 
 
 def test_scores_do_not_depend_on_the_neighbours():

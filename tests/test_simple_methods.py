@@ -6,7 +6,7 @@ import torch
 import ig2
 from ig2.errors import InputError, ModelError
 from ig2.methods.simple import Gradient, InputXGradient, Random
-from networks import Polynomial, data, relu_cnn, tanh_mlp
+from networks import Polynomial, Record, data, relu_cnn, tanh_mlp
 
 X = data(5, 6, seed=1)
 CUBIC = Polynomial(torch.tensor([1.0, -2.0, 0.5, 3.0, 0.0, 1.5], dtype=torch.float64), 3)
@@ -104,7 +104,7 @@ class _Counted(torch.nn.Module):
 
     def __init__(self, most: int = 100) -> None:
         super().__init__()
-        self.net, self.most, self.sizes = tanh_mlp(), most, []
+        self.net, self.most, self.sizes = tanh_mlp(), most, Record()
 
     def forward(self, x):
         self.sizes.append(len(x))
@@ -117,9 +117,9 @@ class _Counted(torch.nn.Module):
 def test_the_pass_that_finds_the_class_is_the_one_the_gradient_is_taken_from(method):
     net, x = _Counted(), data(16, 6)
     found = method(net, x)
-    assert net.sizes == [1, 2, 16]  # two to look at the network, and one for the rest
+    assert net.sizes == [1, 1, 2, 16]  # three to look at the network, and one for the rest
     small = method(net, x, batch_size=5)
-    assert net.sizes[3:] == [1, 2, 5, 5, 5, 1, 5, 5, 5, 1]
+    assert net.sizes[4:] == [1, 1, 2, 5, 5, 5, 1, 5, 5, 5, 1]
     assert torch.allclose(found.values, small.values, atol=1e-12) and torch.equal(found.target, small.target)
 
 

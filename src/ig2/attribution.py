@@ -19,8 +19,10 @@ from ig2.inputs import Structured
 FORMAT = "ig2.attribution/1"
 # Above this share of f(x) − f(baseline), a residual is worth a word.
 LARGE_RESIDUAL = 0.1
-# Below this the gradient foretells so little that the verdict says so.
+# Below this the gradient predicts so little that the verdict says so.
 LITTLE_TRUST = 0.5
+# Below this share of the distance to their references, paths have not arrived, and the verdict says so.
+LITTLE_ARRIVAL = 0.5
 
 
 # The fields that are no tensors with a row for each explicand.
@@ -79,10 +81,17 @@ class Attribution:
     distance_curve: Tensor | None = None
     """The distance to the reference's representation along each GradPath, (B, R, k + 1), with `curves=True`."""
     steps_taken: Tensor | None = None
-    """How many steps each GradPath took, (B, R): fewer than asked for where it stopped because it had converged."""
+    """How many steps each GradPath took, (B, R): fewer than asked for where it stopped because it had converged, or where the
+    distance had no gradient and it stayed where it was."""
     trust: Tensor | None = None
-    """How well the gradient foretold what the output did along each path, 0 to 1, (B, R); with the rule `blended`, the default
+    """How well the gradient predicted what the output did along each path, 0 to 1, (B, R); with the rule `blended`, the default
     of `IG2`. Near 1 values are signed amounts; at 0 they are shares, and their signs say nothing of a single feature."""
+    arrival: Tensor | None = None
+    """1 − D(end of the path) / D(explicand), (B, R), with D the distance to the reference's representation that GradPath goes
+    down: 1 where the path arrived, 0 where it got no nearer, below that where it ended farther away. Values explain the way to
+    where the path ended, so read `trust` together with it."""
+    reference_outputs: Tensor | None = None
+    """f(reference) for each reference of a GradPath, (B, R). Where a path arrived, f(baseline) is near it."""
     paths: Structured | None = None
     """Every vertex of every path, (B, R, k + 1, ...), with `paths=True`."""
     settings: dict[str, Any] = field(default_factory=dict)
@@ -128,30 +137,57 @@ class Attribution:
 
     @property
     def verdict(self) -> str:
-        """What the residual means, in a sentence."""
+        """What the residual and the arrival mean, in a sentence."""
         relative = self.relative_residual
         if relative is None:
-            return "has no baseline, so its sum stands for nothing"
+            return "has no baseline, so its sum stands for nothing" + self._arrival_verdict
         if not len(self):
             return "explains nothing: it is empty"
         zero = (relative == 0) & ~self._any_value
         if zero.all():
+            if self._arrival_verdict:
+                return "explains nothing" + self._arrival_verdict
             return "has nothing to explain, since the output at x is that at its baselines (are the references x itself?)"
         typical = float(relative.median())
         worse = int((relative >= LARGE_RESIDUAL).sum())
         but = f", but for {worse} of {len(self)} explicands, off by {LARGE_RESIDUAL:.0%} or more" if worse else ""
         if zero.any():
             but += f"; has nothing to explain for {int(zero.sum())} of {len(self)}, whose output is that at their baselines"
+        but += self._arrival_verdict
         if typical < 1e-3:
             rough = self.trust is not None and float(self.trust.median()) < LITTLE_TRUST
-            shares = ", handed out in shares, since the gradient does not foretell it along the paths" if rough else ""
+            shares = ", handed out in shares, since the gradient does not predict it along the paths" if rough else ""
             return f"sums to the change in the output{shares}{but}"
         if typical < LARGE_RESIDUAL:
             return f"sums to the change in the output within {typical:.1%}{but}"
         off = f"off by {typical:.0%}" if math.isfinite(typical) else "which is zero"
+        advice = (
+            "the network gave other scores for the same points, so look for state or randomness in its forward pass"
+            if self.settings.get("complete")
+            else "read it as a ranking, or use a complete rule (ig2.rules.blended, scaled) or more gradients a segment "
+            "(ig2.rules.gauss)"
+        )
+        return f"does NOT sum to the change in the output ({off}): {advice}{self._arrival_verdict}"
+
+    @property
+    def _arrival_verdict(self) -> str:
+        """What to say of paths that ended on the way; nothing where they arrived."""
+        if self.arrival is None or self.steps_taken is None or not self.arrival.numel():
+            return ""
+        short = self.arrival < LITTLE_ARRIVAL
+        still = short & (self.steps_taken == 0)
+        if not short.any():
+            return ""
+        advice = "another layer (ig2.wrap(net, representation=...)), or a straight line (ig2.ExpectedIG)"
+        if still.sum() * 2 > short.sum():
+            return (
+                f"; {_share(still)} did not move, since the distance to the reference has no gradient at x (units asleep "
+                f"there?): try {advice}"
+            )
         return (
-            f"does NOT sum to the change in the output ({off}): read it as a ranking, or use a complete rule "
-            "(ig2.rules.blended, scaled) or more gradients a segment (ig2.rules.gauss)"
+            f"; {_share(short)} ended on the way, with {1 - float(self.arrival[short].median()):.0%} of the distance to the "
+            f"reference left, so the values do not explain the whole contrast: try more or longer steps, "
+            f"ig2.paths.LineSearch(), {advice}"
         )
 
     # -- parts and wholes ----------------------------------------------------------------------------------------------
@@ -306,7 +342,12 @@ class Attribution:
         ]
         if self.baseline_output is not None and self.residual is not None:
             lines.append(f"  baseline  {_few(self.baseline_output)}")
+            if self.reference_outputs is not None:
+                lines.append(f"  reference {_few(self.reference_outputs.mean(dim=1))}")
             lines.append(f"  residual  {_few(self.residual)}")
+        for name, values in (("trust", self.trust), ("arrival", self.arrival)):
+            if values is not None and values.numel():
+                lines.append(f"  {name:9s} {_few(values.median(dim=1).values)}")
         lines.append(f"  {self.verdict}")
         return "\n".join(lines)
 
@@ -314,6 +355,13 @@ class Attribution:
 def _few(values: Tensor) -> str:
     shown = ", ".join(str(v) if isinstance(v, int) else f"{v:.4g}" for v in values[:4].tolist())
     return shown + (", …" if len(values) > 4 else "")
+
+
+def _share(paths: Tensor) -> str:
+    """How many of the paths (B, R) are marked."""
+    marked = int(paths.sum())
+    every = "the path" if paths.numel() == 1 else "every path"
+    return every if marked == paths.numel() else f"{marked} of {paths.numel()} paths"
 
 
 def _tensors(value: Structured) -> list[Tensor]:

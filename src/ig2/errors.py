@@ -7,6 +7,7 @@ import importlib
 import math
 import sys
 import warnings
+from collections.abc import Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,16 @@ _CONTEXTS = str(contextlib.__file__)  # what opens and closes things stands in b
 
 
 class IG2Error(Exception):
-    """Every error this library raises on purpose."""
+    """Every error this library raises on purpose.
+
+    Args:
+        text: what came, what was expected, what to do.
+        rows: the explicands at fault, where only some are.
+    """
+
+    def __init__(self, text: str = "", rows: Sequence[int] = ()) -> None:
+        super().__init__(text)
+        self.rows = tuple(rows)
 
 
 class InputError(IG2Error, ValueError):

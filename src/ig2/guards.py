@@ -11,35 +11,26 @@ import torch
 from torch import nn
 
 from ig2.errors import ModelError
+from ig2.isolation import CopyError, isolate
 from ig2.model import Model
 
 
 @contextmanager
-def opened(model: Model, on_cuda: bool) -> Iterator[None]:
-    """The network, ready to be run; however this ends, it is left as it was."""
+def opened(model: Model, on_cuda: bool) -> Iterator[Model]:
+    """The model, ready to be run, on modules of its own where it can be; however this ends, the user's is left as it was."""
     _refuse_weights(model)
     _refuse_train_mode(model)
     with ExitStack() as undo:
-        for restoring in (_frozen, _buffers_kept, _uncompiled):
-            undo.enter_context(restoring(model))
+        try:
+            model = isolate(model)
+        except CopyError:
+            for restoring in (_buffers_kept, _uncompiled):
+                undo.enter_context(restoring(model))
         undo.enter_context(_one_attention)
         if on_cuda and any(isinstance(module, nn.RNNBase) for _, module in model.modules):
             # cuDNN refuses the backward pass of a recurrent layer in eval mode
             undo.enter_context(torch.backends.cudnn.flags(enabled=False))
-        yield
-
-
-@contextmanager
-def _frozen(model: Model) -> Iterator[None]:
-    """No parameter requires a gradient: autograd then keeps less and never computes one."""
-    parameters = {id(p): p for _, module in model.modules for p in module.parameters(recurse=False) if p.requires_grad}
-    try:
-        for parameter in parameters.values():
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for parameter in parameters.values():
-            parameter.requires_grad_(True)
+        yield model
 
 
 @contextmanager

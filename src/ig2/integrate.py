@@ -40,6 +40,8 @@ class Integral:
     baseline_outputs: Tensor  # (B, R)
     steps: Tensor  # how many segments each path has, (B, R)
     trust: Tensor | None = None  # how far the rule went by the gradient on each path, (B, R), where it asks
+    arrival: Tensor | None = None  # the share of its distance each path covered, (B, R), where one is measured
+    reference_outputs: Tensor | None = None  # f at the references, (B, R), where they were run
     baselines: Tensor | None = None  # (B, R, ...)
     per_reference: Tensor | None = None  # (B, R, ...)
     output_curve: Tensor | None = None  # (B, R, k + 1)
@@ -92,10 +94,14 @@ def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, kee
 
         try:
             folded = fold(task, path, rule, pairs, keep, tick)
+            if not task.session.agrees_on(folded.baseline, pairs.rows, pairs.target, folded.baseline_output):
+                task.progress.advance(-done)
+                done = 0
+                folded = fold(task, path, rule, pairs, keep, tick)
         except BaseException:
             task.progress.advance(-done)  # this piece will be done again, or not at all
             raise
-        _check_finite(folded, pairs.rows, which)
+        _check_finite(folded, pairs.rows, which, task.session.where)
         for i, (row, reference) in enumerate(zip(of.tolist(), which.tolist(), strict=True)):
             # one pair after the other in a fixed order: the mean does not depend on how pairs were batched
             sums.add(row, reference, folded.values[i])
@@ -105,6 +111,11 @@ def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, kee
         if folded.trust is not None:
             result.trust = room(count) if result.trust is None else result.trust
             result.trust[of, which] = folded.trust
+        if folded.arrival is not None and folded.reference_output is not None:
+            if result.arrival is None or result.reference_outputs is None:
+                result.arrival, result.reference_outputs = room(count), room(count)
+            result.arrival[of, which] = folded.arrival
+            result.reference_outputs[of, which] = folded.reference_output
         if result.baselines is not None:
             result.baselines[of, which] = folded.baseline
         if result.per_reference is not None:
@@ -139,15 +150,16 @@ class Moments:
 
     def __init__(self, zeros: Tensor) -> None:
         self.mean = zeros
-        self.squares = torch.zeros_like(zeros)
+        # in float64: of values around 1e20 the squares leave float32. MPS has none
+        self.squares = torch.zeros_like(zeros, dtype=zeros.dtype if zeros.device.type == "mps" else torch.float64)
 
     def add(self, row: int, seen: int, value: Tensor) -> None:
         before = value - self.mean[row]
         self.mean[row] += before / (seen + 1)
-        self.squares[row] += before * (value - self.mean[row])
+        self.squares[row] += before.to(self.squares.dtype) * (value - self.mean[row])
 
     def deviation(self, count: int) -> Tensor:
-        return (self.squares / (count - 1)).sqrt()
+        return (self.squares / (count - 1)).sqrt().to(self.mean.dtype)
 
 
 # Where a batch of a new size costs as much as some twenty steps, since kernels are chosen and recorded for each: there a batch
@@ -164,6 +176,8 @@ class Folded:
     baseline_output: Tensor  # (n,)
     steps: Tensor  # how many segments each path has, (n,)
     trust: Tensor | None  # how far the rule went by the gradient, (n,)
+    arrival: Tensor | None  # the share of its distance each path covered, (n,)
+    reference_output: Tensor | None  # (n,)
     outputs: list[Tensor]  # each (n,), from the explicand to the baseline, as the next two
     distances: list[Tensor]
     points: list[Tensor]
@@ -198,7 +212,7 @@ def fold(
     records = [walk.outputs, walk.distances, walk.points]
     if not path.from_explicand:
         records = [record[::-1] for record in records]
-    return Folded(values, baseline, baseline_output, walk.steps, trust, *records)
+    return Folded(values, baseline, baseline_output, walk.steps, trust, walk.arrival(), walk.reference_output, *records)
 
 
 @dataclass(frozen=True)
@@ -256,15 +270,18 @@ class _Walk:
         self.room = len(pairs)  # how many pairs the network sees at once: those on their way, and some of them twice
         self.steps = torch.full((len(pairs),), path.segments, device=pairs.rows.device)
         self.measures = path.measures if isinstance(path, GrownPath) else None
-        self.reference = None
+        self.reference = self.reference_output = None
         if self.measures is not None:
-            self.reference = task.session.representation(pairs.reference, pairs.rows)
+            self.reference, scores = task.session.represent(pairs.reference, pairs.rows)
+            self.reference_output = scores.gather(1, pairs.target[:, None])[:, 0].to(pairs.explicand.dtype)
         self.sums = [torch.zeros_like(pairs.explicand)]  # along the path, of what the rule makes of each segment
         self.outputs: list[Tensor] = []
         self.distances: list[Tensor] = []
         self.points: list[Tensor] = []
         self.first = self.last = pairs.explicand
         self.output_first = self.output_last = torch.empty(0)
+        self.distance_first: Tensor | None = None
+        self.distance_last: Tensor | None = None
 
     def __iter__(self) -> Iterator[_Segments]:
         if isinstance(self.path, GrownPath):
@@ -282,28 +299,35 @@ class _Walk:
         for step in range(path.segments):
             going = path.going(step, here.map(_first), memory)
             if going is not None and not going.all():
-                self._retire(~going, step, point, here)
+                self._retire(~going, memory.get("moves", step), point, here)
                 point, here = point[going], here.at(going)
                 memory = {name: tensor[going] for name, tensor in memory.items()}
                 if not len(self.pairs):
                     break
             reached = path.advance(self.pairs, step, point, here.map(_first), memory)
-            if step + 1 < path.segments:
-                there = self._visit(reached[None], gradient, measure=True)
-            else:
-                there = self._visit(reached[None], self.plan.at_end, measure=self.keep.curves)
+            is_last = step + 1 == path.segments
+            there = self._visit(reached[None], self.plan.at_end if is_last else gradient, measure=True, ascent=not is_last)
             yield _Segments(point[None], reached[None], here, there)
             point, here = reached, there
+        if "moves" in memory:
+            self._count(slice(None), memory["moves"])
         self._end(point, here)
 
-    def _retire(self, done: Tensor, step: int, point: Tensor, found: Evaluation) -> None:
+    def _count(self, which: slice | Tensor, moves: int | Tensor) -> None:
+        """Put on record how many steps some of the pairs on their way took."""
+        numbers = self.active[which] if self.active is not None else which
+        self.steps[numbers] = moves[which] if isinstance(moves, Tensor) else moves
+
+    def _retire(self, done: Tensor, moves: int | Tensor, point: Tensor, found: Evaluation) -> None:
         """Go on without the pairs that have arrived."""
         if self.active is None:
             self.active = torch.arange(len(self.pairs), device=done.device)
             self.last, self.output_last = torch.empty_like(point), torch.empty_like(self.output_first)
         arrived = self.active[done]
         self.last[arrived], self.output_last[arrived] = point[done], found.output[0, done].to(point.dtype)
-        self.steps[arrived] = step
+        if found.distance is not None and self.distance_last is not None:
+            self.distance_last[arrived] = found.distance[0, done]
+        self._count(done, moves)
         self.active, self.pairs = self.active[~done], self.pairs[~done]
         if self.reference is not None:
             self.reference = self.reference[~done]
@@ -338,6 +362,8 @@ class _Walk:
 
     def _begin(self, point: Tensor, found: Evaluation) -> None:
         self.first, self.output_first = point, found.output[0].to(point.dtype)
+        if found.distance is not None:
+            self.distance_first, self.distance_last = found.distance[0], found.distance[0].clone()
         if self.keep.paths:
             self.points.append(point)
 
@@ -346,10 +372,19 @@ class _Walk:
             self.last, self.output_last = point, found.output[-1].to(point.dtype)
         else:
             self.last[self.active], self.output_last[self.active] = point, found.output[-1].to(point.dtype)
+        if found.distance is not None and self.distance_last is not None:
+            self.distance_last[slice(None) if self.active is None else self.active] = found.distance[-1]
 
-    def _visit(self, vertices: Tensor, gradient: bool, measure: bool = False) -> Evaluation:
+    def arrival(self) -> Tensor | None:
+        """The share of its distance to the reference that each path covered, (n,); one where there was none to cover."""
+        if self.distance_first is None or self.distance_last is None:
+            return None
+        left = torch.where(self.distance_first == 0, 0.0, self.distance_last / self.distance_first)
+        return (1 - left).to(self.first.dtype)
+
+    def _visit(self, vertices: Tensor, gradient: bool, measure: bool = False, ascent: bool = True) -> Evaluation:
         """Evaluate vertices (T, n, ...), and put on record what is to be kept."""
-        found = self._evaluate(vertices, gradient, measure)
+        found = self._evaluate(vertices, gradient, measure, ascent)
         if self.keep.curves:
             self._record(self.outputs, found.output)
             if found.distance is not None:
@@ -360,7 +395,7 @@ class _Walk:
         for values in found:
             curve.append(values if self.active is None else self.of_all(values, curve[-1]))
 
-    def _evaluate(self, points: Tensor, gradient: bool, measure: bool = False) -> Evaluation:
+    def _evaluate(self, points: Tensor, gradient: bool, measure: bool = False, ascent: bool = True) -> Evaluation:
         times, count = points.shape[:2]
         rows, target, reference = self.pairs.rows, self.pairs.target, self.reference
         if self.room > count:
@@ -373,6 +408,7 @@ class _Walk:
             target.repeat(times),
             gradient=gradient,
             distance=self.measures if measure else None,
+            ascent=ascent,
             reference=reference,
         ).map(lambda found: found.reshape(times, -1, *found.shape[1:])[:, :count])
 
@@ -457,12 +493,22 @@ def _shifted(here: Evaluation, there: Evaluation) -> Evaluation:
     return Evaluation(output, join(here.gradient, there.gradient))
 
 
-def _check_finite(folded: Folded, rows: Tensor, which: Tensor) -> None:
+def _check_finite(folded: Folded, rows: Tensor, which: Tensor, where: str | None) -> None:
     sound = folded.values.flatten(1).isfinite().all(dim=1) & folded.baseline_output.isfinite()
+    problem = "the output or its gradient is not finite"
+    advice = (
+        "explain a logit or log-probability instead of a probability, use float32 instead of half precision, or smaller steps"
+    )
+    if sound.all() and folded.arrival is not None:
+        sound = folded.arrival.isfinite()
+        problem = f"the distance between representations, the {where}, is not finite"
+        advice = (
+            "their numbers are too large. Name another layer, ig2.wrap(net, representation=...), or use "
+            "distance=ig2.paths.cosine"
+        )
     if not sound.all():
         pair = int((~sound).nonzero()[0])
         raise ModelError(
-            f"the output or its gradient is not finite on the path of explicand {int(rows[pair])} to reference "
-            f"{int(which[pair])}: explain a logit or log-probability instead of a probability, use float32 instead of half "
-            "precision, or smaller steps"
+            f"{problem} on the path of explicand {int(rows[pair])} to reference {int(which[pair])}: {advice}",
+            rows=sorted(set(rows[~sound].tolist())),
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import Node, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 
@@ -17,7 +18,7 @@ class LinearCall:
     name: str
     module: nn.Linear | None  # None for a functional call
     number: int  # how many times the module had run by then
-    input: Tensor
+    node: Node  # what made the input, in autograd's graph
 
 
 class LinearCalls(TorchFunctionMode):
@@ -66,7 +67,7 @@ class LinearCalls(TorchFunctionMode):
     def _note(self, name: str, module: nn.Linear | None, number: int, args: Sequence[Any]) -> None:
         for arg in args:
             if isinstance(arg, Tensor) and not isinstance(arg, nn.Parameter) and arg.requires_grad:
-                self.found.append(LinearCall(name, module, number, arg))
+                self.found.append(LinearCall(name, module, number, node_of(arg)))
                 return
 
     def __torch_function__(
@@ -78,6 +79,22 @@ class LinearCalls(TorchFunctionMode):
             if any(_is_weight(operand) for operand in operands):
                 self._note(getattr(func, "__name__", str(func)), None, 0, operands)
         return func(*args, **kwargs)
+
+
+def node_of(tensor: Tensor) -> Node:
+    """What made a tensor in autograd's graph; of a leaf, the node where its gradient arrives."""
+    return get_gradient_edge(tensor).node
+
+
+def nodes_before(node: Node) -> set[Node]:
+    """The node and all it depends on."""
+    seen, waiting = {node}, [node]
+    while waiting:
+        for before, _ in waiting.pop().next_functions:
+            if before is not None and before not in seen:
+                seen.add(before)
+                waiting.append(before)
+    return seen
 
 
 def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:

@@ -26,7 +26,7 @@ def scores(model: Model | nn.Module, x: Any, *, batch_size: int | Literal["auto"
     model = model if isinstance(model, Model) else wrap(model)
     with torch.inference_mode(False), torch.no_grad():
         inputs = Inputs.of(x, model.device)
-        with Session(model, inputs, check_mixing=batch_size != 1, prepares=len(inputs) > 64) as session:
+        with Session(model, inputs, check_mixing=batch_size != 1, prepares=False) as session:
             rows = torch.arange(len(inputs), device=inputs.data.device)
             batch = BatchSize(batch_size, session.bytes_per_point, session.device)
             task = Task(session, inputs.data, rows, torch.zeros_like(rows), 0, batch, Progress(False, "scores"))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
 
+from ig2.isolation import isolate
 from ig2.model import PRECISIONS, Function, Layer, Model, Preparation
 
 NORMALISING = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -21,11 +23,12 @@ class Prepared:
     """A model with its network replaced, and what was done to it."""
 
     model: Model
+    modules: dict[str, nn.Module]  # by the names they have in the network it was made from
     done: dict[str, Any]
 
 
 def prepare(model: Model, wish: Preparation, run: Callable[[Model], object]) -> Prepared | None:
-    """A copy of the network as it was wished for; nothing where there is nothing to gain.
+    """A copy of the network as it was wished for; nothing where there is nothing to gain, or it cannot be copied.
 
     Args:
         model: whose network is copied.
@@ -45,12 +48,11 @@ def prepare(model: Model, wish: Preparation, run: Callable[[Model], object]) -> 
     )
     if not (casts or folds or arranges):
         return None
-    net, done = copy.deepcopy(model.net), dict[str, Any]()
+    copied, done = isolate(model), dict[str, Any]()
+    net = copied.net
     if folds:
-        done["folded"] = _fold(net, model.representation, lambda: run(replace(model, net=net)))
-    layer = model.representation
-    if isinstance(layer, Layer):
-        layer = replace(layer, module=net.get_submodule(layer.name))
+        done["folded"] = _fold(net, model.representation, lambda: run(copied))
+    by_name = dict(net.named_modules(remove_duplicate=False))
     if arranges:
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         done["channels_last"] = True
@@ -58,7 +60,7 @@ def prepare(model: Model, wish: Preparation, run: Callable[[Model], object]) -> 
         assert dtype is not None
         net = _Cast(net.to(dtype), dtype)
         done["precision"] = wish.precision
-    return Prepared(replace(model, net=net, representation=layer), done)
+    return Prepared(replace(copied, net=net), by_name, done)
 
 
 class _Cast(nn.Module):
@@ -101,30 +103,60 @@ def _fold(net: nn.Module, layer: Layer | str | None, run: Callable[[], object]) 
 
 
 def _followed(net: nn.Module, run: Callable[[], object]) -> list[tuple[Any, Any]]:
-    """Each linear map whose output a batch normalisation takes, both running once in a pass."""
-    made: list[tuple[Tensor, nn.Module]] = []
-    taken: list[tuple[Tensor, nn.Module]] = []
+    """Each linear map whose output goes into a batch normalisation and nowhere else, both running once in a pass."""
+    outputs: list[tuple[Tensor, int, nn.Module]] = []  # a linear map's output, which version of it, and the map
+    inputs: list[tuple[Tensor, int, nn.Module]] = []  # the same of what a normalisation takes
 
-    def makes(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
+    def note_output(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
         if isinstance(result, Tensor) and not (isinstance(module, nn.Linear) and result.ndim != 2):
-            made.append((result, module))
+            outputs.append((result, result._version, module))
+            uses.watch(result)
 
-    def takes(module: nn.Module, args: tuple[Any, ...]) -> None:
-        taken.extend((arg, module) for arg in args[:1])
+    def note_input(module: nn.Module, args: tuple[Any, ...]) -> None:
+        inputs.extend((arg, arg._version, module) for arg in args[:1] if isinstance(arg, Tensor))
 
     handles = []
     for module in net.modules():
         if isinstance(module, LINEAR) and "weight" in module._parameters:  # and not made from others, as by weight norm
-            handles.append(module.register_forward_hook(makes))
-        elif type(module) in NORMALISING and module.running_var is not None:
-            handles.append(module.register_forward_pre_hook(takes))
+            handles.append(module.register_forward_hook(note_output))
+        elif type(module) in NORMALISING and module.running_var is not None and not _is_hooked(module):
+            handles.append(module.register_forward_pre_hook(note_input))
     try:
-        run()
+        with _Uses() as uses:
+            run()
     finally:
         for handle in handles:
             handle.remove()
-    makers, takers = (
-        {id(tensor): module for tensor, module in calls if sum(other is module for _, other in calls) == 1}
-        for calls in (made, taken)
-    )
-    return [(makers[key], norm) for key, norm in takers.items() if key in makers]
+    pairs = []
+    for tensor, version, norm in inputs:
+        for output, made, linear in outputs:
+            once = [kind for _, _, kind in outputs].count(linear) == [kind for _, _, kind in inputs].count(norm) == 1
+            # written into by an in-place operation, it is no longer what the linear map made
+            if output is tensor and made == version and once and uses.count(output) == 1:
+                pairs.append((linear, norm))
+    return pairs
+
+
+def _is_hooked(module: nn.Module) -> bool:
+    """Whether the user's hooks are to see what goes through it."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
+class _Uses(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the operations that take a tensor, or a view of it."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._counts: dict[int, int] = {}  # by the address of the storage, which is kept alive by whoever watches
+
+    def watch(self, tensor: Tensor) -> None:
+        self._counts[tensor.untyped_storage().data_ptr()] = 0
+
+    def count(self, tensor: Tensor) -> int:
+        return self._counts[tensor.untyped_storage().data_ptr()]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for storage in {t.untyped_storage().data_ptr() for t in tree_iter((args, kwargs)) if isinstance(t, Tensor)}:
+            if storage in self._counts:
+                self._counts[storage] += 1
+        return func(*args, **(kwargs or {}))

@@ -76,7 +76,10 @@ class Task:
                 found.append(graphs[0][1].detach())
             else:
                 some = slice(piece.start, piece.stop)
-                found.append(self.session.scores(self.x[some], self.rows[some]))
+                scores = self.session.scores(self.x[some], self.rows[some])
+                if not self.session.agrees(self.x[some], self.rows[some], scores):
+                    scores = self.session.scores(self.x[some], self.rows[some])
+                found.append(scores)
 
         self.batch.over(len(self), work)
         return torch.cat(found).to(self.x.dtype), (graphs[0] if graphs else None)

@@ -144,7 +144,7 @@ class TextSubject(Subject):
             inputs = Inputs.of(some.x, self.model.device)
             one = torch.tensor([number], device=inputs.data.device)
             with Session(self.model, inputs, prepares=False) as session:
-                found.append((session.scores(inputs.data[one], one), session.representation(inputs.data[one], one)))
+                found.append(session.represent(inputs.data[one], one))
         for beside, by_itself in zip(*found, strict=True):
             if beside.shape != by_itself.shape or not _alike(beside, by_itself):
                 raise ModelError(

@@ -24,9 +24,6 @@ from ig2.progress import Progress, ProgressOption
 from ig2.references.base import References, as_references
 from ig2.task import Task, check_seed
 
-# As many points take about as long as preparing the network does.
-WORTH_PREPARING = 64
-
 
 @dataclass
 class Result:
@@ -42,6 +39,8 @@ class Result:
     distance_curve: Tensor | None = None
     steps_taken: Tensor | None = None
     trust: Tensor | None = None
+    arrival: Tensor | None = None
+    reference_outputs: Tensor | None = None
     paths: Tensor | None = None
 
 
@@ -52,6 +51,11 @@ class Method(ABC):
     default_references: ClassVar[References | None] = None
     follows_paths: ClassVar[bool] = False
     runs_once: ClassVar[bool] = False  # whether the network sees each explicand once
+
+    @property
+    def complete(self) -> bool:
+        """Whether attributions sum to f(x) − f(baseline) by construction."""
+        return False
 
     @abstractmethod
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
@@ -114,7 +118,13 @@ class Method(ABC):
             distance_curve=result.distance_curve,
             steps_taken=result.steps_taken,
             trust=result.trust,
-            settings={**self._settings(chosen, model, int(seed)), "preparation": session.preparation},
+            arrival=result.arrival,
+            reference_outputs=result.reference_outputs,
+            settings={
+                **self._settings(chosen, model, int(seed)),
+                "representation": session.where,
+                "preparation": session.preparation,
+            },
             cost=Cost(time.perf_counter() - began, task.batch.points, peak, peak != before),
             **{
                 name: inputs.unpack(tensor)
@@ -138,7 +148,7 @@ class Method(ABC):
             inputs = Inputs.of(x, model.device)
             model.check_inside(inputs.data, "x", max(torch.finfo(dtype).eps for _, _, dtype in inputs.attributed))
             asked = model.preparation is not None and model.preparation.precision is not None
-            prepares = asked or not self.runs_once or len(inputs) > WORTH_PREPARING
+            prepares = asked or not self.runs_once  # one pass is not worth a copy, which a second one has to confirm
             with (
                 Session(model, inputs, check_mixing=batch_size != 1, prepares=prepares) as session,
                 Progress(progress, type(self).__name__) as bar,
@@ -166,6 +176,7 @@ class Method(ABC):
             "references": summary(references or self.default_references),
             "model": repr(model),
             "seed": seed,
+            "complete": self.complete,
             "versions": {"ig2": ig2.__version__, "torch": torch.__version__},
         }
 

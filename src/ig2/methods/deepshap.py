@@ -58,7 +58,7 @@ class DeepSHAP(Method):
             of, which = number // count, number % count
             pairs = _pairs(task, samples, of, which)
             output, baseline = rescaled(task.session, pairs)
-            (slope,) = torch.autograd.grad(output, pairs.explicand, torch.ones_like(output))
+            slope = task.session.differentiate(output, pairs.explicand)
             output, baseline = output.detach().to(slope.dtype), baseline.to(slope.dtype)
             values = slope * (pairs.explicand.detach() - pairs.reference)
             sound = values.flatten(1).isfinite().all(dim=1) & baseline.isfinite()

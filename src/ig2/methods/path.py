@@ -50,6 +50,11 @@ class PathMethod(Method):
         if self.references is not None:
             as_references(self.references)
 
+    @property
+    def complete(self) -> bool:
+        """Whether the rule is."""
+        return self.rule is not None and self.rule.complete
+
     def estimate(
         self,
         model: Model | nn.Module | Callable[..., Any],
@@ -100,6 +105,8 @@ class PathMethod(Method):
             distance_curve=found.distance_curve,
             steps_taken=found.steps if grad else None,
             trust=found.trust,
+            arrival=found.arrival,
+            reference_outputs=found.reference_outputs,
             paths=found.paths,
         )
 

@@ -23,12 +23,14 @@ def _gradient(task: Task) -> Tensor:
         some = slice(piece.start, piece.stop)
         if task.graph is not None and len(piece) == len(task):
             points, scores = task.graph
-            explained = torch.zeros_like(scores).scatter_(1, task.target[:, None], 1.0)
-            (slope[some],) = torch.autograd.grad(scores, points, explained)
+            with torch.enable_grad():
+                output = scores.gather(1, task.target[:, None])
+            gradient = task.session.differentiate(output, points)
         else:
-            found = task.session.evaluate(task.x[some], task.rows[some], task.target[some]).gradient
-            assert found is not None
-            slope[some] = found
+            evaluated = task.session.evaluate(task.x[some], task.rows[some], task.target[some]).gradient
+            assert evaluated is not None
+            gradient = evaluated
+        slope[some] = gradient
         task.progress.advance(len(piece))
 
     task.batch.over(len(task), work)
@@ -37,7 +39,8 @@ def _gradient(task: Task) -> Tensor:
         row = int(task.rows[~sound][0])
         raise ModelError(
             f"the gradient is not finite at explicand {row}: explain a logit or log-probability instead of a probability, "
-            "or use float32 instead of half precision"
+            "or use float32 instead of half precision",
+            rows=task.rows[~sound].tolist(),
         )
     return slope
 

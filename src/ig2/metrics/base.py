@@ -17,7 +17,7 @@ from ig2.errors import InputError, describe, warn
 from ig2.gradients import Session
 from ig2.inputs import Inputs
 from ig2.memory import BatchSize, said_clearly
-from ig2.methods.base import WORTH_PREPARING, summary
+from ig2.methods.base import summary
 from ig2.model import Model, wrap
 from ig2.progress import Progress, ProgressOption
 from ig2.task import Task, check_seed
@@ -220,8 +220,7 @@ class Metric(ABC):
         if target is None and given is not None:
             target = given.target
         inputs = Inputs.of(x, model.device)
-        prepares = not self.runs_once or len(inputs) > WORTH_PREPARING
-        session = stack.enter_context(Session(model, inputs, check_mixing=batch_size != 1, prepares=prepares))
+        session = stack.enter_context(Session(model, inputs, check_mixing=batch_size != 1, prepares=not self.runs_once))
         bar = stack.enter_context(Progress(progress, self.name))
         batch = BatchSize(batch_size, session.bytes_per_point, session.device)
         return inputs, *Task.of(session, target, seed, batch, bar)

@@ -74,7 +74,8 @@ class GrownPath(Path):
     def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation, memory: Memory) -> Tensor:
         """The vertex after `point`, from what was evaluated there; `step` counts from 0.
 
-        `memory` is the path's own, empty at the first step: a tensor in it has one row for each pair.
+        `memory` is the path's own, empty at the first step: a tensor in it has one row for each pair. What a path keeps there
+        as `moves`, how many of the steps so far moved each pair, is how many it is said to have taken.
         """
 
     def going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:

@@ -197,8 +197,12 @@ class GradPath(GrownPath):
         # few passes over the samples: on a GPU, where memory is what limits them, each costs a hundredth of a step
         if isinstance(self.norm, L2):
             along, share = at.ascent, length * self.norm.scale(at.ascent)
+            moves = share > 0
         else:
             along, share = self.norm.direction(at.ascent), length
+            moves = (along != 0).flatten(1).any(dim=1)
+        # a zero gradient has no direction, and a pair that has one stays where it is
+        memory["moves"] = moves.long() if step == 0 else memory["moves"] + moves
         if isinstance(self.schedule, LineSearch):
             memory["promise"] = share * (along * at.ascent).flatten(1).sum(dim=1)
         reached = torch.addcmul(point, per_sample(share, point), along, value=-1)

@@ -1,0 +1,255 @@
+"""A look at the network before it is explained: whether it can be, and how much memory a point takes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ig2.errors import IG2Error, ModelError, describe, warn
+from ig2.memory import is_out_of_memory
+from ig2.network import Network
+
+RANDOM = (
+    "two passes of the same sample gave different scores: the network draws random numbers (dropout left on?). Call "
+    "net.eval(), or make the pass deterministic"
+)
+STATE = (
+    "two equal calls in a row gave different scores: the network keeps state from one call to the next, or draws random "
+    "numbers from a generator of its own, so a point has no score of its own. Reset it at the start of each call, for example "
+    "ig2.wrap(lambda x: (net.reset(), net(x))[1])"
+)
+MIXING = (
+    "the same sample scored differently alone and beside another one: samples of a batch mix (batch statistics that are not "
+    "frozen?), so a sample has no attribution of its own. Use batch_size=1, or freeze them"
+)
+# How many passes show that dropout of a few features, or of whole layers, does not do the same each time.
+TRIES = 16
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a look at the network on the first explicand brought."""
+
+    bytes_per_point: int  # of memory for a step with both gradients
+    draws: bool  # whether a pass draws random numbers, even if the scores do not go by them
+
+
+def inspect(network: Network, check_mixing: bool = True) -> Inspection:
+    """Run the first explicand alone, again, and beside another one, and refuse a network that cannot be explained.
+
+    Global random state is as it was when this returns.
+
+    Args:
+        network: to look at; whether it writes into its input is known from here on.
+        check_mixing: whether samples of a batch must not influence each other.
+    """
+    before = RandomState(network.inputs.data.device)
+    try:
+        scores, bytes_per_point = _run_first(network)
+        draws = before != RandomState(before.device)
+        _check_repeats(network, scores, draws, check_mixing)
+        network.writes = bool(network.writes)
+    finally:
+        before.restore()
+    return Inspection(bytes_per_point, draws)
+
+
+class RandomState:
+    """The state of every global random generator a network might draw from."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.torch = torch.get_rng_state()
+        self.cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        self.numpy = np.random.get_state(legacy=False)  # noqa: NPY002 - the global one is what is meant
+        self.python = random.getstate()
+
+    def restore(self) -> None:
+        """Put every generator back to this state."""
+        torch.set_rng_state(self.torch)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state(self.cuda, self.device)
+        np.random.set_state(self.numpy)  # noqa: NPY002
+        random.setstate(self.python)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, RandomState)
+            and torch.equal(self.torch, other.torch)
+            and (self.cuda is None or other.cuda is None or torch.equal(self.cuda, other.cuda))
+            and self.numpy["state"]["pos"] == other.numpy["state"]["pos"]
+            and np.array_equal(self.numpy["state"]["key"], other.numpy["state"]["key"])
+            and self.python == other.python
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _run_first(network: Network) -> tuple[Tensor, int]:
+    """The scores of the first explicand, and how much memory a point takes."""
+    inputs, model = network.inputs, network.model
+    row = torch.zeros(1, dtype=torch.long, device=inputs.data.device)
+    leaves = [t.detach().clone().requires_grad_() for t in inputs.split(inputs.data[:1])]
+    weights = {t.data_ptr() for _, m in model.modules for t in [*m.parameters(False), *m.buffers(False)] if _is_dense(t)}
+    in_training = [(name, module) for name, module in model.modules if module.training]
+    buffers = [(f"{name}.{key}", b, b.clone()) for name, m in in_training for key, b in m.named_buffers(recurse=False)]
+    saved: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        if _is_dense(tensor) and tensor.data_ptr() not in weights:
+            saved[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        try:
+            raw = network.forward(leaves, row)
+            scores = model.scores(raw, 1)
+        except Exception as error:
+            if isinstance(error, IG2Error) or is_out_of_memory(error):
+                raise
+            raise ModelError(_failure(network, leaves, error)) from error
+        try:
+            _check_reach(network, scores, leaves)
+        except RuntimeError as error:
+            if isinstance(error, IG2Error) or is_out_of_memory(error):
+                raise
+            raise ModelError(f"the network runs and cannot be differentiated. It said: {error}") from error
+    for name, buffer, content in buffers:
+        if not torch.equal(buffer, content):
+            raise ModelError(f"the network is in train mode, where a pass changes its {name}. Call net.eval() first")
+    _check_logits(network, raw)
+    # forward activations stay for both backward passes, which hold about half as much again at their peak
+    return scores.detach(), sum(saved.values()) * 3 // 2 + 8 * inputs.data[0].nbytes
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    return tensor.layout == torch.strided and not tensor.is_nested
+
+
+def _failure(network: Network, leaves: Sequence[Tensor], error: Exception) -> str:
+    modules = [module for _, module in network.model.modules]
+    weights = {p.dtype for m in modules for p in m.parameters(False) if p.is_floating_point()}
+    given = {leaf.dtype for leaf in leaves}
+    keys = network.inputs.keys
+    hint = "x must be a batch (B, ...) of what the network takes"
+    if len(weights) == 1 and not given & weights:
+        hint = f"its weights are {weights.pop()}: bring x to that with x.to(...)".replace("torch.", "")
+    elif _reads_text(modules):
+        hint = "a text network of transformers and its tokenizer go into ig2.adapters.text.from_transformers(net, tokenizer)"
+    elif "numpy" in str(error):
+        hint = "what leaves PyTorch for NumPy has no gradients: write it in torch"
+    elif not keys:
+        hint += "; a single sample gets its axis by x[None]"
+    elif isinstance(keys[0], int):
+        hint = "a tuple or list is the arguments of one call; a list of samples becomes a batch by torch.stack(x)"
+    given_text = describe(leaves[0] if len(leaves) == 1 else tuple(leaves))
+    said = str(error) if isinstance(error, (RuntimeError, TypeError, ValueError)) else f"{type(error).__name__}: {error}"
+    return f"the network fails on the first explicand, given {given_text}: {hint}. It said: {said}"
+
+
+def _reads_text(modules: Sequence[nn.Module]) -> bool:
+    """Whether this is a network of transformers that takes tokens."""
+    return any(isinstance(module, nn.Embedding) for module in modules) and any(
+        kind.__module__.startswith("transformers.") for module in modules for kind in type(module).__mro__
+    )
+
+
+def _check_reach(network: Network, scores: Tensor, leaves: Sequence[Tensor]) -> None:
+    reached = [False] * len(leaves)
+    if scores.requires_grad:
+        network.look_for_checkpoints(scores)
+        reached = [grad is not None for grad in network.differentiate(scores, leaves)]
+    if not all(reached):
+        keys = [key for (key, _, _), ok in zip(network.inputs.attributed, reached, strict=True) if not ok]
+        which = "the input" if len(leaves) == 1 else f"input {keys[0]!r}"
+        raise ModelError(
+            f"{which} does not reach the output through differentiable operations: look for .detach(), .data, "
+            ".item(), torch.no_grad(), rounding or integer indexing in the forward pass"
+            + ("" if len(leaves) == 1 else "; or, if it is only passed on, wrap it in ig2.Fixed(...)")
+        )
+
+
+def _check_logits(network: Network, raw: Any) -> None:
+    """A softmax of what a softmax gave is a flat thing that still looks like probabilities."""
+    if network.model.output not in ("probability", "log-probability"):
+        return
+    logits = network.model.logits(raw).detach()
+    if logits.numel() > 1 and bool((logits >= 0).all()) and abs(float(logits.sum()) - 1) < 1e-3:
+        warn(
+            f"the network returns probabilities already, and output={network.model.output!r} takes the softmax of them once "
+            "more: use output='logit', which explains what the network returns"
+        )
+
+
+def _check_repeats(network: Network, scores: Tensor, draws: bool, check_mixing: bool) -> None:
+    """The first sample must score the same again: in a pass of its own, and beside another sample."""
+    data = network.inputs.data
+    first = torch.zeros(1, dtype=torch.long, device=data.device)
+
+    @torch.no_grad()
+    def run(points: Tensor, rows: Tensor) -> Tensor:
+        return network.scores(points, rows)
+
+    again = run(data[:1], first)
+    # dropout of a few features, or of whole layers, may by chance do twice the same
+    if draws and any(not torch.equal(again, run(data[:1], first)) for _ in range(TRIES)):
+        raise ModelError(RANDOM)
+    within = tolerance(network)
+    last = max(torch.finfo(dtype).eps for dtype in _precisions(network))
+    if not same(scores, again, within / 100) and not same(scores, again, within / 100, _rounding(run, data[:1], first, last)):
+        raise ModelError(RANDOM if draws else STATE)
+    points, rows = data[:1], first
+    if check_mixing:
+        # beside a copy of itself its batch statistics would stay as they are
+        other = data[-1] if not torch.equal(data[0], data[-1]) else data[0] / 2
+        points, rows = torch.stack([data[0], other]), torch.tensor([0, len(data) - 1], device=data.device)
+    try:
+        beside = run(points, rows)[:1]
+    except IG2Error:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            return  # one at a time it will have to be, and then nothing mixes
+        text = f"the network takes one sample and fails on two: use batch_size=1. It said: {error}"
+        raise ModelError(text) from error
+    if not same(again, beside, within) and not same(again, beside, within, _rounding(run, data[:1], first, last)):
+        raise ModelError(MIXING)
+
+
+def _precisions(network: Network) -> set[torch.dtype]:
+    """The floating types of the weights and of what is attributed."""
+    types = {p.dtype for _, module in network.model.modules for p in module.parameters(recurse=False)}
+    return {dtype for dtype in types if dtype.is_floating_point} | {dtype for _, _, dtype in network.inputs.attributed}
+
+
+def tolerance(network: Network) -> float:
+    """How much of the largest score may change when a sample is scored in another batch: rounding, and TF32's."""
+    types = _precisions(network)
+    if types == {torch.float64}:
+        return 1e-6
+    in_half = types & {torch.float16, torch.bfloat16} or torch.is_autocast_enabled(network.inputs.data.device.type)
+    return 1e-1 if in_half else 1e-2
+
+
+def same(one: Tensor, other: Tensor, relative: float, absolute: float = 0.0) -> bool:
+    """Equal up to what batching changes in the rounding; a NaN is judged later, where it can be located."""
+    scale = max(1e-6, float(one.detach().abs().nan_to_num(posinf=0.0).max()))
+    return torch.allclose(one, other, rtol=relative, atol=relative * scale + absolute, equal_nan=True)
+
+
+def _rounding(run: Callable[[Tensor, Tensor], Tensor], sample: Tensor, row: Tensor, last: float) -> float:
+    """How far the scores of a sample move when it changes in its last digits, `last` times itself.
+
+    Where large numbers cancel inside the network, scores in another batch differ by more than their own rounding: logits that
+    are differences of numbers around 1e5 by 0.01. Nothing, if the scores move by themselves.
+    """
+    if not torch.equal(run(sample, row), run(sample, row)):
+        return 0.0
+    moved = torch.stack([run(sample * (1 + k * last), row) for k in (-4, -2, 0, 2, 4)])
+    return 4 * float((moved.amax(dim=0) - moved.amin(dim=0)).nan_to_num().max())

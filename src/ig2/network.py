@@ -1,0 +1,137 @@
+"""A model's network as it is run: what it is called with, and the layer that is read on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ig2.errors import ModelError, describe
+from ig2.inputs import Inputs
+from ig2.layers import in_this_thread, node_of, nodes_before
+from ig2.model import Layer, Model
+
+
+class Network:
+    """Runs a model on points of the data space, and reads its representation once a layer was chosen."""
+
+    def __init__(self, model: Model, inputs: Inputs) -> None:
+        self.model, self.inputs = model, inputs
+        self.writes: bool | None = None  # whether the network writes into its input, once that is known
+        self.reenters = False  # whether it has checkpoints with re-entry
+        self.layer: Layer | Literal["output"] | None = None  # what is read
+        self.call = 1  # which of the layer's calls in one forward pass
+        self._calls = 0
+        self._activation: Tensor | None = None
+        self._stop_reading: Callable[[], None] = lambda: None
+
+    def forward(self, tensors: Sequence[Tensor], rows: Tensor) -> Any:
+        """What the network returns for the attributed tensors; row i has the fixed inputs of explicand `rows[i]`."""
+        # a network that starts with an in-place operation must not write into its own input
+        points = [tensor.clone() for tensor in tensors] if self.writes is not False else list(tensors)
+        versions = [tensor._version for tensor in points]
+        args, kwargs = self.inputs.arguments(points, rows)
+        args, kwargs = self.model.preprocessed(args, kwargs)
+        self._calls, self._activation = 0, None
+        result = self.model.net(*args, **kwargs)
+        if self.writes is not True and versions != [tensor._version for tensor in points]:
+            if self.writes is False:
+                raise ModelError("the network writes into its input, and did not at first: give it a copy, net(x.clone())")
+            self.writes = True
+        return result
+
+    def scores(self, points: Tensor, rows: Tensor) -> Tensor:
+        """The explained outputs of all classes, (n, classes)."""
+        raw = self.forward(self.inputs.split(points), rows)
+        scores = self.model.scores(raw, len(rows))
+        if self.layer == "output":
+            self._activation = scores if callable(self.model.output) else self.model.logits(raw)
+        return scores
+
+    def differentiate(self, output: Tensor, leaves: Sequence[Tensor], retain: bool = False) -> list[Tensor | None]:
+        """The gradient of the sum of `output` by each of the leaves; None for one that does not reach it."""
+        # the cotangent is made whole: an expanded one made a matrix product 5 times slower on a CPU
+        ones = torch.ones_like(output)
+        if not self.reenters:
+            return list(torch.autograd.grad(output, leaves, ones, retain_graph=retain, allow_unused=True))
+        # this fills .grad of every leaf that requires a gradient, which are ours alone
+        torch.autograd.backward(output, ones, retain_graph=retain)
+        gradients = [leaf.grad for leaf in leaves]
+        for leaf in leaves:
+            leaf.grad = None
+        return gradients
+
+    def look_for_checkpoints(self, scores: Tensor) -> None:
+        """Checkpoints with re-entry run a backward pass of their own, which torch.autograd.grad does not allow."""
+        self.reenters = any("CheckpointFunction" in node.name() for node in nodes_before(node_of(scores)))
+        if self.reenters and any(p.requires_grad for _, module in self.model.modules for p in module.parameters(recurse=False)):
+            raise ModelError(
+                "the network uses torch.utils.checkpoint with use_reentrant=True inside a function, where its weights would "
+                "collect gradients: use use_reentrant=False, or wrap the module itself"
+            )
+
+    def read(self, layer: Layer | Literal["output"], call: int) -> None:
+        """Read this layer from now on, at one of its calls in a forward pass."""
+        if isinstance(layer, Layer):
+            if layer.side == "input":
+                handle = layer.module.register_forward_pre_hook(in_this_thread(self._read_input), with_kwargs=True)
+            else:
+                handle = layer.module.register_forward_hook(in_this_thread(self._read_output))
+            self._stop_reading = handle.remove
+        self.layer, self.call = layer, call
+
+    def close(self) -> None:
+        """Read nothing any more."""
+        self._stop_reading()
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of what was read: it holds the graph of a forward pass."""
+        self._activation = None
+
+    @property
+    def where(self) -> str:
+        """The layer that is read, in words."""
+        return f"{self.layer.side} of {self.layer.name!r}" if isinstance(self.layer, Layer) else "output of the network"
+
+    def representation(self, rows: int) -> Tensor:
+        """What was read in the last forward pass, (rows, features)."""
+        activation, self._activation = self._activation, None
+        if activation is None:
+            raise ModelError(
+                f"the {self.where} was not read: the layer did not run in this forward pass. Name one that always runs: "
+                "ig2.wrap(net, representation=...)"
+            )
+        if activation.ndim == 0 or activation.shape[0] != rows:
+            raise ModelError(
+                f"the representation, the {self.where}, is {describe(activation)} for {rows} samples: it needs one row a "
+                "sample. Name another layer: ig2.wrap(net, representation=...)"
+            )
+        features = activation.flatten(1) if activation.ndim > 1 else activation[:, None]
+        return features if features.dtype in (torch.float32, torch.float64) else features.float()
+
+    # Both hooks hand a copy on: a layer that writes into its input, such as an in-place ReLU, would otherwise change the
+    # representation behind our back.
+
+    def _read_input(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._calls += 1
+        if self._calls != self.call:
+            return None
+        named: dict[int | str, Any] = dict(enumerate(args)) | kwargs
+        key = next((k for k, v in named.items() if isinstance(v, Tensor)), None)
+        if key is None:
+            raise ModelError(f"the representation's layer gets {describe(args)}: name one that takes a tensor")
+        self._activation = named[key]
+        named[key] = named[key].clone()
+        return tuple(v for k, v in named.items() if isinstance(k, int)), {k: v for k, v in named.items() if isinstance(k, str)}
+
+    def _read_output(self, module: nn.Module, args: tuple[Any, ...], result: Any) -> Any:
+        self._calls += 1
+        if self._calls != self.call:
+            return None
+        if not isinstance(result, Tensor):
+            raise ModelError(f"the representation's layer returns {describe(result)}: name one that returns a tensor")
+        self._activation = result
+        return result.clone()
