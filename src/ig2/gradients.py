@@ -12,10 +12,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ig2.errors import IG2Error, ModelError, describe, warn
+from ig2.errors import WITHOUT_GRADIENTS, IG2Error, ModelError, describe, warn
 from ig2.guards import opened
 from ig2.inputs import Inputs
-from ig2.layers import LinearCalls, in_this_thread
+from ig2.layers import LinearCalls, Results, in_this_thread
 from ig2.memory import is_out_of_memory
 from ig2.model import SCRIPTED, Layer, Model
 from ig2.prepare import prepare
@@ -144,7 +144,8 @@ class Session:
     def _first_pass(self, its_own: bool = False) -> Tensor:
         """Scores of the first sample; on the way, whether the inputs reach them and how much memory a point takes."""
         first = torch.zeros(1, dtype=torch.long, device=self.device)
-        leaves = [t.detach().clone().requires_grad_() for t in self.inputs.split(self.inputs.data[:1])]
+        graph = self.inputs.needs_gradient
+        leaves = [t.detach().clone().requires_grad_(graph) for t in self.inputs.split(self.inputs.data[:1])]
         weights = {t.data_ptr() for t in self._weights() if t.layout == torch.strided}
         in_training = [(name, module) for name, module in self.model.modules if module.training]
         written = [(f"{name}.{key}", b, b.clone()) for name, m in in_training for key, b in m.named_buffers(recurse=False)]
@@ -155,10 +156,11 @@ class Session:
                 saved[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
             return tensor
 
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        watched = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor) if graph else Results(note)
+        with torch.set_grad_enabled(graph), watched:
             try:
                 raw = self._forward(leaves, first)
-                scores = self.model.scores(raw, 1)
+                scores = self.model.scores(raw, 1).to(self.device)
             except (RuntimeError, TypeError, ValueError, IndexError) as error:
                 if isinstance(error, IG2Error) or is_out_of_memory(error):
                     raise
@@ -166,11 +168,13 @@ class Session:
         for name, buffer, copy in written:
             if not torch.equal(buffer, copy):
                 raise ModelError(f"the network is in train mode, where a pass changes its {name}. Call net.eval() first")
-        self._check_reach(scores, leaves)
+        if graph:
+            self._check_reach(scores, leaves)
         if its_own:
             self._check_logits(raw)
         # forward activations stay for both backward passes, which hold about half as much again at their peak
-        self.bytes_per_point = sum(saved.values()) * 3 // 2 + 8 * self.inputs.data[0].nbytes
+        activations = sum(saved.values()) * 3 // 2 if graph else sum(saved.values())
+        self.bytes_per_point = activations + 8 * self.inputs.data[0].nbytes
         return scores.detach()
 
     def _failure(self, leaves: Sequence[Tensor], error: Exception) -> str:
@@ -184,7 +188,7 @@ class Session:
                 "a text network of transformers and its tokenizer go into ig2.adapters.text.from_transformers(net, tokenizer)"
             )
         elif "numpy" in str(error):
-            hint = "what leaves PyTorch for NumPy has no gradients: write it in torch"
+            hint = f"what leaves PyTorch for NumPy has no gradients: write it in torch. {WITHOUT_GRADIENTS}"
         elif not self.inputs.keys:
             hint += "; a single sample gets its axis by x[None]"
         elif isinstance(self.inputs.keys[0], int):
@@ -208,7 +212,8 @@ class Session:
         points, rows = data[:1], first
         if self.check_mixing:
             # beside a copy of itself its batch statistics would stay as they are
-            other = data[-1] if not torch.equal(data[0], data[-1]) else data[0] / 2
+            half = "floor" if any(not dtype.is_floating_point for _, _, dtype in self.inputs.attributed) else None
+            other = data[-1] if not torch.equal(data[0], data[-1]) else torch.div(data[0], 2, rounding_mode=half)
             points, rows = torch.stack([data[0], other]), torch.tensor([0, len(data) - 1], device=self.device)
         try:
             beside = self.scores(points, rows)[:1]
@@ -243,6 +248,7 @@ class Session:
                 f"{which} does not reach the output through differentiable operations: look for .detach(), .data, "
                 ".item(), torch.no_grad(), rounding or integer indexing in the forward pass"
                 + ("" if len(leaves) == 1 else "; or, if it is only passed on, wrap it in ig2.Fixed(...)")
+                + f". {WITHOUT_GRADIENTS}"
             )
 
     def _check_logits(self, raw: Any) -> None:
@@ -285,7 +291,7 @@ class Session:
     def _run(self, tensors: Sequence[Tensor], rows: Tensor) -> Tensor:
         """Scores (n, classes)."""
         raw = self._forward(tensors, rows)
-        scores = self.model.scores(raw, len(rows))
+        scores = self.model.scores(raw, len(rows)).to(self.device)
         if self._layer == "output":
             self._read = scores if callable(self.model.output) else self.model.logits(raw)
         return scores

@@ -80,6 +80,22 @@ class LinearCalls(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+class Results(TorchFunctionMode):
+    """Calls a function with every tensor that torch's functions return."""
+
+    def __init__(self, note: Callable[[Tensor], object]) -> None:
+        super().__init__()
+        self.note = note
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor):
+            self.note(result)
+        return result
+
+
 def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
     """A hook that leaves alone what other threads do with the same network, explain it for example."""
     owner = threading.get_ident()

@@ -92,6 +92,9 @@ class Superpixels(Groups):
 class KernelSHAP(Method):
     """Shapley values of groups of features, a group being absent when its features are the reference's.
 
+    It needs no gradients: x may hold integers or booleans, and the model may be any function, such as an estimator's
+    `predict_proba`.
+
     With several references, a coalition is worth the mean of the output over them. The values sum to
     f(x) − mean f(references): that is a constraint of the regression, not a term of it. A group's value is divided equally
     among its features.
@@ -112,6 +115,7 @@ class KernelSHAP(Method):
     groups: Groups | Tensor | None = None
     samples: int | None = None
     default_references: ClassVar[References | None] = Zeros()
+    needs_gradient: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.samples is not None:
@@ -129,10 +133,12 @@ class KernelSHAP(Method):
         backgrounds = drawn(self.needed(references), task)
         count = backgrounds.shape[1]
         named = self._labels(task)
-        parts = [
-            _Parts.of(named[i].flatten(), (task.x[i] != backgrounds[i].to(task.x)).any(dim=0).flatten())
-            for i in range(len(task))
-        ]
+        moves = task.session.inputs.moves
+        parts = []
+        for i in range(len(task)):
+            differs = (task.x[i] != backgrounds[i].to(task.x)).any(dim=0)
+            differs = differs if moves is None else differs & moves[task.rows[i]]
+            parts.append(_Parts.of(named[i].flatten(), differs.flatten()))
         labels = torch.stack([part.labels for part in parts])
         values, spread = torch.zeros_like(task.x), torch.zeros_like(task.x)
         baseline_outputs = torch.zeros(len(task), count, dtype=task.x.dtype, device=task.x.device)
@@ -189,7 +195,7 @@ class KernelSHAP(Method):
 
 @dataclass(frozen=True)
 class _Parts:
-    """One explicand's groups. Those equal to every reference are worth nothing and are left out, under one last number."""
+    """One explicand's groups. Those fixed or equal to every reference are worth nothing and go under one last number."""
 
     labels: Tensor  # from 0 to `number`, (features,)
     number: int

@@ -36,10 +36,17 @@ class Given(References):
 
     def draw(self, task: Task) -> Tensor:
         inputs = task.session.inputs
-        samples = _flattened(self.samples, inputs) if inputs.keys else check_numeric(self.samples, "references")
+        samples = self._checked(inputs)
         if samples.ndim == task.x.ndim + 1 and len(samples) == len(inputs):
             samples = samples[task.rows.to(samples.device)]
         return samples
+
+    def _checked(self, inputs: Inputs) -> Tensor:
+        return (
+            _flattened(self.samples, inputs)
+            if inputs.keys
+            else check_numeric(self.samples, "references", inputs.needs_gradient)
+        )
 
 
 def _flattened(samples: Any, inputs: Inputs) -> Tensor:
@@ -51,7 +58,7 @@ def _flattened(samples: Any, inputs: Inputs) -> Tensor:
     for key, shape, _ in inputs.attributed:
         if key not in parts:
             raise InputError(f"references must have a tensor for input {key!r}, as x has; got {describe(samples)}")
-        tensor = check_numeric(parts[key], f"references[{key!r}]")
+        tensor = check_numeric(parts[key], f"references[{key!r}]", inputs.needs_gradient)
         lead = tensor.ndim - len(shape)
         if lead not in (1, 2) or tensor.shape[lead:] != shape:
             raise InputError(f"references[{key!r}] is {describe(tensor)}, expected {_rows('R', shape)} or (B, R, ...)")
@@ -79,7 +86,7 @@ def as_references(given: object) -> References:
 
 def drawn(references: References, task: Task, name: str = "references") -> Tensor:
     """References of a task as (B, R, ...), checked; shared ones are expanded, not copied. `name`: the user's word."""
-    samples = given = check_numeric(references.draw(task), "references")
+    samples = given = check_numeric(references.draw(task), "references", task.session.inputs.needs_gradient)
     shape = task.x.shape
     if samples.ndim == len(shape) and samples.shape[1:] == shape[1:]:
         samples = samples.expand(shape[0], *samples.shape)
