@@ -81,11 +81,19 @@ class LinearCalls(TorchFunctionMode):
 
 
 class Results(TorchFunctionMode):
-    """Calls a function with every tensor that torch's functions return."""
+    """Calls a function with every tensor that torch's functions return.
+
+    All of them are kept until the end: memory used twice would be counted once, and not the same in every run.
+    """
 
     def __init__(self, note: Callable[[Tensor], object]) -> None:
         super().__init__()
         self.note = note
+        self._kept: list[Tensor] = []
+
+    def __exit__(self, *failure: Any) -> None:
+        super().__exit__(*failure)  # type: ignore[no-untyped-call]
+        self._kept.clear()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -93,6 +101,7 @@ class Results(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         if isinstance(result, Tensor):
             self.note(result)
+            self._kept.append(result)
         return result
 
 

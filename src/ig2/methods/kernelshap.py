@@ -133,12 +133,10 @@ class KernelSHAP(Method):
         backgrounds = drawn(self.needed(references), task)
         count = backgrounds.shape[1]
         named = self._labels(task)
-        moves = task.session.inputs.moves
-        parts = []
-        for i in range(len(task)):
-            differs = (task.x[i] != backgrounds[i].to(task.x)).any(dim=0)
-            differs = differs if moves is None else differs & moves[task.rows[i]]
-            parts.append(_Parts.of(named[i].flatten(), differs.flatten()))
+        parts = [
+            _Parts.of(named[i].flatten(), (task.x[i] != backgrounds[i].to(task.x)).any(dim=0).flatten())
+            for i in range(len(task))
+        ]
         labels = torch.stack([part.labels for part in parts])
         values, spread = torch.zeros_like(task.x), torch.zeros_like(task.x)
         baseline_outputs = torch.zeros(len(task), count, dtype=task.x.dtype, device=task.x.device)
@@ -195,7 +193,7 @@ class KernelSHAP(Method):
 
 @dataclass(frozen=True)
 class _Parts:
-    """One explicand's groups. Those fixed or equal to every reference are worth nothing and go under one last number."""
+    """One explicand's groups. Those equal to every reference are worth nothing and are left out, under one last number."""
 
     labels: Tensor  # from 0 to `number`, (features,)
     number: int

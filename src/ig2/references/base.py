@@ -85,7 +85,10 @@ def as_references(given: object) -> References:
 
 
 def drawn(references: References, task: Task, name: str = "references") -> Tensor:
-    """References of a task as (B, R, ...), checked; shared ones are expanded, not copied. `name`: the user's word."""
+    """References of a task as (B, R, ...), checked; shared ones are expanded, not copied. `name`: the user's word.
+
+    Where features are fixed, references have the explicand's own.
+    """
     samples = given = check_numeric(references.draw(task), "references", task.session.inputs.needs_gradient)
     shape = task.x.shape
     if samples.ndim == len(shape) and samples.shape[1:] == shape[1:]:
@@ -102,7 +105,11 @@ def drawn(references: References, task: Task, name: str = "references") -> Tenso
         flat = given.reshape(-1, *shape[1:])
         precision = torch.finfo(flat.dtype).eps if flat.is_floating_point() else None
         task.session.model.check_inside(flat.to(working_dtype(flat.dtype)), name, precision)
-    return samples
+    moves = task.session.inputs.moves
+    if moves is None:
+        return samples
+    own = task.x.to(samples.device)[:, None]
+    return torch.where(moves[task.rows].to(samples.device)[:, None], samples.to(own), own)
 
 
 def _rows(lead: str, shape: torch.Size) -> str:
