@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from ig2.adapters import questions, text, training
 from ig2.adapters.base import Batch
 from ig2.adapters.text import TextSubject, Tokens, words
 from ig2.errors import InputError, ModelError
-from ig2.inputs import Fixed
+from ig2.gradients import Session
+from ig2.inputs import Fixed, Inputs
+from ig2.metrics import Completeness, Deletion, Insertion, ParameterRandomisation
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 KINDS = ("person", "place", "number")
@@ -102,12 +105,12 @@ def bert(tokenizer: Any) -> TextSubject:
     return text.from_transformers(net.eval(), tokenizer, texts=others)
 
 
-def moved_at_padding(batch: text.TextBatch, points: Tensor) -> float:
-    """The largest change at padding over everything between the sample's axis and the token's."""
+def moved_at_fixed(batch: text.TextBatch, points: Tensor) -> float:
+    """The largest change at padding or special tokens, over everything between the sample's axis and the token's."""
     while points.ndim > 3:
         points = (points - batch.attributed.reshape(len(batch), *[1] * (points.ndim - 3), *batch.attributed.shape[1:])).abs()
         points = points.flatten(1, -3).amax(dim=1)
-    return float(points[batch.mask == 0].max())
+    return float(points[batch.word < 0].max())
 
 
 # -- a Hugging Face classifier -----------------------------------------------------------------------------------------
@@ -126,22 +129,21 @@ def test_a_hugging_face_classifier_is_explained_by_words_that_sum_to_the_change(
         (STRAIGHT, 0.1),
     ):
         a = method(bert.model, batch.x, references=chosen.samples)
-        scores, specials = bert.scores(batch, a), bert.specials(batch, a)
+        scores = bert.scores(batch, a)
         for row in range(2):
             change = float(a.output[row] - a.baseline_output[row])
             assert len(scores[row]) == len(batch.units[row])
-            assert scores[row].sum() + specials[row] == pytest.approx(change, rel=off)
+            assert scores[row].sum() == pytest.approx(change, rel=off)
             assert abs(change) > 0.5
             if method is STRAIGHT:
                 assert batch.units[row][scores[row].argmax()] == ("Where", "Who")[row]
 
 
-def test_words_and_specials_sum_to_the_total_exactly(bert: TextSubject) -> None:
+def test_words_sum_to_the_total_exactly(bert: TextSubject) -> None:
     batch = bert.encode([LONG, SHORT])
     a = ig2.IG2(steps=5)(bert.model, batch.x, references=bert.references(["What is an atom?", "How tall is he?"], batch))
-    for row, (scores, special) in enumerate(zip(bert.scores(batch, a), bert.specials(batch, a), strict=True)):
-        assert scores.sum() + special == pytest.approx(float(a.total[row]), rel=1e-5)
-        assert abs(special) > 1e-4  # GradPath moves special tokens too, and their share is not lost
+    for row, scores in enumerate(bert.scores(batch, a)):
+        assert scores.sum() == pytest.approx(float(a.total[row]), rel=1e-5)
     each = ig2.IG2(steps=5)(bert.model, batch.x, references=bert.references("What is an atom?", batch), per_reference=True)
     one = bert.scores(batch, each, each.per_reference["embeddings"][:, 0])
     assert np.allclose(one[0], bert.scores(batch, each)[0])
@@ -155,8 +157,8 @@ def test_no_path_moves_padding_and_none_of_it_is_attributed(bert: TextSubject, m
     chosen = bert.contrast(batch, count=3)
     assert (batch.mask[1] == 0).sum() > 5
     a = method(bert.model, batch.x, references=chosen.samples, paths=True)
-    assert moved_at_padding(batch, a.paths["embeddings"]) == 0
-    assert moved_at_padding(batch, chosen.samples["embeddings"]) == 0
+    assert moved_at_fixed(batch, a.paths["embeddings"]) == 0
+    assert moved_at_fixed(batch, chosen.samples["embeddings"]) == 0
     assert (a.values["embeddings"][batch.mask == 0] == 0).all()
     assert a.values["embeddings"][1][batch.mask[1] == 1].abs().max() > 0
 
@@ -171,14 +173,20 @@ def test_a_text_is_explained_the_same_alone_and_beside_a_longer_one(bert: TextSu
     assert np.abs(bert.scores(alone, one)[0]).max() > 1e-2
 
 
-def test_padding_has_no_gradient_whatever_a_path_makes_of_it(bert: TextSubject) -> None:
+def test_padding_and_special_tokens_have_no_gradient_whatever_a_path_makes_of_them(bert: TextSubject) -> None:
     batch = bert.encode([LONG, SHORT])
-    strange = torch.where(batch.mask[..., None] == 0, 99.0, batch.attributed).requires_grad_()
-    scores = bert.model.net(strange, batch.mask).logits
-    assert torch.equal(scores, bert.model.net(batch.attributed, batch.mask).logits)
-    (gradient,) = torch.autograd.grad(scores.sum(), strange)
-    assert (gradient[batch.mask == 0] == 0).all()
-    assert (gradient[batch.mask == 1] != 0).any()
+    inputs, rows = Inputs.of(batch.x), torch.arange(2)
+    strange = torch.where(batch.word[..., None] < 0, 99.0, batch.attributed).requires_grad_()
+    with Session(bert.model, inputs, prepares=False) as session:
+        scores = session.scores_with_graph(strange, rows)
+        assert torch.equal(scores, session.scores(batch.attributed, rows))
+        (gradient,) = torch.autograd.grad(scores.sum(), strange)
+    assert (gradient[batch.word < 0] == 0).all()
+    assert (gradient[batch.word >= 0] != 0).any(dim=1).all()
+    free = {"embeddings": Fixed(batch.attributed.clone().requires_grad_(), where=batch.word < 0), "mask": Fixed(batch.mask)}
+    (gradient,) = torch.autograd.grad(bert.model(free).sum(), free["embeddings"].value)
+    assert (gradient[batch.word < 0] == 0).all()
+    assert (gradient[batch.word >= 0] != 0).any(dim=1).all()
 
 
 def test_embeddings_say_what_tokens_say(bert: TextSubject, tokenizer: Any) -> None:
@@ -250,8 +258,7 @@ def test_a_decoder_that_reads_the_last_place_is_refused_with_padding_and_works_w
         mine.encode([LONG, SHORT])
     batch = mine.encode(SHORT)
     a = ig2.IntegratedGradients(steps=20)(mine.model, batch.x, references=mine.references([LONG, "What is it?"], batch))
-    total = mine.scores(batch, a)[0].sum() + mine.specials(batch, a)[0]
-    assert total == pytest.approx(float(a.output - a.baseline_output), rel=2e-2)
+    assert mine.scores(batch, a)[0].sum() == pytest.approx(float(a.output - a.baseline_output), rel=2e-2)
 
 
 class Scaled(transformers.BertForSequenceClassification):
@@ -288,6 +295,137 @@ def test_a_folder_of_transformers_is_loaded(bert: TextSubject, tokenizer: Any, t
     with pytest.raises(InputError, match="cannot be had") as caught:
         text.load(f"transformers:{tmp_path / 'nowhere'}")
     assert "\n" not in str(caught.value)
+
+
+# -- models that are no classifiers ------------------------------------------------------------------------------------
+
+
+def test_an_encoder_is_explained_by_what_output_makes_of_it(tokenizer: Any) -> None:
+    encoder = small_bert(num_labels=3).bert.eval()
+    with pytest.raises(ModelError, match=r"last_hidden_state.*output="):
+        text.from_transformers(encoder, tokenizer)
+    first = functools.partial(text.from_transformers, encoder, tokenizer, output=lambda r: r.last_hidden_state[:, 0, :5])
+    with pytest.raises(ModelError, match="representation='output'"):
+        first().encode([LONG, SHORT])  # the last linear layer has a row for each token
+    mine = first(representation="output")
+    assert (mine.classes, mine.outputs) == (None, "numbers")
+    batch = mine.encode([LONG, SHORT])
+    assert mine.predict(batch).shape == (2, 5)
+    a = ig2.IG2(steps=5)(mine.model, batch.x, 2, references=mine.references("What is an atom?", batch))
+    assert mine.scores(batch, a)[0].sum() == pytest.approx(float(a.output[0] - a.baseline_output[0]), rel=1e-3)
+    head = nn.Linear(32, 2)
+    named = text.from_transformers(
+        encoder, tokenizer, output=lambda result: head(result.pooler_output), classes=["good", "bad"], texts=[LONG]
+    )
+    assert (named.classes, named.outputs) == (("good", "bad"), "classes")
+    assert text.from_transformers(encoder, tokenizer, output=lambda r: r.pooler_output, outputs="labels").outputs == "labels"
+
+
+class OwnHead(nn.Module):
+    """A network of someone's around an encoder, without a config."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = small_bert(num_labels=3).bert
+        with training.own_randomness(1):
+            self.head = nn.Linear(32, 4)
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, inputs_embeds: Any = None) -> Tensor:
+        states = self.encoder(input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds)
+        return self.head(states.last_hidden_state[:, 0])
+
+
+def test_a_module_without_a_config_is_explained(tokenizer: Any) -> None:
+    mine = text.from_transformers(OwnHead().eval(), tokenizer)
+    assert (mine.name, mine.classes, mine.outputs, mine.most) == ("OwnHead", None, "classes", 64)
+    batch = mine.encode([LONG, SHORT])
+    assert mine.predict(batch).shape == (2, 4)
+    a = ig2.IG2(steps=5)(mine.model, batch.x, references=mine.references("What is an atom?", batch))
+    assert Deletion(features="word")(mine.model, a).n == 2
+    assert text.from_transformers(OwnHead().eval(), tokenizer, classes="abcd").label(3) == "d"
+    with pytest.raises(ModelError, match="from_parts"):
+        text.from_transformers(nn.Sequential(nn.Embedding(400, 4), nn.Linear(4, 2)).eval(), tokenizer)
+
+
+def test_a_causal_model_is_told_to_name_its_token(tokenizer: Any) -> None:
+    config = transformers.GPT2Config(
+        vocab_size=400, n_positions=64, n_embd=16, n_layer=1, n_head=2, bos_token_id=2, eos_token_id=3
+    )
+    with training.own_randomness(0):
+        causal = transformers.GPT2LMHeadModel(config).eval()
+    with pytest.raises(ModelError, match=r"causal.*logits\[:, -1\]"):
+        text.from_transformers(causal, tokenizer)
+    mine = text.from_transformers(causal, tokenizer, output=lambda result: result.logits[:, -1])
+    assert (mine.classes, mine.outputs) == (None, "classes")
+    batch = mine.encode(SHORT)
+    assert mine.predict(batch).shape == (1, 400)
+    a = ig2.IG2(steps=5)(mine.model, batch.x, references=mine.references(LONG, batch))
+    assert mine.scores(batch, a)[0].sum() == pytest.approx(float(a.output - a.baseline_output), rel=1e-2)
+
+
+def test_a_model_whose_weights_are_elsewhere_is_named(tokenizer: Any) -> None:
+    with pytest.raises(ModelError, match="meta"):
+        text.from_transformers(small_bert(num_labels=3).to("meta"), tokenizer)
+
+
+# -- metrics -----------------------------------------------------------------------------------------------------------
+
+METRICS: dict[str, Any] = {
+    "insertion": Insertion(features="word"),
+    "deletion": Deletion(features="word"),
+    "deletion to the mean": Deletion("mean", features="word"),
+    "deletion by element": Deletion(features="element", thresholds=10),
+    "completeness": Completeness(baseline=0.0),
+}
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("which", ["bert", "asked"])
+def test_a_text_scores_the_same_alone_and_beside_longer_ones(name: str, which: str, request: pytest.FixtureRequest) -> None:
+    subject: TextSubject = request.getfixturevalue(which)
+    metric = METRICS[name]
+    alone, beside = subject.encode(SHORT), subject.encode([LONG, SHORT, "Who was the first person who invented green tea?"])
+    # ties too: half of the words get the same value
+    made = ig2.Gradient()(subject.model, beside.x)
+    values = made.values["embeddings"] * (torch.arange(beside.ids.shape[1]) % 2)[:, None]
+    length = alone.ids.shape[1]
+    expected = metric(subject.model, values[1:2, :length], alone.x, made.target[1])
+    found = metric(subject.model, {"embeddings": values}, beside.x, made.target)
+    assert float(found.values[1]) == pytest.approx(float(expected.values[0]), rel=1e-4)
+    if expected.curves is not None:
+        assert torch.allclose(found.curves[1], expected.curves[0], rtol=1e-4, atol=1e-6)
+        assert expected.curves.std() > 1e-4
+
+
+def test_ranks_of_words_do_not_count_padding(bert: TextSubject) -> None:
+    method = ig2.InputXGradient()
+    metric = ParameterRandomisation(method, layers=["net.classifier", "net.bert.pooler"], features="word")
+    alone, beside = (metric(bert.model, method(bert.model, bert.encode(given).x)) for given in (SHORT, [LONG, SHORT]))
+    assert torch.allclose(beside.curves[1], alone.curves[0], atol=1e-3)
+
+
+def test_kernel_shap_leaves_special_tokens_and_padding_out(bert: TextSubject) -> None:
+    alone, beside = bert.encode(SHORT), bert.encode([LONG, SHORT])
+    one, two = (ig2.KernelSHAP(torch.arange(batch.ids.shape[1])[:, None])(bert.model, batch.x, 0) for batch in (alone, beside))
+    assert np.allclose(bert.scores(alone, one)[0], bert.scores(beside, two)[1], atol=1e-5)
+    assert (two.values["embeddings"][beside.word < 0] == 0).all()
+    assert torch.allclose(two.total, two.output - two.baseline_output, atol=1e-5)
+
+
+def test_an_attribution_of_texts_is_scored_without_its_mask_in_whole_in_part_and_from_a_file(
+    bert: TextSubject, tmp_path: Path
+) -> None:
+    batch = bert.encode([LONG, SHORT])
+    a = ig2.IG2(steps=5)(bert.model, batch.x, references=bert.references("What is an atom?", batch))
+    metric = Deletion(features="word")
+    expected = metric(bert.model, a, batch.x).values
+    assert torch.equal(metric(bert.model, a).values, expected)
+    assert torch.allclose(metric(bert.model, a[1]).values, expected[1:], atol=1e-6)
+    assert torch.equal(metric(bert.model, ig2.Attribution.join([a[0], a[1]])).values, expected)
+    a.save(tmp_path / "texts.safetensors")
+    again = ig2.Attribution.load(tmp_path / "texts.safetensors")
+    assert torch.equal(metric(bert.model, again).values, expected)
+    assert torch.equal(again.x["embeddings"].where, a.x["embeddings"].where)
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -352,7 +490,6 @@ def test_an_embedding_a_network_and_a_tokenizer_are_enough() -> None:
     a = ig2.IntegratedGradients(steps=30)(mine.model, batch.x, references=mine.baseline(batch, "zero"))
     for row, scores in enumerate(mine.scores(batch, a)):
         assert scores.sum() == pytest.approx(float(a.output[row] - a.baseline_output[row]), rel=1e-4)
-    assert (mine.specials(batch, a) == 0).all()
 
 
 def test_a_network_that_sees_padding_is_refused_with_padding_and_works_without() -> None:

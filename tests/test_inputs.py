@@ -417,3 +417,46 @@ def test_inputs_keep_the_order_of_arguments():
     assert args[0] == "a" and kwargs == {}
     assert torch.equal(args[1], X[[2, 0]]) and torch.equal(args[3], X[[2, 0], :2])
     assert torch.equal(args[2], REFERENCES[[0, 0]])
+
+
+# -- features that are fixed -------------------------------------------------------------------------------------------
+
+HELD = torch.tensor([[True, False, False, False], [False, True, False, True], [False, False, False, False]])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_fixed_features_stay_the_explicands_own_and_get_nothing(name: str):
+    network = mlp()
+    result = METHODS[name](network, Fixed(X, where=HELD), references=REFERENCES)
+    assert (result.values[HELD] == 0).all()
+    assert (result.values[~HELD] != 0).all()
+    # as if each explicand's references had its own values there
+    own = torch.where(HELD[:, None], X[:, None], REFERENCES)
+    expected = METHODS[name](network, X, references=own)
+    if not name.startswith(("IG2", "GradCFE")):  # on the way GradPath moves what references share with x
+        assert torch.allclose(result.values, expected.values)
+    assert torch.allclose(result.output, expected.output)
+    assert torch.equal(result.x.where, HELD)
+
+
+def test_features_of_several_inputs_are_fixed_by_their_leading_axes():
+    network = made(Split)
+    image, row, age = cut(uniform(3, 9, seed=3))
+    where = torch.tensor([[True, False], [False, False], [True, True]])
+    x = {"image": Fixed(image, where=where), "row": row, "age": Fixed(age)}
+    result = IG(network, x)
+    assert (result.values["image"][where] == 0).all()
+    assert (result.values["image"][~where] != 0).all()
+    assert list(result.values) == ["image", "row"]
+    again = IG(network, result.x)
+    assert all(torch.equal(again.values[key], result.values[key]) for key in again.values)
+    positional = IG(network, (Fixed(image, where=where), Fixed(row), age))
+    assert isinstance(positional.x[1], Fixed)
+    assert torch.equal(IG(network, positional.x).values[1], positional.values[1])
+    assert torch.equal(Inputs.of(x).moves[:, :6].view(3, 2, 3).any(dim=2), ~where)
+
+
+def test_where_features_are_fixed_is_checked():
+    for where in (HELD.double(), HELD[:2], HELD[:, :3], HELD[..., None], "all"):
+        with pytest.raises(InputError, match="where="):
+            IG(mlp(), Fixed(X, where=where))

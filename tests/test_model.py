@@ -459,7 +459,7 @@ def test_what_is_no_network_is_refused():
         def predict(self, rows):
             return rows[:, 0]
 
-    with pytest.raises(InputError, match=r"got .*Estimator.* no gradients: build it anew of torch layers"):
+    with pytest.raises(InputError, match=r"got .*Estimator.* predict_proba"):
         ig2.wrap(Estimator())
     with pytest.raises(InputError, match="this is wrapped already: Model"):
         ig2.wrap(ig2.wrap(mlp()))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ig2.errors import InputError, MissingExtraError, describe, import_extra
-from ig2.inputs import Structured
+from ig2.inputs import Fixed, Structured
 
 FORMAT = "ig2.attribution/1"
 # Above this share of f(x) − f(baseline), a residual is worth a word.
@@ -59,7 +59,7 @@ class Attribution:
     values: Structured
     """How much each feature contributed, in x's shape; the mean over references."""
     explicand: Structured
-    """The samples explained."""
+    """The samples explained, as they came."""
     target: Tensor
     """The class explained, (B,)."""
     output: Tensor
@@ -94,6 +94,10 @@ class Attribution:
     """f(reference) for each reference of a GradPath, (B, R). Where a path arrived, f(baseline) is near it."""
     paths: Structured | None = None
     """Every vertex of every path, (B, R, k + 1, ...), with `paths=True`."""
+    fixed: dict[int | str, Any] | None = None
+    """The inputs that were `ig2.Fixed`, by position or name; in files where all of them are tensors."""
+    held: dict[int | str, Tensor] | None = None
+    """Where attributed inputs were `ig2.Fixed`, by position or name, booleans (B, ...)."""
     settings: dict[str, Any] = field(default_factory=dict)
     """What made it: the method and its parts, the seed, the versions."""
     cost: Cost | None = None
@@ -101,6 +105,23 @@ class Attribution:
 
     def __len__(self) -> int:
         return len(self.target)
+
+    @property
+    def x(self) -> Any:
+        """What the method was called with: the explicands, and the inputs that were fixed."""
+        fixed, held = self.fixed or {}, self.held or {}
+
+        def marked(key: int | str, tensor: Tensor) -> Tensor | Fixed:
+            return Fixed(tensor, held[key]) if key in held else tensor
+
+        if isinstance(self.explicand, Tensor):
+            return marked(0, self.explicand)
+        kept = {key: Fixed(value) for key, value in fixed.items()}
+        if isinstance(self.explicand, dict):
+            return {**{key: marked(key, tensor) for key, tensor in self.explicand.items()}, **kept}
+        others = iter(self.explicand)
+        places = range(len(self.explicand) + len(fixed))
+        return tuple(kept[place] if place in kept else marked(place, next(others)) for place in places)
 
     @property
     def residual(self) -> Tensor | None:
@@ -260,6 +281,8 @@ class Attribution:
             value = getattr(self, item.name)
             if item.name in UNROWED or value is None:
                 continue
+            if item.name == "fixed" and not all(isinstance(kept, Tensor) for kept in value.values()):
+                continue
             if isinstance(value, Tensor):
                 tensors[item.name] = value
             else:
@@ -293,7 +316,7 @@ class Attribution:
         try:
             for name, keys in json.loads(header["structure"]).items():
                 pieces = [tensors.pop(f"{name}/{key}") for key in keys]
-                is_tuple = isinstance(keys[0], int)
+                is_tuple = isinstance(keys[0], int) and name not in ("fixed", "held")
                 tensors[name] = tuple(pieces) if is_tuple else dict(zip(keys, pieces, strict=True))
             return cls(**tensors, settings=json.loads(header["settings"]))
         except (KeyError, TypeError, ValueError) as error:
@@ -375,8 +398,8 @@ def _apply(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
         return change(value)
     if isinstance(value, tuple):
         return tuple(change(item) for item in value)
-    if isinstance(value, dict):
-        return {key: change(item) for key, item in value.items()}
+    if isinstance(value, dict):  # what is fixed need not be a tensor
+        return {key: change(item) if isinstance(item, Tensor) else item for key, item in value.items()}
     return value
 
 
@@ -386,5 +409,6 @@ def _zipped(pieces: Sequence[Any]) -> Any:
     if isinstance(first, tuple):
         return tuple(torch.cat(column) for column in zip(*pieces, strict=True))
     if isinstance(first, dict):
-        return {key: torch.cat([piece[key] for piece in pieces]) for key in first}
+        columns = {key: [piece[key] for piece in pieces] for key in first}
+        return {key: torch.cat(column) if isinstance(column[0], Tensor) else column[0] for key, column in columns.items()}
     return torch.cat(list(pieces))

@@ -12,6 +12,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from types import ModuleType
 
+WITHOUT_GRADIENTS = "ig2.KernelSHAP, ig2.scores and the metrics that only compare scores need no gradients"
+
 _PACKAGE = str(Path(__file__).parent / "_")[:-1]
 _CONTEXTS = str(contextlib.__file__)  # what opens and closes things stands in between
 

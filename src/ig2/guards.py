@@ -94,6 +94,11 @@ def _refuse_weights(model: Model) -> None:
         for tensor in [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
             if nn.parameter.is_lazy(tensor):
                 raise ModelError(f"{name or 'the network'} has no weights yet: run the network once before it is explained")
+            if tensor.is_meta:
+                raise ModelError(
+                    f"the weights of {name or 'the network'} are on the meta device, which holds no values (offloaded or never "
+                    "loaded): load the whole network onto one device before it is explained"
+                )
             if tensor.is_inference():
                 raise ModelError(
                     f"the weights of {name or 'the network'} were made in torch.inference_mode(), where gradients cannot "

@@ -7,15 +7,17 @@ end to end in one row, so that norms, paths and references see the whole sample,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ig2.errors import InputError, describe
+from ig2.errors import WITHOUT_GRADIENTS, InputError, describe
 
+# By so much a point may miss an integer that it stands for.
+ROUNDING = 1e-3
 Structured = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 
 
@@ -26,6 +28,12 @@ class Fixed:
     A tensor has one row for each explicand (an attention mask, categorical columns); anything else is passed through. What
     all explicands share belongs in the network's call: `ig2.wrap(lambda x: net(x, shared))`.
 
+    Args:
+        value: the input.
+        where: the features that are fixed, where the others of this input are attributed: booleans over its leading axes, for
+            example (B, L), True at padding, for embeddings (B, L, E). The network sees the explicand's own values there,
+            whatever a path or a reference has in their place; they get an attribution of 0, and metrics do not count them.
+
     >>> import torch
     >>> inputs = Inputs.of((torch.zeros(2, 3), Fixed(torch.ones(2, 5))))
     >>> inputs.data.shape
@@ -33,31 +41,76 @@ class Fixed:
     """
 
     value: Any
+    where: Tensor | None = None
+
+
+def is_fixed(item: object) -> bool:
+    """Whether an input is fixed as a whole."""
+    return isinstance(item, Fixed) and item.where is None
+
+
+def value_of(item: Any) -> Any:
+    """An input without its mark."""
+    return item.value if isinstance(item, Fixed) else item
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Paths and sums live in float32 at least: a step of 0.002 is lost beside a bfloat16 value of 1."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
+    """Paths and sums live in float32 at least: a step of 0.002 is lost beside a bfloat16 value of 1.
+
+    Integers of more than 16 bits live in float64, since float32 has all of them up to 2²⁴ only.
+    """
+    wide = dtype.itemsize > (4 if dtype.is_floating_point else 2)
+    return torch.float64 if wide else torch.float32
 
 
-def check_numeric(tensor: object, name: str) -> Tensor:
-    """A floating tensor with finite values, or an error that says what to do."""
+def check_numeric(tensor: object, name: str, needs_gradient: bool = True) -> Tensor:
+    """A tensor with finite values, floating-point where gradients are needed, or an error that says what to do."""
     if not isinstance(tensor, Tensor):
         raise InputError(
             f"{name} must be a torch tensor, got {describe(tensor)}; torch.as_tensor converts arrays, torch.stack lists"
         )
-    if tensor.layout != torch.strided or tensor.is_nested:
-        raise InputError(f"{name} is {describe(tensor)} with layout {tensor.layout}: make it dense, or pad it to one size")
-    if not tensor.is_floating_point():
+    _check_dense(tensor, name)
+    if needs_gradient and not tensor.is_floating_point():
         raise InputError(
             f"{name} is {describe(tensor)}: only floating-point inputs have gradients. For token ids explain the "
             "embeddings (feed the embedding layer's output to the rest of the network); for images use .float(), and / 255 "
-            "where the network or its bounds go from 0 to 1; for a tensor that is only passed on, wrap it in ig2.Fixed(...)"
+            "where the network or its bounds go from 0 to 1; for a tensor that is only passed on, wrap it in ig2.Fixed(...); "
+            f"or keep it: {WITHOUT_GRADIENTS}"
+        )
+    if tensor.is_complex() or tensor.is_quantized:
+        raise InputError(
+            f"{name} is {describe(tensor)}: expected real numbers, for example by torch.view_as_real or dequantize"
         )
     if not torch.isfinite(tensor).all():
         row = int((~torch.isfinite(tensor)).nonzero()[0][0]) if tensor.ndim else 0
         raise InputError(f"{name} holds NaN or infinite values (first in row {row}); remove or fill them before")
     return tensor
+
+
+def _check_dense(tensor: Tensor, name: str) -> None:
+    """A tensor with values in one block of memory."""
+    if tensor.is_nested:  # some of them have no shape to describe
+        raise InputError(f"{name} is a nested tensor: pad it to one size, for example with tensor.to_padded_tensor(0.0)")
+    if tensor.layout != torch.strided:
+        raise InputError(f"{name} is {describe(tensor)} with layout {tensor.layout}: make it dense with tensor.to_dense()")
+    if tensor.is_meta:
+        raise InputError(f"{name} is {describe(tensor)} on the meta device, which holds no values: make or load it on a device")
+
+
+def _broadcast(where: object, value: Tensor, name: str) -> Tensor:
+    """Booleans over the leading axes of a value, with an axis of one for each of the others."""
+    fits = isinstance(where, Tensor) and where.dtype == torch.bool and 0 < where.ndim <= value.ndim
+    if (
+        isinstance(where, Tensor)
+        and fits
+        and len(where) == len(value)
+        and all(size in (1, wanted) for size, wanted in zip(where.shape, value.shape, strict=False))
+    ):
+        return where.reshape(*where.shape, *[1] * (value.ndim - where.ndim))
+    raise InputError(
+        f"where={describe(where)} of ig2.Fixed: expected booleans over the leading axes of {name}, {tuple(value.shape)}, "
+        f"such as {tuple(value.shape[:2])}"
+    )
 
 
 def _map_hint(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
@@ -81,10 +134,19 @@ class Inputs:
     attributed: tuple[tuple[int | str, torch.Size, torch.dtype], ...]
     fixed: dict[int | str, Any]
     home: torch.device  # where the user's first tensor was, and where results go
+    held: dict[int | str, Tensor] = field(default_factory=dict)  # of attributed tensors, where they are fixed, (B, ...)
+    needs_gradient: bool = True  # whether anything is going to be differentiated
 
     @classmethod
-    def of(cls, x: object, device: torch.device | None = None, name: str = "x") -> Inputs:
-        """Check what the user passed and bring it to one tensor of explicands."""
+    def of(cls, x: object, device: torch.device | None = None, name: str = "x", needs_gradient: bool = True) -> Inputs:
+        """Check what the user passed and bring it to one tensor of explicands.
+
+        Args:
+            x: a tensor, or a tuple or dict of them and of `Fixed`.
+            device: where the network is.
+            name: what the user calls it.
+            needs_gradient: False allows integers and booleans, and a network without gradients.
+        """
         items: list[tuple[int | str, Any]]
         if isinstance(x, Mapping):
             items = list(x.items())
@@ -93,13 +155,13 @@ class Inputs:
         else:
             items = [(0, x)]
         single = len(items) == 1 and not isinstance(x, (Mapping, tuple, list))
-        moving = [(key, item) for key, item in items if not isinstance(item, Fixed)]
+        moving = [(key, item) for key, item in items if not is_fixed(item)]
         if not moving:
             raise InputError(f"{name} has no tensor to attribute, got {describe(x)}; leave one out of ig2.Fixed")
         tensors = []
         for key, item in moving:
             label = name if single else f"{name}[{key!r}]"
-            tensor = check_numeric(item, label)
+            tensor = check_numeric(value_of(item), label, needs_gradient)
             if tensor.ndim < 1 or tensor.numel() == 0:
                 raise InputError(f"{label} is {describe(tensor)}: expected a batch (B, ...) with at least one sample")
             if tensor.ndim == 1 and len(moving) == 1:
@@ -109,7 +171,15 @@ class Inputs:
                 )
             tensors.append(tensor)
         rows = tensors[0].shape[0]
-        fixed = {key: item.value for key, item in items if isinstance(item, Fixed)}
+        fixed = {key: item.value for key, item in items if is_fixed(item)}
+        for key, value in fixed.items():
+            if isinstance(value, Tensor):
+                _check_dense(value, f"{name}[{key!r}]")
+        held = {
+            key: _broadcast(item.where, tensor, name if single else f"{name}[{key!r}]").to(device)
+            for (key, item), tensor in zip(moving, tensors, strict=True)
+            if isinstance(item, Fixed)
+        }
         for key, value in [(key, t) for (key, _), t in zip(moving, tensors, strict=True)] + list(fixed.items()):
             if isinstance(value, Tensor) and (value.ndim == 0 or value.shape[0] != rows):
                 raise InputError(
@@ -122,12 +192,17 @@ class Inputs:
                 )
         fixed = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in fixed.items()}
         attributed = tuple((key, t.shape[1:], t.dtype) for (key, _), t in zip(moving, tensors, strict=True))
-        dtype = working_dtype(torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32)
+        dtype = max((working_dtype(t.dtype) for t in tensors), key=lambda working: working.itemsize)
         with torch.inference_mode(False):
             # clone: a tensor made in inference mode may take no part in autograd, its copy may
             ready = [t.detach().to(device=device, dtype=dtype).clone() for t in tensors]
+            for (key, _, exact), original, copy in zip(attributed, tensors, ready, strict=True):
+                if not exact.is_floating_point and not torch.equal(copy.to(exact), original.to(copy.device)):
+                    label = name if single else f"{name}[{key!r}]"
+                    raise InputError(f"{label} is {describe(original)} with numbers beyond 2⁵³, which float64 does not hold")
             data = ready[0] if len(ready) == 1 else torch.cat([t.reshape(rows, -1) for t in ready], dim=1)
-        return cls(data, tuple(key for key, _ in items) if not single else (), attributed, fixed, tensors[0].device)
+        keys = tuple(key for key, _ in items) if not single else ()
+        return cls(data, keys, attributed, fixed, tensors[0].device, held, needs_gradient)
 
     def __len__(self) -> int:
         return self.data.shape[0]
@@ -135,10 +210,12 @@ class Inputs:
     def split(self, points: Tensor) -> list[Tensor]:
         """Points (n, ...) as the attributed tensors, each in its own shape and dtype."""
         if len(self.attributed) == 1:
-            return [points.to(self.attributed[0][2])]
+            return [_cast(points, self.attributed[0][2])]
         sizes = [shape.numel() for _, shape, _ in self.attributed]
         pieces = torch.split(points, sizes, dim=1)
-        return [piece.reshape(-1, *shape).to(dtype) for piece, (_, shape, dtype) in zip(pieces, self.attributed, strict=True)]
+        return [
+            _cast(piece.reshape(-1, *shape), dtype) for piece, (_, shape, dtype) in zip(pieces, self.attributed, strict=True)
+        ]
 
     def pack(self, values: object, name: str) -> Tensor:
         """Values in the user's structure, one for each feature of each explicand, in the engine's layout and precision."""
@@ -150,7 +227,7 @@ class Inputs:
             if key not in parts:
                 raise InputError(f"{name} must have a tensor for input {key!r}, as x has; got {describe(values)}")
             label = f"{name}[{key!r}]" if self.keys else name
-            tensor = check_numeric(parts[key], label)
+            tensor = check_numeric(parts[key], label, needs_gradient=False)
             if tensor.shape != (len(self), *shape):
                 raise InputError(
                     f"{label} is {describe(tensor)}: expected {(len(self), *shape)}, the shape of x"
@@ -160,13 +237,33 @@ class Inputs:
         return pieces[0] if len(pieces) == 1 else torch.cat([piece.reshape(len(self), -1) for piece in pieces], dim=1)
 
     def arguments(self, tensors: list[Tensor], rows: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The network's call for these tensors; row i goes with the fixed inputs of explicand `rows[i]`."""
+        """The network's call for these tensors; row i goes with the fixed inputs and features of explicand `rows[i]`."""
+        if self.held:
+            own = self.split(self.data[rows])
+            tensors = [
+                torch.where(self.held[key][rows], mine, tensor) if key in self.held else tensor
+                for (key, _, _), mine, tensor in zip(self.attributed, own, tensors, strict=True)
+            ]
         values: dict[int | str, Any] = {
             key: value[rows] if isinstance(value, Tensor) else value for key, value in self.fixed.items()
         }
         values.update({key: tensor for (key, _, _), tensor in zip(self.attributed, tensors, strict=True)})
         order = self.keys or (self.attributed[0][0],)
         return tuple(values[k] for k in order if isinstance(k, int)), {k: values[k] for k in order if isinstance(k, str)}
+
+    @property
+    def moves(self) -> Tensor | None:
+        """The features that may move, booleans in the layout of `data`; None where all may."""
+        if not self.held:
+            return None
+        none = torch.zeros(1, dtype=torch.bool, device=self.data.device)
+        parts = [~self.held.get(key, none).expand(len(self), *shape) for key, shape, _ in self.attributed]
+        return parts[0] if len(parts) == 1 else torch.cat([part.reshape(len(self), -1) for part in parts], dim=1)
+
+    @property
+    def explicand(self) -> Structured:
+        """The explicands as they came, each tensor in its own dtype."""
+        return self._structured(self.split(self.data))
 
     def unpack(self, values: Tensor) -> Structured:
         """Values of the engine's shape (n, ...) back in the user's structure."""
@@ -179,6 +276,26 @@ class Inputs:
             pieces = torch.split(values, sizes, dim=-1)
             shapes = [shape for _, shape, _ in self.attributed]
             tensors = [p.reshape(*p.shape[:-1], *shape) for p, shape in zip(pieces, shapes, strict=True)]
+        return self._structured(tensors)
+
+    def _structured(self, tensors: list[Tensor]) -> Structured:
+        """One tensor for each that is attributed, in the user's structure."""
+        if not self.keys:
+            return tensors[0]
         if isinstance(self.keys[0], str):
             return {str(key): t for (key, _, _), t in zip(self.attributed, tensors, strict=True)}
         return tuple(tensors)
+
+
+def _cast(points: Tensor, dtype: torch.dtype) -> Tensor:
+    """Points in the network's dtype. Integers come back exactly, and what lies between two of them is refused."""
+    if dtype.is_floating_point:
+        return points.to(dtype)
+    whole = points.round().to(dtype)
+    between = (whole.to(points) - points).abs() > ROUNDING
+    if between.any():
+        raise InputError(
+            f"x is {dtype}, and a point of {float(points[between][0]):.6g} was asked for, which is none: give references or a "
+            "background of x's own type, or make x floating-point".replace("torch.", "")
+        )
+    return whole

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ig2.errors import IG2Error, ModelError, describe, warn
+from ig2.errors import WITHOUT_GRADIENTS, IG2Error, ModelError, describe, warn
+from ig2.layers import Results
 from ig2.memory import is_out_of_memory
 from ig2.network import Network
 
@@ -95,7 +96,8 @@ def _run_first(network: Network) -> tuple[Tensor, int]:
     """The scores of the first explicand, and how much memory a point takes."""
     inputs, model = network.inputs, network.model
     row = torch.zeros(1, dtype=torch.long, device=inputs.data.device)
-    leaves = [t.detach().clone().requires_grad_() for t in inputs.split(inputs.data[:1])]
+    graph = inputs.needs_gradient
+    leaves = [t.detach().clone().requires_grad_(graph) for t in inputs.split(inputs.data[:1])]
     weights = {t.data_ptr() for _, m in model.modules for t in [*m.parameters(False), *m.buffers(False)] if _is_dense(t)}
     in_training = [(name, module) for name, module in model.modules if module.training]
     buffers = [(f"{name}.{key}", b, b.clone()) for name, m in in_training for key, b in m.named_buffers(recurse=False)]
@@ -106,16 +108,18 @@ def _run_first(network: Network) -> tuple[Tensor, int]:
             saved[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    watch = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor) if graph else Results(note)
+    with torch.set_grad_enabled(graph), watch:
         try:
             raw = network.forward(leaves, row)
-            scores = model.scores(raw, 1)
+            scores = model.scores(raw, 1).to(inputs.data.device)
         except Exception as error:
             if isinstance(error, IG2Error) or is_out_of_memory(error):
                 raise
             raise ModelError(_failure(network, leaves, error)) from error
         try:
-            _check_reach(network, scores, leaves)
+            if graph:
+                _check_reach(network, scores, leaves)
         except RuntimeError as error:
             if isinstance(error, IG2Error) or is_out_of_memory(error):
                 raise
@@ -125,7 +129,8 @@ def _run_first(network: Network) -> tuple[Tensor, int]:
             raise ModelError(f"the network is in train mode, where a pass changes its {name}. Call net.eval() first")
     _check_logits(network, raw)
     # forward activations stay for both backward passes, which hold about half as much again at their peak
-    return scores.detach(), sum(saved.values()) * 3 // 2 + 8 * inputs.data[0].nbytes
+    activations = sum(saved.values()) * 3 // 2 if graph else sum(saved.values())
+    return scores.detach(), activations + 8 * inputs.data[0].nbytes
 
 
 def _is_dense(tensor: Tensor) -> bool:
@@ -143,7 +148,7 @@ def _failure(network: Network, leaves: Sequence[Tensor], error: Exception) -> st
     elif _reads_text(modules):
         hint = "a text network of transformers and its tokenizer go into ig2.adapters.text.from_transformers(net, tokenizer)"
     elif "numpy" in str(error):
-        hint = "what leaves PyTorch for NumPy has no gradients: write it in torch"
+        hint = f"what leaves PyTorch for NumPy has no gradients: write it in torch. {WITHOUT_GRADIENTS}"
     elif not keys:
         hint += "; a single sample gets its axis by x[None]"
     elif isinstance(keys[0], int):
@@ -172,6 +177,7 @@ def _check_reach(network: Network, scores: Tensor, leaves: Sequence[Tensor]) -> 
             f"{which} does not reach the output through differentiable operations: look for .detach(), .data, "
             ".item(), torch.no_grad(), rounding or integer indexing in the forward pass"
             + ("" if len(leaves) == 1 else "; or, if it is only passed on, wrap it in ig2.Fixed(...)")
+            + f". {WITHOUT_GRADIENTS}"
         )
 
 
@@ -201,13 +207,15 @@ def _check_repeats(network: Network, scores: Tensor, draws: bool, check_mixing: 
     if draws and any(not torch.equal(again, run(data[:1], first)) for _ in range(TRIES)):
         raise ModelError(RANDOM)
     within = tolerance(network)
-    last = max(torch.finfo(dtype).eps for dtype in _precisions(network))
+    moves = all(dtype.is_floating_point for _, _, dtype in network.inputs.attributed)
+    last = max((torch.finfo(dtype).eps for dtype in _precisions(network)), default=0.0) if moves else 0.0
     if not same(scores, again, within / 100) and not same(scores, again, within / 100, _rounding(run, data[:1], first, last)):
         raise ModelError(RANDOM if draws else STATE)
     points, rows = data[:1], first
     if check_mixing:
         # beside a copy of itself its batch statistics would stay as they are
-        other = data[-1] if not torch.equal(data[0], data[-1]) else data[0] / 2
+        half = "floor" if any(not dtype.is_floating_point for _, _, dtype in network.inputs.attributed) else None
+        other = data[-1] if not torch.equal(data[0], data[-1]) else torch.div(data[0], 2, rounding_mode=half)
         points, rows = torch.stack([data[0], other]), torch.tensor([0, len(data) - 1], device=data.device)
     try:
         beside = run(points, rows)[:1]
@@ -225,7 +233,8 @@ def _check_repeats(network: Network, scores: Tensor, draws: bool, check_mixing: 
 def _precisions(network: Network) -> set[torch.dtype]:
     """The floating types of the weights and of what is attributed."""
     types = {p.dtype for _, module in network.model.modules for p in module.parameters(recurse=False)}
-    return {dtype for dtype in types if dtype.is_floating_point} | {dtype for _, _, dtype in network.inputs.attributed}
+    types |= {dtype for _, _, dtype in network.inputs.attributed}
+    return {dtype for dtype in types if dtype.is_floating_point}
 
 
 def tolerance(network: Network) -> float:
@@ -249,7 +258,7 @@ def _rounding(run: Callable[[Tensor, Tensor], Tensor], sample: Tensor, row: Tens
     Where large numbers cancel inside the network, scores in another batch differ by more than their own rounding: logits that
     are differences of numbers around 1e5 by 0.01. Nothing, if the scores move by themselves.
     """
-    if not torch.equal(run(sample, row), run(sample, row)):
+    if not last or not torch.equal(run(sample, row), run(sample, row)):
         return 0.0
     moved = torch.stack([run(sample * (1 + k * last), row) for k in (-4, -2, 0, 2, 4)])
     return 4 * float((moved.amax(dim=0) - moved.amin(dim=0)).nan_to_num().max())

@@ -73,7 +73,8 @@ def _calls_originals(module: nn.Module) -> bool:
         function = module.function
         while isinstance(function, functools.partial):
             function = function.func
-        if isinstance(function, FunctionType):
+        # what shows no module, an estimator of another library for example, is left to itself
+        if isinstance(function, FunctionType) or not list(module.children()):
             return True
     functions = [vars(module).get("forward"), *module._forward_hooks.values(), *module._forward_pre_hooks.values()]
     return any(map(_refers_to_modules, functions))

@@ -97,6 +97,31 @@ def nodes_before(node: Node) -> set[Node]:
     return seen
 
 
+class Results(TorchFunctionMode):
+    """Calls a function with every tensor that torch's functions return.
+
+    All of them are kept until the end: memory used twice would be counted once, and not the same in every run.
+    """
+
+    def __init__(self, note: Callable[[Tensor], object]) -> None:
+        super().__init__()
+        self.note = note
+        self._kept: list[Tensor] = []
+
+    def __exit__(self, *failure: Any) -> None:
+        super().__exit__(*failure)  # type: ignore[no-untyped-call]
+        self._kept.clear()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor):
+            self.note(result)
+            self._kept.append(result)
+        return result
+
+
 def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
     """A hook that leaves alone what other threads do with the same network, explain it for example."""
     owner = threading.get_ident()

@@ -8,13 +8,15 @@ import inspect
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Literal, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ig2.errors import InputError, ModelError, describe
-from ig2.inputs import Fixed
+from ig2.errors import WITHOUT_GRADIENTS, InputError, ModelError, describe
+from ig2.inputs import Fixed, value_of
 
 OutputName = Literal["logit", "probability", "log-probability", "sigmoid"]
 Bounds = tuple[float | Tensor, float | Tensor]
@@ -50,22 +52,48 @@ SCRIPTED = (
 )
 
 ESTIMATOR = (
-    ", through which PyTorch has no gradients: build it anew of torch layers with its weights, if it is linear or a "
-    "perceptron, or train a network on what it predicts"
+    ": explain its predict_proba, which ig2.KernelSHAP()(estimator.predict_proba, x) does without gradients; for other methods "
+    "build it anew of torch layers with its weights, if it is linear or a perceptron, or train a network on what it predicts"
 )
 
 
 class Function(nn.Module):
-    """A plain function as a module, so that everything below handles modules only; those it uses become its parts."""
+    """A plain function as a module, so that everything below handles modules only; those it uses become its parts.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    Args:
+        function: of tensors, or of arrays.
+        numpy: whether it is called with NumPy arrays.
+    """
+
+    def __init__(self, function: Callable[..., Any], numpy: bool = False) -> None:
         super().__init__()
-        self.function = function
+        self.function, self.numpy = function, numpy
         for name, module in _modules_used(function).items():
             self.add_module(f"{name}_" if hasattr(self, name) else name, module)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self.numpy:
+            return self.function(*map(_as_array, args), **{name: _as_array(value) for name, value in kwargs.items()})
         return self.function(*args, **kwargs)
+
+
+def _as_array(value: Any) -> Any:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+
+
+def _is_of_estimator(function: Any) -> bool:
+    """Whether a function is a method of an estimator of scikit-learn, or of a library that derives its own from it."""
+    kinds = type(getattr(function, "__self__", None)).__mro__ if isinstance(function, types.MethodType) else ()
+    return any(kind.__module__.partition(".")[0] == "sklearn" for kind in kinds)
+
+
+def _holds_numbers(value: Any) -> bool:
+    """Whether a value is numbers that are no tensor: Python's, an array, or lists of Python's."""
+    if isinstance(value, (list, tuple)):
+        return len(value) > 0 and all(not hasattr(item, "__array__") and _holds_numbers(item) for item in value)
+    if isinstance(value, Tensor):
+        return False
+    return isinstance(value, Real) or (hasattr(value, "__array__") and np.asarray(value).dtype.kind in "biuf")
 
 
 def _modules_used(function: Callable[..., Any]) -> dict[str, nn.Module]:
@@ -148,8 +176,14 @@ class Model:
         """Where the weights are, or nothing where there are none."""
         for _, module in self.modules:
             for tensor in [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
-                return tensor.device
+                if not tensor.is_meta:  # those are refused when the network is opened
+                    return tensor.device
         return None
+
+    @property
+    def returns_probabilities(self) -> bool:
+        """Whether it is scikit-learn's `predict_proba`, of which no softmax is to be taken."""
+        return isinstance(self.net, Function) and getattr(self.net.function, "__name__", "") == "predict_proba"
 
     def __call__(self, x: Any) -> Tensor:
         """The explained outputs (B, classes) of x, as methods take it, with autograd's graph: for gradients of your own.
@@ -157,7 +191,7 @@ class Model:
         The network runs as it is and where it is, on all samples at once. `ig2.scores` checks, and goes by the memory.
         """
         named = x if isinstance(x, Mapping) else dict(enumerate(x if isinstance(x, (tuple, list)) else (x,)))
-        values = {key: item.value if isinstance(item, Fixed) else item for key, item in named.items()}
+        values = {key: _held(item) for key, item in named.items()}
         rows = [len(value) for value in values.values() if isinstance(value, Tensor) and value.ndim]
         if not rows:
             raise InputError(f"x must be a torch tensor, or a tuple or dict of them, got {describe(x)}")
@@ -214,6 +248,8 @@ class Model:
             raw = raw.logits
         elif isinstance(raw, (tuple, list)) and len(raw) == 1:
             raw = raw[0]
+        if _holds_numbers(raw):
+            return _as_tensor(raw, "the network returned")
         if not isinstance(raw, Tensor):
             is_mapping = isinstance(raw, Mapping) and len(raw) > 0
             got = f"{type(raw).__name__} with keys {list(raw)}" if is_mapping else describe(raw)
@@ -229,13 +265,17 @@ class Model:
         if callable(self.output):
             scores = self.output(raw)
             source = "the output function returned"
+            if _holds_numbers(scores):
+                scores = _as_tensor(scores, source)
             if not isinstance(scores, Tensor):
                 raise ModelError(f"{source} {describe(scores)}: expected a tensor (B, classes) or (B,)")
         else:
             scores = self.logits(raw)
             source = "the network returned"
-        if not scores.is_floating_point():
-            raise ModelError(f"{source} {describe(scores)}: integers have no gradient; return scores, not labels")
+        if scores.is_complex() or (torch.is_grad_enabled() and not scores.is_floating_point()):
+            raise ModelError(
+                f"{source} {describe(scores)}: integers have no gradient; return scores, not labels. {WITHOUT_GRADIENTS}"
+            )
         got = describe(scores)
         if rows == 1 and scores.ndim < 2:
             scores = scores.reshape(1, -1)  # a network that ends with squeeze() loses the batch axis of a single sample
@@ -247,7 +287,7 @@ class Model:
                 "ig2.wrap(net, output=lambda result: ...), for example by a mean over positions"
             )
         if scores.dtype not in (torch.float32, torch.float64):
-            scores = scores.float()
+            scores = scores.float() if scores.is_floating_point() else scores.double()
         return scores if callable(self.output) else OUTPUTS[self.output](scores)
 
     def __repr__(self) -> str:
@@ -260,6 +300,25 @@ class Model:
         return f"Model({name}: output {output}, representation {where}{bounds})"
 
 
+def _held(item: Any) -> Any:
+    """An input without its mark; what of it is fixed has no gradient."""
+    value = value_of(item)
+    if not isinstance(item, Fixed) or item.where is None:
+        return value
+    where = item.where.reshape(*item.where.shape, *[1] * (value.ndim - item.where.ndim))
+    return torch.where(where.to(value.device), value.detach(), value)
+
+
+def _as_tensor(numbers: Any, source: str) -> Tensor:
+    """Scores that are no tensor, where no gradient is going to be taken of them."""
+    if torch.is_grad_enabled():  # as it is wherever a gradient is needed, and only there
+        raise ModelError(
+            f"{source} {describe(numbers)}, through which PyTorch has no gradients: return a tensor made by torch operations. "
+            f"{WITHOUT_GRADIENTS}"
+        )
+    return torch.as_tensor(np.array(numbers, order="C"))
+
+
 def wrap(
     net: nn.Module | Callable[..., Any],
     representation: str | nn.Module | None = None,
@@ -267,11 +326,13 @@ def wrap(
     bounds: Bounds | None = None,
     preprocess: Callable[..., Any] | None = None,
     prepare: bool | Preparation = True,
+    numpy: bool | None = None,
 ) -> Model:
     """Say what of a network is explained. The network is not run, copied or changed.
 
     Args:
-        net: a module or any function of tensors that PyTorch can differentiate.
+        net: a module or any function of tensors that PyTorch can differentiate. `ig2.KernelSHAP`, `ig2.scores` and the metrics
+            that only compare scores also take a function without gradients, which may return arrays or plain numbers.
         representation: where GradPath measures distances. By default the input of the last linear layer, found when the
             network first runs. A module or its name means that module's output, `"name:input"` its input, and
             `"output"` the network's own output (also what a network without a linear layer gets).
@@ -285,6 +346,8 @@ def wrap(
             attributions are all in the data space, where black means black.
         prepare: how the network is made fast for the length of a call: True for what changes nothing but the rounding, False
             to run it as it is, or a `Preparation` that says what.
+        numpy: whether a function is called with NumPy arrays in place of tensors. By default methods of scikit-learn's
+            estimators are, such as `forest.predict_proba`.
 
     >>> import torch
     >>> model = wrap(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)), bounds=(0, 1))
@@ -300,7 +363,9 @@ def wrap(
             f"net must be a torch module or a function of tensors, got {describe(net)}"
             + (ESTIMATOR if hasattr(net, "predict") else "")
         )
-    module = net if isinstance(net, nn.Module) else Function(net)
+    if numpy and isinstance(net, nn.Module):
+        raise InputError(f"numpy=True is for functions of arrays, got the module {type(net).__name__}")
+    module = net if isinstance(net, nn.Module) else Function(net, _is_of_estimator(net) if numpy is None else numpy)
     # replicas and compiled copies would hide the layers that are read; the network itself is inside
     while isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)) or hasattr(module, "_orig_mod"):
         module = cast(nn.Module, module._orig_mod if hasattr(module, "_orig_mod") else module.module)

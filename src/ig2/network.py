@@ -45,7 +45,7 @@ class Network:
     def scores(self, points: Tensor, rows: Tensor) -> Tensor:
         """The explained outputs of all classes, (n, classes)."""
         raw = self.forward(self.inputs.split(points), rows)
-        scores = self.model.scores(raw, len(rows))
+        scores = self.model.scores(raw, len(rows)).to(self.inputs.data.device)
         if self.layer == "output":
             self._activation = scores if callable(self.model.output) else self.model.logits(raw)
         return scores

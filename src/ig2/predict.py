@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -15,17 +16,18 @@ from ig2.progress import Progress
 from ig2.task import Task
 
 
-def scores(model: Model | nn.Module, x: Any, *, batch_size: int | Literal["auto"] = "auto") -> Tensor:
+def scores(model: Model | nn.Module | Callable[..., Any], x: Any, *, batch_size: int | Literal["auto"] = "auto") -> Tensor:
     """The explained output of every class, (B, classes), on x's device.
 
     Args:
         model: what `ig2.wrap` returned, or a network, which is then wrapped with the defaults.
-        x: samples (B, ...), or a tuple or dict of tensors, as a method takes them.
+        x: samples (B, ...), or a tuple or dict of tensors, as a method takes them; integers and booleans too, since no gradient
+            is taken.
         batch_size: how many samples the network sees at once.
     """
     model = model if isinstance(model, Model) else wrap(model)
     with torch.inference_mode(False), torch.no_grad():
-        inputs = Inputs.of(x, model.device)
+        inputs = Inputs.of(x, model.device, needs_gradient=False)
         with Session(model, inputs, check_mixing=batch_size != 1, prepares=False) as session:
             rows = torch.arange(len(inputs), device=inputs.data.device)
             batch = BatchSize(batch_size, session.bytes_per_point, session.device)

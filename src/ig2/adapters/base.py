@@ -18,7 +18,7 @@ from ig2 import predict
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe, is_count, warn
 from ig2.gradients import Session
-from ig2.inputs import Fixed, Inputs
+from ig2.inputs import Inputs, is_fixed, value_of
 from ig2.memory import BatchSize
 from ig2.model import Model
 from ig2.progress import Progress
@@ -52,14 +52,14 @@ class Batch:
     def attributed(self) -> Tensor:
         """The one tensor of x that moves along a path."""
         items = self.x.values() if isinstance(self.x, Mapping) else self.x if isinstance(self.x, (tuple, list)) else [self.x]
-        (tensor,) = [item for item in items if not isinstance(item, Fixed)]
+        (tensor,) = [value_of(item) for item in items if not is_fixed(item)]
         assert isinstance(tensor, Tensor)
         return tensor
 
     def like_x(self, tensor: Tensor) -> Any:
         """References for these samples in the structure that methods expect: that of x, less what is fixed."""
         if isinstance(self.x, Mapping):
-            return {key: tensor for key, item in self.x.items() if not isinstance(item, Fixed)}
+            return {key: tensor for key, item in self.x.items() if not is_fixed(item)}
         return (tensor,) if isinstance(self.x, (tuple, list)) else tensor
 
 
@@ -201,7 +201,7 @@ class Subject(ABC):
         if count is not None and not is_count(count):
             raise InputError(f"count must be a positive integer, got {describe(count)}")
         check_seed(seed)
-        inputs = Inputs.of(batch.x, self.model.device)
+        inputs = Inputs.of(batch.x, self.model.device, needs_gradient=False)
         given = self.candidates(pool, batch).detach().to(inputs.data)
         if given.is_inference():
             with torch.inference_mode(False):
@@ -245,7 +245,8 @@ class Subject(ABC):
         """What the model says of the explicands, (B, classes), and of each one's candidates (B, P, ...), (B, P, classes); and
         the class explained, (B,)."""
         # what is fixed comes from the explicand, so a candidate shared by all may be another thing beside each
-        shared = given.stride(0) == 0 and not any(isinstance(value, Tensor) for value in inputs.fixed.values())
+        explicands_own = inputs.held or any(isinstance(value, Tensor) for value in inputs.fixed.values())
+        shared = given.stride(0) == 0 and not explicands_own
         with torch.inference_mode(False), torch.no_grad(), Session(self.model, inputs) as session:
             at_once = BatchSize(AT_A_TIME, session.bytes_per_point, session.device)
             task, _ = Task.of(session, target, 0, at_once, Progress(False, "references"))

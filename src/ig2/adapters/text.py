@@ -1,14 +1,14 @@
 """Classifiers of text: sentences in, a number for each word out.
 
 Token ids cannot be moved along a path, so what is attributed is the embedding of each token; a token's share is the sum over
-its embedding, a word's the sum over its tokens. Padding is put back inside the model, whatever a path makes of it: its gradient
-is zero, references hold the explicand's own padding, and so no path moves there and no distance measures it.
+its embedding, a word's the sum over its tokens. Special tokens and padding are fixed: no path moves them, their share is zero,
+and metrics do not count them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -53,20 +53,16 @@ class TextBatch(Batch):
 
 
 class FromEmbeddings(nn.Module):
-    """A network from its embeddings on; the embeddings of padding are put back to what they were."""
+    """A network from its embeddings on."""
 
-    padding: Tensor
-
-    def __init__(self, net: nn.Module, padding: Tensor, call: Callable[[nn.Module, Tensor, Tensor], Any]) -> None:
+    def __init__(self, net: nn.Module, call: Callable[[nn.Module, Tensor, Tensor], Any]) -> None:
         super().__init__()
         self.net = net
         self.call = call
-        self.register_buffer("padding", padding.detach().clone())
-        self.train(net.training)
+        self.training = net.training
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Any:
-        there = mask.bool()[..., None]
-        return self.call(self.net, torch.where(there, embeddings, self.padding.to(embeddings)), mask)
+        return self.call(self.net, embeddings, mask)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,7 +109,7 @@ class TextSubject(Subject):
             ids[row, :count], word[row, :count], mask[row, :count] = torch.tensor(tokens.ids), torch.tensor(numbers), 1
         return TextBatch(
             tuple(texts),
-            {"embeddings": self._embedded(ids), "mask": Fixed(mask)},
+            {"embeddings": Fixed(self._embedded(ids), where=word < 0), "mask": Fixed(mask)},
             tuple(tuple(found) for _, found in merged),
             ids=ids,
             mask=mask,
@@ -149,7 +145,8 @@ class TextSubject(Subject):
             if beside.shape != by_itself.shape or not _alike(beside, by_itself):
                 raise ModelError(
                     f"padding changes what the model makes of {describe(batch.names[row])}, so texts of different lengths "
-                    "cannot share a batch: encode them one at a time, or name a representation with one row a text"
+                    "cannot share a batch: encode them one at a time, or name a representation with one row a text, such as "
+                    "representation='output'"
                 )
 
     # -- references ----------------------------------------------------------------------------------------------------
@@ -174,7 +171,7 @@ class TextSubject(Subject):
                 row[places] = self.pad_id
                 row[places[: len(content)]] = content[: len(places)]
             fitted.append(rows)
-        return self._with_own_padding(self._embedded(torch.stack(fitted)), batch)
+        return self._embedded(torch.stack(fitted))
 
     @torch.no_grad()
     def baseline(self, batch: TextBatch, kind: Baseline = "pad") -> Any:
@@ -189,10 +186,7 @@ class TextSubject(Subject):
         embeddings = self._embedded(torch.where(is_word, filler, batch.ids))
         if kind == "zero":
             embeddings = torch.where(is_word[..., None], 0.0, embeddings)
-        return batch.like_x(self._with_own_padding(embeddings[:, None], batch))
-
-    def _with_own_padding(self, embeddings: Tensor, batch: TextBatch) -> Tensor:
-        return torch.where(batch.mask.bool()[:, None, :, None], embeddings, batch.attributed[:, None])
+        return batch.like_x(embeddings[:, None])
 
     def pool(self, sources: Any = None) -> TextBatch:
         texts = self.texts if sources is None else [sources] if isinstance(sources, str) else list(sources)
@@ -203,25 +197,16 @@ class TextSubject(Subject):
     # -- results -------------------------------------------------------------------------------------------------------
 
     def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
-        """A number for each word. With `specials`, they add up to the attribution's total."""
+        """A number for each word; they add up to the attribution's total."""
         assert isinstance(batch, TextBatch) and batch.units is not None
-        shares = self._per_token(batch, attribution, values)
-        found = []
-        for share, word, units in zip(shares, batch.word, batch.units, strict=True):
-            sums = torch.zeros(len(units), dtype=torch.float64)
-            found.append(sums.index_add(0, word[word >= 0], share[word >= 0]).numpy())
-        return found
-
-    def specials(self, batch: TextBatch, attribution: Attribution, values: Any = None) -> NDArray[np.float64]:
-        """What fell on each sample's special tokens, (B,), which the words leave out."""
-        shares = self._per_token(batch, attribution, values)
-        return torch.where(batch.word < 0, shares, 0.0).sum(dim=1).numpy()
-
-    def _per_token(self, batch: TextBatch, attribution: Attribution, values: Any) -> Tensor:
         tensor = one_tensor(attribution, values)
         if tensor.shape[:2] != batch.word.shape:
             raise InputError(f"the attribution is {describe(tensor)}, the texts are {tuple(batch.word.shape)} tokens")
-        return tensor.sum(dim=2)
+        found = []
+        for share, word, units in zip(tensor.sum(dim=2), batch.word, batch.units, strict=True):
+            sums = torch.zeros(len(units), dtype=torch.float64)
+            found.append(sums.index_add(0, word[word >= 0], share[word >= 0]).numpy())
+        return found
 
 
 def words(text: str, tokens: Tokens) -> tuple[list[int], list[str]]:
@@ -313,16 +298,12 @@ def from_parts(
     def call(net: nn.Module, embeddings: Tensor, mask: Tensor) -> Any:
         return net(embeddings, mask) if takes_mask else net(embeddings)
 
-    embed = _on_its_device(embedding)
-    with torch.no_grad():
-        padding = embed(torch.tensor([pad_id]))[0]
-    whole = FromEmbeddings(network, padding.to(_device(network)), call)
     return TextSubject(
         name or type(network).__name__,
-        wrap(whole, _inside(representation), output, bounds),
+        wrap(FromEmbeddings(network, call), _inside(representation), output, bounds),
         None if classes is None else tuple(map(str, classes)),
         cut,
-        embed,
+        _on_its_device(embedding),
         pad_id,
         mask_id,
         length,
@@ -335,34 +316,46 @@ def from_transformers(
     model: nn.Module,
     tokenizer: Any,
     *,
+    classes: Sequence[str] | None = None,
     name: str | None = None,
     representation: str | nn.Module | None = None,
     output: OutputName | Callable[[Any], Tensor] = "logit",
+    outputs: Outputs | None = None,
     texts: Sequence[str] = (),
 ) -> TextSubject:
-    """A sequence classifier of Hugging Face transformers, in eval mode, with its fast tokenizer.
-
-    Class names and the kind of outputs are those of the model's config.
+    """A model of Hugging Face transformers, in eval mode, with its fast tokenizer.
 
     Args:
-        model: takes `inputs_embeds` and `attention_mask`, and returns logits.
+        model: takes `input_ids` or `inputs_embeds`, and `attention_mask`: a sequence classifier, or a module of your own with
+            such a model inside. An encoder or a causal model needs `output`.
         tokenizer: a fast one, which knows where its tokens stand in the text.
+        classes: names of the outputs; by default those of a classifier's config.
         name: to show; by default the model's own.
         representation: see `ig2.wrap`; a name is a module of `model`.
-        output: see `ig2.wrap`.
+        output: see `ig2.wrap`. Of an encoder a function of what it returns, such as
+            `lambda result: head(result.last_hidden_state[:, 0])`; of a causal model `lambda result: result.logits[:, -1]`, the
+            scores of the next token.
+        outputs: what they are: `"classes"` of which one is right, independent `"labels"`, or plain `"numbers"`. By default
+            what a classifier's config says; classes where the model returns several logits or their names are given; numbers
+            otherwise.
         texts: what to contrast with unless others are given.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(f"{type(tokenizer).__name__} does not say where its tokens stand in the text: use a fast tokenizer")
     if model.training:
         raise ModelError("the model is in train mode: call model.eval() first")
-    config: Any = model.config
+    if any(tensor.is_meta for tensor in [*model.parameters(), *model.buffers()]):
+        raise ModelError("weights of the model are on the meta device (offloaded?): load the whole model onto one device")
+    body: Any = next((part for part in model.modules() if hasattr(part, "get_input_embeddings")), None)
+    if body is None:
+        raise ModelError(
+            f"{type(model).__name__} has no get_input_embeddings(), nor has a part of it: give its embedding and the rest of "
+            "the network to ig2.adapters.text.from_parts"
+        )
+    config: Any = getattr(model, "config", None)
     # what fills up a shorter text; some decoders have no padding token
     fillers = [getattr(tokenizer, f"{kind}_token_id", None) for kind in ("pad", "unk", "eos")]
     pad_id = next((filler for filler in fillers if filler is not None), 0)
-    embed = _on_its_device(model.get_input_embeddings())  # type: ignore[operator]
-    with torch.no_grad():
-        padding = embed(torch.tensor([pad_id]))[0]
 
     def cut(text: str) -> Tokens:
         found = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False)
@@ -376,42 +369,64 @@ def from_transformers(
     def call(net: nn.Module, embeddings: Tensor, mask: Tensor) -> Any:
         return net(inputs_embeds=embeddings, attention_mask=mask)
 
-    count = int(getattr(config, "num_labels", 0) or 0)
-    problem = getattr(config, "problem_type", None)
-    kinds: dict[Any, Outputs] = {"multi_label_classification": "labels", "regression": "numbers"}
-    limits = [getattr(tokenizer, "model_max_length", None), getattr(config, "max_position_embeddings", None)]
-    names = getattr(config, "id2label", None) or {}
+    limits = [
+        getattr(tokenizer, "model_max_length", None),
+        getattr(getattr(body, "config", None), "max_position_embeddings", None),
+    ]
     subject = TextSubject(
         name or getattr(config, "_name_or_path", "") or type(model).__name__,
-        wrap(FromEmbeddings(model, padding.to(_device(model)), call), _inside(representation), output),
-        tuple(str(names.get(i, f"class {i}")) for i in range(count)) if names else None,
+        wrap(FromEmbeddings(model, call), _inside(representation), output),
+        None,
         cut,
-        embed,
+        _on_its_device(body.get_input_embeddings()),
         pad_id,
         getattr(tokenizer, "mask_token_id", None),
         most=min((limit for limit in limits if limit and limit < UNLIMITED), default=None),
         texts=tuple(texts),
-        outputs=kinds.get(problem, "numbers" if count == 1 else "classes"),
     )
-    _check_embeddings(subject, model)
-    return subject
+    count, is_classifier = _try_embeddings(subject, model)
+    names = (getattr(config, "id2label", None) or {}) if is_classifier and count == getattr(config, "num_labels", 0) else {}
+    kinds: dict[Any, Outputs] = {"multi_label_classification": "labels", "regression": "numbers"}
+    kind: Outputs = "classes" if count > 1 and (is_classifier or classes is not None) else "numbers"
+    if names:
+        kind = kinds.get(getattr(config, "problem_type", None), kind)
+        classes = classes or [str(names.get(i, f"class {i}")) for i in range(count)]
+    return replace(subject, classes=None if classes is None else tuple(map(str, classes)), outputs=outputs or kind)
 
 
 @torch.no_grad()
-def _check_embeddings(subject: TextSubject, model: nn.Module) -> None:
-    """See that the model says the same from embeddings as from tokens: some scale or normalise them in between."""
-    device = _device(model)
-    batch = subject._batch(["a b"])
-    ids, mask, embeddings = (t.expand(2, *t.shape[1:]).to(device) for t in (batch.ids, batch.mask, batch.attributed))
+def _try_embeddings(subject: TextSubject, model: nn.Module) -> tuple[int, bool]:
+    """How many outputs there are, and whether the model itself returns scores.
+
+    It must say the same from embeddings as from tokens: some models scale or normalise them in between.
+    """
+    device, named = _device(model), not callable(subject.model.output)
     try:
-        from_ids = subject.model.logits(model(input_ids=ids, attention_mask=mask))
-        from_embeddings = subject.model.logits(subject.model.net(embeddings, mask))
+        batch = subject._batch(["a b"])
+        ids, mask, embeddings = (t.expand(2, *t.shape[1:]).to(device) for t in (batch.ids, batch.mask, batch.attributed))
+        results = [model(input_ids=ids, attention_mask=mask), subject.model.net(embeddings, mask)]
     except Exception as error:
         raise ModelError(f"{subject.name} cannot be run from embeddings: {reason(error)}") from error
+    try:
+        logits = subject.model.logits(results[0])
+    except ModelError as error:
+        if named:
+            raise ModelError(
+                f"{subject.name} returns {describe(list(results[0]))} and no scores, as an encoder does: say what is "
+                "explained, for example output=lambda result: head(result.last_hidden_state[:, 0])"
+            ) from error
+        logits = None
+    if named and logits is not None and logits.ndim == 3:
+        raise ModelError(
+            f"{subject.name} returns scores for each token, {tuple(logits.shape)}, as a causal model does: say which are "
+            "explained, for example output=lambda result: result.logits[:, -1], those of the next token"
+        )
+    from_ids, from_embeddings = (subject.model.scores(result, 2) for result in results)
     if not _alike(from_embeddings, from_ids):
         raise ModelError(
             f"{subject.name} says another thing from embeddings than from tokens: use ig2.adapters.text.from_parts"
         )
+    return from_ids.shape[1], logits is not None
 
 
 def _device(net: nn.Module) -> torch.device:

@@ -51,6 +51,7 @@ class Method(ABC):
     default_references: ClassVar[References | None] = None
     follows_paths: ClassVar[bool] = False
     runs_once: ClassVar[bool] = False  # whether the network sees each explicand once
+    needs_gradient: ClassVar[bool] = True  # or takes integers, and functions that PyTorch cannot differentiate
 
     @property
     def complete(self) -> bool:
@@ -109,7 +110,7 @@ class Method(ABC):
         home = inputs.home
         mean = None if result.baseline_outputs is None else result.baseline_outputs.mean(dim=1)
         return Attribution(
-            explicand=inputs.unpack(inputs.data),
+            explicand=inputs.explicand,
             target=task.target,
             output=output,
             baseline_output=mean,
@@ -118,6 +119,8 @@ class Method(ABC):
             distance_curve=result.distance_curve,
             steps_taken=result.steps_taken,
             trust=result.trust,
+            fixed=inputs.fixed or None,
+            held=inputs.held or None,
             arrival=result.arrival,
             reference_outputs=result.reference_outputs,
             settings={
@@ -145,8 +148,9 @@ class Method(ABC):
     ) -> Iterator[tuple[Task, Tensor]]:
         """The explicands and the network, opened, and the output of the class explained."""
         with torch.inference_mode(False), torch.no_grad(), said_clearly():
-            inputs = Inputs.of(x, model.device)
-            model.check_inside(inputs.data, "x", max(torch.finfo(dtype).eps for _, _, dtype in inputs.attributed))
+            inputs = Inputs.of(x, model.device, needs_gradient=self.needs_gradient)
+            precisions = [torch.finfo(dtype).eps for _, _, dtype in inputs.attributed if dtype.is_floating_point]
+            model.check_inside(inputs.data, "x", max(precisions, default=0.0))
             asked = model.preparation is not None and model.preparation.precision is not None
             prepares = asked or not self.runs_once  # one pass is not worth a copy, which a second one has to confirm
             with (

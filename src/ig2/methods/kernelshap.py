@@ -92,6 +92,9 @@ class Superpixels(Groups):
 class KernelSHAP(Method):
     """Shapley values of groups of features, a group being absent when its features are the reference's.
 
+    It needs no gradients: x may hold integers or booleans, and the model may be any function, such as an estimator's
+    `predict_proba`.
+
     With several references, a coalition is worth the mean of the output over them. The values sum to
     f(x) − mean f(references): that is a constraint of the regression, not a term of it. A group's value is divided equally
     among its features.
@@ -112,6 +115,7 @@ class KernelSHAP(Method):
     groups: Groups | Tensor | None = None
     samples: int | None = None
     default_references: ClassVar[References | None] = Zeros()
+    needs_gradient: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.samples is not None:

@@ -78,6 +78,8 @@ class Random(Method):
     same ones in any batch.
     """
 
+    needs_gradient = False
+
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         return Result(torch.stack([_noise(sample, task.seed) for sample in task.x]))
 

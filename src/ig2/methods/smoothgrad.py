@@ -48,6 +48,7 @@ class SmoothGrad(Method):
             raise InputError(f"sigma must be a positive number, got {describe(self.sigma)}")
         # the call takes them for this method's own
         object.__setattr__(self, "default_references", self.method.default_references)
+        object.__setattr__(self, "needs_gradient", self.method.needs_gradient)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         noise, size = self._noise(task), self._size(task)

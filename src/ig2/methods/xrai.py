@@ -68,6 +68,7 @@ class XRAI(Method):
                 raise InputError(f"{name} must be at least {low}, got {describe(getattr(self, name))}")
         # the call takes them for this method's own
         object.__setattr__(self, "default_references", self.method.default_references)
+        object.__setattr__(self, "needs_gradient", self.method.needs_gradient)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         check_images(task.x, "XRAI")

@@ -30,10 +30,11 @@ def check_method(method: object) -> None:
 def as_given(inputs: Inputs, points: Tensor) -> Any:
     """Points (B, ...), one for each explicand, in the structure x was given in, beside the inputs that are fixed."""
     tensors = inputs.split(points)
-    if not inputs.keys:
-        return tensors[0]
     parts: dict[int | str, Any] = {key: Fixed(value) for key, value in inputs.fixed.items()}
-    parts |= {key: tensor for (key, _, _), tensor in zip(inputs.attributed, tensors, strict=True)}
+    for (key, _, _), tensor in zip(inputs.attributed, tensors, strict=True):
+        parts[key] = Fixed(tensor, inputs.held[key]) if key in inputs.held else tensor
+    if not inputs.keys:
+        return parts[0]
     if isinstance(inputs.keys[0], str):
         return {key: parts[key] for key in inputs.keys}
     return tuple(parts[key] for key in inputs.keys)

@@ -115,6 +115,7 @@ class Dummy(Metric):
     better: ClassVar[Better] = "lower"
     truth: ClassVar[str | None] = "booleans in a sample's shape, or (B, ...): True for the features that do not matter"
     truth_optional: ClassVar[bool] = True
+    needs_gradient: ClassVar[bool] = True
 
     data: Any = None
     draws: int = 8

@@ -124,6 +124,7 @@ class Metric(ABC):
     better: ClassVar[Better]
     runs_model: ClassVar[bool] = True
     runs_once: ClassVar[bool] = False  # whether the network sees each explicand once, or nearly so
+    needs_gradient: ClassVar[bool] = False  # without it, x may hold integers, and the model be any function
     truth: ClassVar[str | None] = None  # what `truth` has to be, in words; None for metrics that compare with nothing
     truth_optional: ClassVar[bool] = False
 
@@ -153,8 +154,8 @@ class Metric(ABC):
         Args:
             model: what was explained: what `ig2.wrap` returned, or a network. Metrics that do not run it take None.
             attribution: what a method returned, or a tensor (or tuple or dict of them) in x's shape.
-            x: the explicands. An `Attribution` knows them; give them with a plain tensor, or where the network is also
-                called with `ig2.Fixed` inputs.
+            x: the explicands, with the `ig2.Fixed` inputs of the network's call. An `Attribution` knows them; give them with
+                a plain tensor.
             target: the class explained. An `Attribution` knows it; with a plain tensor, by default the class predicted.
             truth: what the attribution is compared with, for metrics that need it.
             seed: of everything random. Global random state is neither read nor changed.
@@ -185,7 +186,7 @@ class Metric(ABC):
                     stack, asked, x if x is not None else given, target, given, int(seed), batch_size, progress
                 )
             else:
-                asked, inputs, task, output = None, Inputs.of(values, name="attribution"), None, None
+                asked, inputs, task, output = None, Inputs.of(values, name="attribution", needs_gradient=False), None, None
             found = self.run(Case(inputs.pack(values, "attribution"), truth, int(seed), given, task, asked, output))
         if found.undefined:
             reasons = "; ".join(f"{count} because {why}" for why, count in found.undefined.items())
@@ -216,10 +217,10 @@ class Metric(ABC):
     ) -> tuple[Inputs, Task, Tensor]:
         """The network, opened until the stack closes, on the explicands, and its output there."""
         if isinstance(x, Attribution):
-            x = x.explicand
+            x = x.x
         if target is None and given is not None:
             target = given.target
-        inputs = Inputs.of(x, model.device)
+        inputs = Inputs.of(x, model.device, needs_gradient=self.needs_gradient)
         session = stack.enter_context(Session(model, inputs, check_mixing=batch_size != 1, prepares=not self.runs_once))
         bar = stack.enter_context(Progress(progress, self.name))
         batch = BatchSize(batch_size, session.bytes_per_point, session.device)

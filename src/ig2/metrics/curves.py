@@ -30,7 +30,8 @@ class Perturbation(Metric):
     number of features. Its area is the trapezoid's. Features with equal attributions go in a random order, the same for each
     explicand; a constant attribution is thus scored as a random one.
 
-    Texts that are padded are scored with their padding, whose words count like others.
+    Features that are `ig2.Fixed`, such as padding and special tokens of a text adapter's, stay where they are and are not
+    counted among the M: a text's score does not depend on the texts it is padded beside.
 
     Args:
         background: what features are added to or replaced by. "black": the model's lower bound, or 0 if it declares none.
@@ -62,24 +63,32 @@ class Perturbation(Metric):
     def run(self, case: Case) -> Result:
         task = case.task
         features = Features.of(self.features, task.x.shape[1:])
-        steps, size = self.thresholds, len(features)
-        # in whole numbers, so that halves are not rounded now up and now down
-        counts, step = np.unique((2 * np.arange(steps + 1) * size + steps) // (2 * steps), return_inverse=True)
+        values, moves = signed(features.pool(case.values), self.sign), task.session.inputs.moves
         backgrounds = drawn(as_background(self.background, self.features == "word", task), task, "the background")
-        points = _Points(
-            task.x,
-            backgrounds,
-            ranked(signed(features.pool(case.values), self.sign), task.generator()),
-            torch.from_numpy(counts).to(task.x.device),
-            features,
-            self.adds,
-        )
-        curves = _outputs(points, task).mean(dim=1)[:, torch.from_numpy(step).to(task.x.device)]
-        at = torch.arange(steps + 1, device=task.x.device).to(task.x.dtype) / steps
+        curves = task.x.new_empty(len(task), self.thresholds + 1)
+        for rows, which in features.moving(moves, values):
+            some, behind = task, backgrounds
+            if len(rows) < len(task):
+                some = replace(task, x=task.x[rows], rows=task.rows[rows], target=task.target[rows])
+                behind = backgrounds[rows.to(backgrounds.device)]
+            # fixed features come last, and the count never reaches them
+            ranks = torch.full((len(rows), len(features)), len(features), dtype=torch.int32, device=values.device)
+            ranks.scatter_(1, which, ranked(values[rows].gather(1, which), task.generator()))
+            curves[rows] = self._curves(some, behind, ranks, features, which.shape[1])
+        at = torch.arange(self.thresholds + 1, device=task.x.device).to(task.x.dtype) / self.thresholds
         named = isinstance(self.background, str) and self.background in ("black", "white")
         # without bounds they are a guess
         found = {"background_values": sorted(set(torch.stack(backgrounds[:1].aminmax()).tolist()))} if named else {}
         return Result(torch.trapezoid(curves, at), curves=curves, at=at, settings=found)
+
+    def _curves(self, task: Task, backgrounds: Tensor, ranks: Tensor, features: Features, size: int) -> Tensor:
+        """The curves, (B, thresholds + 1), of explicands of which `size` features go over."""
+        steps = self.thresholds
+        # in whole numbers, so that halves are not rounded now up and now down
+        counts, step = np.unique((2 * np.arange(steps + 1) * size + steps) // (2 * steps), return_inverse=True)
+        points = _Points(task.x, backgrounds, ranks, torch.from_numpy(counts).to(task.x.device), features, self.adds)
+        outputs = _outputs(points, task, size).mean(dim=1)
+        return outputs[:, torch.from_numpy(step).to(task.x.device)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +149,8 @@ class _Points:
         torch.where(first, new, old, out=into.view(len(pairs), -1, *self.x.shape[1:]))
 
 
-def _outputs(points: _Points, task: Task) -> Tensor:
-    """The explained output at all points, (B, R, K)."""
+def _outputs(points: _Points, task: Task, size: int) -> Tensor:
+    """The explained output at all points, (B, R, K), of explicands with `size` features."""
     total = math.prod(points.shape)
     found = task.x.new_empty(total)
     task.progress.expect(total)
@@ -157,8 +166,8 @@ def _outputs(points: _Points, task: Task) -> Tensor:
     if not found.isfinite().all():
         row, _, step = (~found.isfinite()).nonzero()[0].tolist()
         raise ModelError(
-            f"the output of explicand {row} is not a finite number when {int(points.counts[step])} of its "
-            f"{len(points.features)} features have gone over: the network fails between it and its background"
+            f"the output of explicand {int(task.rows[row])} is not a finite number when {int(points.counts[step])} of its "
+            f"{size} features have gone over: the network fails between it and its background"
         )
     return found
 
@@ -175,6 +184,8 @@ def with_output(model: Model, output: OutputOption) -> Model:
             "the model explains a function of what the network returns, which may be a probability or not: wrap the network "
             "with a named output, or take the function's as it is with output='model' where the metric has that option"
         )
+    if output == "auto" and model.returns_probabilities:
+        return model
     if output == "auto":
         output = "sigmoid" if model.output == "sigmoid" else "probability"
     return replace(model, output=output)
@@ -224,4 +235,9 @@ class _Mean(References):
     axes: tuple[int, ...]
 
     def draw(self, task: Task) -> Tensor:
-        return task.x.mean(dim=self.axes, keepdim=True).expand_as(task.x)[:, None]
+        moves = task.session.inputs.moves
+        if moves is None:
+            mean = task.x.mean(dim=self.axes, keepdim=True)
+        else:  # padding is no part of a text
+            mean = torch.where(moves, task.x, 0).sum(self.axes, keepdim=True) / moves.sum(self.axes, keepdim=True).clamp(min=1)
+        return mean.expand_as(task.x)[:, None]

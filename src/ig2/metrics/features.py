@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,6 +56,23 @@ class Features:
         """Attributions (B, ...) summed to one number a feature, (B, M)."""
         axes = [axis + 1 for axis, size in enumerate(self.shape) if size != values.shape[axis + 1]]
         return (values.sum(dim=axes, keepdim=True) if axes else values).flatten(1)
+
+    def moving(self, moves: Tensor | None, values: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The explicands by how many of their features may move: their rows (n,), and which features those are (n, m).
+
+        Args:
+            moves: booleans (B, ...) for the numbers of each explicand, or None where all may move.
+            values: attributions of the features, (B, M).
+        """
+        if moves is None:
+            rows = torch.arange(len(values), device=values.device)
+            yield rows, torch.arange(len(self), device=values.device).expand(len(rows), -1)
+            return
+        movable = self.pool(moves.to(values)) > 0
+        counts = movable.sum(dim=1)
+        for count in sorted(set(counts.tolist())):
+            rows = (counts == count).nonzero()[:, 0]
+            yield rows, movable[rows].nonzero()[:, 1].view(len(rows), count)
 
     def spread(self, chosen: Tensor) -> Tensor:
         """One entry a feature (n, M), in a shape that broadcasts to samples (n, ...)."""

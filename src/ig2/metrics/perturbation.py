@@ -282,6 +282,8 @@ class MaxSensitivity(Metric):
             raise InputError(f"radius must be a positive number, got {describe(self.radius)}")
         if not isinstance(self.norm, (int, float)) or isinstance(self.norm, bool) or not self.norm > 0:
             raise InputError(f"norm must be a positive number or infinity, got {describe(self.norm)}")
+        # a method of this library runs in the metric's own session
+        object.__setattr__(self, "needs_gradient", isinstance(self.method, Method) and self.method.needs_gradient)
 
     def run(self, case: Case) -> Result:
         check_repeats(self.method, self.references, case)

@@ -78,18 +78,19 @@ class ParameterRandomisation(Metric):
         self._check_effect(layers, case)
         check_repeats(self.method, self.references, case)
         case.task.progress.expect(len(layers))
-        ours = midranks(signed(features.pool(case.values), self.sign))
+        ours = signed(features.pool(case.values), self.sign)
+        groups = list(features.moving(case.task.session.inputs.moves, ours))
         curve = []
         model = _copied(case.model)
         for stage in range(len(layers)):
             if self.order == "independent":
                 model = _copied(case.model)
             _randomise(model, case.task, layers, [stage])
-            theirs = midranks(signed(features.pool(explained(self.method, self.references, model, case)), self.sign))
-            curve.append(correlation(ours, theirs))
+            theirs = signed(features.pool(explained(self.method, self.references, model, case)), self.sign)
+            curve.append(_rank_correlation(ours, theirs, groups))
             case.task.progress.advance(1)
         curves = torch.stack(curve, dim=1)
-        flat = correlation(ours, ours).isnan()
+        flat = _rank_correlation(ours, ours, groups).isnan()
         lost = curves.isnan().any(dim=1) & ~flat
         reasons = {
             "the attribution is constant, and has no ranks": int(flat.sum()),
@@ -196,6 +197,14 @@ def redraw(module: nn.Module, seed: int) -> None:
             for parameter in own:
                 noise = torch.randn(parameter.shape, dtype=torch.float64, device="cpu").to(parameter)
                 parameter.copy_(parameter.mean() + parameter.std(correction=0) * noise)
+
+
+def _rank_correlation(one: Tensor, other: Tensor, groups: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Spearman's correlation of the rows, (B,), over the features that move."""
+    found = torch.empty(len(one), dtype=torch.float64, device=one.device)
+    for rows, which in groups:
+        found[rows] = correlation(*(midranks(values[rows].gather(1, which)) for values in (one, other)))
+    return found
 
 
 def midranks(values: Tensor) -> Tensor:

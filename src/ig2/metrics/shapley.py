@@ -114,7 +114,7 @@ def conditional_shapley(
     check_seed(seed)
     model = model if isinstance(model, Model) else wrap(model)
     with torch.inference_mode(False), torch.no_grad(), said_clearly():
-        inputs = Inputs.of(x, model.device)
+        inputs = Inputs.of(x, model.device, needs_gradient=False)
         with Session(model, inputs, check_mixing=batch_size != 1) as session, Progress(progress, "Shapley values") as bar:
             batch = BatchSize(batch_size, session.bytes_per_point, session.device)
             task, _ = Task.of(session, target, int(seed), batch, bar)
@@ -163,7 +163,7 @@ class GTShapley(Metric):
             rounding = ROUNDING * torch.finfo(task.x.dtype).eps * worth.abs().amax(dim=1)
         else:
             given = case.truth.values if isinstance(case.truth, Attribution) else case.truth
-            inputs = Inputs.of(given, name="truth")
+            inputs = Inputs.of(given, name="truth", needs_gradient=False)
             truth = inputs.data.flatten(1)
             if truth.shape != case.values.flatten(1).shape:
                 raise InputError(f"truth is {describe(given)}, the attribution {tuple(case.values.shape)}: they must be equal")

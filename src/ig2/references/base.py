@@ -36,10 +36,17 @@ class Given(References):
 
     def draw(self, task: Task) -> Tensor:
         inputs = task.session.inputs
-        samples = _flattened(self.samples, inputs) if inputs.keys else check_numeric(self.samples, "references")
+        samples = self._checked(inputs)
         if samples.ndim == task.x.ndim + 1 and len(samples) == len(inputs):
             samples = samples[task.rows.to(samples.device)]
         return samples
+
+    def _checked(self, inputs: Inputs) -> Tensor:
+        return (
+            _flattened(self.samples, inputs)
+            if inputs.keys
+            else check_numeric(self.samples, "references", inputs.needs_gradient)
+        )
 
 
 def _flattened(samples: Any, inputs: Inputs) -> Tensor:
@@ -51,7 +58,7 @@ def _flattened(samples: Any, inputs: Inputs) -> Tensor:
     for key, shape, _ in inputs.attributed:
         if key not in parts:
             raise InputError(f"references must have a tensor for input {key!r}, as x has; got {describe(samples)}")
-        tensor = check_numeric(parts[key], f"references[{key!r}]")
+        tensor = check_numeric(parts[key], f"references[{key!r}]", inputs.needs_gradient)
         lead = tensor.ndim - len(shape)
         if lead not in (1, 2) or tensor.shape[lead:] != shape:
             raise InputError(f"references[{key!r}] is {describe(tensor)}, expected {_rows('R', shape)} or (B, R, ...)")
@@ -78,8 +85,11 @@ def as_references(given: object) -> References:
 
 
 def drawn(references: References, task: Task, name: str = "references") -> Tensor:
-    """References of a task as (B, R, ...), checked; shared ones are expanded, not copied. `name`: the user's word."""
-    samples = given = check_numeric(references.draw(task), "references")
+    """References of a task as (B, R, ...), checked; shared ones are expanded, not copied. `name`: the user's word.
+
+    Where features are fixed, references have the explicand's own.
+    """
+    samples = given = check_numeric(references.draw(task), "references", task.session.inputs.needs_gradient)
     shape = task.x.shape
     if samples.ndim == len(shape) and samples.shape[1:] == shape[1:]:
         samples = samples.expand(shape[0], *samples.shape)
@@ -95,7 +105,11 @@ def drawn(references: References, task: Task, name: str = "references") -> Tenso
         flat = given.reshape(-1, *shape[1:])
         precision = torch.finfo(flat.dtype).eps if flat.is_floating_point() else None
         task.session.model.check_inside(flat.to(working_dtype(flat.dtype)), name, precision)
-    return samples
+    moves = task.session.inputs.moves
+    if moves is None:
+        return samples
+    own = task.x.to(samples.device)[:, None]
+    return torch.where(moves[task.rows].to(samples.device)[:, None], samples.to(own), own)
 
 
 def _rows(lead: str, shape: torch.Size) -> str:

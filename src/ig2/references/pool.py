@@ -40,7 +40,7 @@ class OpenPool:
             item = self.samples[number]
             if isinstance(item, (tuple, list)) and item:
                 item = item[0]  # a dataset's (sample, label)
-            sample = check_numeric(item, f"sample {number} of the pool")
+            sample = check_numeric(item, f"sample {number} of the pool", self.inputs.needs_gradient)
             if sample.shape != self.task.x.shape[1:]:
                 raise InputError(f"sample {number} of the pool is {describe(sample)}, x has {tuple(self.task.x.shape[1:])}")
             self._fetched[number] = sample.detach().to(self.task.x)
