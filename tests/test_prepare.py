@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -428,3 +429,41 @@ def test_a_network_that_begins_to_write_later_is_found_out():
         net.orders.append("write")
         with pytest.raises(ig2.ModelError, match="did not at first"):
             session.scores(points, torch.arange(2))
+
+
+class Viewed(nn.Module):
+    """Runs in the channels-last layout, and its gradient does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(2, 4, 3, padding=1), nn.Linear(256, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(Backwards.apply(self.conv(x)).flatten(1))
+
+
+class Backwards(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.turned = not x.is_contiguous()
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        if ctx.turned:
+            raise RuntimeError("view size is not compatible with input tensor's size and stride")
+        return gradient
+
+
+def test_a_copy_that_runs_and_has_no_gradient_is_not_used():
+    net = seeded(Viewed, 0).float()
+    fast, plain = (ig2.IG2(4)(ig2.wrap(net, prepare=wish), X, references=REFERENCES) for wish in (True, False))
+    assert torch.allclose(fast.values, plain.values)
+    assert "view size" in fast.settings["preparation"]["left as it is"]
+
+
+def test_representation_of_a_network_that_squeezes_its_output():
+    net = seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(128, 3)), 0).float()
+    model = ig2.wrap(lambda x: net(x).squeeze(), representation="output")
+    alone = ig2.IG2(4)(model, X[:1], references=REFERENCES).values
+    assert torch.allclose(alone, ig2.IG2(4)(ig2.wrap(net, representation="output"), X[:1], references=REFERENCES).values)

@@ -47,7 +47,9 @@ class Network:
         raw = self.forward(self.inputs.split(points), rows)
         scores = self.model.scores(raw, len(rows)).to(self.inputs.data.device)
         if self.layer == "output":
-            self._activation = scores if callable(self.model.output) else self.model.logits(raw)
+            activation = scores if callable(self.model.output) else self.model.logits(raw)
+            # as `Model.scores` does: a network that ends with squeeze() loses the batch axis of a single sample
+            self._activation = activation.reshape(1, -1) if len(rows) == 1 and activation.ndim < 2 else activation
         return scores
 
     def differentiate(self, output: Tensor, leaves: Sequence[Tensor], retain: bool = False) -> list[Tensor | None]:
