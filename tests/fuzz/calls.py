@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -37,7 +38,8 @@ class Call:
 
     def __str__(self) -> str:
         given = {} if self.references is None else {"references": type(self.references).__name__}
-        return f"{self.name}: {self.method!r}({given | self.options})"
+        text = re.sub(r"<function (\w+) at 0x\w+>", r"\1", f"{self.name}: {self.method!r}({given | self.options})")
+        return " ".join(text.split())[:500]
 
 
 def grad_path(rng: Random) -> dict[str, Any]:
@@ -95,7 +97,7 @@ def _kernel(rng: Random, case: Case) -> Call:
         groups: Any = ig2.Grid(2, 2)
     elif features > 12 or rng.random() < 0.3:
         groups = torch.arange(features) % 4
-        groups = groups.view(tensors(case.x)[0].shape[1:]) if isinstance(case.x, torch.Tensor) else groups
+        groups = groups.view(tensors(case.x)[0].shape[1:]) if len(tensors(case.x)) == 1 else groups
     else:
         groups = None
     return Call("KernelSHAP", ig2.KernelSHAP(groups, 30), rng.choice([None, case.references]))
@@ -132,7 +134,12 @@ def _strategy(rng: Random, case: Case, classes: int) -> Any:
 
 def _path(rng: Random, case: Case, classes: int) -> Call:
     path = rng.choice([paths.Straight(rng.randint(1, 5)), paths.Guided(rng.randint(1, 4)), paths.GradPath(**grad_path(rng))])
-    return Call("PathMethod", ig2.PathMethod(path, rule=rng.choice([_rule(rng), _rule(rng), None])), _strategy(rng, case, classes), _kept(rng))
+    return Call(
+        "PathMethod",
+        ig2.PathMethod(path, rule=rng.choice([_rule(rng), _rule(rng), None])),
+        _strategy(rng, case, classes),
+        _kept(rng),
+    )
 
 
 CALLS: dict[str, Callable[..., Call]] = {
@@ -161,7 +168,9 @@ def calls(case: Case, classes: int) -> list[Call]:
     rng = Random(case.seed + 1)
     chosen = []
     for name, make in CALLS.items():
-        if rng.random() >= SLOW.get(name, 1.0) or (name in IMAGES_ONLY and (case.kind != "i" or not isinstance(case.x, torch.Tensor))):
+        if rng.random() >= SLOW.get(name, 1.0) or (
+            name in IMAGES_ONLY and (case.kind != "i" or not isinstance(case.x, torch.Tensor))
+        ):
             continue
         chosen.append(make(rng, case, classes) if name == "PathMethod" else make(rng, case))
     return chosen

@@ -193,6 +193,12 @@ def _batch_norm(rng: Random, shape: Shape) -> nn.Module:
     return norm
 
 
+def _mixing_norm(rng: Random, shape: Shape) -> nn.Module:
+    """A batch norm without statistics of its own: samples of a batch mix."""
+    kind = (nn.BatchNorm1d, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[len(shape) - 1]
+    return kind(shape[0], track_running_stats=False)
+
+
 def _instance_norm(rng: Random, shape: Shape) -> nn.Module:
     kind = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)[len(shape) - 2]
     norm = kind(shape[0], affine=rng.random() < 0.5, track_running_stats=rng.random() < 0.4)
@@ -208,6 +214,8 @@ def _group_norm(rng: Random, shape: Shape) -> nn.Module:
 
 
 def _layer_norm(rng: Random, shape: Shape) -> nn.Module:
+    if shape[-1] < 3:
+        raise ValueError("of two features it is their sign, whose gradient is rounding alone")
     return nn.LayerNorm(shape[-1] if rng.random() < 0.5 else shape, elementwise_affine=rng.random() < 0.7)
 
 
@@ -274,6 +282,8 @@ def _heads(rng: Random, features: int) -> int:
 
 
 def _encoder(rng: Random, shape: Shape) -> nn.Module:
+    if shape[-1] < 3:
+        raise ValueError("see the layer norm")
     return nn.TransformerEncoderLayer(
         shape[-1], _heads(rng, shape[-1]), 8, batch_first=True, norm_first=rng.random() < 0.5,
         activation=rng.choice(["relu", "gelu"]),
@@ -451,6 +461,7 @@ LAYERS: dict[str, Layer] = {
     "normed block": Layer("vsiw", _normed_block, weight=2.5),
     "transposed convolution": Layer("siw", _transposed, weight=0.4),
     "batch norm": Layer("vsiw", _batch_norm, weight=3),
+    "mixing norm": Layer("vsiw", _mixing_norm, weight=0.1),
     "instance norm": Layer("siw", _instance_norm, weight=1.2),
     "group norm": Layer("siw", _group_norm, weight=0.7),
     "layer norm": Layer("vstiw", _layer_norm, weight=0.7),

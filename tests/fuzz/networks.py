@@ -31,13 +31,16 @@ from .layers import (
 SAMPLES: dict[str, Callable[[Random], Shape]] = {
     "v": lambda rng: (rng.randint(1, 8),),
     "s": lambda rng: (rng.randint(1, 3), rng.randint(4, 8)),
-    "t": lambda rng: (rng.randint(1, 5), rng.choice([2, 4, 6])),
+    "t": lambda rng: (rng.randint(1, 5), rng.choice([3, 4, 6])),
     "i": lambda rng: (rng.randint(1, 3), rng.randint(4, 8), rng.randint(4, 8)),
     "w": lambda rng: (rng.randint(1, 2), 4, 4, rng.randint(4, 5)),
 }
 DTYPES = {torch.float32: 12, torch.float64: 4, torch.float16: 2, torch.bfloat16: 2}
 # What the last linear layer's weights are multiplied by.
 SCALES = {1.0: 40, 1e-3: 2, 1e3: 2, 1e5: 2, 1e-20: 1, 1e-8: 1, 1e10: 1, 1e20: 1, 0.0: 1}
+WRAPPERS = {
+    "none": 10, "residual": 1, "gate": 1, "twice": 0.6, "side": 1, "fork": 0.6, "checkpoint": 0.4, "autocast": 0.3, "hook": 0.4,
+}  # fmt: skip
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -155,7 +158,10 @@ def _build(rng: Random, seed: int, exact: bool) -> Case:
     with torch.no_grad():
         head.weight.mul_(scale)
     traits.add(f"scale {scale:g}")
-    ending = pick(rng, {"plain": 20, "functional": 1, "none": 0.5, "saturated": 1, "dead": 1, "sigmoid": 1, "softmax": 1})
+    ending = pick(
+        rng,
+        {"plain": 20, "functional": 1, "none": 0.5, "saturated": 1, "dead": 1, "sigmoid": 1, "softmax": 1, "cancelling": 0.5},
+    )
     head = _ending(ending, head, traits)
     form = pick(rng, {"plain": 12, "dict": 2, "tuple": 1, "squeeze": 2, "column": 1})
     keys = [f"input_{i}" for i in range(len(kinds))] if rng.random() < (0.5 if len(kinds) > 1 else 0.05) else None
@@ -183,14 +189,21 @@ def _build(rng: Random, seed: int, exact: bool) -> Case:
             if isinstance(module, Autocast):
                 module.off = True
         x, references = (mapped(item, lambda t: t.double()) for item in (x, references))
+    if rng.random() < 0.01:
+        net.train()
+        traits.add("train")
     function = rng.random() < 0.12
+    if function and wrapping.get("representation") == "head":
+        wrapping["representation"] = net.head
     call = (lambda *args, **named: net(*args, **named)) if function else net
     if function:
         traits.add("function")
     traits.add({torch.float64: "float64", torch.float32: "float32"}.get(dtype, "half"))
     if around or any(isinstance(module, Autocast) for module in net.modules()):
         traits.add("autocast")
-    return Case(seed, net, call, x, references, wrapping, kinds[0] if len(kinds) == 1 else "several", dtype, around, frozenset(traits))
+    return Case(
+        seed, net, call, x, references, wrapping, kinds[0] if len(kinds) == 1 else "several", dtype, around, frozenset(traits)
+    )
 
 
 def _structured(rng: Random, parts: list[Tensor], keys: list[str] | None) -> Any:
@@ -209,9 +222,7 @@ def _plain(parts: list[Tensor], keys: list[str] | None) -> Any:
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
-def _wrapping(
-    rng: Random, low: float, high: float, inputs: int, classes: int, form: str, traits: set[str]
-) -> dict[str, Any]:
+def _wrapping(rng: Random, low: float, high: float, inputs: int, classes: int, form: str, traits: set[str]) -> dict[str, Any]:
     wrapping: dict[str, Any] = {}
     if rng.random() < 0.3:
         wrapping["bounds"] = (low, high)
@@ -222,7 +233,7 @@ def _wrapping(
         wrapping["output"] = rng.choice(["probability", "log-probability", "sigmoid"])
         traits.add("output " + wrapping["output"])
     if rng.random() < 0.1:
-        wrapping["representation"] = rng.choice(["output", "head" if "functional" not in traits else "output"])
+        wrapping["representation"] = rng.choice(["output", "head"])
     return wrapping
 
 
@@ -240,9 +251,15 @@ def _ending(name: str, head: nn.Module, traits: set[str]) -> nn.Module:
         "none": lambda: Op("sum", lambda y: y.flatten(1)[:, :3]),
         "saturated": lambda: nn.Sequential(head, Op("1e4 y", lambda y: y * 1e4), nn.Sigmoid(), nn.Linear(_classes(head), 2)),
         "dead": lambda: nn.Sequential(head, Op("-|y| - 1", lambda y: -y.abs() - 1), nn.ReLU(), nn.Linear(_classes(head), 2)),
+        "cancelling": lambda: nn.Sequential(head, Op("(y + 1e4 Σy) - 1e4 Σy", _cancel)),
         "sigmoid": lambda: nn.Sequential(head, nn.Sigmoid()),
         "softmax": lambda: nn.Sequential(head, nn.Softmax(dim=1)),
     }[name]()
+
+
+def _cancel(y: Tensor) -> Tensor:
+    large = 1e4 * y.sum(dim=1, keepdim=True)
+    return (y + large) - large
 
 
 def _classes(head: nn.Module) -> int:
@@ -280,10 +297,8 @@ def _layer(rng: Random, kind: str, shape: Shape, depth: int) -> tuple[nn.Module,
     """One layer, or a wrapper around some."""
     wrapper = pick(
         rng,
-        {"none": 10, "residual": 1, "gate": 1, "twice": 0.6, "side": 1, "fork": 0.6, "checkpoint": 0.4, "autocast": 0.3, "hook": 0.4}
-        if depth < 2
-        else {"none": 1},
-    )  # fmt: skip
+        WRAPPERS if depth < 2 else {"none": 1},
+    )
     if wrapper == "none":
         return _plain_layer(rng, kind, shape)
     inner, inner_kind, inner_shape = _chain(rng, kind, shape, depth + 1)
@@ -303,7 +318,11 @@ def _layer(rng: Random, kind: str, shape: Shape, depth: int) -> tuple[nn.Module,
         if other_kind == inner_kind and other_shape[1:] == inner_shape[1:]:
             return Fork(inner, other), inner_kind, (inner_shape[0] + other_shape[0], *inner_shape[1:])
     if inner_shape == shape and inner_kind == kind:
-        made = {"residual": lambda: Residual(inner, rng.random() < 0.3), "gate": lambda: Gate(inner), "twice": lambda: Twice(inner)}
+        made = {
+            "residual": lambda: Residual(inner, rng.random() < 0.3),
+            "gate": lambda: Gate(inner),
+            "twice": lambda: Twice(inner),
+        }
         return made.get(wrapper, lambda: inner)(), kind, shape
     return inner, inner_kind, inner_shape
 
