@@ -150,8 +150,21 @@ def shaken(case: Case, size: float, number: int) -> Case:
                 tensor.copy_(move(tensor))
     for module in twin.module.modules():
         if isinstance(module, ROUNDING):  # what these return is theirs alone: others may hand on what they were given
-            module.register_forward_hook(lambda _module, _args, result: result * (1 + size * _noise(result, generator)))
+            module.register_forward_hook(_shaking(size, generator))
     return dataclasses.replace(twin, x=mapped(twin.x, move), references=mapped(twin.references, move))
+
+
+def _shaking(size: float, generator: torch.Generator) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+    """A hook that moves what a layer returns, each sample alike and every time the same: it stays a function of a sample."""
+    factors: dict[torch.Size, Tensor] = {}
+
+    def hook(module: nn.Module, args: Any, result: Tensor) -> Tensor:
+        shape = result.shape[1:]
+        if shape not in factors:
+            factors[shape] = 1 + size * _noise(result[0], generator)
+        return result * factors[shape]
+
+    return hook
 
 
 def _noise(like: Tensor, generator: torch.Generator) -> Tensor:
@@ -392,14 +405,16 @@ def check_deep(case: Case, call: Call, found: ig2.Attribution, outcome: Outcome)
     results["alone"] = [torch.cat(parts) for parts in zip(*rows, strict=True)]
     if results["unprepared"] is None:
         return
-    exact = ask(twin := build(case.seed, exact=True), twin_call(call, case, twin), target=target).attribution
+    exact = ask(twin := build(case.seed, exact=True), twin_call(call, case, twin), prepare=False, target=target).attribution
     if exact is None:
+        outcome.count("no twin to compare with")
         return
     moved = []
     for number in range(3):
         other = shaken(case, rounding(case), number)
-        answer = ask(other, twin_call(call, case, other), target=target)
+        answer = ask(other, twin_call(call, case, other), prepare=False, target=target)
         if answer.attribution is None:
+            outcome.count("no twin to compare with")
             return
         moved.append(tensors(answer.attribution.values))
     for i, truth in enumerate(tensors(exact.values)):
