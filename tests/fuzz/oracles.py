@@ -253,6 +253,9 @@ EXPECTED: list[tuple[str, Callable[[Case], bool]]] = [
 ]
 
 
+LARGE = {"scale 100000", "scale 1e+10", "scale 1e+20"}
+
+
 def extreme(case: Case) -> bool:
     """Whether numbers may leave the range of the network's type."""
     return bool(case.traits & {"half", "autocast", "scale 1e+20", "scale 1e+10"})
@@ -357,10 +360,13 @@ def check_alarm(case: Case, call: Call, text: str, report: Callable[[str, str], 
     """A warning of something wrong with the numbers is a false alarm if float64 does not give it."""
     if not text.startswith("DeepSHAP does not account"):
         return
-    twin = build(case.seed, exact=True)
-    answer = ask(twin, twin_call(call, case, twin))
-    if "inf" in text or "nan" in text or not any(str(w.message).startswith(text[:25]) for w in answer.warned):
+    if "inf%" in text or "nan" in text:
         report("false alarm", text[:300])
+    elif not case.traits & LARGE:  # a log-softmax of logits of 1e8 is off by one rounding of them
+        twin = build(case.seed, exact=True)
+        answer = ask(twin, twin_call(call, case, twin))
+        if not any(str(w.message).startswith(text[:25]) for w in answer.warned):
+            report("false alarm", text[:300])
 
 
 def check_complete(case: Case, call: Call, found: ig2.Attribution, report: Callable[[str, str], None]) -> None:
