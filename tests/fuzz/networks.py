@@ -35,6 +35,14 @@ SAMPLES: dict[str, Callable[[Random], Shape]] = {
     "i": lambda rng: (rng.randint(1, 3), rng.randint(4, 8), rng.randint(4, 8)),
     "w": lambda rng: (rng.randint(1, 2), 4, 4, rng.randint(4, 5)),
 }
+# How often each choice is made, in shares.
+KINDS = {"v": 3, "s": 2, "t": 3, "i": 5, "w": 1}
+INPUTS = {1: 8, 2: 1, 3: 0.3}
+ENDINGS = {
+    "plain": 20, "functional": 1, "none": 0.5, "saturated": 1, "dead": 1, "sigmoid": 1, "softmax": 1, "cancelling": 0.5,
+}  # fmt: skip
+FORMS = {"plain": 12, "dict": 2, "tuple": 1, "squeeze": 2, "column": 1}
+RANGES = {(-1.0, 1.0): 2, (0.0, 1.0): 1, (0.0, 255.0): 1, (-1e3, 1e3): 1, (-1e-3, 1e-3): 1}
 DTYPES = {torch.float32: 12, torch.float64: 4, torch.float16: 2, torch.bfloat16: 2}
 # What the last linear layer's weights are multiplied by.
 SCALES = {1.0: 40, 1e-3: 2, 1e3: 2, 1e5: 2, 1e-20: 1, 1e-8: 1, 1e10: 1, 1e20: 1, 0.0: 1}
@@ -145,11 +153,11 @@ def pick(rng: Random, table: dict[Any, float]) -> Any:
 
 def _build(rng: Random, seed: int, exact: bool) -> Case:
     traits: set[str] = set()
-    kinds = [pick(rng, {"v": 3, "s": 2, "t": 3, "i": 5, "w": 1}) for _ in range(pick(rng, {1: 8, 2: 1, 3: 0.3}))]
+    kinds = [pick(rng, KINDS) for _ in range(pick(rng, INPUTS))]
     shapes = [SAMPLES[kind](rng) for kind in kinds]
     bodies, features = [], 0
     for kind, shape in zip(kinds, shapes, strict=True):
-        body, size = _body(rng, kind, shape, traits)
+        body, size = _body(rng, kind, shape)
         bodies.append(body)
         features += size
     classes = rng.randint(1, 4)
@@ -158,30 +166,26 @@ def _build(rng: Random, seed: int, exact: bool) -> Case:
     with torch.no_grad():
         head.weight.mul_(scale)
     traits.add(f"scale {scale:g}")
-    ending = pick(
-        rng,
-        {"plain": 20, "functional": 1, "none": 0.5, "saturated": 1, "dead": 1, "sigmoid": 1, "softmax": 1, "cancelling": 0.5},
-    )
-    head = _ending(ending, head, traits)
-    form = pick(rng, {"plain": 12, "dict": 2, "tuple": 1, "squeeze": 2, "column": 1})
+    head = _ending(pick(rng, ENDINGS), head, traits)
+    form = pick(rng, FORMS)
     keys = [f"input_{i}" for i in range(len(kinds))] if rng.random() < (0.5 if len(kinds) > 1 else 0.05) else None
     net = Network(bodies, head, form, keys).eval()
     dtype = pick(rng, DTYPES)
     around = rng.choice([torch.bfloat16, torch.float16]) if dtype == torch.float32 and rng.random() < 0.04 else None
     rows = rng.randint(1, 5)
-    low, high = rng.choice([(-1.0, 1.0), (-1.0, 1.0), (0.0, 1.0), (0.0, 255.0), (-1e3, 1e3), (-1e-3, 1e-3)])
+    low, high = pick(rng, RANGES)
     traits.add(f"range {high:g}")
 
     def draw(count: int, shape: Shape) -> Tensor:
         return (torch.rand(count, *shape) * (high - low) + low).to(dtype)
 
     parts = [draw(rows, shape) for shape in shapes]
-    others = [draw(rng.choice([1, 1, 2, 3]) if i == 0 else 0, shape) for i, shape in enumerate(shapes)]
-    others = [draw(len(others[0]), shape) if i else others[0] for i, shape in enumerate(shapes)]
+    count = rng.choice([1, 1, 2, 3])
+    others = [draw(count, shape) for shape in shapes]
     x, references = _structured(rng, parts, keys), _plain(others, keys)
     if rng.random() < 0.04:
         references = mapped(references, lambda t: t * 0)
-    wrapping = _wrapping(rng, low, high, len(kinds), classes, form, traits)
+    wrapping = _wrapping(rng, low, high, len(kinds), traits)
     net = net.to(dtype)
     if exact:
         net, around = net.double(), None
@@ -222,7 +226,7 @@ def _plain(parts: list[Tensor], keys: list[str] | None) -> Any:
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
-def _wrapping(rng: Random, low: float, high: float, inputs: int, classes: int, form: str, traits: set[str]) -> dict[str, Any]:
+def _wrapping(rng: Random, low: float, high: float, inputs: int, traits: set[str]) -> dict[str, Any]:
     wrapping: dict[str, Any] = {}
     if rng.random() < 0.3:
         wrapping["bounds"] = (low, high)
@@ -279,7 +283,7 @@ class Functional(nn.Module):
         return y @ self.weight.T
 
 
-def _body(rng: Random, kind: str, shape: Shape, traits: set[str]) -> tuple[nn.Module, int]:
+def _body(rng: Random, kind: str, shape: Shape) -> tuple[nn.Module, int]:
     """Layers that bring samples of a shape to vectors, and how long those are."""
     made: list[nn.Module] = []
     for _ in range(rng.randint(1, 7)):
@@ -295,10 +299,7 @@ def _body(rng: Random, kind: str, shape: Shape, traits: set[str]) -> tuple[nn.Mo
 
 def _layer(rng: Random, kind: str, shape: Shape, depth: int) -> tuple[nn.Module, str, Shape]:
     """One layer, or a wrapper around some."""
-    wrapper = pick(
-        rng,
-        WRAPPERS if depth < 2 else {"none": 1},
-    )
+    wrapper = pick(rng, WRAPPERS) if depth < 2 else "none"
     if wrapper == "none":
         return _plain_layer(rng, kind, shape)
     inner, inner_kind, inner_shape = _chain(rng, kind, shape, depth + 1)
@@ -309,10 +310,10 @@ def _layer(rng: Random, kind: str, shape: Shape, depth: int) -> tuple[nn.Module,
     if wrapper == "hook":
         return Hooked(inner, rng.choice(["output", "input", "look", "backward"])), inner_kind, inner_shape
     if wrapper == "side":
-        other, _, other_shape = _chain(rng, inner_kind, inner_shape, depth + 1)
-        return (Side(inner, other) if other_shape == inner_shape else nn.Sequential(inner, other)), *(
-            (inner_kind, inner_shape) if other_shape == inner_shape else (_, other_shape)
-        )
+        other, other_kind, other_shape = _chain(rng, inner_kind, inner_shape, depth + 1)
+        if other_shape == inner_shape:
+            return Side(inner, other), inner_kind, inner_shape
+        return nn.Sequential(inner, other), other_kind, other_shape
     if wrapper == "fork":
         other, other_kind, other_shape = _chain(rng, kind, shape, depth + 1)
         if other_kind == inner_kind and other_shape[1:] == inner_shape[1:]:
