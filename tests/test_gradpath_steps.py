@@ -190,3 +190,10 @@ def test_a_path_that_ends_where_it_begins_attributes_nothing(rule: ig2.rules.Rul
     found = ig2.PathMethod(some, rule=rule)(relu_mlp(), X, references=REFERENCES, per_reference=True)
     own = found.per_reference.flatten(0, 1)
     assert (own[:3] == 0).all() and (own[3:].abs().sum(dim=1) > 0).all()
+
+
+def test_a_gradient_too_small_for_its_step_stays_where_it_is():
+    # found by the fuzzer: 1000 / 4e-38 is infinite in float32, and times the zero gradient of the second feature NaN
+    x, reference = torch.zeros(1, 2), torch.tensor([[2000.0, 0.0]])
+    found = ig2.IG2(2, 1000.0)(lambda p: p[:, :1] * 3e-21, x, references=reference)
+    assert (found.values == 0).all()

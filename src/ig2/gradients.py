@@ -147,6 +147,7 @@ class Session:
         except Exception as error:
             self._fall_back(_reason(error))
         self._network.writes, self._network.reenters = self._plain.writes, self._plain.reenters
+        self._network.channels_last = self._is_prepared and "channels_last" in self.preparation
 
     def _fall_back(self, reason: str) -> None:
         """Go on with the network as it is."""

@@ -20,6 +20,7 @@ class Network:
     def __init__(self, model: Model, inputs: Inputs) -> None:
         self.model, self.inputs = model, inputs
         self.writes: bool | None = None  # whether the network writes into its input, once that is known
+        self.channels_last = False  # the memory layout of its points
         self.reenters = False  # whether it has checkpoints with re-entry
         self.layer: Layer | Literal["output"] | None = None  # what is read
         self.call = 1  # which of the layer's calls in one forward pass
@@ -30,7 +31,9 @@ class Network:
     def forward(self, tensors: Sequence[Tensor], rows: Tensor) -> Any:
         """What the network returns for the attributed tensors; row i has the fixed inputs of explicand `rows[i]`."""
         # a network that starts with an in-place operation must not write into its own input
-        points = [tensor.clone() for tensor in tensors] if self.writes is not False else list(tensors)
+        points = [tensor.clone() if self.writes is not False else tensor for tensor in tensors]
+        if not self.channels_last:  # the points may have been laid out for a copy that was given up
+            points = [tensor.contiguous() for tensor in points]
         versions = [tensor._version for tensor in points]
         args, kwargs = self.inputs.arguments(points, rows)
         args, kwargs = self.model.preprocessed(args, kwargs)

@@ -197,6 +197,8 @@ class GradPath(GrownPath):
         # few passes over the samples: on a GPU, where memory is what limits them, each costs a hundredth of a step
         if isinstance(self.norm, L2):
             along, share = at.ascent, length * self.norm.scale(at.ascent)
+            # a gradient of 1e-36, as saturated units leave, is too small for a step of 1000: times zero it would be NaN
+            share = torch.where(share == torch.inf, 0.0, share)
             moves = share > 0
         else:
             along, share = self.norm.direction(at.ascent), length

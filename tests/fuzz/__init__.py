@@ -1,0 +1,1 @@
+"""Random networks against every method: `python -m tests.fuzz --help`, and docs/fuzzing.md."""

@@ -1,0 +1,68 @@
+"""Many seeds, in one process or several, within a time; and what came of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import time
+import traceback
+import warnings
+from collections import Counter
+
+import torch
+
+from .oracles import Finding, Outcome, check
+
+
+def run_one(seed: int) -> Outcome:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of PyTorch, about the twins; calls have an oracle for theirs
+            return check(seed)
+    except Exception as error:  # the fuzzer's own fault
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {str(error)[:200]} at {where.filename}:{where.lineno}"
+        return Outcome({"broken": 1}, [Finding("the fuzzer itself", seed, "", text)])
+
+
+def _start() -> None:
+    torch.set_num_threads(1)
+
+
+def run(first: int, count: int, seconds: float, processes: int = 1) -> tuple[Counter[str], list[Finding], int]:
+    """Seeds from `first` on, until `count` are done or the time is up; how many were done."""
+    counts: Counter[str] = Counter()
+    findings: list[Finding] = []
+    began, done = time.monotonic(), 0
+    seeds = range(first, first + count)
+    if processes == 1:
+        source = map(run_one, seeds)
+        pool = None
+    else:
+        pool = multiprocessing.get_context("spawn").Pool(processes, _start)
+        source = pool.imap(run_one, seeds, chunksize=4)
+    try:
+        for outcome in source:
+            done += 1
+            counts.update(outcome.counts)
+            findings += outcome.findings
+            for finding in outcome.findings:
+                print(finding, flush=True)
+            if time.monotonic() - began > seconds:
+                break
+    finally:
+        if pool is not None:
+            pool.terminate()
+    return counts, findings, done
+
+
+def summary(counts: Counter[str], findings: list[Finding], done: int, first: int, seconds: float) -> str:
+    lines = [f"seeds {first} to {first + done - 1} in {seconds:.0f} s"]
+    lines += [f"{number:8,}  {key}" for key, number in sorted(counts.items())]
+    lines.append("findings:")
+    groups: dict[str, list[int]] = {}
+    for finding in findings:
+        groups.setdefault(f"[{finding.oracle}] {re.sub(r'[0-9][0-9.e+-]*', '#', finding.text)[:110]}", []).append(finding.seed)
+    for key, seeds in sorted(groups.items(), key=lambda item: -len(item[1])):
+        lines.append(f"{len(seeds):8,}  {key}  seeds {', '.join(map(str, seeds[:5]))}")
+    return "\n".join(lines)
