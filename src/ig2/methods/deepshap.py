@@ -12,7 +12,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,8 @@ class DeepSHAP(Method):
     tensor([[ 3., -1.]])
     """
 
+    multiplies: ClassVar[bool] = True  # by x − reference; False leaves the multipliers Δf/Δx, which are no contributions
+
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         samples = drawn(self.needed(references), task)
         count, device = samples.shape[1], task.x.device
@@ -69,7 +71,7 @@ class DeepSHAP(Method):
                     "logit or log-probability instead of a probability, or use float32 instead of half precision"
                 )
             for i, (row, seen) in enumerate(zip(of.tolist(), which.tolist(), strict=True)):
-                moments.add(row, seen, values[i])
+                moments.add(row, seen, values[i] if self.multiplies else slope[i])
             baseline_outputs[of, which] = baseline
             changes[of, which] = output - baseline
             missing[of, which] = values.flatten(1).sum(dim=1) - (output - baseline)
