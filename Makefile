@@ -2,10 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench results docs clean
+.PHONY: demo test test-captum lint bench results docs clean
 
 test: .venv/ready lint
 	$(BIN)/pytest -n 2
+
+# Captum's own tests on our classes: CAPTUM is a checkout of its repository
+test-captum: .venv/ready
+	$(BIN)/python tests/captum_conformance.py $(or $(CAPTUM),$(error say where Captum is checked out: make test-captum CAPTUM=folder))
 
 lint: .venv/ready
 	$(BIN)/ruff check
