@@ -483,3 +483,56 @@ def test_the_tolerance_is_of_use():
     x, reference = torch.tensor([[1.0, z - 1.0]]).double(), torch.tensor([[0.0, z - step]]).double()
     found = DeepSHAP()(lambda v: v.sum(dim=1).sigmoid(), x, references=reference).values
     assert math.isclose(float(found[0, 0]), 0.25, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rounding_of_what_cancels_raises_no_alarm(seed):
+    """The softmax of one logit is 1 whatever that is: the values are what rounding leaves of logits around 1e4."""
+    net, x = seeded(nn.Linear(6, 1), seed), randn(4, 6, seed=seed) * 1e4
+    found = DeepSHAP()(lambda z: net(z).softmax(dim=1), x, references=randn(3, 6, seed=seed + 1))
+    assert found.values.abs().max() < 1e-8
+
+
+def test_an_output_that_does_not_change_and_values_that_do_not_sum_to_zero_are_told():
+    x, reference = torch.tensor([[1.0, 2.0]]).double(), torch.tensor([[2.0, 1.0]]).double()
+    with pytest.warns(ig2.errors.IG2Warning, match="off by 1 of no change"):
+        DeepSHAP()(lambda z: z[:, 0] * z[:, 1], x, references=reference)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda z: torch.fft.fft(z).abs(), lambda z: torch.complex(z, z).exp().real, lambda z: torch.complex(z, z).square().imag],
+)
+def test_complex_numbers_are_refused_by_name(function):
+    with pytest.raises(ig2.ModelError, match="complex"):
+        DeepSHAP()(lambda z: function(z).sum(dim=1), randn(2, 4), references=randn(3, 4, seed=1))
+
+
+def test_complex_numbers_that_only_go_through_linear_maps_are_no_matter():
+    net = lambda z: torch.fft.ifft(torch.fft.fft(z) / 2).real.relu().sum(dim=1)  # noqa: E731
+    found = DeepSHAP()(net, randn(2, 4), references=randn(3, 4, seed=1))
+    assert found.residual.abs().max() < 1e-12
+
+
+def _inner_gradient(z):
+    with torch.enable_grad():
+        leaf = z if z.requires_grad else z.detach().requires_grad_()
+        return torch.autograd.grad(leaf.tanh().sum(), leaf, create_graph=True)[0].relu().sum(dim=1)
+
+
+def _inner_backward(z):
+    with torch.enable_grad():
+        leaf = z.detach().requires_grad_()
+        leaf.tanh().sum().backward()
+    return (z * leaf.grad).sum(dim=1)
+
+
+def _inner_jacobian(z):
+    return torch.autograd.functional.jacobian(lambda q: q.tanh().sum(dim=0), z, create_graph=True).sum(dim=(0, 2))
+
+
+@pytest.mark.parametrize("net", [_inner_gradient, _inner_backward, _inner_jacobian])
+def test_a_gradient_inside_the_forward_pass_is_refused(net):
+    """It would be that of the rescaled network, and the output another one than f(x)."""
+    with pytest.raises(ig2.ModelError, match="gradient inside"):
+        DeepSHAP()(net, randn(2, 4), references=randn(3, 4, seed=1))
