@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test fuzz lint bench results docs clean
+.PHONY: demo test test-captum fuzz lint bench results docs clean
 
 test: .venv/ready lint
 	$(BIN)/pytest -n 2
@@ -10,6 +10,10 @@ test: .venv/ready lint
 # 3,300 random networks against every method, a quarter of an hour at most; the same every time
 fuzz: .venv/ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz
+
+# Captum's own tests on our classes: CAPTUM is a checkout of its repository
+test-captum: .venv/ready
+	$(BIN)/python tests/captum_conformance.py $(or $(CAPTUM),$(error say where Captum is checked out: make test-captum CAPTUM=folder))
 
 lint: .venv/ready
 	$(BIN)/ruff check

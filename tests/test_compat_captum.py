@@ -1,13 +1,18 @@
 """Our methods under Captum's call, beside Captum's own."""
 
+import warnings
+from pathlib import Path
+
 import captum.attr
 import captum.metrics
+import captum_conformance
 import pytest
 import torch
 from torch import nn
 
 import ig2
 from ig2 import paths, rules
+from ig2.compat import captum as ours
 from ig2.compat.captum import CaptumMethod
 from ig2.methods.simple import Gradient
 from ig2.methods.smoothgrad import SmoothGrad
@@ -271,6 +276,269 @@ def test_a_wrapped_model_is_captums_forward_function():
     close(ours.attribute(X, target=1), plain.attribute(X, target=1))
     torch.testing.assert_close(ours.forward_func(X), NET(X * 2).softmax(dim=1))
     ours.compute_convergence_delta(ours.attribute(X, target=1), 0, X, target=1)
+
+
+# -- Captum's classes --------------------------------------------------------------------------------------------------
+
+CNN = relu_cnn()
+IMAGES = data(3, 2, 8, 8, seed=4)
+
+
+class Broad(nn.Module):
+    """A number for each sample, in an output (B, 1, 1), from samples of any shape and a factor without an axis."""
+
+    def forward(self, x, factor=1.0):
+        return (torch.tanh(x.reshape(len(x), -1)).sum(dim=1) * factor).reshape(-1, 1, 1)
+
+
+def twins(name, net, *args, build=None, call="attribute", atol=1e-6, **options):
+    """What our class of that name and Captum's return, and that they are alike."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Captum says that it sets hooks and gradients
+        mine, theirs = (
+            getattr(getattr(home, name)(net, **(build or {})), call)(*args, **options) for home in (ours, captum.attr)
+        )
+    close(mine, theirs, atol=atol)
+    return mine
+
+
+class Doubled(nn.Module):
+    """Samples of one number each, in and out."""
+
+    def __init__(self):
+        super().__init__()
+        self.tanh = nn.Tanh()
+
+    def forward(self, a, b=0):
+        return 2 * self.tanh(a + b)
+
+
+@pytest.mark.parametrize("name", ["IntegratedGradients", "Saliency", "InputXGradient", "DeepLift"])
+def test_samples_of_one_number(name):
+    assert twins(name, Doubled(), data(5, seed=1)).shape == (5,)
+    twins(name, Doubled(), (data(5, seed=1), data(5, seed=2)))
+    twins(name, Doubled(), data(5, seed=1), additional_forward_args=(data(5, seed=2),))
+
+
+@pytest.mark.parametrize("name", ["IntegratedGradients", "Saliency", "InputXGradient"])
+def test_outputs_with_spare_axes(name):
+    for shape in ((5,), (5, 3), (5, 3, 2)):
+        twins(name, Broad(), data(*shape, seed=1))
+
+
+def test_generic_methods_take_samples_of_one_number_and_spare_axes_too():
+    x, pool = data(5, seed=1), data(3, seed=2)
+    values = CaptumMethod(ig2.ExpectedIG(), Doubled()).attribute(x, pool)
+    own = ig2.ExpectedIG()(lambda x: 2 * torch.tanh(x[:, 0]), x[:, None], references=pool[:, None])
+    close(values, own.values[:, 0], atol=1e-12)
+    values = CaptumMethod(ig2.IntegratedGradients(), Broad()).attribute(data(5, 3, seed=1))
+    close(values, captum.attr.IntegratedGradients(Broad()).attribute(data(5, 3, seed=1)))
+
+
+@pytest.mark.parametrize("name", ["IntegratedGradients", "Saliency", "InputXGradient"])
+def test_a_number_in_a_tensor_goes_to_every_sample(name):
+    half = twins(name, Broad(), data(5, 3, seed=1), additional_forward_args=torch.tensor(0.5, dtype=torch.float64))
+    whole = twins(name, Broad(), data(5, 3, seed=1), additional_forward_args=(torch.tensor(1.0, dtype=torch.float64),))
+    close(half * 2, whole)
+
+
+def test_futures_are_not_available():
+    for name in ("IntegratedGradients", "Saliency", "InputXGradient", "DeepLift", "DeepLiftShap", "GradientShap", "KernelShap"):
+        with pytest.raises(NotImplementedError, match="attribute"):
+            getattr(ours, name)(NET).attribute_future()
+    with pytest.raises(NotImplementedError, match="attribute"):
+        CaptumMethod(ig2.IG2(), NET).attribute_future(X, target=1)
+
+
+@pytest.mark.parametrize("target", [2, torch.tensor(1), [0, 1, 2, 1, 0]], ids=str)
+def test_the_target_is_the_second_argument_of_gradients(target):
+    for name in ("Saliency", "InputXGradient"):
+        twins(name, NET, X, target)
+    twins("Saliency", NET, X, target, False)
+    for method, name in ((ig2.InputXGradient(), "InputXGradient"), (SmoothGrad(Gradient(), sigma=1e-9), "Saliency")):
+        by_place, by_name = (
+            CaptumMethod(method, NET).attribute(X, target),
+            CaptumMethod(method, NET).attribute(X, target=target),
+        )
+        assert torch.equal(by_place, by_name)
+        theirs = getattr(captum.attr, name)(NET).attribute(X.clone().requires_grad_(), target)
+        close(by_place.abs() if name == "Saliency" else by_place, theirs)
+
+
+def test_a_gradient_takes_no_baseline():
+    with pytest.raises(ig2.InputError, match="no baseline"):
+        CaptumMethod(ig2.InputXGradient(), NET).attribute(X, 0, 1)
+
+
+@pytest.mark.parametrize("baselines", [None, 0.3, data(1, 2, 8, 8, seed=8), data(3, 2, 8, 8, seed=9)])
+@pytest.mark.parametrize("multiply", [True, False])
+def test_deep_lift_is_captums(baselines, multiply):
+    net = nn.Sequential(*list(CNN)[:2], *list(CNN)[3:5], nn.Flatten(), nn.Linear(512, 4).double())
+    values, delta = twins(
+        "DeepLift", net, IMAGES, baselines, target=1, return_convergence_delta=True, build={"multiply_by_inputs": multiply}
+    )
+    assert values.shape == IMAGES.shape and delta.shape == (3,)
+    assert bool((delta.abs() < 1e-9).all()) == multiply
+
+
+def test_deep_shap_without_baselines_is_against_zero():
+    values, delta = CaptumMethod(ig2.DeepSHAP(), CNN).attribute(IMAGES, target=1, return_convergence_delta=True)
+    own = ig2.DeepSHAP()(CNN, IMAGES, target=1, references=0)
+    assert torch.equal(values, own.values) and torch.equal(delta, own.residual)
+    assert torch.equal(ours.DeepLiftShap(CNN).attribute(IMAGES, target=1), ours.DeepLift(CNN).attribute(IMAGES, target=1))
+
+
+@pytest.mark.parametrize("multiply", [True, False])
+def test_deep_lift_shap_is_captums_pair_by_pair(multiply):
+    net = nn.Sequential(*list(CNN)[:2], nn.Flatten(), nn.Linear(384, 4).double())
+    options = {"target": [0, 1, 3], "return_convergence_delta": True, "build": {"multiply_by_inputs": multiply}}
+    pool = data(2, 2, 8, 8, seed=9)
+    values, delta = twins("DeepLiftShap", net, IMAGES, pool, **options)
+    assert values.shape == IMAGES.shape and delta.shape == (6,)
+    twins("DeepLiftShap", net, IMAGES, lambda: pool, **options)
+    twins("DeepLiftShap", net, IMAGES, lambda inputs: inputs[:2] / 2, **options)
+    with pytest.raises(ig2.InputError, match="the same for every input"):
+        ours.DeepLiftShap(net).attribute(IMAGES, data(3, 2, 2, 8, 8), target=1)
+
+
+@pytest.mark.parametrize("name", ["DeepLift", "DeepLiftShap"])
+def test_an_attribution_function_of_ones_own(name):
+    net = nn.Sequential(*list(CNN)[:2], nn.Flatten(), nn.Linear(384, 4).double())
+    seen = []
+
+    def swapped(multipliers, inputs, baselines):
+        seen.append([tuple(t.shape for t in each) for each in (multipliers, inputs, baselines)])
+        return tuple(m * (b - 2 * x) for m, x, b in zip(multipliers, inputs, baselines, strict=True))
+
+    twins(name, net, IMAGES, data(3, 2, 8, 8, seed=9), target=1, custom_attribution_func=swapped)
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("integration", ["gausslegendre", "riemann_left", "riemann_right", "riemann_middle"])
+def test_the_mean_gradient_without_the_factor(integration):
+    baselines = X.clone()
+    baselines[:, ::2] = 0.25  # of the others the mean gradient cannot be had from their contribution, which is zero
+    options = {"target": [0, 1, 2, 1, 0], "n_steps": 7, "method": integration, "build": {"multiply_by_inputs": False}}
+    twins("IntegratedGradients", NET, X, baselines, **options)
+    values, delta = twins(
+        "IntegratedGradients", SEVERAL, TWO, return_convergence_delta=True, additional_forward_args=data(5, 8), **options
+    )
+    assert [value.shape for value in values] == [x.shape for x in TWO] and delta.shape == (5,)
+    assert not ours.IntegratedGradients(NET, multiply_by_inputs=False).multiplies_by_inputs
+
+
+def test_integrated_gradients_have_captums_call_and_delta():
+    for options in ({}, {"baselines": 0.2, "n_steps": 9}, {"baselines": data(5, 6, seed=9), "internal_batch_size": 8}):
+        values, delta = twins("IntegratedGradients", NET, X, target=1, return_convergence_delta=True, **options)
+        method = ours.IntegratedGradients(NET)
+        assert torch.equal(delta, method.compute_convergence_delta(values, options.get("baselines"), X, target=1))
+
+
+@pytest.mark.parametrize("multiply", [True, False])
+def test_gradient_shap_goes_to_expected_gradients(multiply):
+    pool = data(4, 6, seed=11)
+    method = ours.GradientShap(NET, multiply_by_inputs=multiply)
+    values, delta = method.attribute(X, pool, n_samples=2000, target=[0, 1, 2, 1, 0], return_convergence_delta=True)
+    assert delta.shape == (10000,)
+    mean = sum(captum.attr.IntegratedGradients(NET, multiply).attribute(X, one[None], target=[0, 1, 2, 1, 0]) for one in pool)
+    close(values, mean / 4, atol=0.01)
+    assert torch.equal(values, method.attribute(X, pool, n_samples=2000, target=[0, 1, 2, 1, 0]))
+    # of each point: Σ values − (f(noised input) − f(baseline))
+    close(values.sum(dim=1) * multiply, (delta.view(5, -1) + _changes(method, pool, 2000)).mean(dim=1) * multiply)
+
+
+def _changes(method, pool, count):
+    generator = torch.Generator().manual_seed(method.seed)
+    which = torch.randint(len(pool), (5 * count,), generator=generator)
+    target = torch.tensor([0, 1, 2, 1, 0]).repeat_interleave(count)[:, None]
+    with torch.no_grad():
+        return (NET(X.repeat_interleave(count, 0)) - NET(pool[which])).gather(1, target).view(5, count)
+
+
+def test_gradient_shap_spreads_its_points_and_noise():
+    points = []
+
+    def net(x):
+        points.append(x.detach())
+        return x.sum(dim=1)
+
+    ours.GradientShap(net).attribute(torch.ones(1, 1000), torch.zeros(1, 1000), n_samples=50, stdevs=0.1)
+    seen = max(points, key=len)  # all of them, beside those of the checks
+    share = seen.mean(dim=1).sort().values  # one in each fiftieth of the line, but for the mean of the noise
+    torch.testing.assert_close(share, (torch.arange(50) + 0.5) / 50, rtol=0, atol=0.01 + 0.1 / 1000**0.5 * 3)
+    spread = (seen / seen.mean(dim=1, keepdim=True)).std(dim=1)  # a share of the noise comes along
+    torch.testing.assert_close(spread, torch.full((50,), 0.1), rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    "mask", [None, torch.tensor([[0, 0, 1, 2, 1, 3]]), torch.tensor([[0, 0, 1, 1, 2, 2], [3, 2, 1, 0, 0, 0]])]
+)
+@pytest.mark.parametrize("shaped", [True, False])
+def test_kernel_shap_is_captums_where_that_tries_all_coalitions_often_enough(mask, shaped):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Captum advises to explain one input at a time
+        torch.manual_seed(0)
+        options = {"target": 1, "feature_mask": mask, "return_input_shape": shaped, "baselines": 0.2}
+        theirs = captum.attr.KernelShap(NET).attribute(X[:2], n_samples=2000, perturbations_per_eval=500, **options)
+    values = ours.KernelShap(NET).attribute(X[:2], n_samples=64, perturbations_per_eval=64, **options)
+    close(values, theirs.to(values), atol=0.02)
+
+
+def test_kernel_shap_of_several_inputs_shares_groups_between_them():
+    masks = (torch.tensor([[5, 6, 6, 7]]), torch.tensor([[[7, 8, 8], [5, 5, 5]]]))
+    method = ours.KernelShap(SEVERAL)
+    values = method.attribute(TWO, target=1, feature_mask=masks)
+    groups = method.attribute(TWO, target=1, feature_mask=masks, return_input_shape=False)
+    assert groups.shape == (5, 4)
+    for value, mask in zip(values, masks, strict=True):
+        assert torch.equal(value, groups[:, (mask[0] - 5).flatten()].view_as(value))
+    zero = SEVERAL(*(torch.zeros_like(x) for x in TWO))
+    close(groups.sum(dim=1), (SEVERAL(*TWO) - zero)[:, 1].detach(), atol=1e-9)
+
+
+def test_kernel_shap_of_functions_that_return_a_number_for_all_inputs():
+    function = lambda x: float(torch.tanh(x).sum()) * 2  # noqa: E731
+    values = ours.KernelShap(function).attribute(X[:2])
+    assert values.shape == (1, 6)
+    close(values, 2 * torch.tanh(X[:2]).sum(dim=0, keepdim=True), atol=1e-6)
+    with pytest.raises(ig2.InputError, match="feature_mask"):
+        ours.KernelShap(function).attribute(X[:2], feature_mask=torch.arange(12).view(2, 6))
+    single = ours.KernelShap(lambda x: int(x.sum() > 0)).attribute(X[:1].abs())
+    assert float(single.sum()) == pytest.approx(1)
+
+
+def test_inputs_without_features_are_passed_along():
+    empty = torch.zeros(5, 0, dtype=torch.float64)
+    values = ours.KernelShap(lambda a, b: torch.cat([a, b], dim=1).sum(dim=1)).attribute((X, empty))
+    close(values, (X, empty))
+
+
+def test_masks_and_samples_that_do_not_fit_are_quoted():
+    for mask in (torch.zeros(1, 5).long(), torch.zeros(2, 6).long(), torch.zeros(1, 6)):
+        with pytest.raises(ig2.InputError, match="feature_mask"):
+            ours.KernelShap(NET).attribute(X, target=1, feature_mask=mask)
+    with pytest.raises(ig2.InputError, match="n_samples"):
+        ours.GradientShap(NET).attribute(X, X, n_samples=0, target=1)
+    with pytest.raises(ig2.InputError, match="stdevs"):
+        ours.GradientShap(NET).attribute(X, X, stdevs=(0.1, 0.2), target=1)
+
+
+def test_captums_classes_go_into_a_noise_tunnel():
+    for name, options in (("Saliency", {}), ("DeepLift", {"baselines": 0.1}), ("IntegratedGradients", {"n_steps": 5})):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            found = captum.attr.NoiseTunnel(getattr(ours, name)(NET)).attribute(
+                X, target=1, nt_samples=3, stdevs=1e-7, **options
+            )
+        close(found, getattr(ours, name)(NET).attribute(X, target=1, **options), atol=1e-4)
+
+
+def test_tests_of_captum_that_fail_are_listed_with_a_reason():
+    page = (Path(__file__).parents[1] / "docs" / "compat.md").read_text()
+    for name in captum_conformance.EXPECTED:
+        assert name.rpartition("::")[2] in page
+    assert captum_conformance.TESTS - len(captum_conformance.EXPECTED) >= 118
+    assert f"{captum_conformance.TESTS - len(captum_conformance.EXPECTED)} of {captum_conformance.TESTS}" in page
 
 
 # -- what the user hears -----------------------------------------------------------------------------------------------

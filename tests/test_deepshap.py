@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import ig2
 from ig2.methods.deepshap import ELEMENTWISE, DeepSHAP
@@ -174,7 +175,6 @@ def test_a_function_of_each_feature_gets_its_own_change(name):
         lambda z: z / 3 + 5 * z,
         lambda z: F.logsigmoid(z),
         lambda z: z.clone().square_(),
-        lambda z: (lambda copy: copy.mul_(copy))(z.clone()),
         lambda z: torch.pow(z, torch.tensor([1.0, 2.0, 3.0, 4.0])),
         lambda z: z.detach().clone().zero_().clamp_(min=z),
         lambda z: torch.minimum(z, torch.tensor(0.5)),
@@ -494,7 +494,60 @@ def test_rounding_of_half_precision_is_no_alarm():
         DeepSHAP()(net, x, references=references)
 
 
-def test_what_is_off_where_nothing_changes_is_not_infinite():
-    x, reference = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
-    with pytest.warns(ig2.IG2Warning, match="does not change"):  # a product has no rescale rule: the values sum to -1
-        DeepSHAP()(lambda p: p[:, 0] * p[:, 1], x, references=reference)
+@pytest.mark.parametrize("seed", range(12))
+def test_rounding_of_what_cancels_raises_no_alarm(seed):
+    """The softmax of one logit is 1 whatever that is: the values are what rounding leaves of logits around 1e4."""
+    net, x = seeded(nn.Linear(6, 1), seed), randn(4, 6, seed=seed) * 1e4
+    found = DeepSHAP()(lambda z: net(z).softmax(dim=1), x, references=randn(3, 6, seed=seed + 1))
+    assert found.values.abs().max() < 1e-8
+
+
+def test_an_output_that_does_not_change_and_values_that_do_not_sum_to_zero_are_told():
+    x, reference = torch.tensor([[1.0, 2.0]]).double(), torch.tensor([[2.0, 1.0]]).double()
+    with pytest.warns(ig2.errors.IG2Warning, match="off by 1 of no change"):
+        DeepSHAP()(lambda z: z[:, 0] * z[:, 1], x, references=reference)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda z: torch.fft.fft(z).abs(), lambda z: torch.complex(z, z).exp().real, lambda z: torch.complex(z, z).square().imag],
+)
+def test_complex_numbers_are_refused_by_name(function):
+    with pytest.raises(ig2.ModelError, match="complex"):
+        DeepSHAP()(lambda z: function(z).sum(dim=1), randn(2, 4), references=randn(3, 4, seed=1))
+
+
+def test_complex_numbers_that_only_go_through_linear_maps_are_no_matter():
+    net = lambda z: torch.fft.ifft(torch.fft.fft(z) / 2).real.relu().sum(dim=1)  # noqa: E731
+    found = DeepSHAP()(net, randn(2, 4), references=randn(3, 4, seed=1))
+    assert found.residual.abs().max() < 1e-12
+
+
+def _inner_gradient(z):
+    with torch.enable_grad():
+        leaf = z if z.requires_grad else z.detach().requires_grad_()
+        return torch.autograd.grad(leaf.tanh().sum(), leaf, create_graph=True)[0].relu().sum(dim=1)
+
+
+def _inner_backward(z):
+    with torch.enable_grad():
+        leaf = z.detach().requires_grad_()
+        leaf.tanh().sum().backward()
+    return (z * leaf.grad).sum(dim=1)
+
+
+def _inner_jacobian(z):
+    return torch.autograd.functional.jacobian(lambda q: q.tanh().sum(dim=0), z, create_graph=True).sum(dim=(0, 2))
+
+
+@pytest.mark.parametrize("net", [_inner_gradient, _inner_backward, _inner_jacobian])
+def test_a_gradient_inside_the_forward_pass_is_refused(net):
+    """It would be that of the rescaled network, and the output another one than f(x)."""
+    with pytest.raises(ig2.ModelError, match="gradient inside"):
+        DeepSHAP()(net, randn(2, 4), references=randn(3, 4, seed=1))
+
+
+def test_a_network_that_runs_parts_again_is_refused():
+    parts = seeded(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)))
+    with pytest.raises(ig2.ModelError, match="checkpoint"):
+        DeepSHAP()(lambda z: checkpoint(parts, z, use_reentrant=False), randn(2, 4), references=randn(3, 4, seed=1))

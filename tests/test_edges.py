@@ -576,3 +576,14 @@ def test_a_constant_reference_keeps_double_precision():
     x = torch.ones(1, 2, dtype=torch.float64)
     found = ig2.IntegratedGradients()(lambda p: p.sum(dim=1), x, references=0.1)
     assert torch.allclose(found.values, torch.full((1, 2), 0.9, dtype=torch.float64), rtol=0, atol=1e-15)
+
+
+def test_a_network_that_runs_and_cannot_be_differentiated_is_refused():
+    def network(x: Tensor) -> Tensor:
+        hidden = x.tanh()
+        twice = hidden * 2
+        return (hidden.mul_(3) + twice).sum(dim=1)  # tanh's gradient needs what was written over
+
+    for method in (ig2.Gradient(), ig2.IG2(3), ig2.IntegratedGradients(3)):
+        with pytest.raises(ModelError, match="cannot be differentiated"):
+            method(network, X, references=REFERENCES)

@@ -188,6 +188,30 @@ def test_gradpath_on_a_linear_representation_runs_straight_to_the_projection():
     close(found.values, 0.03 * math.copysign(1, gap) * unit)
 
 
+@pytest.mark.parametrize("activation", [lambda z: z, torch.relu, torch.exp])
+@pytest.mark.parametrize("rule", [rules.left, rules.blended, rules.gauss(3)], ids=repr)
+def test_behind_a_single_number_shares_go_as_the_squared_weights_and_not_as_baseline_semantics(activation, rule):
+    """GradPath moves along w, so that ∂ᵢf Δᵢ goes as wᵢ²; docs/semantics.md says so."""
+    w, x, baseline = (
+        torch.tensor([3.0, 1.0, -2.0, 0.0]).double(),
+        data(3, 4, seed=1, low=0.5),
+        data(1, 4, seed=2, low=-0.1, high=0.1),
+    )
+    x[:, 0] += 2  # above the kink of a ReLU
+    model = ig2.wrap(lambda x: activation(x @ w), representation="output")
+    values = ig2.IG2(steps=40, rule=rule)(model, x, references=baseline).values
+    shares = values / values.sum(dim=1, keepdim=True)
+    torch.testing.assert_close(shares, (w.square() / w.square().sum()).expand(3, 4), rtol=0, atol=1e-9)
+    contributions = ig2.IntegratedGradients()(lambda x: x @ w, x, references=baseline).values
+    torch.testing.assert_close(contributions, w * (x - baseline))
+
+
+def test_where_the_representation_is_the_input_ig2_is_integrated_gradients_on_a_linear_network():
+    net, x, baseline = two_layer_linear(torch.eye(4).double(), data(2, 4, seed=3)), data(3, 4, seed=1), data(1, 4, seed=2)
+    values = ig2.IG2(steps=40)(net, x, target=1, references=baseline).values
+    torch.testing.assert_close(values, ig2.IntegratedGradients()(net, x, target=1, references=baseline).values)
+
+
 def test_one_sparse_step_moves_the_top_features_alike():
     # ∇ = 2·(w·(p − xʳ))·w: the order of |w| decides
     weight = torch.tensor([[1.0, -4.0, 2.0, 3.0, -5.0]], dtype=torch.float64)

@@ -54,7 +54,8 @@ def inspect(network: Network, check_mixing: bool = True) -> Inspection:
     try:
         scores, bytes_per_point = _run_first(network)
         draws = before != RandomState(before.device)
-        _check_repeats(network, scores, draws, check_mixing)
+        again = _differentiate_first(network)
+        _check_repeats(network, scores, again, draws, check_mixing)
         network.writes = bool(network.writes)
     finally:
         before.restore()
@@ -117,13 +118,6 @@ def _run_first(network: Network) -> tuple[Tensor, int]:
             if isinstance(error, IG2Error) or is_out_of_memory(error):
                 raise
             raise ModelError(_failure(network, leaves, error)) from error
-        try:
-            if graph:
-                _check_reach(network, scores, leaves)
-        except RuntimeError as error:
-            if isinstance(error, IG2Error) or is_out_of_memory(error):
-                raise
-            raise ModelError(f"the network runs and cannot be differentiated. It said: {error}") from error
     for name, buffer, content in buffers:
         if not torch.equal(buffer, content):
             raise ModelError(f"the network is in train mode, where a pass changes its {name}. Call net.eval() first")
@@ -131,6 +125,26 @@ def _run_first(network: Network) -> tuple[Tensor, int]:
     # forward activations stay for both backward passes, which hold about half as much again at their peak
     activations = sum(saved.values()) * 3 // 2 if graph else sum(saved.values())
     return scores.detach(), activations + 8 * inputs.data[0].nbytes
+
+
+def _differentiate_first(network: Network) -> Tensor:
+    """The scores of the first explicand once more, and whether the attributed inputs reach them.
+
+    In a pass of its own: while saved tensors are counted, autograd does not see that one was written into.
+    """
+    inputs, graph = network.inputs, network.inputs.needs_gradient
+    row = torch.zeros(1, dtype=torch.long, device=inputs.data.device)
+    leaves = [t.detach().clone().requires_grad_(graph) for t in inputs.split(inputs.data[:1])]
+    with torch.set_grad_enabled(graph):
+        scores = network.model.scores(network.forward(leaves, row), 1).to(inputs.data.device)
+    try:
+        if graph:
+            _check_reach(network, scores, leaves)
+    except RuntimeError as error:
+        if isinstance(error, IG2Error) or is_out_of_memory(error):
+            raise
+        raise ModelError(f"the network runs and cannot be differentiated. It said: {error}") from error
+    return scores.detach()
 
 
 def _is_dense(tensor: Tensor) -> bool:
@@ -193,7 +207,7 @@ def _check_logits(network: Network, raw: Any) -> None:
         )
 
 
-def _check_repeats(network: Network, scores: Tensor, draws: bool, check_mixing: bool) -> None:
+def _check_repeats(network: Network, scores: Tensor, again: Tensor, draws: bool, check_mixing: bool) -> None:
     """The first sample must score the same again: in a pass of its own, and beside another sample."""
     data = network.inputs.data
     first = torch.zeros(1, dtype=torch.long, device=data.device)
@@ -202,10 +216,10 @@ def _check_repeats(network: Network, scores: Tensor, draws: bool, check_mixing: 
     def run(points: Tensor, rows: Tensor) -> Tensor:
         return network.scores(points, rows)
 
-    again = run(data[:1], first)
-    # dropout of a few features, or of whole layers, may by chance do twice the same
-    if draws and any(not torch.equal(again, run(data[:1], first)) for _ in range(TRIES)):
-        raise ModelError(RANDOM)
+    if draws:  # dropout of a few features, or of whole layers, may by chance do twice the same
+        passes = [run(data[:1], first) for _ in range(TRIES)]
+        if any(not torch.equal(passes[0], other) for other in passes[1:]):
+            raise ModelError(RANDOM)
     within = tolerance(network)
     moves = all(dtype.is_floating_point for _, _, dtype in network.inputs.attributed)
     last = max((torch.finfo(dtype).eps for dtype in _precisions(network)), default=0.0) if moves else 0.0

@@ -248,6 +248,7 @@ EXPECTED: list[tuple[str, Callable[[Case], bool]]] = [
     ("is -inf", lambda case: extreme(case)),
     ("is a call of", lambda case: "functional" in case.traits or "none" in case.traits),
     ("use_reentrant=True inside a function", lambda case: "function" in case.traits),
+    ("cannot follow torch.utils.checkpoint", lambda case: "use_reentrant" in str(case)),
     ("the pool has no sample of class", lambda case: True),
     ("needs 1 references of class", lambda case: True),
 ]

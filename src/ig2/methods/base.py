@@ -51,6 +51,7 @@ class Method(ABC):
     default_references: ClassVar[References | None] = None
     follows_paths: ClassVar[bool] = False
     runs_once: ClassVar[bool] = False  # whether the network sees each explicand once
+    takes_own_gradients: ClassVar[bool] = False  # whether it differentiates by itself, where no faster copy could be confirmed
     needs_gradient: ClassVar[bool] = True  # or takes integers, and functions that PyTorch cannot differentiate
 
     @property
@@ -152,7 +153,8 @@ class Method(ABC):
             precisions = [torch.finfo(dtype).eps for _, _, dtype in inputs.attributed if dtype.is_floating_point]
             model.check_inside(inputs.data, "x", max(precisions, default=0.0))
             asked = model.preparation is not None and model.preparation.precision is not None
-            prepares = asked or not self.runs_once  # one pass is not worth a copy, which a second one has to confirm
+            # one pass is not worth a copy, which a second one has to confirm
+            prepares = asked or not (self.runs_once or self.takes_own_gradients)
             with (
                 Session(model, inputs, check_mixing=batch_size != 1, prepares=prepares) as session,
                 Progress(progress, type(self).__name__) as bar,
