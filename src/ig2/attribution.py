@@ -195,20 +195,21 @@ class Attribution:
         """What to say of paths that ended on the way; nothing where they arrived."""
         if self.arrival is None or self.steps_taken is None or not self.arrival.numel():
             return ""
-        short = self.arrival < LITTLE_ARRIVAL
-        still = short & (self.steps_taken == 0)
+        typical = self.arrival.median(dim=1).values
+        short = typical < LITTLE_ARRIVAL
         if not short.any():
             return ""
+        of = f" for {int(short.sum())} of {len(self)} explicands" if len(self) > 1 and not short.all() else ""
         advice = "another layer (ig2.wrap(net, representation=...)), or a straight line (ig2.ExpectedIG)"
-        if still.sum() * 2 > short.sum():
+        if (self.steps_taken[short] == 0).double().mean() > 0.5:
             return (
-                f"; {_share(still)} did not move, since the distance to the reference has no gradient at x (units asleep "
-                f"there?): try {advice}"
+                f"; paths did not move{of}, since the distance to the reference has no gradient at x (units asleep there?): "
+                f"try {advice}"
             )
         return (
-            f"; {_share(short)} ended on the way, with {1 - float(self.arrival[short].median()):.0%} of the distance to the "
-            f"reference left, so the values do not explain the whole contrast: try more or longer steps, "
-            f"ig2.paths.LineSearch(), {advice}"
+            f"; paths ended on the way{of}, with {1 - float(typical[short].median()):.0%} of the distance to the reference "
+            "left, so the values do not explain the whole contrast: try more or longer steps, ig2.paths.LineSearch(), "
+            f"{advice}"
         )
 
     # -- parts and wholes ----------------------------------------------------------------------------------------------
@@ -378,13 +379,6 @@ class Attribution:
 def _few(values: Tensor) -> str:
     shown = ", ".join(str(v) if isinstance(v, int) else f"{v:.4g}" for v in values[:4].tolist())
     return shown + (", …" if len(values) > 4 else "")
-
-
-def _share(paths: Tensor) -> str:
-    """How many of the paths (B, R) are marked."""
-    marked = int(paths.sum())
-    every = "the path" if paths.numel() == 1 else "every path"
-    return every if marked == paths.numel() else f"{marked} of {paths.numel()} paths"
 
 
 def _tensors(value: Structured) -> list[Tensor]:

@@ -33,8 +33,9 @@ Way = Callable[[Step, Sequence[Tensor]], Step]
 WORTH_RECORDING = 8
 # Steps of batches that take less memory than this leave a GPU waiting for the next kernel.
 MOST_REPLAYED = 2 << 30
-# Of the first batch of each size, so many points are run through the network itself as well as through the prepared one.
-COMPARED = 4
+# Of the first batch of each size, the first and the last point are run through the network itself as well: a kernel that is
+# wrong at this size is wrong in all of it.
+COMPARED = 2
 # How far, as a share of its length, a gradient of the prepared network may be off; a kernel that is wrong is off by more than
 # one. Rounding turns a unit on or off here and there, in half precision many.
 GRADIENT_WITHIN = 0.2

@@ -6,7 +6,7 @@ end to end in one row, so that norms, paths and references see the whole sample,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,8 +82,10 @@ def check_numeric(tensor: object, name: str, needs_gradient: bool = True) -> Ten
             f"{name} is {describe(tensor)}: expected real numbers, for example by torch.view_as_real or dequantize"
         )
     if not torch.isfinite(tensor).all():
-        row = int((~torch.isfinite(tensor)).nonzero()[0][0]) if tensor.ndim else 0
-        raise InputError(f"{name} holds NaN or infinite values (first in row {row}); remove or fill them before")
+        bad = sorted({index[0] for index in (~torch.isfinite(tensor)).nonzero().tolist()}) if tensor.ndim else [0]
+        rows = f"row {bad[0]}" if len(bad) == 1 else f"{len(bad)} rows, the first is {bad[0]}"
+        skip = ", or pass skip_bad=True to go on without them" if name.partition("[")[0] == "x" else ""
+        raise InputError(f"{name} holds NaN or infinite values in {rows}: remove or fill them{skip}", rows=bad)
     return tensor
 
 
@@ -111,6 +113,27 @@ def _broadcast(where: object, value: Tensor, name: str) -> Tensor:
         f"where={describe(where)} of ig2.Fixed: expected booleans over the leading axes of {name}, {tuple(value.shape)}, "
         f"such as {tuple(value.shape[:2])}"
     )
+
+
+def take_rows(x: Any, rows: Sequence[int], per_row: Callable[[Any, int | str | None], bool] = lambda *_: True) -> Any:
+    """Some of the explicands of x, or of what belongs to them, in the structure it has.
+
+    Args:
+        x: a tensor, or a tuple, list or dict of tensors and `Fixed`.
+        rows: which.
+        per_row: whether a part, the one of this key, has a row for each explicand; by default every tensor has.
+    """
+
+    def take(part: Any, key: int | str | None) -> Any:
+        if isinstance(part, Fixed):
+            return Fixed(take(part.value, key), None if part.where is None else take(part.where, key))
+        return part[list(rows)] if isinstance(part, Tensor) and part.ndim and per_row(part, key) else part
+
+    if isinstance(x, Mapping):
+        return {key: take(part, key) for key, part in x.items()}
+    if isinstance(x, (tuple, list)):
+        return tuple(take(part, key) for key, part in enumerate(x))
+    return take(x, None)
 
 
 def _map_hint(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:

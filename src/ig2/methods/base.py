@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Literal, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 import ig2
 from ig2.attribution import Attribution, Cost
-from ig2.errors import InputError, ModelError, describe
+from ig2.errors import IG2Error, InputError, ModelError, counted, describe, warn
 from ig2.gradients import Session
-from ig2.inputs import Inputs
+from ig2.inputs import Inputs, take_rows, value_of
 from ig2.integrate import Keep
 from ig2.memory import BatchSize, peak_bytes, said_clearly
 from ig2.model import Model, wrap
@@ -77,6 +78,7 @@ class Method(ABC):
         curves: bool = False,
         per_reference: bool = False,
         paths: bool = False,
+        skip_bad: bool = False,
     ) -> Attribution:
         """Explain a batch.
 
@@ -94,7 +96,14 @@ class Method(ABC):
             curves: keep the output, and GradPath's distance, along every path.
             per_reference: keep each reference's own attribution.
             paths: keep every point of every path; this needs memory for all of them.
+            skip_bad: go on without explicands that hold NaN, or at which the network's numbers are not finite. A warning and
+                `settings["skipped"]` name them.
         """
+        if skip_bad:
+            return self._skip_bad(
+                *(model, x, target, references), seed=seed, batch_size=batch_size, progress=progress, curves=curves,
+                per_reference=per_reference, paths=paths,
+            )  # fmt: skip
         if not isinstance(model, Model):
             model = wrap(model)
         check_seed(seed)
@@ -137,6 +146,37 @@ class Method(ABC):
             },
         ).to(home)
 
+    def _skip_bad(self, model: Any, x: Any, target: Any, references: Any, **options: Any) -> Attribution:
+        """Explain, again and again without those that cannot be explained."""
+        parts: Mapping[Any, Any]
+        parts = x if isinstance(x, Mapping) else dict(enumerate(x)) if isinstance(x, (tuple, list)) else {None: x}
+        axes = {key: value_of(part).ndim for key, part in parts.items() if isinstance(value_of(part), Tensor)}
+        count = next((len(value_of(parts[key])) for key, ndim in axes.items() if ndim), 0)
+        rows, skipped = list(range(count)), dict[int, str]()
+        while True:
+            try:
+                attribution = self(
+                    model,
+                    take_rows(x, rows),
+                    target if np.ndim(target) == 0 else take_rows(torch.as_tensor(target), rows),
+                    take_rows(references, rows, lambda part, key: part.ndim == axes.get(key, -1) + 1),
+                    **options,
+                )
+            except IG2Error as error:
+                bad = [rows[i] for i in error.rows if i < len(rows)]
+                if not bad or len(bad) == len(rows):
+                    raise
+                is_input = isinstance(error, InputError)
+                reason = "holds NaN or infinite values" if is_input else "the network's numbers are not finite there"
+                skipped.update(dict.fromkeys(bad, reason))
+                rows = [row for row in rows if row not in skipped]
+                continue
+            attribution.settings["skipped"] = [{"row": row, "reason": reason} for row, reason in sorted(skipped.items())]
+            if skipped:
+                named = ", ".join(f"{row} ({reason})" for row, reason in sorted(skipped.items())[:5])
+                warn(f"{counted(len(skipped), 'explicand')} of {count} skipped: {named}{', …' if len(skipped) > 5 else ''}")
+            return attribution
+
     @contextmanager
     def _opened(
         self,
@@ -162,8 +202,12 @@ class Method(ABC):
                 batch = BatchSize(batch_size, session.bytes_per_point, session.device)
                 task, output = Task.of(session, target, seed, batch, bar, keep_graph=self.runs_once)
                 if not output.isfinite().all():
-                    row = int((~output.isfinite()).nonzero()[0])
-                    raise ModelError(f"the output of explicand {row} is {float(output[row])}: the network fails on it")
+                    bad = (~output.isfinite()).nonzero()[:, 0].tolist()
+                    raise ModelError(
+                        f"the output of explicand {bad[0]} is {float(output[bad[0]])}: the network fails on it. Remove it, or "
+                        "pass skip_bad=True to go on without such explicands",
+                        rows=bad,
+                    )
                 yield task, output
 
     def needed(self, references: References | None) -> References:

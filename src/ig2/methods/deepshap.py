@@ -71,7 +71,8 @@ class DeepSHAP(Method):
                 bad = int((~sound).nonzero()[0])
                 raise ModelError(
                     f"DeepSHAP of explicand {int(pairs.rows[bad])} and reference {int(which[bad])} is not finite: explain a "
-                    "logit or log-probability instead of a probability, or use float32 instead of half precision"
+                    "logit or log-probability instead of a probability, or use float32 instead of half precision",
+                    rows=pairs.rows[~sound].tolist(),
                 )
             for i, (row, seen) in enumerate(zip(of.tolist(), which.tolist(), strict=True)):
                 moments.add(row, seen, values[i] if self.multiplies else slope[i])
