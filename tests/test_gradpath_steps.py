@@ -190,3 +190,13 @@ def test_a_path_that_ends_where_it_begins_attributes_nothing(rule: ig2.rules.Rul
     found = ig2.PathMethod(some, rule=rule)(relu_mlp(), X, references=REFERENCES, per_reference=True)
     own = found.per_reference.flatten(0, 1)
     assert (own[:3] == 0).all() and (own[3:].abs().sum(dim=1) > 0).all()
+
+
+def test_a_pair_that_goes_to_and_fro_is_as_near_as_it_ever_was():
+    """Guards against a stop by the last distance instead of the nearest."""
+    # steps of 0.7 from 1: 1, 0.3, −0.4, 0.3, −0.4, with the squares for distances. The nearest after two steps is 0.91 nearer
+    # than the start, the last one 0.84.
+    model, one = ig2.wrap(lambda x: x.sum(dim=1), representation="output"), torch.ones(1, 1).double()
+    found = ig2.IG2(10, 0.7, stop=Converged(0.88, 2))(model, one, references=0 * one, curves=True)
+    torch.testing.assert_close(found.distance_curve[0, 0, :5], torch.tensor([1, 0.09, 0.16, 0.09, 0.16]).double())
+    assert found.steps_taken.tolist() == [[4]]
