@@ -551,3 +551,30 @@ def test_a_network_that_runs_parts_again_is_refused():
     parts = seeded(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)))
     with pytest.raises(ig2.ModelError, match="checkpoint"):
         DeepSHAP()(lambda z: checkpoint(parts, z, use_reentrant=False), randn(2, 4), references=randn(3, 4, seed=1))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_step_near_rounding_gets_the_slope_of_its_middle(sign):
+    """Guards against the slope at one end alone: that is off by half the step, 4e-9, and the mean of both by its square."""
+    step = sign * 2.0**-27
+    x, reference = torch.tensor([[1.0, step - 1.0]], dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64)
+    found = DeepSHAP()(lambda v: v.sum(dim=1).exp(), x, references=reference).values
+    assert math.isclose(float(found[0, 0]), math.expm1(step) / step, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    ("function", "slope"),
+    [
+        (lambda z: z.logsumexp(dim=1), lambda h: math.log1p(math.expm1(h) / 2) / h),
+        (lambda z: z.log_softmax(dim=1)[:, 0], lambda h: 1 - math.log1p(math.expm1(h) / 2) / h),
+        (lambda z: z.softmax(dim=1)[:, 0], lambda h: math.tanh(h / 2) / (2 * h)),
+    ],
+    ids=["logsumexp", "log_softmax", "softmax"],
+)
+def test_softmax_near_rounding_gets_the_slope_of_its_middle(function, slope, sign):
+    """Guards against the slopes of exp, of log and of the softmax taken at one end alone."""
+    step = sign * 2.0**-27
+    x, reference = torch.tensor([[1.0, step - 1.0]], dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64)
+    found = DeepSHAP()(lambda v: function(torch.stack([v.sum(dim=1), 0 * v[:, 0]], dim=1)), x, references=reference).values
+    assert math.isclose(float(found[0, 0]), slope(step), rel_tol=1e-12)

@@ -197,3 +197,13 @@ def test_a_gradient_too_small_for_its_step_stays_where_it_is():
     x, reference = torch.zeros(1, 2), torch.tensor([[2000.0, 0.0]])
     found = ig2.IG2(2, 1000.0)(lambda p: p[:, :1] * 3e-21, x, references=reference)
     assert (found.values == 0).all()
+
+
+def test_a_pair_that_goes_to_and_fro_is_as_near_as_it_ever_was():
+    """Guards against a stop by the last distance instead of the nearest."""
+    # steps of 0.7 from 1: 1, 0.3, −0.4, 0.3, −0.4, with the squares for distances. The nearest after two steps is 0.91 nearer
+    # than the start, the last one 0.84.
+    model, one = ig2.wrap(lambda x: x.sum(dim=1), representation="output"), torch.ones(1, 1).double()
+    found = ig2.IG2(10, 0.7, stop=Converged(0.88, 2))(model, one, references=0 * one, curves=True)
+    torch.testing.assert_close(found.distance_curve[0, 0, :5], torch.tensor([1, 0.09, 0.16, 0.09, 0.16]).double())
+    assert found.steps_taken.tolist() == [[4]]

@@ -150,6 +150,14 @@ def test_a_sampled_design_is_distinct_paired_and_within_its_budget(groups, sampl
             assert float(design.weights[sizes == size].sum()) == pytest.approx(expected, abs=2 / samples)
 
 
+@pytest.mark.parametrize(("samples", "whole"), [(150, False), (260, False), (280, True)])
+def test_a_size_is_taken_whole_once_as_many_draws_would_fall_on_it(samples, whole):
+    """Guards against whole sizes as long as they fit, which leaves few draws to the many coalitions in the middle."""
+    # of 10 groups, pairs and their complements are 90 coalitions with 4/11 of what the kernel leaves for sizes 2 to 8
+    sizes = _Design.of(10, samples, torch.Generator().manual_seed(0)).coalitions[2:].sum(dim=1)
+    assert (int(((sizes == 2) | (sizes == 8)).sum()) == 90) == whole
+
+
 def test_too_few_samples_are_an_error_that_says_how_many_are_needed():
     with pytest.raises(ig2.InputError, match=r"samples=19 cannot tell the 10 groups of explicand 0 apart: that takes 20"):
         KernelSHAP(samples=19)(network(10), randn(1, 10))

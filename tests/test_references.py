@@ -304,6 +304,14 @@ def test_references_of_several_inputs_that_do_not_fit_are_refused(wrong, said):
         drawn(wrong, TwoInputs(), two_inputs(3, 1))
 
 
+def test_a_sample_that_shares_one_of_several_inputs_with_the_explicand_is_not_the_explicand():
+    """Guards against dropping a sample for one equal tensor: a constant column would leave no pool at all."""
+    one, two = data(4, 3, seed=1), torch.ones(4, 2, dtype=torch.float64)
+    x = (one[:1].clone(), two[:1].clone())
+    found = drawn(Samples((one, two), 3), lambda a, b: (a.sum(dim=1) + b.sum(dim=1))[:, None], x)
+    assert sorted(found[0][0, :, 0].tolist()) == sorted(one[1:, 0].tolist())
+
+
 def test_a_pool_of_several_inputs_has_a_tensor_for_each():
     net, x, pool = TwoInputs(), two_inputs(3, 1), two_inputs(6, 7)
     labels = torch.arange(6) % 3

@@ -362,3 +362,15 @@ def test_the_replicas_gradients_are_those_of_finite_differences():
         nudges = np.eye(6) * 1e-6
         slopes = [(value(x + nudge) - value(x - nudge)) / 2e-6 for nudge in nudges]
         np.testing.assert_allclose(gradient, slopes, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "moving"), [(0.0, 1), (0.2, 1), (0.25, 2), (0.49, 2), (0.5, 3), (0.74, 3), (0.75, 4), (1.0, 5)]
+)
+def test_a_guided_step_moves_the_features_up_to_the_lower_quantile(fraction, moving):
+    """Guards against a rank of the next entry, or of a share of all five features instead of the four places between them."""
+    weight = torch.tensor([[3.0, 1.0, 5.0, 2.0, 4.0]], dtype=torch.float64)
+    x, path = torch.ones(1, 5, dtype=torch.float64), paths.Guided(10, fraction, 1.0)
+    found = ig2.PathMethod(path, rule=rules.right)(lambda z: z @ weight.T, x, references=0, paths=True)
+    first = found.paths[0, 0, -2]  # the baseline is the last vertex
+    torch.testing.assert_close(first, (weight[0] <= moving) * (0.5 / moving), check_dtype=False)

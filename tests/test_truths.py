@@ -108,6 +108,15 @@ def test_scaling_changes_nothing_where_the_sum_was_right():
     close(scaled.values, plain.values)
 
 
+def test_scaling_turns_no_signs_and_blows_up_no_sum_that_cancels():
+    """Guards against a factor below zero, or one through a sum of next to nothing: `complete` hands out what is missing."""
+    values, moved = torch.tensor([[3.0, -1.0], [1000.5, -1000.0]]).double(), torch.ones(2, 2).double()
+    found = rules.scaled(rules.left).finish(values, torch.tensor([-2.0, 1.0]).double(), moved)
+    close(found[0], torch.tensor([0.0, -2.0]).double())  # not −3 and 1
+    close(found[1], torch.tensor([1000.5, -1000.0]).double() + 0.5 * torch.tensor([1000.5, 1000.0]).double() / 2000.5)
+    close(found.sum(dim=1), torch.tensor([-2.0, 1.0]).double())
+
+
 def test_sharing_rules_on_a_linear_network():
     weight = torch.tensor([[1.0, -2.0, 3.0]], dtype=torch.float64)
     x, references = torch.tensor([[2.0, 1.0, 1.0]], dtype=torch.float64), torch.zeros(1, 3, dtype=torch.float64)

@@ -78,9 +78,9 @@ def tell(explained: Explained, content: Content, out: Path) -> None:
 
 def verdict(method: MethodView, takes_rule: bool) -> str:
     """The residual in words, and what to type to be rid of it."""
-    said, large, _ = method.verdict.partition(":")
-    if not large:
-        return said
+    said, _, _ = method.verdict.partition(":")
+    if "NOT" not in said:
+        return method.verdict
     advice = "raise --steps, add --rule blended (for all methods), or " if takes_rule else ""
     return f"{said}: {advice}read it as a ranking"
 

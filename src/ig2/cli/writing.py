@@ -170,6 +170,9 @@ def _method(method: MethodView, file: str, row: int) -> dict[str, Any]:
         "baseline_output": method.baseline_output,
         "residual": method.residual,
         "verdict": method.verdict,
+        "trust": method.trust,
+        "arrival": method.arrival,
+        "reference_output": method.reference_output,
         # a map's numbers are in the file
         **({"scores": method.scores.tolist()} if method.scores.ndim == 1 else {}),
         "file": file,

@@ -34,12 +34,15 @@ class MethodView:
     output: float  # f(x)
     baseline_output: float | None
     residual: float | None
-    verdict: str  # what the residual means, in a sentence
+    verdict: str  # what the residual and the arrival mean, in a sentence
     settings: dict[str, Any]
     output_curve: Numbers | None = None  # (R, k + 1), from the explicand to the baseline
     distance_curve: Numbers | None = None  # (R, k + 1)
     references: tuple[ReferenceView, ...] = ()
     gradcf: Picture | None = None  # the first reference's counterfactual
+    trust: float | None = None  # how well gradients predicted the output, the median over references
+    arrival: float | None = None  # the share of the distance the paths covered, the median over references
+    reference_output: float | None = None  # f at the references, the mean over them
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,9 @@ class _Shown:
             distance_curve=_numbers(found.distance_curve, i),
             references=tuple(self._reference(i, r) for r in range(self._count(i))),
             gradcf=None if gradcf is None else _picture(self.subject, gradcf),
+            trust=None if found.trust is None else float(found.trust[i].median()),
+            arrival=None if found.arrival is None else float(found.arrival[i].median()),
+            reference_output=None if found.reference_outputs is None else float(found.reference_outputs[i].mean()),
         )
 
     def _count(self, i: int) -> int:

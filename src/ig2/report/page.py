@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ig2.attribution import LARGE_RESIDUAL
+from ig2.attribution import LARGE_RESIDUAL, LITTLE_ARRIVAL
 from ig2.errors import InputError, describe, import_extra
 from ig2.report.content import Content, InputView, MethodView, Numbers, Picture, ReferenceView
 
@@ -143,6 +143,9 @@ def _method_data(method: MethodView, pictures: _Pictures) -> dict[str, Any]:
         "baseline_output": _float(method.baseline_output),
         "residual": _float(method.residual),
         "verdict": method.verdict,
+        "trust": _float(method.trust),
+        "arrival": _float(method.arrival),
+        "reference_output": _float(method.reference_output),
         "settings": _plain(method.settings),
         "output_curve": _curve(method.output_curve),
         "distance_curve": _curve(method.distance_curve),
@@ -251,6 +254,14 @@ def _method_words(method: MethodView, data: dict[str, Any]) -> dict[str, Any]:
         "residual": "" if method.residual is None else _number(method.residual),
         "settings": list(_rows(data["settings"])),
         "gradcf": data["gradcf"],
+        "shares": [
+            {"name": name, "value": _percent(value), "meaning": meaning}
+            for name, value, meaning in (
+                ("Trust", method.trust, "how well gradients predicted the output along the paths"),
+                ("Arrival", method.arrival, "how much of the distance to the references the paths covered"),
+            )
+            if value is not None
+        ],
     }
     if method.baseline_output is None or method.residual is None:
         return words
@@ -264,11 +275,12 @@ def _method_words(method: MethodView, data: dict[str, Any]) -> dict[str, Any]:
         words["sums"].append({"name": name, "value": value, "left": start, "width": length})
     if change:
         relative = abs(method.residual / change)
+        arrived = method.arrival is None or method.arrival >= LITTLE_ARRIVAL
         if relative < ROUNDING:
             words["residual"] = "none"
-            return {**words, "trust": "good"}
-        words["relative"] = _percent(relative)
-        words["trust"] = "good" if relative < LARGE_RESIDUAL else "poor"
+        else:
+            words["relative"] = _percent(relative)
+        words["trust"] = "good" if relative < LARGE_RESIDUAL and arrived else "poor"
     return words
 
 
