@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ig2
+from ig2 import metrics
 from ig2.errors import InputError, ModelError
 from ig2.gradients import Session
 from ig2.inputs import Fixed, Inputs
@@ -661,13 +662,40 @@ def test_data_outside_the_bounds_and_senseless_bounds_are_refused():
     ig2.IntegratedGradients()(ig2.wrap(mlp(), bounds=(0, math.inf)), X)
     with pytest.raises(InputError, match=r"outside the model's bounds \(0\.5, inf\)"):
         ig2.IntegratedGradients()(ig2.wrap(mlp(), bounds=(0.5, math.inf)), X)
-    for wrong in ((1, 0), (0, 0), (0, 1, 2), 3, "01", (0, float("nan")), (torch.zeros(4), torch.tensor([1, 1, 0, 1]))):
+    for wrong in ((1, 0), (0, 0), (0, 1, 2), 3, "01", (0, float("nan")), (torch.zeros(4), torch.zeros(4))):
         with pytest.raises(InputError, match=r"bounds must be \(low, high\)"):
             ig2.wrap(mlp(), bounds=wrong)
     for shape in ((3,), (3, 4), (3, 1)):  # not a sample's, and not one for each explicand either
         fitting = ig2.wrap(mlp(), bounds=(torch.zeros(shape), torch.ones(shape)))
         with pytest.raises(InputError, match=r"do not fit samples \(4,\)"):
             ig2.IntegratedGradients()(fitting, X)
+
+
+def test_a_feature_with_equal_bounds_never_moves():
+    network, constant = mlp(), torch.tensor([0.0, 0, 0.5, 0])
+    model = ig2.wrap(network, bounds=(constant, torch.tensor([1, 1, 0.5, 1])))
+    x, references = X.clone(), REFERENCES.clone()
+    x[:, 2] = references[:, 2] = 0.5
+    for method in (ig2.IG2(20, step_size=0.2), ig2.IG2(20, schedule=ig2.paths.LineSearch()), ig2.GradCFE(5), ig2.GuidedIG(20)):
+        result = method(model, x, references=references, paths=True)
+        assert (result.paths[..., 2] == 0.5).all() and (result.paths[..., 1] != x[0, 1]).any()
+        assert (result.values[:, 2] == 0).all() and result.values.isfinite().all()
+    for own in ("UniformNoise", "MaximalDistance", "White"):
+        drawn = ig2.ExpectedIG(4)(model, x, references=getattr(ig2.references, own)(), paths=True)
+        assert (drawn.paths[..., 2] == 0.5).all()
+    ig2.SmoothGrad(ig2.Gradient())(model, x)
+    for metric in (metrics.Insertion(), metrics.Deletion(), metrics.MaxSensitivity(ig2.Gradient())):
+        assert metric(model, ig2.Gradient()(model, x)).values.isfinite().all()
+    with pytest.raises(InputError, match=r"feature 2 of x .*\(0\.5, 0\.5\)"):
+        ig2.Gradient()(model, X)
+
+
+def test_bounds_that_cannot_be_name_the_feature():
+    low = torch.tensor([0.0, 2, 0, 0])
+    with pytest.raises(InputError, match=r"\(2, 1\) at feature 1"):
+        ig2.wrap(mlp(), bounds=(low, 1))
+    with pytest.raises(InputError, match=r"\(0, nan\) at feature \(1, 2\)"):
+        ig2.wrap(mlp(), bounds=(0, torch.tensor([[1.0, 1, 1], [1, 1, math.nan]])))
 
 
 def test_a_wrapped_model_is_a_function_with_a_gradient():

@@ -193,10 +193,15 @@ class Model:
         slack = ((high - low) * ROUNDING).nan_to_num(posinf=0.0)
         low_enough, high_enough = low - slack - relative * low.abs(), high + slack + relative * high.abs()
         try:
-            inside = bool(((least >= low_enough.expand_as(least)) & (most <= high_enough.expand_as(most))).all())
+            outside = ~((least >= low_enough.expand_as(least)) & (most <= high_enough.expand_as(most)))
+            low, high = low.expand_as(least), high.expand_as(least)
         except RuntimeError as error:
             raise InputError(f"the bounds {shown} do not fit samples {tuple(samples.shape[1:])}") from error
-        if not inside:
+        if outside.any():
+            if not all(isinstance(bound, (int, float)) for bound in self.bounds):  # then they differ from feature to feature
+                place = _first(outside)
+                least, most, low, high = least[place], most[place], low[place], high[place]
+                name, shown = f"{_feature(place)} of {name}", f"({float(low):.6g}, {float(high):.6g})"
             smallest, largest = float(least.min()), float(most.max())
             are_bytes = float(low.min()) == 0 and float(high.max()) == 1 and smallest >= 0 and 16 < largest <= 255
             reach = "reach" if name == "references" else "reaches"
@@ -279,7 +284,7 @@ def wrap(
             function where there is a single output), `"sigmoid"` (independent labels), or a function from whatever the
             network returns to scores (B, classes) or (B,).
         bounds: the smallest and the largest value of the data, numbers or tensors that broadcast to a sample. GradPath
-            stays inside.
+            stays inside; a feature whose two bounds are equal never moves.
         preprocess: from the user's data space to what the network takes, called as the network would be; where that is
             several inputs, it returns a tuple, or a dict where x is one. It belongs to the model: points, steps and
             attributions are all in the data space, where black means black.
@@ -348,13 +353,29 @@ def _named_layer(net: nn.Module, wanted: str | nn.Module) -> Layer | Literal["ou
 
 
 def _check_bounds(bounds: Bounds | None) -> Bounds | None:
+    """The bounds, if they can be: a feature may have one value alone, and then never moves; not all of them may."""
     if bounds is None:
         return None
     try:
         low, high = bounds
-        ordered = bool((torch.as_tensor(low) < torch.as_tensor(high)).all())
+        lows, highs = torch.broadcast_tensors(torch.as_tensor(low), torch.as_tensor(high))
+        wrong = ~(lows <= highs)  # and so is what is NaN
+        constant = bool((lows == highs).all())
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"bounds must be (low, high), got {describe(bounds)}") from error
-    if not ordered:
-        raise InputError(f"bounds must be (low, high) with low below high, got {describe(bounds)}")
+    if wrong.any():
+        place = _first(wrong)
+        got = f"({float(lows[place]):.6g}, {float(highs[place]):.6g})" + (f" at {_feature(place)}" if place else "")
+        raise InputError(f"bounds must be (low, high) with low not above high, got {got}")
+    if constant:
+        raise InputError(f"bounds must be (low, high) with low below high for some feature, got {describe(bounds)}")
     return low, high
+
+
+def _first(which: Tensor) -> tuple[int, ...]:
+    """Where the first True is."""
+    return tuple(which.nonzero()[0].tolist())
+
+
+def _feature(place: tuple[int, ...]) -> str:
+    return f"feature {place[0] if len(place) == 1 else place}"
