@@ -2,6 +2,7 @@
 
 import functools
 import math
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -366,16 +367,85 @@ def test_replicated_and_compiled_networks_are_unwrapped():
     assert ig2.wrap(torch.compile(nn.DataParallel(network))).net is network
 
 
-def test_a_network_compiled_in_place_runs_as_written_and_stays_compiled():
-    network = mlp()
-    expected = ig2.IG2(steps=3)(network, X, references=REFERENCES).values
+def compiled_in_place(network: nn.Module) -> nn.Module:
+    network.compile(backend="eager")
+    return network
 
-    def compiled(*args: Any, **kwargs: Any) -> Any:
-        raise AssertionError("the compiled code passes by the hooks")
 
-    network._compiled_call_impl = compiled
+def compiled_forward(network: nn.Module) -> nn.Module:
+    network.forward = torch.compile(network.forward, backend="eager")
+    return network
+
+
+def captured_by(network: Callable[..., Any]) -> int:
+    """How many calls of operations are compiled when the network runs."""
+    before = torch._dynamo.utils.counters["stats"]["calls_captured"]
+    network(X)
+    return torch._dynamo.utils.counters["stats"]["calls_captured"] - before
+
+
+COMPILED: dict[str, Callable[[nn.Module], Callable[..., Any]]] = {
+    "module": lambda network: torch.compile(network, backend="eager"),
+    "in place": compiled_in_place,
+    "forward": compiled_forward,
+    "function": lambda network: torch.compile(lambda x: network(x), backend="eager"),
+    "in a function": lambda network: (lambda compiled: lambda x: compiled(x))(torch.compile(network, backend="eager")),
+    "in a module": lambda network: nn.Sequential(nn.Identity(), torch.compile(network, backend="eager")),
+    "partial": lambda network: functools.partial(torch.compile(network, backend="eager")),
+    "twice": lambda network: torch.compile(
+        nn.Sequential(nn.Identity(), torch.compile(network, backend="eager")), backend="eager"
+    ),
+}
+
+
+@pytest.mark.parametrize("compile_it", COMPILED.values(), ids=COMPILED)
+@pytest.mark.parametrize("warm", [False, True])
+def test_what_is_compiled_runs_as_written_and_stays_compiled(compile_it: Callable[[nn.Module], Callable[..., Any]], warm: bool):
+    expected = ig2.IG2(steps=3)(mlp(), X, references=REFERENCES).values
+    shap = ig2.DeepSHAP()(mlp(), X, references=REFERENCES).values
+    torch._dynamo.reset()
+    usual = captured_by(compile_it(mlp()))
+    torch._dynamo.reset()
+    network = compile_it(mlp())
+    if warm:
+        network(X)
     assert torch.equal(ig2.IG2(steps=3)(network, X, references=REFERENCES).values, expected)
-    assert network._compiled_call_impl is compiled
+    assert torch.equal(ig2.DeepSHAP()(network, X, references=REFERENCES).values, shap)
+    assert captured_by(network) == (0 if warm else usual)
+
+
+def test_threads_with_compiled_networks_leave_the_compiler_on():
+    networks = [torch.compile(nn.Sequential(nn.Identity(), mlp()), backend="eager") for _ in range(3)]
+    failures: list[BaseException] = []
+
+    def explain(network: Callable[..., Any]) -> None:
+        try:
+            for _ in range(5):
+                ig2.IG2(steps=3)(lambda x: network(x), X, references=REFERENCES)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=explain, args=(network,)) for network in networks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    torch._dynamo.reset()
+    assert captured_by(torch.compile(mlp(), backend="eager"))
+
+
+def test_the_modules_of_a_decorated_function_are_its_parts():
+    network, head = mlp(), nn.Linear(3, 2).double()
+
+    def headed(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(x: Tensor) -> Tensor:
+            return head(function(x))
+
+        return call
+
+    assert {network, head} <= set(ig2.wrap(headed(lambda x: network(x))).net.modules())
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

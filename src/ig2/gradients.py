@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ig2.errors import IG2Error, ModelError, describe, warn
-from ig2.guards import opened
+from ig2.guards import opened, uncompiled
 from ig2.inputs import Inputs
 from ig2.layers import LinearCalls, in_this_thread
 from ig2.memory import is_out_of_memory
@@ -273,9 +273,10 @@ class Session:
         given = [tensor.clone() for tensor in tensors] if self._writes is not False else list(tensors)
         versions = [tensor._version for tensor in given]
         args, kwargs = self.inputs.arguments(given, rows)
-        args, kwargs = self.model.preprocessed(args, kwargs)
         self._calls, self._read = 0, None
-        result = self.model.net(*args, **kwargs)
+        with uncompiled:
+            args, kwargs = self.model.preprocessed(args, kwargs)
+            result = self.model.net(*args, **kwargs)
         if self._writes is not True and versions != [tensor._version for tensor in given]:
             if self._writes is False:
                 raise ModelError("the network writes into its input, and did not at first: give it a copy, net(x.clone())")

@@ -62,7 +62,7 @@ class Function(nn.Module):
         super().__init__()
         self.function = function
         for name, module in _modules_used(function).items():
-            self.add_module(f"{name}_" if hasattr(self, name) else name, module)
+            self.add_module(f"{name}_" if hasattr(self, name) else name, _original(module))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -70,9 +70,14 @@ class Function(nn.Module):
 
 def _modules_used(function: Callable[..., Any]) -> dict[str, nn.Module]:
     """The modules that `lambda x: net(x)[0]`, `net.encode` or `partial(net, mask=None)` let see, by the names they use."""
+    if isinstance(function, nn.Module):
+        return {"net": function}
     if isinstance(function, functools.partial):
-        return {"net": function.func} if isinstance(function.func, nn.Module) else _modules_used(function.func)
+        return _modules_used(function.func)
+    inner = {}
     if isinstance(function, types.FunctionType):
+        if hasattr(function, "__wrapped__"):  # by `torch.compile` or another decorator
+            inner = _modules_used(function.__wrapped__)
         variables = inspect.getclosurevars(function)
         seen = {**variables.globals, **variables.nonlocals}
     elif isinstance(function, types.MethodType):
@@ -80,7 +85,14 @@ def _modules_used(function: Callable[..., Any]) -> dict[str, nn.Module]:
     else:
         seen = dict(getattr(function, "__dict__", {}))
     seen = {name: value.net if isinstance(value, Model) else value for name, value in seen.items()}
-    return {name: value for name, value in seen.items() if isinstance(value, nn.Module)}
+    return inner | {name: value for name, value in seen.items() if isinstance(value, nn.Module)}
+
+
+def _original(module: nn.Module) -> nn.Module:
+    """The network inside replicas and compiled copies, which would hide the layers that are read."""
+    while isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)) or hasattr(module, "_orig_mod"):
+        module = cast(nn.Module, module._orig_mod if hasattr(module, "_orig_mod") else module.module)
+    return module
 
 
 @dataclass(frozen=True)
@@ -305,10 +317,7 @@ def wrap(
             f"net must be a torch module or a function of tensors, got {describe(net)}"
             + (ESTIMATOR if hasattr(net, "predict") else "")
         )
-    module = net if isinstance(net, nn.Module) else Function(net)
-    # replicas and compiled copies would hide the layers that are read; the network itself is inside
-    while isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)) or hasattr(module, "_orig_mod"):
-        module = cast(nn.Module, module._orig_mod if hasattr(module, "_orig_mod") else module.module)
+    module = _original(net if isinstance(net, nn.Module) else Function(net))
     if not callable(output) and output not in OUTPUTS:
         raise InputError(f"output={output!r} is unknown: use one of {', '.join(map(repr, OUTPUTS))}, or a function")
     if preprocess is not None and not callable(preprocess):
@@ -358,14 +367,14 @@ def _check_bounds(bounds: Bounds | None) -> Bounds | None:
         return None
     try:
         low, high = bounds
-        lows, highs = torch.broadcast_tensors(torch.as_tensor(low), torch.as_tensor(high))
-        wrong = ~(lows <= highs)  # and so is what is NaN
-        constant = bool((lows == highs).all())
+        wrong = ~(torch.as_tensor(low) <= torch.as_tensor(high))  # and so is what is NaN
+        constant = bool((torch.as_tensor(low) == torch.as_tensor(high)).all())
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"bounds must be (low, high), got {describe(bounds)}") from error
     if wrong.any():
         place = _first(wrong)
-        got = f"({float(lows[place]):.6g}, {float(highs[place]):.6g})" + (f" at {_feature(place)}" if place else "")
+        pair = ", ".join(f"{float(torch.as_tensor(bound).expand_as(wrong)[place]):.6g}" for bound in (low, high))
+        got = f"({pair}) at {_feature(place)}" if place else f"({pair})"
         raise InputError(f"bounds must be (low, high) with low not above high, got {got}")
     if constant:
         raise InputError(f"bounds must be (low, high) with low below high for some feature, got {describe(bounds)}")
