@@ -12,11 +12,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ig2.errors import IG2Error, ModelError, describe, warn
+from ig2.errors import IG2Error, ModelError, describe, reason, warn
 from ig2.guards import opened, uncompiled
 from ig2.inputs import Inputs
 from ig2.layers import LinearCalls, in_this_thread
-from ig2.memory import is_out_of_memory
+from ig2.memory import Written, is_out_of_memory
 from ig2.model import SCRIPTED, Layer, Model
 from ig2.prepare import prepare
 from ig2.record import Step, compiled, replayed
@@ -29,6 +29,9 @@ Way = Callable[[Step, Sequence[Tensor]], Step]
 WORTH_RECORDING = 8
 # Steps of batches that take less memory than this leave a GPU waiting for the next kernel.
 MOST_REPLAYED = 2 << 30
+
+# What autograd says where a network takes gradients in its forward pass and no graph is kept.
+WITHOUT_GRAPH = "does not require grad"
 
 RANDOM = (
     "two passes of the same sample gave different scores: the network draws random numbers (dropout left on?). Call "
@@ -83,6 +86,7 @@ class Session:
         self._call = 1  # which of the layer's calls in one forward pass is read
         self._calls = 0
         self._read: Tensor | None = None
+        self._differentiates = False  # whether the network takes gradients in its forward pass, which need a graph
         self._writes: bool | None = None  # whether the network writes into its input, once that is known
 
     # -- opening and closing -------------------------------------------------------------------------------------------
@@ -155,11 +159,22 @@ class Session:
                 saved[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
             return tensor
 
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        def scored() -> tuple[Any, Tensor]:
+            raw = self._forward(leaves, first)
+            return raw, self.model.scores(raw, 1)
+
+        with torch.enable_grad():
             try:
-                raw = self._forward(leaves, first)
-                scores = self.model.scores(raw, 1)
-            except (RuntimeError, TypeError, ValueError, IndexError) as error:
+                try:
+                    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+                        raw, scores = scored()
+                except RuntimeError as error:
+                    if "saved tensor hooks" not in str(error):
+                        raise
+                    with Written() as everything:  # torch.func takes no such hooks
+                        raw, scores = scored()
+                    saved = {0: everything.bytes}
+            except Exception as error:  # of the user's own code
                 if isinstance(error, IG2Error) or is_out_of_memory(error):
                     raise
                 raise ModelError(self._failure(leaves, error)) from error
@@ -190,7 +205,7 @@ class Session:
         elif isinstance(self.inputs.keys[0], int):
             hint = "a tuple or list is the arguments of one call; a list of samples becomes a batch by torch.stack(x)"
         given_text = describe(leaves[0] if len(leaves) == 1 else tuple(leaves))
-        return f"the network fails on the first explicand, given {given_text}: {hint}. It said: {error}"
+        return f"the network fails on the first explicand, given {given_text}: {hint}. It said: {reason(error)}"
 
     def _reads_text(self) -> bool:
         """Whether this is a network of transformers that takes tokens."""
@@ -217,7 +232,7 @@ class Session:
         except Exception as error:
             if is_out_of_memory(error):
                 return  # one at a time it will have to be, and then nothing mixes
-            text = f"the network takes one sample and fails on two: use batch_size=1. It said: {error}"
+            text = f"the network takes one sample and fails on two: use batch_size=1. It said: {reason(error)}"
             raise ModelError(text) from error
         tolerance = self._tolerance()
         if not _same(scores, beside, tolerance):
@@ -291,22 +306,29 @@ class Session:
             self._read = scores if callable(self.model.output) else self.model.logits(raw)
         return scores
 
-    @torch.no_grad()
     def scores(self, points: Tensor, rows: Tensor) -> Tensor:
         """The explained outputs of all classes at the points, (n, classes)."""
-        return self._run(self.inputs.split(points), rows)
+        if not self._differentiates:
+            try:
+                with torch.no_grad():
+                    return self._run(self.inputs.split(points), rows)
+            except RuntimeError as error:
+                if WITHOUT_GRAPH not in str(error):
+                    raise
+                self._differentiates = True
+        with torch.enable_grad():
+            return self._run(self.inputs.split(points.detach().requires_grad_()), rows).detach()
 
     def scores_with_graph(self, points: Tensor, rows: Tensor) -> Tensor:
         """The same with autograd's graph back to the points, for a method that makes its own gradient of it."""
         with torch.enable_grad():
             return self._run(self.inputs.split(points), rows)
 
-    @torch.no_grad()
     def representation(self, points: Tensor, rows: Tensor) -> Tensor:
         """The representation at the points, (n, features)."""
         self._open_layer()
-        self._run(self.inputs.split(points), rows)
-        return self._representation(len(rows))
+        self.scores(points, rows)
+        return self._representation(len(rows)).detach()
 
     def evaluate(
         self,

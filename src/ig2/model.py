@@ -263,6 +263,8 @@ class Model:
                 f"{source} {got} for {rows} sample{'s' * (rows != 1)}: expected (B, classes) or (B,). Reduce it to that with "
                 "ig2.wrap(net, output=lambda result: ...), for example by a mean over positions"
             )
+        if scores.shape[1] == 0:
+            raise ModelError(f"{source} {got}, without a single class: there is nothing to explain")
         if scores.dtype not in (torch.float32, torch.float64):
             scores = scores.float()
         return scores if callable(self.output) else OUTPUTS[self.output](scores)
