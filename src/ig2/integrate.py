@@ -19,6 +19,9 @@ from ig2.paths.base import GrownPath, KnownPath, Memory, Pairs, Path
 from ig2.rules import Quadrature, Rule, Scaled, Sharing
 from ig2.task import Task
 
+# From here on it is the size of the data that makes numbers overflow: the fourth power of this is too much for float32.
+HUGE = 1e10
+
 
 @dataclass(frozen=True)
 class Keep:
@@ -95,7 +98,7 @@ def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, kee
         except BaseException:
             task.progress.advance(-done)  # this piece will be done again, or not at all
             raise
-        _check_finite(folded, pairs.rows, which)
+        _check_finite(folded, pairs, which)
         for i, (row, reference) in enumerate(zip(of.tolist(), which.tolist(), strict=True)):
             # one pair after the other in a fixed order: the mean does not depend on how pairs were batched
             sums.add(row, reference, folded.values[i])
@@ -457,12 +460,18 @@ def _shifted(here: Evaluation, there: Evaluation) -> Evaluation:
     return Evaluation(output, join(here.gradient, there.gradient))
 
 
-def _check_finite(folded: Folded, rows: Tensor, which: Tensor) -> None:
+def _check_finite(folded: Folded, pairs: Pairs, which: Tensor) -> None:
     sound = folded.values.flatten(1).isfinite().all(dim=1) & folded.baseline_output.isfinite()
     if not sound.all():
         pair = int((~sound).nonzero()[0])
+        largest = max(float(pairs.explicand[pair].abs().max()), float(pairs.reference[pair].abs().max()))
+        advice = (
+            "explain a logit or log-probability instead of a probability, use float32 instead of half precision, or smaller "
+            "steps"
+            if largest < HUGE
+            else "bring the data to about one, for their products leave the range of the network's numbers"
+        )
         raise ModelError(
-            f"the output or its gradient is not finite on the path of explicand {int(rows[pair])} to reference "
-            f"{int(which[pair])}: explain a logit or log-probability instead of a probability, use float32 instead of half "
-            "precision, or smaller steps"
+            f"the output or its gradient is not finite on the path of explicand {int(pairs.rows[pair])} to reference "
+            f"{int(which[pair])}, whose values reach {largest:.3g}: {advice}"
         )
