@@ -437,6 +437,36 @@ def test_a_nan_on_the_path_names_the_explicand_and_the_reference():
         ig2.IG2(steps=5, step_size=5.0)(ig2.wrap(network, representation="output"), x, references=references)
 
 
+def test_numbers_that_are_too_large_are_named_and_their_steps_not_blamed():
+    x, references = X.float(), REFERENCES.float()
+    for method, one, other in ((ig2.IG2(4), x * 1e30, references), (ig2.IG2(4), x, references * 1e30)):
+        with pytest.raises(ModelError, match=r"reach \d.*e\+(29|30)") as caught:
+            method(mlp().float(), one, 0, other)
+        assert "steps" not in str(caught.value)
+    with pytest.raises(ModelError, match=r"reach 0\.9.* steps"):
+        ig2.ExpectedIG(4)(lambda x: (x - 0.2).sqrt().sum(1), torch.full((1, 3), 0.9), references=0.0)
+
+
+def test_blurring_is_not_autocast():
+    network = made(lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3))).float()
+    x = IMAGES.float()
+    high = ig2.BlurIG(4, sigma=2)(network, x, 0)
+    black = ig2.IntegratedGradients(4)(network, x, 0, references=ig2.references.BlurredExplicand(2), paths=True).paths[:, :, -1]
+    with torch.autocast("cpu", torch.bfloat16):
+        low = ig2.BlurIG(4, sigma=2)(network, x, 0)
+        blurred = ig2.IntegratedGradients(4)(network, x, 0, references=ig2.references.BlurredExplicand(2), paths=True)
+    assert low.values.dtype == torch.float32
+    assert torch.allclose(low.values, high.values, atol=0.05 * float(high.values.abs().max()))
+    assert torch.equal(blurred.paths[:, :, -1], black)
+
+
+@pytest.mark.parametrize("method", [ig2.BlurIG(4), ig2.XRAI(), ig2.IG2(4)], ids=["BlurIG", "XRAI", "BlurredExplicand"])
+def test_a_series_is_not_taken_for_an_image(method: ig2.Method):
+    network = made(lambda: nn.Sequential(nn.Flatten(), nn.Linear(20, 3)))
+    with pytest.raises(InputError, match=r"series \(T, C\)"):
+        method(network, uniform(2, 10, 2, seed=1), 0, ig2.references.BlurredExplicand())
+
+
 def test_an_output_that_is_not_finite_at_the_explicand_names_it():
     x = torch.tensor([[1.0], [-1.0]])
     with pytest.raises(ModelError, match="the output of explicand 1 is nan: the network fails on it"):
