@@ -13,6 +13,7 @@ import difflib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -147,9 +148,7 @@ class TableSubject(Subject):
             raise MissingColumnsError(
                 f"the table lacks {len(missing)} of {len(self.columns)} columns, such as {missing[0]!r}{hint}"
             )
-        doubled = [column.name for column in self.columns if names.count(column.name) > 1]
-        if doubled:
-            raise InputError(f"the table has more than one column called {doubled[0]!r}")
+        _check_unique(names, [column.name for column in self.columns])
         if len(frame) == 0:
             raise InputError("the table has no rows")
         frame.columns = names
@@ -242,9 +241,19 @@ def _read_file(path: Path, pandas: Any) -> Any:
             # texts, so that a cell is shown as it stands and a wrong one can be quoted
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows longer than the header would be cut
-                return pandas.read_csv(
-                    path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False
+                read = partial(
+                    pandas.read_csv,
+                    path,
+                    sep=separator,
+                    dtype=str,
+                    keep_default_na=False,
+                    encoding="utf-8-sig",
+                    index_col=False,
                 )
+                frame = read()
+                # where two columns have one name, pandas calls the second 'name.1'
+                frame.columns = read(header=None, nrows=1).iloc[0].tolist()
+                return frame
     except IG2Error:
         raise
     except Exception as error:  # a broken file makes pandas and pyarrow raise whatever they meet
@@ -265,8 +274,22 @@ def _is_missing(value: Any) -> bool:
     return bool(import_extra("pandas", "table", "reading tables").isna(value)) or not str(value).strip()
 
 
+def _check_unique(names: Sequence[Any], wanted: Sequence[Any]) -> None:
+    for name in wanted:
+        if list(names).count(name) > 1:
+            raise InputError(f"the table has more than one column called {name!r}: rename or remove all but one")
+
+
 def _numbers(series: Any, name: str) -> NDArray[np.float64]:
     pandas = import_extra("pandas", "table", "reading tables")
+    if series.dtype.kind in "mM" or isinstance(series.dtype, pandas.PeriodDtype):
+        # pandas makes numbers of them: nanoseconds, microseconds or whatever else the file counts in
+        raise InputError(
+            f"column {name!r} holds dates or times ({series.dtype}), not numbers: make numbers of them, such as days since "
+            "some date, as the network was trained on"
+        )
+    if series.dtype.kind == "c":
+        raise InputError(f"column {name!r} holds complex numbers ({series.dtype}): give their parts columns of their own")
     numbers: NDArray[np.float64] = pandas.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     wrong = np.flatnonzero(~(np.abs(numbers) <= LARGEST))
     if len(wrong):
@@ -308,10 +331,10 @@ def columns_of(
     if unknown:
         raise InputError(f"the table has no column {unknown[0]!r}: it has {listed(list(map(str, table.columns)), 6)}")
     pandas = import_extra("pandas", "table", "reading tables")
+    names = [name for name in table.columns if name not in leave_out]
+    _check_unique(names, names)
     found: list[Column] = []
-    for name in table.columns:
-        if name in leave_out:
-            continue
+    for name in names:
         series = table[name]
         if name not in categories and name not in fixed and pandas.to_numeric(series, errors="coerce").notna().any():
             numbers = _numbers(series, str(name))
