@@ -221,6 +221,10 @@ def explain(
         ),
     ] = "auto",
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where files are written.")] = Path("ig2-out"),
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Go on without files, rows and sentences that cannot be explained, and list them."),
+    ] = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -246,6 +250,7 @@ def explain(
             seed=seed,
             device=device,
             quiet=quiet,
+            skip_bad=skip_bad,
         )
     )
 
