@@ -281,6 +281,45 @@ def test_files_that_are_no_tables_are_errors_of_one_line(tmp_path: Path) -> None
         people().read(3)
 
 
+def test_a_column_that_stands_twice_in_a_file_is_named(tmp_path: Path) -> None:
+    mine, path = tabular.subject(net_of(2), ["a", "b"]), tmp_path / "rows.csv"
+    path.write_text('note,"a",b,note,a\n,1,2,,3\n')
+    with pytest.raises(InputError, match="more than one column called 'a'"):
+        mine.read(path)
+    with pytest.raises(InputError, match="more than one column called 'note'"):
+        tabular.columns_of(path)
+    path.write_text("\nnote,a,b,note,\n,1,2,,\n")  # which of them is not used does not matter
+    assert torch.equal(mine.read(path).x, torch.tensor([[1.0, 2]]))
+    path.write_text("a,a.1,b\n1,2,3\n")
+    assert torch.equal(mine.read(path).x, torch.tensor([[1.0, 3]]))
+    assert [column.name for column in tabular.columns_of(path)] == ["a", "a.1", "b"]
+
+
+DATES = pd.Series(pd.to_datetime(["2020-01-01", "2021-01-01"]))
+
+
+@pytest.mark.parametrize(
+    "series",
+    [DATES, DATES.dt.tz_localize("UTC"), DATES - DATES[0], DATES.dt.to_period("M"), DATES.astype("timestamp[ns][pyarrow]")],
+    ids=lambda series: str(series.dtype),
+)
+def test_dates_are_no_numbers(series: Any, tmp_path: Path) -> None:
+    mine, frame = tabular.subject(net_of(2), ["a", "b"]), pd.DataFrame({"a": [1.0, 2], "b": series})
+    sources = [frame]
+    if not isinstance(series.dtype, pd.PeriodDtype):
+        frame.to_parquet(tmp_path / "rows.parquet")
+        sources.append(tmp_path / "rows.parquet")
+    for source in sources:
+        for read in (mine.read, tabular.columns_of):
+            with pytest.raises(InputError, match="'b' holds dates"):
+                read(source)
+
+
+def test_the_imaginary_part_of_a_number_is_not_dropped() -> None:
+    with pytest.raises(InputError, match="'a' holds complex numbers"):
+        tabular.subject(net_of(1), ["a"]).read(pd.DataFrame({"a": [1 + 2j, 2]}))
+
+
 def test_wrong_columns_are_named() -> None:
     for make, expected in (
         (lambda: Number("a", std=0), "do not standardise"),

@@ -316,6 +316,30 @@ def test_a_picture_is_what_was_read() -> None:
         mine.picture(batch.x)
 
 
+@pytest.mark.parametrize("size", [8, np.int64(8), [8, 8], torch.Size([8, 8]), np.array([8, 8])])
+def test_one_number_is_the_side_of_a_square(size: Any) -> None:
+    mine = vision.subject(linear_net(), size=size, cover=9)
+    assert mine.size == (8, 8)
+    assert mine.read(np.zeros((20, 30, 3), dtype=np.uint8)).x.shape == (1, 3, 8, 8)
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, "8", None, (8,), (8, 8, 8), True, (8.5, 8), ("8", "8"), (0, 8), {8: 8}])
+def test_a_size_that_is_none_is_quoted(size: Any) -> None:
+    with pytest.raises(InputError, match="size must be"):
+        vision.subject(linear_net(), size=size)
+    with pytest.raises(InputError, match="cover must be"):
+        vision.subject(linear_net(), size=(8, 8), cover=0 if size is None else size)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("value_range", "1"), ("value_range", None), ("value_range", [1]), ("frame", "x"), ("photos", [1]), ("classes", 5)],
+)
+def test_an_option_of_the_wrong_kind_is_named(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=name):
+        vision.subject(linear_net(), (8, 8), **{name: value})
+
+
 def test_wrong_words_for_a_network_are_named() -> None:
     net = linear_net()
     wrong: list[tuple[dict[str, Any], str]] = [

@@ -357,11 +357,34 @@ def test_an_output_that_is_full_or_gone_is_no_traceback(tmp_path):
     with open("/dev/full", "w") as full:
         said = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     assert (said.returncode, said.stderr) == (1, "ig2: No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", ["stdout", "both", "from the beginning"])
+def test_a_reader_that_leaves_changes_neither_the_files_nor_the_code(ig2, closed):
+    ig2.module()
+    ig2.photo()
     read, write = os.pipe()
     os.close(read)
-    said = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    streams = {"stdout": write, "stderr": write if closed == "both" else subprocess.PIPE}
+    redirect = ">&-" if closed == "from the beginning" else ""
+    for arguments, code in (("photo.png -m mine:small --steps 1 --count 1 -o out", 0), ("nowhere.png", 1)):
+        command = f"exec {sys.executable} -m ig2 explain {arguments} {redirect}"
+        said = subprocess.run(command, shell=True, **streams, text=True, cwd=ig2.folder)
+        assert said.returncode == code
+        assert not said.stderr or (code == 1 and "nowhere.png" in said.stderr)
     os.close(write)
-    assert said.returncode == 1 and "Traceback" not in said.stderr
+    assert len(list(Path("out").iterdir())) == 4
+
+
+def test_an_unknown_backend_of_matplotlib_does_not_matter(ig2):
+    ig2.module()
+    ig2.photo()
+    environment = {**os.environ, "MPLBACKEND": "nonsense"}
+    command = [sys.executable, "-m", "ig2", "explain", "photo.png", "-m", "mine:small", "--steps", "1", "--count", "1"]
+    said = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (said.returncode, said.stderr) == (0, "")
+    said = subprocess.run([sys.executable, "-c", "import ig2.plots"], capture_output=True, text=True, env=environment)
+    assert said.stderr.splitlines()[-1].startswith("ig2.errors.InputError") and "MPLBACKEND" in said.stderr
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

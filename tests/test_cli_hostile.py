@@ -1,6 +1,7 @@
 """Files and models that are broken, huge, empty or meant to do harm: a line of error or a right result, and nothing left."""
 
 import errno
+import html
 import json
 import os
 import pickle
@@ -113,10 +114,96 @@ def test_a_photo_that_may_not_be_read(ig2, refused, monkeypatch):
 def test_one_bad_photo_among_good_ones_is_named(ig2, refused):
     ig2.photo("good.png")
     Path("bad.png").write_bytes(b"")
-    assert ig2.refused("explain", "good.png", "bad.png", "-m", "mine:small") == "bad.png is empty (0 bytes)"
+    line = ig2.refused("explain", "good.png", "bad.png", "-m", "mine:small")
+    assert "bad.png is empty (0 bytes)" in line and "--skip-bad" in line
+    assert "--skip-bad" not in ig2.refused("explain", "bad.png", "-m", "mine:small")
     Path("pool").mkdir()
     Path("pool/bad.png").write_bytes(png(60_000, 60_000))
     assert "pool/bad.png has more pixels than" in refused("good.png", "--references", "pool")
+
+
+def skipped(ig2, *arguments):
+    """Run with --skip-bad: the names of what was explained, and the reason for each that was skipped."""
+    said = ig2("explain", *arguments, "--skip-bad", "-o", "out", "--steps", 1, "--count", 1)
+    assert (said.code, said.err) == (0, "")
+    summary = json.loads(Path("out/summary.json").read_text())
+    reasons = {entry["name"]: entry["reason"] for entry in summary["skipped"]}
+    page = html.unescape(Path("out/report.html").read_text())
+    for reason in reasons.values():
+        assert reason in said.out and reason in page
+    assert ("skipped" in said.out) == ("Skipped:" in page) == bool(reasons)
+    return [view["name"] for view in summary["inputs"]], reasons
+
+
+def test_bad_photos_are_skipped_and_listed(ig2):
+    ig2.module()
+    for i, name in enumerate(("one.png", "two.png")):
+        ig2.photo(name, seed=i)
+    Path("empty.png").write_bytes(b"")
+    Path("text.jpg").write_text("This is not a photo.")
+    Path("folder").mkdir()
+    names, reasons = skipped(ig2, "empty.png", "one.png", "text.jpg", "folder", "two.png", "nowhere.png", "-m", "mine:small")
+    assert names == ["one.png", "two.png"]
+    assert list(reasons) == ["empty.png", "text.jpg", "folder", "nowhere.png"]
+    assert "0 bytes" in reasons["empty.png"] and "nowhere.png" in reasons["nowhere.png"]
+    assert skipped(ig2, "one.png", "two.png", "-m", "mine:small") == (["one.png", "two.png"], {})
+
+
+def test_bad_references_are_skipped_and_listed(ig2):
+    ig2.module()
+    ig2.photo("photo.png")
+    for i in range(8):
+        ig2.photo(f"pool/{i}.png", seed=i + 1)
+    Path("pool/bad.png").write_bytes(b"")
+    names, reasons = skipped(ig2, "photo.png", "--references", "pool", "-m", "mine:small")
+    assert names == ["photo.png"] and list(reasons) == ["reference bad.png"]
+
+
+def test_where_nothing_good_is_left_the_first_reason_is_given(ig2):
+    ig2.module()
+    Path("empty.png").write_bytes(b"")
+    assert "none of 2 inputs" in ig2.refused("explain", "empty.png", "nowhere.png", "-m", "mine:small", "--skip-bad")
+    assert "0 bytes" in ig2.refused("explain", "empty.png", "-m", "mine:small", "--skip-bad")
+
+
+def test_a_photo_without_an_answer_is_skipped(ig2):
+    ig2.module("""
+class Picky(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+    def forward(self, x):
+        return torch.where(x.flatten(1).amax(dim=1, keepdim=True) < 0.1, torch.nan, self.net(x))
+def picky():
+    return subject(Picky())
+""")
+    ig2.photo("photo.png")
+    Image.new("RGB", (20, 20)).save("black.png")
+    assert "black.png" in ig2.refused("explain", "photo.png", "black.png", "-m", "mine:picky", "--steps", 1, "--count", 1)
+    names, reasons = skipped(ig2, "photo.png", "black.png", "-m", "mine:picky")
+    assert names == ["photo.png"] and "finite" in reasons["black.png"]
+
+
+def test_bad_rows_are_skipped_and_listed(ig2, iris):
+    rows = [*iris().splitlines(), "nan,1,1,1", "1,1,much,inf", "5,3,1.5,0.2"]
+    Path("rows.csv").write_text("\n".join(rows))
+    line = ig2.refused("explain", "rows.csv", "-m", "iris")
+    assert "row 4, column 'sepal length (cm)': nothing there" in line and "--skip-bad" in line
+    names, reasons = skipped(ig2, "rows.csv", "-m", "iris", "--rows", "2:6")
+    assert names == ["row 2", "row 3", "row 6"]
+    assert reasons["row 4"] == "row 4, column 'sepal length (cm)': nothing there"
+    assert reasons["row 5"] == "row 5, column 'petal length (cm)': 'much' is not a finite number"
+    pool = tabular.example_rows("iris", 30).to_csv(index=False)
+    Path("pool.csv").write_text(pool + "1,2,,4\n")
+    assert "row 31" in ig2.refused("explain", "rows.csv", "-m", "iris", "--rows", 1, "--references", "pool.csv")
+    assert list(skipped(ig2, "rows.csv", "-m", "iris", "--rows", "1", "--references", "pool.csv")[1]) == ["reference row 31"]
+    Path("other.csv").write_text("a,b\n1,2\n")
+    assert "lacks 4 of 4 columns" in ig2.refused("explain", "other.csv", "-m", "iris", "--skip-bad")
+
+
+def test_bad_sentences_are_skipped_and_listed(ig2):
+    names, reasons = skipped(ig2, "-t", "Who was Ada?", "-t", " ", "-t", "Where is Rome?")
+    assert names == ["Who was Ada?", "Where is Rome?"] and "empty" in reasons[" "]
 
 
 # -- photos of every kind ----------------------------------------------------------------------------------------------

@@ -438,6 +438,36 @@ def test_a_nan_on_the_path_names_the_explicand_and_the_reference():
         ig2.IG2(steps=5, step_size=5.0)(ig2.wrap(network, representation="output"), x, references=references)
 
 
+def test_numbers_that_are_too_large_are_named_and_their_steps_not_blamed():
+    x, references = X.float(), REFERENCES.float()
+    for method, one, other in ((ig2.IG2(4), x * 1e30, references), (ig2.IG2(4), x, references * 1e30)):
+        with pytest.raises(ModelError, match=r"reach \d.*e\+(29|30)") as caught:
+            method(mlp().float(), one, 0, other)
+        assert "steps" not in str(caught.value)
+    with pytest.raises(ModelError, match=r"reach 0\.9.* steps"):
+        ig2.ExpectedIG(4)(lambda x: (x - 0.2).sqrt().sum(1), torch.full((1, 3), 0.9), references=0.0)
+
+
+def test_blurring_is_not_autocast():
+    network = made(lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3))).float()
+    x = IMAGES.float()
+    high = ig2.BlurIG(4, sigma=2)(network, x, 0)
+    black = ig2.IntegratedGradients(4)(network, x, 0, references=ig2.references.BlurredExplicand(2), paths=True).paths[:, :, -1]
+    with torch.autocast("cpu", torch.bfloat16):
+        low = ig2.BlurIG(4, sigma=2)(network, x, 0)
+        blurred = ig2.IntegratedGradients(4)(network, x, 0, references=ig2.references.BlurredExplicand(2), paths=True)
+    assert low.values.dtype == torch.float32
+    assert torch.allclose(low.values, high.values, atol=0.05 * float(high.values.abs().max()))
+    assert torch.equal(blurred.paths[:, :, -1], black)
+
+
+@pytest.mark.parametrize("method", [ig2.BlurIG(4), ig2.XRAI(), ig2.IG2(4)], ids=["BlurIG", "XRAI", "BlurredExplicand"])
+def test_a_series_is_not_taken_for_an_image(method: ig2.Method):
+    network = made(lambda: nn.Sequential(nn.Flatten(), nn.Linear(20, 3)))
+    with pytest.raises(InputError, match=r"series \(T, C\)"):
+        method(network, uniform(2, 10, 2, seed=1), 0, ig2.references.BlurredExplicand())
+
+
 def test_an_output_that_is_not_finite_at_the_explicand_names_it():
     x = torch.tensor([[1.0], [-1.0]])
     with pytest.raises(ModelError, match="the output of explicand 1 is nan: the network fails on it"):
@@ -453,14 +483,114 @@ def test_half_precision_that_overflows_is_an_error_and_no_nan():
         ig2.IntegratedGradients()(network, torch.full((1, 2), 3.0).half())
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("k"),
+        AttributeError("a"),
+        AssertionError(),
+        ZeroDivisionError("z"),
+        StopIteration(),
+        OSError(2, "no such"),
+        Exception(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_whatever_the_forward_pass_raises_is_an_error_of_the_model(error: Exception):
+    def fails(x: Tensor) -> Tensor:
+        raise error
+
+    for call in (lambda: ig2.IntegratedGradients(3)(fails, X, 0), lambda: ig2.scores(fails, X)):
+        with pytest.raises(ModelError, match=type(error).__name__ if not isinstance(error, OSError) else "no such"):
+            call()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, InputError])
+def test_what_is_no_failure_of_the_network_passes_through(error: type[BaseException]):
+    def fails(x: Tensor) -> Tensor:
+        raise error
+
+    with pytest.raises(error):
+        ig2.IntegratedGradients(3)(fails, X, 0)
+
+
+@pytest.mark.parametrize("output", ["logit", "probability", lambda raw: raw])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_an_output_without_classes_is_refused(output: Any, rows: int):
+    model = ig2.wrap(lambda x: x[:, :0], output=output)
+    for method in (ig2.Gradient(), ig2.IntegratedGradients(3), ig2.KernelSHAP()):
+        for target in (None, 0):
+            with pytest.raises(ModelError, match="class"):
+                method(model, X[:rows], target)
+
+
+class Force(nn.Module):
+    """The force of an energy: a gradient by the positions, taken in the forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.energy = mlp()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return -torch.autograd.grad(self.energy(x).sum(), x, create_graph=True)[0]
+
+
+class ForceOfLeaf(Force):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x if x.requires_grad else x.requires_grad_())
+
+
+class ForceOfOwnGraph(Force):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            return super().forward(x.clone().requires_grad_())
+
+
+class ForceByFunction(Force):
+    def forward(self, x: Tensor) -> Tensor:
+        return -torch.func.vmap(torch.func.grad(lambda one: self.energy(one).sum()))(x)
+
+
+@pytest.mark.parametrize("kind", [Force, ForceOfLeaf, ForceOfOwnGraph, ForceByFunction])
+@pytest.mark.parametrize("batch_size", ["auto", 1])
+def test_a_network_that_takes_gradients_in_its_forward_pass_is_explained(kind: type[Force], batch_size: Any):
+    network = kind()
+    x = X.clone().requires_grad_()
+    force = network(x)
+    (slope,) = torch.autograd.grad(force[:, 1].sum(), x)
+    assert torch.allclose(ig2.scores(network, X), force)
+    assert torch.allclose(ig2.Gradient()(network, X, 1, batch_size=batch_size).values, slope)
+    for method in (ig2.IntegratedGradients(20), ig2.ExpectedIG(20), ig2.IG2(5), ig2.GuidedIG(5, rule=ig2.rules.blended)):
+        result = method(network, X, 1, REFERENCES, batch_size=batch_size)
+        assert result.residual.abs().max() < 1e-6
+    assert ig2.KernelSHAP()(network, X, 1, REFERENCES).residual.abs().max() < 1e-6
+    with pytest.raises(ModelError, match="gradients that the network takes itself"):
+        ig2.DeepSHAP()(network, X, 1, REFERENCES)
+
+
+NAMES = ("Gradient", "InputXGradient", "Random", "DeepSHAP", "KernelSHAP", "IG2", "IntegratedGradients", "ExpectedIG")
+NAMES += ("GuidedIG", "BlurIG", "GradCFE", "XRAI", "SmoothGrad", "PathMethod")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("network", [nn.Linear(4, 3), ig2.wrap(nn.Linear(4, 3)), lambda x: x], ids=["net", "model", "function"])
+def test_a_network_goes_into_the_call(name: str, network: Any):
+    for arguments in ([network], [network, X]):
+        with pytest.raises(InputError, match="goes into the method's call"):
+            getattr(ig2, name)(*arguments)
+
+
+def test_a_method_of_ones_own_may_be_made_from_a_network():
+    class Learnt(ig2.Gradient):
+        def __init__(self, net: nn.Module) -> None:
+            self.__dict__["net"] = net
+
+    assert isinstance(Learnt(nn.Linear(4, 3)), ig2.Method)
+
+
 def test_arguments_in_the_wrong_place_are_named():
     with pytest.raises(InputError, match="net must be a torch module or a function of tensors, got Tensor"):
         ig2.IG2()(X, mlp())
-    for method in (ig2.IG2, ig2.IntegratedGradients, ig2.ExpectedIG, ig2.GuidedIG, ig2.BlurIG, ig2.GradCFE):
-        with pytest.raises(InputError, match=r"positive integer, got Sequential: .*call, IG2\(\)\(net, x, references=\.\.\.\)"):
-            method(mlp(), X)
-    with pytest.raises(InputError, match=r"SmoothGrad\(Gradient\(\)\), got Sequential$"):
-        ig2.SmoothGrad(mlp())
     with pytest.raises(InputError, match=r"rule must be .* here ig2\.rules\.blended and not its name, got 'blended'"):
         ig2.IG2(rule="blended")
     with pytest.raises(InputError, match=r"rule must be .* for example trapezoid or gauss\(4\), got 'gauss'"):

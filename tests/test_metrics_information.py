@@ -51,6 +51,17 @@ MODEL = ig2.wrap(Board(255.0), bounds=(0, 255))
 VALUES = MASK[:, None].double() * uniform(5, 3, SIZE, SIZE, seed=1) + 0.3 * data(5, 3, SIZE, SIZE, seed=2)
 
 
+@pytest.mark.filterwarnings("ignore::ig2.errors.IG2Warning")
+def test_a_channel_with_equal_bounds_is_black():
+    blue = torch.tensor([0.0, 0, 7])[:, None, None]  # the value it always has
+    black, board = X.clone(), Board(255.0, bias=0.0)
+    black[:, 2] = 0
+    expected = SIC()(ig2.wrap(lambda x: board(x + blue), bounds=(0, 255)), VALUES, black, target=1)
+    model = ig2.wrap(board, bounds=(blue, torch.tensor([255.0, 255, 7])[:, None, None]))
+    found = SIC()(model, VALUES, black + blue, target=1)
+    torch.testing.assert_close(found.curves, expected.curves, equal_nan=True)
+
+
 def start_mask(seed=0, known=0.01):
     mask = np.zeros(SIZE * SIZE, dtype=bool)
     mask[torch.randperm(SIZE * SIZE, generator=torch.Generator().manual_seed(seed))[: int(SIZE * SIZE * known)].numpy()] = True

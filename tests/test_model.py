@@ -2,6 +2,7 @@
 
 import functools
 import math
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ig2
+from ig2 import metrics
 from ig2.errors import InputError, ModelError
 from ig2.gradients import Session
 from ig2.inputs import Fixed, Inputs
@@ -365,16 +367,85 @@ def test_replicated_and_compiled_networks_are_unwrapped():
     assert ig2.wrap(torch.compile(nn.DataParallel(network))).net is network
 
 
-def test_a_network_compiled_in_place_runs_as_written_and_stays_compiled():
-    network = mlp()
-    expected = ig2.IG2(steps=3)(network, X, references=REFERENCES).values
+def compiled_in_place(network: nn.Module) -> nn.Module:
+    network.compile(backend="eager")
+    return network
 
-    def compiled(*args: Any, **kwargs: Any) -> Any:
-        raise AssertionError("the compiled code passes by the hooks")
 
-    network._compiled_call_impl = compiled
+def compiled_forward(network: nn.Module) -> nn.Module:
+    network.forward = torch.compile(network.forward, backend="eager")
+    return network
+
+
+def captured_by(network: Callable[..., Any]) -> int:
+    """How many calls of operations are compiled when the network runs."""
+    before = torch._dynamo.utils.counters["stats"]["calls_captured"]
+    network(X)
+    return torch._dynamo.utils.counters["stats"]["calls_captured"] - before
+
+
+COMPILED: dict[str, Callable[[nn.Module], Callable[..., Any]]] = {
+    "module": lambda network: torch.compile(network, backend="eager"),
+    "in place": compiled_in_place,
+    "forward": compiled_forward,
+    "function": lambda network: torch.compile(lambda x: network(x), backend="eager"),
+    "in a function": lambda network: (lambda compiled: lambda x: compiled(x))(torch.compile(network, backend="eager")),
+    "in a module": lambda network: nn.Sequential(nn.Identity(), torch.compile(network, backend="eager")),
+    "partial": lambda network: functools.partial(torch.compile(network, backend="eager")),
+    "twice": lambda network: torch.compile(
+        nn.Sequential(nn.Identity(), torch.compile(network, backend="eager")), backend="eager"
+    ),
+}
+
+
+@pytest.mark.parametrize("compile_it", COMPILED.values(), ids=COMPILED)
+@pytest.mark.parametrize("warm", [False, True])
+def test_what_is_compiled_runs_as_written_and_stays_compiled(compile_it: Callable[[nn.Module], Callable[..., Any]], warm: bool):
+    expected = ig2.IG2(steps=3)(mlp(), X, references=REFERENCES).values
+    shap = ig2.DeepSHAP()(mlp(), X, references=REFERENCES).values
+    torch._dynamo.reset()
+    usual = captured_by(compile_it(mlp()))
+    torch._dynamo.reset()
+    network = compile_it(mlp())
+    if warm:
+        network(X)
     assert torch.equal(ig2.IG2(steps=3)(network, X, references=REFERENCES).values, expected)
-    assert network._compiled_call_impl is compiled
+    assert torch.equal(ig2.DeepSHAP()(network, X, references=REFERENCES).values, shap)
+    assert captured_by(network) == (0 if warm else usual)
+
+
+def test_threads_with_compiled_networks_leave_the_compiler_on():
+    networks = [torch.compile(nn.Sequential(nn.Identity(), mlp()), backend="eager") for _ in range(3)]
+    failures: list[BaseException] = []
+
+    def explain(network: Callable[..., Any]) -> None:
+        try:
+            for _ in range(5):
+                ig2.IG2(steps=3)(lambda x: network(x), X, references=REFERENCES)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=explain, args=(network,)) for network in networks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    torch._dynamo.reset()
+    assert captured_by(torch.compile(mlp(), backend="eager"))
+
+
+def test_the_modules_of_a_decorated_function_are_its_parts():
+    network, head = mlp(), nn.Linear(3, 2).double()
+
+    def headed(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(x: Tensor) -> Tensor:
+            return head(function(x))
+
+        return call
+
+    assert {network, head} <= set(ig2.wrap(headed(lambda x: network(x))).net.modules())
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -661,13 +732,40 @@ def test_data_outside_the_bounds_and_senseless_bounds_are_refused():
     ig2.IntegratedGradients()(ig2.wrap(mlp(), bounds=(0, math.inf)), X)
     with pytest.raises(InputError, match=r"outside the model's bounds \(0\.5, inf\)"):
         ig2.IntegratedGradients()(ig2.wrap(mlp(), bounds=(0.5, math.inf)), X)
-    for wrong in ((1, 0), (0, 0), (0, 1, 2), 3, "01", (0, float("nan")), (torch.zeros(4), torch.tensor([1, 1, 0, 1]))):
+    for wrong in ((1, 0), (0, 0), (0, 1, 2), 3, "01", (0, float("nan")), (torch.zeros(4), torch.zeros(4))):
         with pytest.raises(InputError, match=r"bounds must be \(low, high\)"):
             ig2.wrap(mlp(), bounds=wrong)
     for shape in ((3,), (3, 4), (3, 1)):  # not a sample's, and not one for each explicand either
         fitting = ig2.wrap(mlp(), bounds=(torch.zeros(shape), torch.ones(shape)))
         with pytest.raises(InputError, match=r"do not fit samples \(4,\)"):
             ig2.IntegratedGradients()(fitting, X)
+
+
+def test_a_feature_with_equal_bounds_never_moves():
+    network, constant = mlp(), torch.tensor([0.0, 0, 0.5, 0])
+    model = ig2.wrap(network, bounds=(constant, torch.tensor([1, 1, 0.5, 1])))
+    x, references = X.clone(), REFERENCES.clone()
+    x[:, 2] = references[:, 2] = 0.5
+    for method in (ig2.IG2(20, step_size=0.2), ig2.IG2(20, schedule=ig2.paths.LineSearch()), ig2.GradCFE(5), ig2.GuidedIG(20)):
+        result = method(model, x, references=references, paths=True)
+        assert (result.paths[..., 2] == 0.5).all() and (result.paths[..., 1] != x[0, 1]).any()
+        assert (result.values[:, 2] == 0).all() and result.values.isfinite().all()
+    for own in ("UniformNoise", "MaximalDistance", "White"):
+        drawn = ig2.ExpectedIG(4)(model, x, references=getattr(ig2.references, own)(), paths=True)
+        assert (drawn.paths[..., 2] == 0.5).all()
+    ig2.SmoothGrad(ig2.Gradient())(model, x)
+    for metric in (metrics.Insertion(), metrics.Deletion(), metrics.MaxSensitivity(ig2.Gradient())):
+        assert metric(model, ig2.Gradient()(model, x)).values.isfinite().all()
+    with pytest.raises(InputError, match=r"feature 2 of x .*\(0\.5, 0\.5\)"):
+        ig2.Gradient()(model, X)
+
+
+def test_bounds_that_cannot_be_name_the_feature():
+    low = torch.tensor([0.0, 2, 0, 0])
+    with pytest.raises(InputError, match=r"\(2, 1\) at feature 1"):
+        ig2.wrap(mlp(), bounds=(low, 1))
+    with pytest.raises(InputError, match=r"\(0, nan\) at feature \(1, 2\)"):
+        ig2.wrap(mlp(), bounds=(0, torch.tensor([[1.0, 1, 1], [1, 1, math.nan]])))
 
 
 def test_a_wrapped_model_is_a_function_with_a_gradient():

@@ -127,10 +127,8 @@ class Session:
             return
         first = torch.zeros(1, dtype=torch.long, device=self.device)
 
-        @torch.no_grad()
         def run(model: Model) -> Tensor:
-            network = Network(model, self.inputs)
-            return network.scores(self.inputs.data[:1], first)
+            return Network(model, self.inputs).scores_alone(self.inputs.data[:1], first)
 
         try:
             prepared = prepare(self._plain.model, self._wish, run)
@@ -161,20 +159,18 @@ class Session:
     def _is_prepared(self) -> bool:
         return self._network is not self._plain
 
-    @torch.no_grad()
     def agrees(self, points: Tensor, rows: Tensor, scores: Tensor) -> bool:
         """Whether the network itself gives these scores (n, classes); if it does not, it is used from here on.
 
         Always true where the network is run as it is.
         """
-        return not self._is_prepared or self._accept(self._plain.scores(points, rows), scores)
+        return not self._is_prepared or self._accept(self._plain.scores_alone(points, rows), scores)
 
-    @torch.no_grad()
     def agrees_on(self, points: Tensor, rows: Tensor, target: Tensor, output: Tensor) -> bool:
         """The same for the output of one class at each point, (n,)."""
         if not self._is_prepared:
             return True
-        own = self._plain.scores(points, rows).gather(1, target[:, None])
+        own = self._plain.scores_alone(points, rows).gather(1, target[:, None])
         return self._accept(own, output[:, None])
 
     def _accept(self, own: Tensor, prepared: Tensor) -> bool:
@@ -209,15 +205,14 @@ class Session:
         last = self.preparation.get("channels_last") and samples.ndim == 4
         return samples.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
-    @torch.no_grad()
     def scores(self, points: Tensor, rows: Tensor) -> Tensor:
         """The explained outputs of all classes at the points, (n, classes)."""
-        scores = self._network.scores(points, rows)
+        scores = self._network.scores_alone(points, rows)
         if self._is_prepared and len(points) not in self._compared:
             self._compared.add(len(points))
             which = self._few(len(points))
             if not self.agrees(points[which], rows[which], scores[which]):
-                return self._network.scores(points, rows)
+                return self._network.scores_alone(points, rows)
         return scores
 
     def _few(self, count: int) -> Tensor:
@@ -238,12 +233,11 @@ class Session:
         """The representation at the points, (n, features)."""
         return self.represent(points, rows)[0]
 
-    @torch.no_grad()
     def represent(self, points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The representation at the points, (n, features), and the explained outputs of all classes, (n, classes)."""
         self._open_layer()
-        scores = self._network.scores(points, rows)
-        representation = self._network.representation(len(rows))
+        scores = self._network.scores_alone(points, rows)
+        representation = self._network.representation(len(rows)).detach()
         if not self.agrees(points, rows, scores):
             return self.represent(points, rows)
         return representation, scores
@@ -297,7 +291,7 @@ class Session:
         """The output; its gradient, if wanted; the distance, if wanted; the gradient of that, if wanted."""
         points = points.detach().requires_grad_()
         far = None
-        with torch.set_grad_enabled(gradient or ascent):
+        with torch.set_grad_enabled(gradient or ascent or network.differentiates):
             output = network.scores(points, rows).gather(1, target[:, None])[:, 0]
             if distance is not None:
                 assert reference is not None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -24,8 +25,7 @@ def opened(model: Model, on_cuda: bool) -> Iterator[Model]:
         try:
             model = isolate(model)
         except CopyError:
-            for restoring in (_buffers_kept, _uncompiled):
-                undo.enter_context(restoring(model))
+            undo.enter_context(_buffers_kept(model))
         undo.enter_context(_one_attention)
         if on_cuda and any(isinstance(module, nn.RNNBase) for _, module in model.modules):
             # cuDNN refuses the backward pass of a recurrent layer in eval mode
@@ -50,43 +50,45 @@ def _buffers_kept(model: Model) -> Iterator[None]:
                 buffer.copy_(copy)
 
 
-@contextmanager
-def _uncompiled(model: Model) -> Iterator[None]:
-    """`net.compile()` in place: the compiled code would pass by the hooks."""
-    compiled = [(module, module._compiled_call_impl) for _, module in model.modules if module._compiled_call_impl is not None]
-    try:
-        for module, _ in compiled:
-            module._compiled_call_impl = None
-        yield
-    finally:
-        for module, call in compiled:
-            module._compiled_call_impl = call
+class _Shared:
+    """A setting of the whole process: the first of several threads that need it opens it, and the last closes it."""
 
-
-class _OneAttention:
-    """Transformer layers have a second implementation for passes without gradients, which gives other values on padding.
-
-    The switch is the process's: the first of several sessions turns it, in whichever thread, and the last turns it back.
-    """
-
-    def __init__(self) -> None:
-        self.lock, self.sessions, self.before = threading.Lock(), 0, True
+    def __init__(self, setting: Callable[[], AbstractContextManager[object]]) -> None:
+        self.setting, self.lock, self.users = setting, threading.Lock(), 0
 
     def __enter__(self) -> None:
         with self.lock:
-            if self.sessions == 0:
-                self.before = torch.backends.mha.get_fastpath_enabled()
-                torch.backends.mha.set_fastpath_enabled(False)
-            self.sessions += 1
+            if self.users == 0:
+                self.open = self.setting()
+                self.open.__enter__()
+            self.users += 1
 
     def __exit__(self, *_: Any) -> None:
         with self.lock:
-            self.sessions -= 1
-            if self.sessions == 0:
-                torch.backends.mha.set_fastpath_enabled(self.before)
+            self.users -= 1
+            if self.users == 0:
+                self.open.__exit__(None, None, None)
 
 
-_one_attention = _OneAttention()
+@contextmanager
+def _one_implementation() -> Iterator[None]:
+    """Transformer layers have a second implementation for passes without gradients, which gives other values on padding."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def _eager() -> AbstractContextManager[object]:
+    # before this module is imported, which takes a second, nothing is compiled
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+
+
+_one_attention = _Shared(_one_implementation)
+# What `torch.compile` made of a network, of a part of it or of a function that calls it passes by the hooks.
+uncompiled = _Shared(_eager)
 
 
 def _refuse_weights(model: Model) -> None:

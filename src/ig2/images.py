@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ig2.errors import InputError, describe, import_extra, reason
+from ig2.errors import InputError, describe, import_extra, is_count, reason
 
 # The formats that are opened. PostScript is not among them: Pillow would hand it to another program to run.
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO")
@@ -106,12 +106,23 @@ def _eight_bits(image: Any, pillow: Any, name: str) -> Any:
     return pillow.fromarray((values.astype(np.uint32) * 255 // 65535).astype(np.uint8))
 
 
+def as_sides(size: Any, name: str) -> tuple[int, int]:
+    """Height and width from a pair, or from the side of a square."""
+    try:
+        sides = (size, size) if is_count(size) else tuple(size)
+    except TypeError:  # no sequence
+        sides = ()
+    if len(sides) != 2 or not all(map(is_count, sides)):
+        raise InputError(f"{name} must be (height, width) in pixels, or one number for a square, got {describe(size)}")
+    return int(sides[0]), int(sides[1])
+
+
 @dataclass(frozen=True)
 class Framing:
     """How a photo is brought to the size a network takes: scaled to cover `cover`, then the middle of `size` is kept.
 
     Args:
-        size: height and width that the network takes.
+        size: height and width that the network takes, or the side of a square; likewise `cover`.
         cover: height and width that the scaled photo must cover; by default `size`. Larger leaves a margin off.
         interpolation: `"bilinear"`, `"bicubic"`, `"lanczos"`, `"nearest"`, `"box"` or `"hamming"`.
     """
@@ -124,9 +135,9 @@ class Framing:
         known = ("bilinear", "bicubic", "lanczos", "nearest", "box", "hamming")
         if self.interpolation not in known:
             raise InputError(f"interpolation={self.interpolation!r} is unknown: use one of {', '.join(known)}")
-        for name, pair in (("size", self.size), ("cover", self.cover or self.size)):
-            if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
-                raise InputError(f"{name} must be (height, width), got {describe(pair)}")
+        object.__setattr__(self, "size", as_sides(self.size, "size"))
+        if self.cover is not None:
+            object.__setattr__(self, "cover", as_sides(self.cover, "cover"))
         if self.cover is not None and any(outer < inner for outer, inner in zip(self.cover, self.size, strict=True)):
             raise InputError(f"cover {self.cover} must not be smaller than size {self.size}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ig2.errors import WITHOUT_GRADIENTS, IG2Error, ModelError, describe, warn
+from ig2.errors import WITHOUT_GRADIENTS, IG2Error, ModelError, describe, reason, warn
 from ig2.layers import Results
-from ig2.memory import is_out_of_memory
+from ig2.memory import Written, is_out_of_memory
 from ig2.network import Network
 
 RANDOM = (
@@ -109,11 +110,21 @@ def _run_first(network: Network) -> tuple[Tensor, int]:
             saved[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    watch = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor) if graph else Results(note)
-    with torch.set_grad_enabled(graph), watch:
-        try:
+    def run(watch: AbstractContextManager[object]) -> tuple[Any, Tensor]:
+        with watch:
             raw = network.forward(leaves, row)
-            scores = model.scores(raw, 1).to(inputs.data.device)
+            return raw, model.scores(raw, 1).to(inputs.data.device)
+
+    with torch.set_grad_enabled(graph):
+        try:
+            try:
+                raw, scores = run(torch.autograd.graph.saved_tensors_hooks(note, lambda t: t) if graph else Results(note))
+            except RuntimeError as error:
+                if "saved tensor hooks" not in str(error):
+                    raise
+                everything = Written()  # torch.func takes no such hooks
+                raw, scores = run(everything)
+                saved = {0: everything.bytes}
         except Exception as error:
             if isinstance(error, IG2Error) or is_out_of_memory(error):
                 raise
@@ -168,8 +179,7 @@ def _failure(network: Network, leaves: Sequence[Tensor], error: Exception) -> st
     elif isinstance(keys[0], int):
         hint = "a tuple or list is the arguments of one call; a list of samples becomes a batch by torch.stack(x)"
     given_text = describe(leaves[0] if len(leaves) == 1 else tuple(leaves))
-    said = str(error) if isinstance(error, (RuntimeError, TypeError, ValueError)) else f"{type(error).__name__}: {error}"
-    return f"the network fails on the first explicand, given {given_text}: {hint}. It said: {said}"
+    return f"the network fails on the first explicand, given {given_text}: {hint}. It said: {reason(error)}"
 
 
 def _reads_text(modules: Sequence[nn.Module]) -> bool:
@@ -212,10 +222,7 @@ def _check_repeats(network: Network, scores: Tensor, again: Tensor, draws: bool,
     data = network.inputs.data
     first = torch.zeros(1, dtype=torch.long, device=data.device)
 
-    @torch.no_grad()
-    def run(points: Tensor, rows: Tensor) -> Tensor:
-        return network.scores(points, rows)
-
+    run = network.scores_alone
     if draws:  # dropout of a few features, or of whole layers, may by chance do twice the same
         passes = [run(data[:1], first) for _ in range(TRIES)]
         if any(not torch.equal(passes[0], other) for other in passes[1:]):
@@ -238,7 +245,7 @@ def _check_repeats(network: Network, scores: Tensor, again: Tensor, draws: bool,
     except Exception as error:
         if is_out_of_memory(error):
             return  # one at a time it will have to be, and then nothing mixes
-        text = f"the network takes one sample and fails on two: use batch_size=1. It said: {error}"
+        text = f"the network takes one sample and fails on two: use batch_size=1. It said: {reason(error)}"
         raise ModelError(text) from error
     if not same(again, beside, within) and not same(again, beside, within, _rounding(run, data[:1], first, last)):
         raise ModelError(MIXING)

@@ -19,6 +19,9 @@ from ig2.paths.base import GrownPath, KnownPath, Memory, Pairs, Path
 from ig2.rules import Quadrature, Rule, Scaled, Sharing
 from ig2.task import Task
 
+# From here on it is the size of the data that makes numbers overflow: the fourth power of this is too much for float32.
+HUGE = 1e10
+
 
 @dataclass(frozen=True)
 class Keep:
@@ -101,7 +104,7 @@ def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, kee
         except BaseException:
             task.progress.advance(-done)  # this piece will be done again, or not at all
             raise
-        _check_finite(folded, pairs.rows, which, task.session.where)
+        _check_finite(folded, pairs, which, task.session.where)
         for i, (row, reference) in enumerate(zip(of.tolist(), which.tolist(), strict=True)):
             # one pair after the other in a fixed order: the mean does not depend on how pairs were batched
             sums.add(row, reference, folded.values[i])
@@ -493,7 +496,7 @@ def _shifted(here: Evaluation, there: Evaluation) -> Evaluation:
     return Evaluation(output, join(here.gradient, there.gradient))
 
 
-def _check_finite(folded: Folded, rows: Tensor, which: Tensor, where: str | None) -> None:
+def _check_finite(folded: Folded, pairs: Pairs, which: Tensor, where: str | None) -> None:
     sound = folded.values.flatten(1).isfinite().all(dim=1) & folded.baseline_output.isfinite()
     problem = "the output or its gradient is not finite"
     advice = (
@@ -508,7 +511,11 @@ def _check_finite(folded: Folded, rows: Tensor, which: Tensor, where: str | None
         )
     if not sound.all():
         pair = int((~sound).nonzero()[0])
+        largest = max(float(pairs.explicand[pair].abs().max()), float(pairs.reference[pair].abs().max()))
+        if largest >= HUGE:
+            advice = "bring the data to about one, for their products leave the range of the network's numbers"
         raise ModelError(
-            f"{problem} on the path of explicand {int(rows[pair])} to reference {int(which[pair])}: {advice}",
-            rows=sorted(set(rows[~sound].tolist())),
+            f"{problem} on the path of explicand {int(pairs.rows[pair])} to reference {int(which[pair])}, whose values reach "
+            f"{largest:.3g}: {advice}",
+            rows=sorted(set(pairs.rows[~sound].tolist())),
         )

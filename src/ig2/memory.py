@@ -6,10 +6,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ig2.errors import IG2Error, InputError, describe
 
@@ -50,6 +52,20 @@ def said_clearly() -> Iterator[None]:
             f"there is no memory for a single sample, or for the results of all: explain fewer samples in a call, or keep "
             f"less of them (paths, per_reference). {error}"
         ) from error
+
+
+class Written(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes that all operations write: no less than what a graph keeps of them."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        parts = result if isinstance(result, (tuple, list)) else [result]
+        self.bytes += sum(part.nbytes for part in parts if isinstance(part, Tensor))
+        return result
 
 
 def free_bytes(device: torch.device) -> int:

@@ -69,7 +69,7 @@ class Function(nn.Module):
         super().__init__()
         self.function, self.numpy = function, numpy
         for name, module in _modules_used(function).items():
-            self.add_module(f"{name}_" if hasattr(self, name) else name, module)
+            self.add_module(f"{name}_" if hasattr(self, name) else name, _original(module))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if self.numpy:
@@ -98,9 +98,14 @@ def _holds_numbers(value: Any) -> bool:
 
 def _modules_used(function: Callable[..., Any]) -> dict[str, nn.Module]:
     """The modules that `lambda x: net(x)[0]`, `net.encode` or `partial(net, mask=None)` let see, by the names they use."""
+    if isinstance(function, nn.Module):
+        return {"net": function}
     if isinstance(function, functools.partial):
-        return {"net": function.func} if isinstance(function.func, nn.Module) else _modules_used(function.func)
+        return _modules_used(function.func)
+    inner = {}
     if isinstance(function, types.FunctionType):
+        if hasattr(function, "__wrapped__"):  # by `torch.compile` or another decorator
+            inner = _modules_used(function.__wrapped__)
         variables = inspect.getclosurevars(function)
         seen = {**variables.globals, **variables.nonlocals}
     elif isinstance(function, types.MethodType):
@@ -108,7 +113,14 @@ def _modules_used(function: Callable[..., Any]) -> dict[str, nn.Module]:
     else:
         seen = dict(getattr(function, "__dict__", {}))
     seen = {name: value.net if isinstance(value, Model) else value for name, value in seen.items()}
-    return {name: value for name, value in seen.items() if isinstance(value, nn.Module)}
+    return inner | {name: value for name, value in seen.items() if isinstance(value, nn.Module)}
+
+
+def _original(module: nn.Module) -> nn.Module:
+    """The network inside replicas and compiled copies, which would hide the layers that are read."""
+    while isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)) or hasattr(module, "_orig_mod"):
+        module = cast(nn.Module, module._orig_mod if hasattr(module, "_orig_mod") else module.module)
+    return module
 
 
 @dataclass(frozen=True)
@@ -227,10 +239,15 @@ class Model:
         slack = ((high - low) * ROUNDING).nan_to_num(posinf=0.0)
         low_enough, high_enough = low - slack - relative * low.abs(), high + slack + relative * high.abs()
         try:
-            inside = bool(((least >= low_enough.expand_as(least)) & (most <= high_enough.expand_as(most))).all())
+            outside = ~((least >= low_enough.expand_as(least)) & (most <= high_enough.expand_as(most)))
+            low, high = low.expand_as(least), high.expand_as(least)
         except RuntimeError as error:
             raise InputError(f"the bounds {shown} do not fit samples {tuple(samples.shape[1:])}") from error
-        if not inside:
+        if outside.any():
+            if not all(isinstance(bound, (int, float)) for bound in self.bounds):  # then they differ from feature to feature
+                place = _first(outside)
+                least, most, low, high = least[place], most[place], low[place], high[place]
+                name, shown = f"{_feature(place)} of {name}", f"({float(low):.6g}, {float(high):.6g})"
             smallest, largest = float(least.min()), float(most.max())
             are_bytes = float(low.min()) == 0 and float(high.max()) == 1 and smallest >= 0 and 16 < largest <= 255
             reach = "reach" if name == "references" else "reaches"
@@ -286,6 +303,8 @@ class Model:
                 f"{source} {got} for {rows} sample{'s' * (rows != 1)}: expected (B, classes) or (B,). Reduce it to that with "
                 "ig2.wrap(net, output=lambda result: ...), for example by a mean over positions"
             )
+        if scores.shape[1] == 0:
+            raise ModelError(f"{source} {got}, without a single class: there is nothing to explain")
         if scores.dtype not in (torch.float32, torch.float64):
             scores = scores.float() if scores.is_floating_point() else scores.double()
         return scores if callable(self.output) else OUTPUTS[self.output](scores)
@@ -340,7 +359,7 @@ def wrap(
             function where there is a single output), `"sigmoid"` (independent labels), or a function from whatever the
             network returns to scores (B, classes) or (B,).
         bounds: the smallest and the largest value of the data, numbers or tensors that broadcast to a sample. GradPath
-            stays inside.
+            stays inside; a feature whose two bounds are equal never moves.
         preprocess: from the user's data space to what the network takes, called as the network would be; where that is
             several inputs, it returns a tuple, or a dict where x is one. It belongs to the model: points, steps and
             attributions are all in the data space, where black means black.
@@ -365,10 +384,9 @@ def wrap(
         )
     if numpy and isinstance(net, nn.Module):
         raise InputError(f"numpy=True is for functions of arrays, got the module {type(net).__name__}")
-    module = net if isinstance(net, nn.Module) else Function(net, _is_of_estimator(net) if numpy is None else numpy)
-    # replicas and compiled copies would hide the layers that are read; the network itself is inside
-    while isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)) or hasattr(module, "_orig_mod"):
-        module = cast(nn.Module, module._orig_mod if hasattr(module, "_orig_mod") else module.module)
+    if not isinstance(net, nn.Module):
+        net = Function(net, _is_of_estimator(net) if numpy is None else numpy)
+    module = _original(net)
     if not callable(output) and output not in OUTPUTS:
         raise InputError(f"output={output!r} is unknown: use one of {', '.join(map(repr, OUTPUTS))}, or a function")
     if preprocess is not None and not callable(preprocess):
@@ -413,13 +431,29 @@ def _named_layer(net: nn.Module, wanted: str | nn.Module) -> Layer | Literal["ou
 
 
 def _check_bounds(bounds: Bounds | None) -> Bounds | None:
+    """The bounds, if they can be: a feature may have one value alone, and then never moves; not all of them may."""
     if bounds is None:
         return None
     try:
         low, high = bounds
-        ordered = bool((torch.as_tensor(low) < torch.as_tensor(high)).all())
+        wrong = ~(torch.as_tensor(low) <= torch.as_tensor(high))  # and so is what is NaN
+        constant = bool((torch.as_tensor(low) == torch.as_tensor(high)).all())
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"bounds must be (low, high), got {describe(bounds)}") from error
-    if not ordered:
-        raise InputError(f"bounds must be (low, high) with low below high, got {describe(bounds)}")
+    if wrong.any():
+        place = _first(wrong)
+        pair = ", ".join(f"{float(torch.as_tensor(bound).expand_as(wrong)[place]):.6g}" for bound in (low, high))
+        got = f"({pair}) at {_feature(place)}" if place else f"({pair})"
+        raise InputError(f"bounds must be (low, high) with low not above high, got {got}")
+    if constant:
+        raise InputError(f"bounds must be (low, high) with low below high for some feature, got {describe(bounds)}")
     return low, high
+
+
+def _first(which: Tensor) -> tuple[int, ...]:
+    """Where the first True is."""
+    return tuple(which.nonzero()[0].tolist())
+
+
+def _feature(place: tuple[int, ...]) -> str:
+    return f"feature {place[0] if len(place) == 1 else place}"

@@ -9,9 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from ig2.errors import ModelError, describe
+from ig2.guards import uncompiled
 from ig2.inputs import Inputs
 from ig2.layers import in_this_thread, node_of, nodes_before
 from ig2.model import Layer, Model
+
+# What autograd says where a network takes gradients in its forward pass and no graph is kept.
+WITHOUT_GRAPH = "does not require grad"
 
 
 class Network:
@@ -21,6 +25,7 @@ class Network:
         self.model, self.inputs = model, inputs
         self.writes: bool | None = None  # whether the network writes into its input, once that is known
         self.channels_last = False  # the memory layout of its points
+        self.differentiates = False  # whether it takes gradients in its forward pass, which need a graph
         self.reenters = False  # whether it has checkpoints with re-entry
         self.layer: Layer | Literal["output"] | None = None  # what is read
         self.call = 1  # which of the layer's calls in one forward pass
@@ -36,9 +41,10 @@ class Network:
             points = [tensor.contiguous() for tensor in points]
         versions = [tensor._version for tensor in points]
         args, kwargs = self.inputs.arguments(points, rows)
-        args, kwargs = self.model.preprocessed(args, kwargs)
         self._calls, self._activation = 0, None
-        result = self.model.net(*args, **kwargs)
+        with uncompiled:
+            args, kwargs = self.model.preprocessed(args, kwargs)
+            result = self.model.net(*args, **kwargs)
         if self.writes is not True and versions != [tensor._version for tensor in points]:
             if self.writes is False:
                 raise ModelError("the network writes into its input, and did not at first: give it a copy, net(x.clone())")
@@ -54,6 +60,19 @@ class Network:
             # as `Model.scores` does: a network that ends with squeeze() loses the batch axis of a single sample
             self._activation = activation.reshape(1, -1) if len(rows) == 1 and activation.ndim < 2 else activation
         return scores
+
+    def scores_alone(self, points: Tensor, rows: Tensor) -> Tensor:
+        """The same without autograd's graph."""
+        if not self.differentiates:
+            try:
+                with torch.no_grad():
+                    return self.scores(points, rows)
+            except RuntimeError as error:
+                if WITHOUT_GRAPH not in str(error):
+                    raise
+                self.differentiates = True
+        with torch.enable_grad():
+            return self.scores(points.detach().requires_grad_(), rows).detach()
 
     def differentiate(self, output: Tensor, leaves: Sequence[Tensor], retain: bool = False) -> list[Tensor | None]:
         """The gradient of the sum of `output` by each of the leaves; None for one that does not reach it."""

@@ -13,6 +13,7 @@ import difflib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 from ig2.adapters.base import Batch, Kind, Outputs, Subject, listed, one_tensor
 from ig2.adapters.training import fit, kept, own_randomness
 from ig2.attribution import Attribution
-from ig2.errors import IG2Error, InputError, describe, import_extra, reason
+from ig2.errors import IG2Error, InputError, counted, describe, import_extra, reason
 from ig2.inputs import Fixed
 from ig2.model import OutputName, wrap
 
@@ -94,6 +95,20 @@ class MissingColumnsError(InputError):
     """A table is not of the kind the network understands."""
 
 
+class BadRowsError(InputError):
+    """Rows whose cells in one column the network cannot take; others of the table may be fine.
+
+    Args:
+        problems: what is wrong with each, by the number of the row, counted from 1.
+        remedy: what to do about it.
+    """
+
+    def __init__(self, problems: dict[int, str], remedy: str) -> None:
+        more = f" (and {counted(len(problems) - 1, 'more row')})" if len(problems) > 1 else ""
+        super().__init__(f"{next(iter(problems.values()))}{more}; {remedy}")
+        self.problems = problems
+
+
 class Standardise(nn.Module):
     """(x − mean) / std for each feature; what is fixed is passed on."""
 
@@ -138,7 +153,7 @@ class TableSubject(Subject):
             rows: from how many there are, the numbers of those to take, counted from 0; what stands in others does not
                 matter. By default all.
         """
-        frame = _frame(sources)
+        frame = as_frame(sources)
         names = [str(name) for name in frame.columns]
         missing = [column.name for column in self.columns if column.name not in names]
         if missing:
@@ -147,9 +162,7 @@ class TableSubject(Subject):
             raise MissingColumnsError(
                 f"the table lacks {len(missing)} of {len(self.columns)} columns, such as {missing[0]!r}{hint}"
             )
-        doubled = [column.name for column in self.columns if names.count(column.name) > 1]
-        if doubled:
-            raise InputError(f"the table has more than one column called {doubled[0]!r}")
+        _check_unique(names, [column.name for column in self.columns])
         if len(frame) == 0:
             raise InputError("the table has no rows")
         frame.columns = names
@@ -209,14 +222,14 @@ class TableSubject(Subject):
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def _frame(sources: Any) -> Any:
+def as_frame(sources: Any) -> Any:
     """A DataFrame with rows numbered from 1, as a person counts; from a CSV file, of texts just as they stand there."""
     pandas = import_extra("pandas", "table", "reading tables")
-    frame = _as_frame(sources, pandas)
+    frame = _from_anything(sources, pandas)
     return frame.set_axis(range(1, len(frame) + 1), axis=0)
 
 
-def _as_frame(sources: Any, pandas: Any) -> Any:
+def _from_anything(sources: Any, pandas: Any) -> Any:
     if isinstance(sources, (str, PathLike)):
         return _read_file(Path(fspath(sources)), pandas)
     if isinstance(sources, pandas.DataFrame):
@@ -242,9 +255,19 @@ def _read_file(path: Path, pandas: Any) -> Any:
             # texts, so that a cell is shown as it stands and a wrong one can be quoted
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows longer than the header would be cut
-                return pandas.read_csv(
-                    path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False
+                read = partial(
+                    pandas.read_csv,
+                    path,
+                    sep=separator,
+                    dtype=str,
+                    keep_default_na=False,
+                    encoding="utf-8-sig",
+                    index_col=False,
                 )
+                frame = read()
+                # where two columns have one name, pandas calls the second 'name.1'
+                frame.columns = read(header=None, nrows=1).iloc[0].tolist()
+                return frame
     except IG2Error:
         raise
     except Exception as error:  # a broken file makes pandas and pyarrow raise whatever they meet
@@ -265,29 +288,46 @@ def _is_missing(value: Any) -> bool:
     return bool(import_extra("pandas", "table", "reading tables").isna(value)) or not str(value).strip()
 
 
+def _check_unique(names: Sequence[Any], wanted: Sequence[Any]) -> None:
+    for name in wanted:
+        if list(names).count(name) > 1:
+            raise InputError(f"the table has more than one column called {name!r}: rename or remove all but one")
+
+
 def _numbers(series: Any, name: str) -> NDArray[np.float64]:
     pandas = import_extra("pandas", "table", "reading tables")
+    if series.dtype.kind in "mM" or isinstance(series.dtype, pandas.PeriodDtype):
+        # pandas makes numbers of them: nanoseconds, microseconds or whatever else the file counts in
+        raise InputError(
+            f"column {name!r} holds dates or times ({series.dtype}), not numbers: make numbers of them, such as days since "
+            "some date, as the network was trained on"
+        )
+    if series.dtype.kind == "c":
+        raise InputError(f"column {name!r} holds complex numbers ({series.dtype}): give their parts columns of their own")
     numbers: NDArray[np.float64] = pandas.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    wrong = np.flatnonzero(~(np.abs(numbers) <= LARGEST))
-    if len(wrong):
-        row, value = series.index[wrong[0]], series.iloc[wrong[0]]
+    problems = {}
+    for place in np.flatnonzero(~(np.abs(numbers) <= LARGEST)):
+        row, value = int(series.index[place]), series.iloc[place]
         missing = _is_missing(value) or str(value).strip().lower() in MISSING
-        reason_not = "is too large for the network" if np.isfinite(numbers[wrong[0]]) else "is not a finite number"
-        what = "nothing there" if missing else f"{describe(value)} {reason_not}"
-        more = f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
-        raise InputError(f"row {row}, column {name!r}: {what}{more}; fill it in or leave the row out")
+        reason_not = "is too large for the network" if np.isfinite(numbers[place]) else "is not a finite number"
+        problems[row] = f"row {row}, column {name!r}: {'nothing there' if missing else f'{describe(value)} {reason_not}'}"
+    if problems:
+        raise BadRowsError(problems, "fill it in or leave the row out")
     return numbers
 
 
 def _codes(series: Any, column: Category) -> Tensor:
     known = {value: code for code, value in enumerate(column.values)}
-    codes = []
+    codes, problems = [], {}
     for row, value in series.items():
         text = "" if _is_missing(value) else _as_text(value)
-        if text not in known:
+        if text in known:
+            codes.append(known[text])
+        else:
             what = f"{describe(text)} is unknown" if text else "nothing there"
-            raise InputError(f"row {row}, column {column.name!r}: {what}; it can be {listed(column.values, 6)}")
-        codes.append(known[text])
+            problems[int(row)] = f"row {row}, column {column.name!r}: {what}"
+    if problems:
+        raise BadRowsError(problems, f"it can be {listed(column.values, 6)}")
     return torch.tensor(codes)
 
 
@@ -302,16 +342,16 @@ def columns_of(
         fixed: categories that are never moved or attributed.
         leave_out: columns that are no inputs, such as the answer.
     """
-    table = _frame(frame)
+    table = as_frame(frame)
     categories, fixed, leave_out = ([names] if isinstance(names, str) else names for names in (categories, fixed, leave_out))
     unknown = [name for name in (*categories, *fixed, *leave_out) if name not in table.columns]
     if unknown:
         raise InputError(f"the table has no column {unknown[0]!r}: it has {listed(list(map(str, table.columns)), 6)}")
     pandas = import_extra("pandas", "table", "reading tables")
+    names = [name for name in table.columns if name not in leave_out]
+    _check_unique(names, names)
     found: list[Column] = []
-    for name in table.columns:
-        if name in leave_out:
-            continue
+    for name in names:
         series = table[name]
         if name not in categories and name not in fixed and pandas.to_numeric(series, errors="coerce").notna().any():
             numbers = _numbers(series, str(name))

@@ -7,7 +7,7 @@ wants subtracted and divided is a part of the model, so that black means black.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -26,8 +26,8 @@ from ig2.adapters.base import Batch, Kind, Outputs, Subject, one_tensor, spread
 from ig2.adapters.training import own_randomness
 from ig2.adapters.trust import weights_only
 from ig2.attribution import Attribution
-from ig2.errors import IG2Error, InputError, MissingExtraError, describe, import_extra, reason
-from ig2.images import SUFFIXES, Framing, read_image, without_long_ends
+from ig2.errors import IG2Error, InputError, MissingExtraError, describe, import_extra, is_number, reason
+from ig2.images import SUFFIXES, Framing, as_sides, read_image, without_long_ends
 from ig2.model import OutputName, wrap
 
 BUILT_IN = ("efficientnet-lite0", "digits")
@@ -130,13 +130,13 @@ class VisionSubject(Subject):
 
 def subject(
     net: nn.Module,
-    size: tuple[int, int] = (224, 224),
+    size: int | tuple[int, int] = (224, 224),
     mean: float | Sequence[float] = 0.0,
     std: float | Sequence[float] = 1.0,
     classes: Sequence[str] | str | None = None,
     value_range: float = 1.0,
     *,
-    cover: tuple[int, int] | None = None,
+    cover: int | tuple[int, int] | None = None,
     interpolation: str = "bilinear",
     frame: Callable[[Any], Any] | None = None,
     channels: int = 3,
@@ -150,7 +150,7 @@ def subject(
 
     Args:
         net: the network, in eval mode.
-        size: height and width that it takes.
+        size: height and width that it takes, or the side of a square.
         mean: what it wants subtracted, in the units of `value_range`; one number or one a channel.
         std: what it wants divided by, likewise.
         classes: names of its outputs, or `"imagenet"` for the usual thousand.
@@ -175,8 +175,14 @@ def subject(
         raise InputError(f"net must be a torch module, got {describe(net)}")
     if channels not in (1, 3):
         raise InputError(f"channels must be 3, or 1 for grey images, got {describe(channels)}")
-    if not value_range > 0:
+    if not is_number(value_range) or not value_range > 0:
         raise InputError(f"value_range must be positive, 1 or 255, got {describe(value_range)}")
+    for role, function in (("frame", frame), ("photos", photos)):
+        if function is not None and not callable(function):
+            raise InputError(f"{role} must be a function, got {describe(function)}")
+    if classes is not None and not isinstance(classes, Iterable):
+        raise InputError(f"classes must be names, one for each output, or 'imagenet', got {describe(classes)}")
+    size = as_sides(size, "size")
     means, stds = _per_channel(mean, channels, "mean"), _per_channel(std, channels, "std")
     if not all(value > 0 for value in stds):
         raise InputError(f"std must be positive, got {describe(std)}")
@@ -190,8 +196,8 @@ def subject(
         name or type(net).__name__,
         wrap(net, representation, output, bounds=(0.0, float(value_range)), preprocess=normalise),
         names,
-        (int(size[0]), int(size[1])),
-        frame or Framing((int(size[0]), int(size[1])), cover, interpolation),
+        size,
+        frame or Framing(size, None if cover is None else as_sides(cover, "cover"), interpolation),
         channels,
         float(value_range),
         photos or _reference_photos,

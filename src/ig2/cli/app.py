@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 import ig2
 from ig2.adapters import tabular, text, vision
 from ig2.benchmarks.suite import SUITES
-from ig2.cli.messages import own_warnings, say
+from ig2.cli.messages import lasting_streams, own_warnings, say
 from ig2.cli.recipes import RECIPES, RULES, Misuse
 from ig2.data.registry import DATA_SETS
 from ig2.figures import FIGURES
@@ -221,6 +221,10 @@ def explain(
         ),
     ] = "auto",
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where files are written.")] = Path("ig2-out"),
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Go on without files, rows and sentences that cannot be explained, and list them."),
+    ] = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -246,6 +250,7 @@ def explain(
             seed=seed,
             device=device,
             quiet=quiet,
+            skip_bad=skip_bad,
         )
     )
 
@@ -552,6 +557,12 @@ def fetch_data(
 
 def main() -> None:
     """Run the command; what goes wrong is told in one line on standard error, and in the exit code."""
+    with lasting_streams():
+        sys.exit(_run())
+
+
+def _run() -> Any:
+    """The exit code."""
     debug = "--debug" in sys.argv[1:]
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # a stream of someone else's
@@ -568,7 +579,7 @@ def main() -> None:
         code = _told(error)
     if code == 130:
         say("stopped")
-    sys.exit(code)
+    return code
 
 
 def _told(error: Exception) -> int:

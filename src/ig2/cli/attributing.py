@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import torch
@@ -14,7 +14,7 @@ from ig2.adapters.text import TextBatch, TextSubject
 from ig2.attribution import Attribution
 from ig2.cli.recipes import Recipe
 from ig2.errors import ModelError, describe
-from ig2.report import Content
+from ig2.report import Content, SkippedView
 from ig2.report.gather import build
 from ig2.rules import Rule
 
@@ -94,12 +94,13 @@ def _check_answers(subject: Subject, batch: Batch) -> None:
             raise ModelError(f"{subject.name} says {describe(outputs.tolist())} of {name!r}: it fails on it")
 
 
-def content_of(explained: Explained, title: str, seed: int) -> Content:
-    """What the report says of them."""
+def content_of(explained: Explained, title: str, seed: int, skipped: Sequence[SkippedView] = ()) -> Content:
+    """What the report says of them, and of the inputs that were skipped."""
     details = {
         "made": f"{datetime.now():%Y-%m-%d %H:%M}",
         "ig2": ig2.__version__,
         "torch": torch.__version__,
         "seed": str(seed),
     }
-    return build(title, explained.subject, explained.batch, explained.attributions, explained.contrasts, details)
+    content = build(title, explained.subject, explained.batch, explained.attributions, explained.contrasts, details)
+    return replace(content, skipped=tuple(skipped))

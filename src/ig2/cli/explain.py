@@ -36,6 +36,7 @@ class Request:
     seed: int
     device: str
     quiet: bool
+    skip_bad: bool = False
 
 
 def run(request: Request) -> None:
@@ -44,14 +45,15 @@ def run(request: Request) -> None:
     methods = recipes(request.methods, kind)
     rule = chosen_rule(request.rule, methods)
     device = _device(request.device)
-    for path in (*request.files, *([] if request.references is None else [request.references])):
+    skips_files = request.skip_bad and kind == "image"  # one that is missing is one more that cannot be read
+    for path in (*(() if skips_files else request.files), *([] if request.references is None else [request.references])):
         check_there(path)
     with drafts(request.out) as draft, bars(request.quiet) as watch:
         watch("model")
         subject = load_subject(request.model, kind).to(device)
         target = None if request.target == "auto" else subject.index(request.target)
         try:
-            batch = read(subject, request.files, request.texts, request.rows)
+            batch, skipped = read(subject, request.files, request.texts, request.rows, request.skip_bad)
         except MissingColumnsError as error:
             if request.model is not None:
                 raise
@@ -63,20 +65,24 @@ def run(request: Request) -> None:
             request.out,
             [REPORT, SUMMARY, *pictures_of(batch.names, kind), *(f"{method.name}.safetensors" for method in methods)],
         )
+        pool = None
+        if request.references is not None:
+            pool, skipped_references = read_pool(subject, request.references, request.seed, request.skip_bad)
+            skipped += skipped_references
         explained = attribute(
             subject,
             batch,
             methods,
             watch,
             target=target,
-            pool=None if request.references is None else read_pool(subject, request.references, request.seed),
+            pool=pool,
             count=request.count,
             steps=request.steps,
             rule=rule,
             seed=request.seed,
         )
         watch("pictures")
-        content = content_of(explained, f"What {subject.name} went by", request.seed)
+        content = content_of(explained, f"What {subject.name} went by", request.seed, skipped)
         write(draft, request.out, explained, content)
     tell(explained, content, request.out)
 

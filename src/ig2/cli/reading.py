@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from ig2.adapters import vision
 from ig2.adapters.base import Batch, Kind, Subject
-from ig2.adapters.tabular import TableSubject
+from ig2.adapters.tabular import BadRowsError, TableSubject, as_frame
 from ig2.adapters.vision import Photo
 from ig2.cli.messages import one_line
 from ig2.cli.recipes import Misuse
-from ig2.errors import InputError, reason
+from ig2.errors import InputError, counted, reason
+from ig2.report import SkippedView
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
 TEXTS = (".txt",)
@@ -21,6 +24,9 @@ FIRST_ROWS = 5
 # More than a person looks at. Of a thousand photos a report would have half a gigabyte.
 MOST_INPUTS = 100
 LARGEST_TEXT = 10_000_000  # bytes
+NO_ANSWER = "the model's answer is not a finite number"
+Skipped = tuple[SkippedView, ...]
+Item = TypeVar("Item")
 
 
 def kind_of(files: Sequence[Path], texts: Sequence[str], rows: str | None) -> Kind:
@@ -51,26 +57,94 @@ def check_there(path: Path) -> None:
         raise InputError(f"{path} cannot be read: {reason(error)}") from error
 
 
-def read(subject: Subject, files: Sequence[Path], texts: Sequence[str], rows: str | None) -> Batch:
-    """The samples to explain."""
+@dataclass(frozen=True)
+class _Inputs:
+    """What was named, one by one."""
+
+    names: Sequence[str]
+    read: Callable[[Sequence[int]], Batch]  # those of some numbers, counted from 0
+    chosen: Sequence[int]  # the numbers of those that are wanted
+
+    @classmethod
+    def listed(cls, items: Sequence[Item], names: Sequence[str], read: Callable[[list[Item]], Batch]) -> _Inputs:
+        return cls(names, lambda some: read([items[i] for i in some]), range(len(items)))
+
+    @classmethod
+    def rows(cls, subject: TableSubject, source: Path, choose: Callable[[int], Sequence[int]]) -> _Inputs:
+        frame = as_frame(source)
+        names = [f"row {number}" for number in frame.index]
+        return cls(names, lambda some: subject.read(frame, lambda total: some), choose(len(frame)))
+
+
+def read(
+    subject: Subject, files: Sequence[Path], texts: Sequence[str], rows: str | None, skip_bad: bool = False
+) -> tuple[Batch, Skipped]:
+    """The samples to explain, and which were skipped."""
+    if isinstance(subject, TableSubject):
+        return _read(subject, _Inputs.rows(subject, files[0], lambda total: _chosen_rows(rows, total)), skip_bad)
     if subject.kind == "image":
         _check_count(len(files), "photos")
-        return subject.read([Photo(path, name) for path, name in zip(files, _names(files), strict=True)])
-    if subject.kind == "table":
-        assert isinstance(subject, TableSubject)
-        return subject.read(files[0], lambda total: _chosen_rows(rows, total))
+        names = _names(files)
+        photos = [Photo(path, name) for path, name in zip(files, names, strict=True)]
+        return _read(subject, _Inputs.listed(photos, names, subject.read), skip_bad)
     lines = [line for path in files for line in lines_of(path)]
     if rows is not None:
         lines = [lines[i] for i in row_numbers(rows, len(lines))]
-    _check_count(len(texts) + len(lines), "sentences")
-    return subject.read([*texts, *lines])
+    lines = [*texts, *lines]
+    _check_count(len(lines), "sentences")
+    return _read(subject, _Inputs.listed(lines, lines, subject.read), skip_bad)
 
 
-def read_pool(subject: Subject, source: Path, seed: int) -> Batch:
-    """What to contrast with, from where the user keeps it."""
-    if subject.kind == "image":
-        return subject.read(vision.read_folder(source, seed=seed))
-    return subject.pool(lines_of(source)) if subject.kind == "text" else subject.pool(source)
+def read_pool(subject: Subject, source: Path, seed: int, skip_bad: bool = False) -> tuple[Batch, Skipped]:
+    """What to contrast with, from where the user keeps it, and which were skipped."""
+    if isinstance(subject, TableSubject):
+        inputs = _Inputs.rows(subject, source, range)
+    elif subject.kind == "image":
+        photos = vision.read_folder(source, seed=seed)
+        inputs = _Inputs.listed(photos, [photo.name for photo in photos], subject.read)
+    else:
+        lines = lines_of(source)
+        inputs = _Inputs.listed(lines, lines, subject.pool)
+    return _read(subject, replace(inputs, names=[f"reference {name}" for name in inputs.names]), skip_bad)
+
+
+def _read(subject: Subject, inputs: _Inputs, skip_bad: bool) -> tuple[Batch, Skipped]:
+    """The inputs, all of them; or without those that cannot be read and those to which the model has no answer."""
+    problems: dict[int, str] = {}
+    while True:
+        left = [number for number in inputs.chosen if number not in problems]
+        if problems and not left:
+            first = next(iter(problems.values()))
+            raise InputError(f"none of {counted(len(inputs.chosen), 'input')} can be explained: {first}")
+        try:
+            batch = inputs.read(left)
+        except InputError as error:
+            bad = _bad_ones(error, subject, inputs, left)
+            if len(inputs.chosen) == 1 or not bad:
+                raise
+            if not skip_bad:
+                raise InputError(f"{error} (--skip-bad goes on without it)") from error
+            problems |= bad
+            continue
+        if not skip_bad:
+            return batch, ()
+        sound = subject.predict(batch).isfinite().all(dim=1).tolist()
+        if all(sound):
+            return batch, tuple(SkippedView(inputs.names[number], problems[number]) for number in sorted(problems))
+        problems |= {number: NO_ANSWER for number, has_answer in zip(left, sound, strict=True) if not has_answer}
+
+
+def _bad_ones(error: InputError, subject: Subject, inputs: _Inputs, numbers: Sequence[int]) -> dict[int, str]:
+    """Why some inputs cannot be read, where it is they and not all there is."""
+    if isinstance(error, BadRowsError):
+        return {row - 1: problem for row, problem in error.problems.items()}
+    problems: dict[int, str] = {}
+    for number in numbers if subject.kind != "table" else ():
+        try:
+            inputs.read([number])
+        except InputError as its_own:
+            problems[number] = str(its_own)
+    return problems
 
 
 def lines_of(path: Path) -> list[str]:

@@ -71,6 +71,11 @@ def tell(explained: Explained, content: Content, out: Path) -> None:
             tell_line(console, method.name, verdict(method, method.name in ruled), width)
         tell_path(console, "  picture", out / picture, INDENT + width)
         console.print()
+    if content.skipped:
+        console.print(Text("skipped", "bold"))
+        for skipped in content.skipped:
+            tell_line(console, "", str(skipped), 0)
+        console.print()
     for number, name in enumerate((SUMMARY, *numbers_of(explained).values())):
         tell_path(console, "" if number else "numbers", out / name, INDENT + width)
     tell_path(console, "report", out / REPORT, INDENT + width)

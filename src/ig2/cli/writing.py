@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,7 @@ def write_page(draft: Path, folder: Path, content: Content, inputs: list[dict[st
             "made_by": f"ig2 {ig2.__version__}",
             "model": content.model,
             "inputs": inputs,
+            "skipped": [asdict(view) for view in content.skipped],
             "settings": settings,
             "files": sorted(files),
         }

@@ -160,21 +160,22 @@ def _mask(
     call_model_args: Any,
     x_baseline: ArrayLike | None,
     batch_size: int,
-    channels_last: bool = False,
+    is_image: bool = False,
 ) -> Array:
     """One sample's attribution by a method that needs no representation."""
     x, dtype = _sample(x_value, "x_value")
+    shape = tuple(x.shape)
     baseline = torch.zeros_like(x) if x_baseline is None else _sample(x_baseline, "x_baseline")[0]
     if baseline.shape != x.shape:
         raise InputError(f"x_baseline is {describe(baseline)}, x_value {describe(x)}: make their shapes equal")
-    # the engine has channels first; what the function sees has them where the user has
-    back = (lambda points: points.movedim(1, -1)) if channels_last else None
-    if channels_last:
-        x, baseline = x.movedim(-1, 0), baseline.movedim(-1, 0)
+    # the engine has channels first; what the function sees has them where the user has, or not at all
+    back = (lambda points: points.movedim(1, -1).reshape(-1, *shape)) if is_image else None
+    if is_image:
+        x, baseline = (sample.reshape(*shape[:2], -1).movedim(-1, 0) for sample in (x, baseline))
     net = _Network(_Callback(call_model_function, call_model_args, dtype), _shares(method.rule))
     found = method(wrap(net, preprocess=back), x[None], 0, baseline[None], batch_size=batch_size).values
     assert isinstance(found, Tensor)
-    return (found[0].movedim(0, -1) if channels_last else found[0]).numpy().astype(dtype)
+    return (found[0].movedim(0, -1).reshape(shape) if is_image else found[0]).numpy().astype(dtype)
 
 
 def _shares(rule: Rule | None) -> bool:
@@ -345,7 +346,7 @@ class BlurIG(_Saliency):
         if np.ndim(x_value) not in (2, 3):
             raise InputError(f"Blur IG takes an image (H, W, C) or (H, W), got {describe(x_value)}")
         method = ig2.BlurIG(steps, max_sigma, "zero", self.rule)
-        return _mask(method, x_value, call_model_function, call_model_args, None, batch_size, np.ndim(x_value) == 3)
+        return _mask(method, x_value, call_model_function, call_model_args, None, batch_size, is_image=True)
 
 
 class IG2:

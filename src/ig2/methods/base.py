@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, TypeVar, final
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ from ig2.model import Model, wrap
 from ig2.progress import Progress, ProgressOption
 from ig2.references.base import References, as_references
 from ig2.task import Task, check_seed
+
+AnyType = TypeVar("AnyType")
 
 
 @dataclass
@@ -45,8 +47,24 @@ class Result:
     paths: Tensor | None = None
 
 
+class _MethodType(ABCMeta):
+    """Makes methods from their settings. Elsewhere the network comes first, so here it is often given in place of them."""
+
+    def __call__(cls: type[AnyType], *settings: Any, **named: Any) -> AnyType:
+        try:
+            return super().__call__(*settings, **named)  # type: ignore[misc, no-any-return]
+        except (TypeError, InputError) as error:
+            network = settings[0] if settings else None
+            if not callable(network) or isinstance(network, (type, Method)):
+                raise
+            raise InputError(
+                f"{cls.__name__} is made from its settings, got {describe(network)}: a network goes into the method's call, "
+                f"{cls.__name__}(...)(net, x)"
+            ) from error
+
+
 @dataclass(frozen=True, eq=False)
-class Method(ABC):
+class Method(metaclass=_MethodType):
     """Something that attributes. Subclasses are dataclasses of their settings and write `run`."""
 
     default_references: ClassVar[References | None] = None

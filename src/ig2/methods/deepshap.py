@@ -113,6 +113,11 @@ class DeepSHAP(Method):
         return Result(values=moments.mean, baseline_outputs=baseline_outputs, spread=spread)
 
 
+OWN_GRADIENTS = (
+    "DeepSHAP has no rescale rule for gradients that the network takes itself in its forward pass: use ig2.ExpectedIG"
+)
+
+
 def _rounding(task: Task) -> float:
     """One rounding of the coarsest type that is computed in: a bfloat16 network on float32 inputs was "off by 4.5%"."""
     types = {dtype for _, _, dtype in task.session.inputs.attributed}
@@ -164,10 +169,17 @@ def rescaled(session: Session, pairs: Pairs) -> tuple[Tensor, Tensor]:
     # PyTorch's transformer layers do.
     with _Keeping(kept):
         baseline = session.scores_with_graph(pairs.reference.clone().requires_grad_(), pairs.rows).detach()
-    with _Rescaling(kept):
-        scores = session.scores_with_graph(pairs.explicand, pairs.rows)
+    try:
+        with _Rescaling(kept):
+            scores = session.scores_with_graph(pairs.explicand, pairs.rows)
+    except RuntimeError as error:
+        if "functorch" not in str(error):
+            raise
+        raise ModelError(OWN_GRADIENTS) from error
     if kept:
         raise _other_way(kept[0][0])
+    if not scores.requires_grad:  # as it did in the session's first pass
+        raise ModelError(OWN_GRADIENTS)
     with torch.enable_grad():
         return tuple(each.gather(1, pairs.target[:, None])[:, 0] for each in (scores, baseline))  # type: ignore[return-value]
 

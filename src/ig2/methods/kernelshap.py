@@ -14,7 +14,6 @@ from torch import Tensor
 from ig2.errors import InputError, ModelError, describe, import_extra
 from ig2.integrate import Keep
 from ig2.methods.base import Method, Result
-from ig2.paths.blur import check_images
 from ig2.references.base import References, drawn
 from ig2.references.constant import Zeros
 from ig2.task import Task
@@ -33,6 +32,11 @@ class Groups(ABC):
         """The group of each feature, integers (B, ...) or (1, ...) that broadcast to samples (B, ...)."""
 
 
+def _check_plane(samples: Tensor, purpose: str) -> None:
+    if samples.ndim not in (3, 4):
+        raise InputError(f"{purpose} needs images (B, C, H, W) or (B, H, W), got {describe(samples)}")
+
+
 @dataclass(frozen=True)
 class Grid(Groups):
     """Rectangles of about equal size, over all channels."""
@@ -45,7 +49,7 @@ class Grid(Groups):
             _check_count(count, "Grid's rows and columns")
 
     def labels(self, samples: Tensor) -> Tensor:
-        check_images(samples, "a grid of groups")
+        _check_plane(samples, "a grid of groups")
         height, width = samples.shape[-2:]
         if self.rows > height or self.columns > width:
             raise InputError(
@@ -74,7 +78,7 @@ class Superpixels(Groups):
             raise InputError(f"compactness must be positive, got {describe(self.compactness)}")
 
     def labels(self, samples: Tensor) -> Tensor:
-        check_images(samples, "superpixels")
+        _check_plane(samples, "superpixels")
         slic = import_extra("skimage.segmentation", "image", "KernelSHAP on superpixels").slic
         images = samples if samples.ndim == 4 else samples[:, None]
         found = []

@@ -235,7 +235,8 @@ class _Film:
             )
         task.session.model.check_inside(task.x, "x")
         low, high = (torch.as_tensor(bound, dtype=task.x.dtype, device=task.x.device).expand(shape) for bound in bounds)
-        levels = ((task.x - low) / (high - low) * 255).round().to(torch.uint8)
+        span = high - low
+        levels = ((task.x - low) / span.where(span > 0, 1.0) * 255).round().to(torch.uint8)
         return cls(levels.permute(0, 2, 3, 1).contiguous().cpu().numpy(), low, high)
 
     def shown(self, images: NDArray[np.uint8]) -> Tensor:

@@ -84,11 +84,6 @@ class GrownPath(Path):
 
 
 def check_steps(steps: object) -> None:
-    if callable(steps):
-        raise InputError(
-            f"steps must be a positive integer, got {describe(steps)}: a network goes into the method's call, "
-            "IG2()(net, x, references=...)"
-        )
     if not is_count(steps):
         raise InputError(f"steps must be a positive integer, got {describe(steps)}")
 

@@ -41,16 +41,20 @@ def blur_matrix(size: int, sigma: float, padding: Padding, dtype: torch.dtype) -
 
 
 def blur(images: Tensor, sigma: float, padding: Padding = "reflect") -> Tensor:
-    """Blur the last two axes of images."""
+    """Blur the last two axes of images, in their own precision whatever autocast says."""
     height = blur_matrix(images.shape[-2], sigma, padding, images.dtype).to(images.device)
     width = blur_matrix(images.shape[-1], sigma, padding, images.dtype).to(images.device)
-    return height @ images @ width.T
+    with torch.autocast(images.device.type, enabled=False):
+        return height @ images @ width.T
 
 
 def check_images(samples: Tensor, purpose: str) -> None:
-    """Samples (n, H, W) or (n, C, H, W), the layout in which the last two axes are space."""
-    if samples.ndim not in (3, 4):
-        raise InputError(f"{purpose} needs images (B, C, H, W) or (B, H, W), got {describe(samples)}")
+    """Samples (n, C, H, W), the layout in which the last two axes are space."""
+    if samples.ndim == 4:
+        return
+    # the channels of a series are no neighbours: blurred or cut into regions along them, it gave numbers without a meaning
+    hint = ": samples of two axes may be a series (T, C) as well; for grey images give x[:, None] to lambda x: net(x[:, 0])"
+    raise InputError(f"{purpose} needs images (B, C, H, W), got {describe(samples)}{hint if samples.ndim == 3 else ''}")
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,25 @@ Every function but the two that return HTML gives a matplotlib figure of its own
 `savefig`, or let a notebook show it.
 """
 
-from ig2.errors import import_extra
+import os
 
-import_extra("matplotlib", "plots", "plotting")
+from ig2.errors import InputError, import_extra
 
-from ig2.plots.curves import distance_curve, output_curve  # noqa: E402
-from ig2.plots.figures import attribution  # noqa: E402
-from ig2.plots.images import counterfactual, grid, heat_map, per_reference  # noqa: E402
-from ig2.plots.look import Look  # noqa: E402
-from ig2.plots.notebook import html  # noqa: E402
-from ig2.plots.tables import bars  # noqa: E402
-from ig2.plots.words import text, text_html  # noqa: E402
+try:
+    import_extra("matplotlib", "plots", "plotting")
+except ValueError as error:  # it looks at this variable as it is imported
+    raise InputError(
+        f"the environment variable MPLBACKEND is {os.environ.get('MPLBACKEND')!r}, which matplotlib refuses: unset it, or "
+        "set it to 'agg'"
+    ) from error
+
+from ig2.plots.curves import distance_curve, output_curve
+from ig2.plots.figures import attribution
+from ig2.plots.images import counterfactual, grid, heat_map, per_reference
+from ig2.plots.look import Look
+from ig2.plots.notebook import html
+from ig2.plots.tables import bars
+from ig2.plots.words import text, text_html
 
 __all__ = [
     "Look",

@@ -62,6 +62,17 @@ class InputView:
 
 
 @dataclass(frozen=True)
+class SkippedView:
+    """An input that could not be explained."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason if self.name in self.reason else f"{self.name}: {self.reason}"
+
+
+@dataclass(frozen=True)
 class Content:
     """A whole report."""
 
@@ -69,3 +80,4 @@ class Content:
     model: str
     inputs: tuple[InputView, ...]
     details: dict[str, str] = field(default_factory=dict)  # versions, seed, when
+    skipped: tuple[SkippedView, ...] = ()
