@@ -781,9 +781,10 @@ def pooled():
     torch.export.save(torch.export.export(net, (torch.rand(2, 3, 16, 16),), dynamic_shapes=batch), "program.pt2")
     for name, colour in (("red", (255, 0, 0)), ("green", (0, 255, 0)), ("blue", (0, 0, 255))):
         Image.new("RGB", (16, 16), colour).save(ig2.photo(f"pool/{name}.png"))
-    for model in ("mine:pooled@weights.pt", "program.pt2"):
+    assert "--trust" in ig2.refused("explain", "pool/green.png", "-m", "program.pt2")
+    for model in (["mine:pooled@weights.pt"], ["program.pt2", "--trust"]):
         said = ig2(
-            "explain", "pool/green.png", "-m", model, "--references", "pool", "--steps", 2, "--compare", "ig", "-o", "out"
+            "explain", "pool/green.png", "-m", *model, "--references", "pool", "--steps", 2, "--compare", "ig", "-o", "out"
         )
         assert said.code == 0, said
         assert "  prediction  class 1, >99%\n" in said.out
