@@ -692,7 +692,7 @@ def test_references_of_text_and_of_tables_are_files(ig2):
     rows[10:].to_parquet("others.parquet")
     said = ig2("explain", "rows.csv", "-m", "iris", "--rows", "1", "--references", "others.parquet", "--steps", 2, "-o", "t")
     assert said.code == 0 and re.search(r"against +(setosa|versicolor|virginica)", said.out)
-    assert "cannot be read: Is a directory" in ig2.refused("explain", "--text", "Why?", "--references", ".")
+    assert "is a folder" in ig2.refused("explain", "--text", "Why?", "--references", ".")
 
 
 def test_fewer_references_than_asked_for_are_a_line(ig2):

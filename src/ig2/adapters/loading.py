@@ -34,6 +34,7 @@ from torch import Tensor, nn
 from ig2.adapters import tabular, text, vision
 from ig2.adapters.base import Kind, Subject
 from ig2.errors import IG2Error, InputError, describe, import_extra, reason
+from ig2.files import check_regular
 
 Opened = TypeVar("Opened")
 HOW_TO_SAVE = "save the weights alone, torch.save(net.state_dict(), 'weights.pt'), and give module:function@weights.pt"
@@ -213,8 +214,7 @@ def _from_file(path: Path, trust: bool) -> nn.Module:
 def _kind(path: Path) -> Literal["torch.export", "TorchScript", "archive", "safetensors", "pickle"]:
     """What a file is, by what is in it. Nothing rests on the answer: programs need trust, the rest is read without running."""
     try:
-        if not path.is_file():
-            raise InputError(f"{path} is not a file")
+        check_regular(path)
         with path.open("rb") as file:
             start = file.read(9)
         names = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []

@@ -14,6 +14,7 @@ from ig2.adapters.vision import Photo
 from ig2.cli.messages import one_line
 from ig2.cli.recipes import Misuse
 from ig2.errors import InputError, reason
+from ig2.files import check_regular
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
 TEXTS = (".txt",)
@@ -75,6 +76,7 @@ def read_pool(subject: Subject, source: Path, seed: int) -> Batch:
 
 def lines_of(path: Path) -> list[str]:
     """The sentences of a file, one on each line."""
+    check_regular(path)
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST_TEXT + 1)
