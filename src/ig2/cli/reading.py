@@ -50,6 +50,8 @@ def check_there(path: Path) -> None:
         raise InputError(f"{path} does not exist") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {reason(error)}") from error
+    if not path.is_dir():
+        check_regular(path)
 
 
 def read(subject: Subject, files: Sequence[Path], texts: Sequence[str], rows: str | None) -> Batch:
