@@ -1,8 +1,8 @@
-# Everything happens in .venv, made from the pinned versions of constraints.txt.
+# Everything happens in .venv, made from the pinned versions of requirements.lock.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-captum fuzz lint bench results docs clean
+.PHONY: demo test test-captum test-versions fuzz lint bench results docs clean
 
 test: .venv/ready lint
 	$(BIN)/pytest -n 2
@@ -14,6 +14,10 @@ fuzz: .venv/ready
 # Captum's own tests on our classes: CAPTUM is a checkout of its repository
 test-captum: .venv/ready
 	$(BIN)/python tests/captum_conformance.py $(or $(CAPTUM),$(error say where Captum is checked out: make test-captum CAPTUM=folder))
+
+# the core on the oldest and the newest torch, on each Python that is declared; Pythons that are not there are named
+test-versions:
+	$(PYTHON) tools/versions.py
 
 lint: .venv/ready
 	$(BIN)/ruff check
@@ -35,9 +39,14 @@ bench: .venv/ready
 results: .venv/ready
 	$(BIN)/python -m bench.results --data $(or $(DATA),$(error say where the data are: make results DATA=folder))
 
-.venv/ready: pyproject.toml constraints.txt
+# Every file is checked against requirements.lock, but for torch: pip takes the build that fits the machine, and with one for CUDA
+# the libraries whose exact versions it names.
+PIP := $(BIN)/pip --quiet --disable-pip-version-check install
+.venv/ready: pyproject.toml requirements.lock
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(PIP) --require-hashes --no-deps --requirement requirements.lock
+	$(PIP) torch==2.13.0
+	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@
 
 clean:

@@ -22,7 +22,7 @@ from torch import nn
 import ig2
 from ig2 import images
 from ig2.adapters import digits, training, vision
-from ig2.errors import InputError, MissingExtraError
+from ig2.errors import IG2Warning, InputError, MissingExtraError
 from ig2.images import Framing, read_image
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
@@ -584,10 +584,12 @@ def test_whatever_is_wrong_with_the_cache_the_tensors_are_made(tmp_path: Path, m
 
     monkeypatch.setenv("IG2_CACHE", str(tmp_path))
     (tmp_path / "thing-1.safetensors").write_bytes(b"broken")
-    assert torch.equal(training.kept("thing-1", make_tensors)["a"], torch.ones(3))
+    with pytest.warns(IG2Warning, match="damaged"):
+        assert torch.equal(training.kept("thing-1", make_tensors)["a"], torch.ones(3))
     assert torch.equal(training.kept("thing-1", make_tensors)["a"], torch.ones(3))
     assert len(made) == 1  # the broken file was replaced
-    training.kept("thing-1", make_tensors, nn.Linear(3, 3))
+    with pytest.warns(IG2Warning, match="another network"):
+        training.kept("thing-1", make_tensors, nn.Linear(3, 3))
     assert len(made) == 2  # it held another network
     monkeypatch.setenv("IG2_CACHE", str(tmp_path / "thing-1.safetensors" / "no folder"))
     training.kept("thing-1", make_tensors)

@@ -11,6 +11,7 @@ import random
 import re
 import warnings
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -159,7 +160,8 @@ def test_a_line_cut_short_is_scored_again_and_the_next_one_is_not_lost(tmp_path,
     path = tmp_path / "toy.cells.jsonl"
     path.write_bytes(path.read_bytes()[:-cut])
     again = Toy()
-    run(again, out=tmp_path)
+    with nullcontext() if cut == 1 else pytest.warns(IG2Warning, match="damaged"):
+        run(again, out=tmp_path)
     # with its end alone missing, the line is whole
     assert len(scored(again)) == (0 if cut == 1 else 1)
     run(again := Toy(seeds=4), out=tmp_path)
@@ -178,8 +180,25 @@ def test_lines_that_are_no_cells_are_passed_over(tmp_path):
         b"\xff\xfe\n[[[\n" + b"[" * 100_000 + b"\n" + b"\n".join(json.dumps(line).encode() for line in bad) + b"\n" + good
     )
     again = Toy()
-    run(again, out=tmp_path)
+    with pytest.warns(IG2Warning, match="9 of 21 lines damaged"):
+        run(again, out=tmp_path)
     assert not again.done
+    run(Toy(), out=tmp_path)  # once is enough
+    assert path.read_bytes() == good
+
+
+def test_a_score_that_was_changed_on_the_disk_is_computed_again(tmp_path):
+    before = run(Toy(), out=tmp_path).to_json()
+    path = tmp_path / "toy.cells.jsonl"
+    lines = path.read_bytes().splitlines()
+    record = json.loads(lines[1])
+    name = next(iter(record["values"]))
+    record["values"][name] = [value + 1 for value in record["values"][name]]
+    path.write_bytes(b"\n".join([lines[0], json.dumps(record).encode(), *lines[2:], b""]))
+    again = Toy()
+    with pytest.warns(IG2Warning, match="1 of 12 lines damaged"):
+        after = run(again, out=tmp_path).to_json()
+    assert len(scored(again)) == 1 and json.loads(after)["rows"] == json.loads(before)["rows"]
 
 
 def test_cells_of_other_settings_are_kept_and_never_mixed(tmp_path):
@@ -265,9 +284,9 @@ def test_time_tells_what_each_method_took_before(tmp_path):
     assert [step.now for step in stop.steps[:3]] == ["seed 0: preparing", "seed 0: facts", "seed 0: IG"]
     assert stop.steps[0].left is None and stop.steps[-1].left == 0 and stop.steps[-1].now == ""
     assert all(step.left > 0 for step in stop.steps[2:-1])
-    path = tmp_path / "toy.cells.jsonl"
-    lines = [{**json.loads(line), "seconds": 100.0} for line in path.read_text().splitlines()]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    stored = cells.Cells(tmp_path, "toy")
+    for key, cell in list(stored.known.items()):
+        stored.add(key, replace(cell, seconds=100.0))
     stop = Stop(99)
     run(Toy(seeds=5), out=tmp_path, progress=stop)
     assert stop.steps[0].left == pytest.approx(2 * 4 * 100)
@@ -763,7 +782,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(tmp_path):
         (tmp_path / "file", "is a file, or in one: give a folder"),
         (tmp_path / "file" / "deeper", "is a file, or in one: give a folder"),
         ("/proc/nowhere", "/proc/nowhere cannot be written to: No such file or directory"),
-        (tmp_path / "taken", "cannot be written to: Is a directory"),
+        (tmp_path / "taken", "is a folder"),
         (tmp_path / ("x" * 300), "cannot be written to: File name too long"),
     ):
         suite = Toy()

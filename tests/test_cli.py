@@ -715,7 +715,7 @@ def test_references_of_text_and_of_tables_are_files(ig2):
     rows[10:].to_parquet("others.parquet")
     said = ig2("explain", "rows.csv", "-m", "iris", "--rows", "1", "--references", "others.parquet", "--steps", 2, "-o", "t")
     assert said.code == 0 and re.search(r"against +(setosa|versicolor|virginica)", said.out)
-    assert "cannot be read: Is a directory" in ig2.refused("explain", "--text", "Why?", "--references", ".")
+    assert "is a folder" in ig2.refused("explain", "--text", "Why?", "--references", ".")
 
 
 def test_fewer_references_than_asked_for_are_a_line(ig2):
@@ -804,9 +804,10 @@ def pooled():
     torch.export.save(torch.export.export(net, (torch.rand(2, 3, 16, 16),), dynamic_shapes=batch), "program.pt2")
     for name, colour in (("red", (255, 0, 0)), ("green", (0, 255, 0)), ("blue", (0, 0, 255))):
         Image.new("RGB", (16, 16), colour).save(ig2.photo(f"pool/{name}.png"))
-    for model in ("mine:pooled@weights.pt", "program.pt2"):
+    assert "--trust" in ig2.refused("explain", "pool/green.png", "-m", "program.pt2")
+    for model in (["mine:pooled@weights.pt"], ["program.pt2", "--trust"]):
         said = ig2(
-            "explain", "pool/green.png", "-m", model, "--references", "pool", "--steps", 2, "--compare", "ig", "-o", "out"
+            "explain", "pool/green.png", "-m", *model, "--references", "pool", "--steps", 2, "--compare", "ig", "-o", "out"
         )
         assert said.code == 0, said
         assert "  prediction  class 1, >99%\n" in said.out

@@ -277,7 +277,7 @@ def test_sentences_that_are_none(ig2):
     assert ig2.refused("explain", "--text", "") == "the text '' is empty"
     assert "is empty" in ig2.refused("explain", "--text", "Why?", "--text", " \n ")
     Path("folder.txt").mkdir()
-    assert ig2.refused("explain", "folder.txt") == "folder.txt cannot be read: Is a directory"
+    assert "is a folder" in ig2.refused("explain", "folder.txt")
 
 
 def test_sentences_in_any_writing_and_of_any_length(ig2):

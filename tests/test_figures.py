@@ -481,10 +481,11 @@ def test_words_of_a_text_have_the_colour_of_their_score() -> None:
 
 
 def test_words_stay_inside_the_figure_and_long_ones_are_broken() -> None:
-    words = ["x" * 700, *["word"] * 60, "short"]
+    words = ["x" * 90, *["word"] * 60, "short"]
     figure = plots.text(made(sample(1, len(words))), words)
     axes = figure.axes[0]
-    assert "".join(text.get_text() for text in axes.texts[1:]).startswith("x" * 700)
+    assert "".join(text.get_text() for text in axes.texts[1:]).startswith("x" * 90 + "word")
+    assert len(axes.patches) == len(words) + 1
     figure.canvas.draw()
     frame = figure.bbox
     for text in axes.texts:
@@ -493,6 +494,13 @@ def test_words_stay_inside_the_figure_and_long_ones_are_broken() -> None:
     boxes = [(patch.get_x(), patch.get_y(), patch.get_width()) for patch in axes.patches]
     for (x, y, width), (after, line, _) in itertools.pairwise(boxes):
         assert line > y or after >= x + width
+
+
+def test_a_word_of_ten_thousand_letters_is_cut() -> None:
+    words = ["x" * 10_000, "short"]
+    figure = plots.text(made(sample(1, 2)), words)
+    assert "".join(text.get_text() for text in figure.axes[0].texts[1:]) == "x" * 99 + "…short"
+    assert "x" * 100 not in plots.text_html(made(sample(1, 2)), words)
 
 
 def test_positions_beyond_the_words_are_padding() -> None:

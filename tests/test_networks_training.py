@@ -20,7 +20,7 @@ from ig2.benchmarks import training
 from ig2.benchmarks.networks import DigitCNN, FaceCNN, MobileNetV2, Network, TextCNN, WaferCNN, read_vectors
 from ig2.benchmarks.training import Kind, Recipe, accuracy, trained
 from ig2.data.base import Samples
-from ig2.errors import InputError, ModelError
+from ig2.errors import IG2Warning, InputError, ModelError
 
 KINDS: tuple[Kind, ...] = ("mnist", "trec", "wafer", "celeba", "faces")
 
@@ -313,7 +313,9 @@ def test_broken_vectors_are_refused(tmp_path: Path, content: bytes, message: str
 
 
 def test_vectors_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing.txt", "a\0b"):
+    with pytest.raises(InputError, match="folder"):
+        read_vectors(tmp_path)
+    for path in (tmp_path / "missing.txt", "a\0b"):
         with pytest.raises(InputError, match="cannot be read"):
             read_vectors(path)
     (tmp_path / "vectors.txt").write_text("the 1 2 3\n")
@@ -410,7 +412,8 @@ def test_a_broken_file_in_the_cache_does_no_harm(three_steps: None, tmp_path: Pa
     (file,) = (tmp_path / "cache").iterdir()
     assert file.name.startswith("mnist-")
     file.write_bytes(b"broken")
-    assert torch.equal(weights(trained("mnist", some("mnist"), quick=True).net), weights(one.net))
+    with pytest.warns(IG2Warning, match="damaged"):
+        assert torch.equal(weights(trained("mnist", some("mnist"), quick=True).net), weights(one.net))
 
 
 def test_progress_counts_the_samples_seen(three_steps: None) -> None:

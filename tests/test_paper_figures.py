@@ -21,6 +21,7 @@ from ig2 import InputError, figures
 from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.cli import figures as command
 from ig2.data import photos, trec, wafermaps
+from ig2.errors import IG2Warning
 from ig2.figures import FIGURES, Options, Stored, make, paths
 from ig2.figures.base import FOLDERS, PaperFigure
 from ig2.figures.sources import of_digits, of_faces, of_questions, of_wafers
@@ -169,7 +170,8 @@ def test_what_is_of_another_key_or_broken_is_not_there(tmp_path):
     whole = path.read_bytes()
     for content in (b"", b"PK", whole[: len(whole) // 2], whole[:-30], b"\x80\x04N."):
         path.write_bytes(content)
-        assert Stored.load(path, {"seed": 1}) is None
+        with pytest.warns(IG2Warning, match="damaged"):
+            assert Stored.load(path, {"seed": 1}) is None
 
 
 def test_a_pickle_in_a_file_is_not_read(tmp_path):
@@ -179,7 +181,8 @@ def test_a_pickle_in_a_file_is_not_read(tmp_path):
 
     about = json.dumps({"key": {}, "texts": {}, "source": ""})
     np.savez(tmp_path / "a.npz", about=np.array(about), a=np.array([Bomb()], dtype=object))
-    assert Stored.load(tmp_path / "a.npz", {}) is None
+    with pytest.warns(IG2Warning, match="damaged"):
+        assert Stored.load(tmp_path / "a.npz", {}) is None
 
 
 def test_an_object_array_is_not_stored(tmp_path):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ig2.errors import InputError, MissingExtraError, describe, import_extra
+from ig2.files import check_regular
 from ig2.inputs import Fixed, Structured
 
 FORMAT = "ig2.attribution/1"
@@ -304,6 +305,7 @@ class Attribution:
     def load(cls, path: str | PathLike[str]) -> Attribution:
         """Read what `save` wrote."""
         safe_open = import_extra("safetensors", "io", "loading an attribution").safe_open
+        check_regular(path)
         try:
             with safe_open(path, framework="pt") as file:
                 header = file.metadata() or {}

@@ -22,12 +22,12 @@ class IG2Error(Exception):
     """Every error this library raises on purpose.
 
     Args:
-        text: what came, what was expected, what to do.
+        args: what came, what was expected, what to do.
         rows: the explicands at fault, where only some are.
     """
 
-    def __init__(self, text: str = "", rows: Sequence[int] = ()) -> None:
-        super().__init__(text)
+    def __init__(self, *args: object, rows: Sequence[int] = ()) -> None:
+        super().__init__(*args)
         self.rows = tuple(rows)
 
 

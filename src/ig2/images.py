@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ig2.errors import InputError, describe, import_extra, is_count, reason
+from ig2.files import check_regular
 
 # The formats that are opened. PostScript is not among them: Pillow would hand it to another program to run.
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO")
@@ -58,8 +59,7 @@ def _read_file(path: Path, pillow: Any, grey: bool, turn: bool) -> Any:
     try:
         if path.is_dir():
             raise InputError(f"{path} is a folder: name the images in it")
-        if path.exists() and not path.is_file():
-            raise InputError(f"{path} is not a file")
+        check_regular(path)
         with path.open("rb") as file:
             if not file.read(1):
                 raise InputError(f"{path} is empty (0 bytes)")

@@ -1,25 +1,21 @@
 """Models as a person names them on a command line, and what may be trusted in a file.
 
-What loading a file can do:
+What opening a file can do:
 
 - *safetensors* holds numbers and nothing else.
 - *A state dict* (`torch.save(net.state_dict(), ...)`) is a pickle. It is read with PyTorch's restricted unpickler, which makes
   tensors and plain containers and calls nothing else.
-- *A pickled network* (`torch.save(net, ...)`) can run any code when it is opened. It is refused.
-- *TorchScript* and *torch.export* files are programs. TorchScript has its own interpreter and its own reader, and no Python
-  runs; but its programs may read and write files, so one that names such an operation is refused. `torch.export.load` would
-  unpickle parts of its file, evaluate expressions in it and load compiled code from it; a file that asks for any of this, or
-  for an operation that is not one of PyTorch's own on tensors, is refused before it is opened.
+- *TorchScript* and *torch.export* files are programs: they can do what you can do, some of it as soon as they are opened. They
+  are opened with `trust=True` and refused without.
+- *A pickled network* (`torch.save(net, ...)`) can run any code too. It is always refused: its weights are enough.
 
-No file is run through Python's unpickler. Even so a program from a stranger can take all memory or all time: treat it like
-one. A function named as `module:function` is your own code, and it is imported and called.
+A function named as `module:function` is your own code, and it is imported and called.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
-import json
 import logging
 import os
 import pickle
@@ -29,35 +25,28 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from ig2.adapters import tabular, text, vision
 from ig2.adapters.base import Kind, Subject
-from ig2.adapters.trust import weights_only
 from ig2.errors import IG2Error, InputError, describe, import_extra, reason
+from ig2.files import check_regular
 
+Opened = TypeVar("Opened")
 HOW_TO_SAVE = "save the weights alone, torch.save(net.state_dict(), 'weights.pt'), and give module:function@weights.pt"
-# What expressions for sizes are made of: names, numbers and arithmetic; the functions are those torch.export writes.
-SIZE_EXPRESSION = re.compile(r"[\w\s+\-*/%(),<>=!&|~.]*")
-SIZE_FUNCTION = re.compile(
+FUNCTION = re.compile(
     r"(Python)?Mod|(Floor|Ceil|Clean|IntTrue|FloatTrue|True)Div|Max|Min|Eq|Ne|Lt|Le|Gt|Ge|And|Or|Not|ceiling|floor|Abs|Where|"
     r"ToFloat|TruncToInt|FloorToInt|Integer|Rational|Float|Symbol|Add|Mul|Pow|PowByNatural|FloatPow|Identity"
 )
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # module:function
 SUFFIXES = (".pt", ".pth", ".pt2", ".bin", ".ckpt", ".safetensors", ".ts", ".onnx", ".h5", ".keras", ".pkl", ".joblib", ".zip")
-LARGEST_TEXT = 200_000_000  # bytes; the program of a large network takes some ten million
-TENSOR_OPERATION = re.compile(r"torch\.ops\.(aten|higher_order|prims)\.\w+(\.\w+)?|_operator\.\w+|math\.\w+|torch\.sym_\w+")
-TOUCHES_FILES = re.compile(
-    r"\b(torch|ops\s*\.\s*aten)\s*\.\s*(save|load|from_file)\b|\bops\s*\.\s*(?!(aten|prims?|quantized)\b)\w+"
-)
 
 
-def load_subject(spec: str | None, kind: Kind) -> Subject:
+def load_subject(spec: str | None, kind: Kind, *, trust: bool = False) -> Subject:
     """The model for a kind of data: the built-in one without a name, otherwise what `load_network` finds.
 
     A bare network is taken to want images of 224 × 224, or of the size it was exported for, with values from 0 to 1. For
@@ -66,10 +55,11 @@ def load_subject(spec: str | None, kind: Kind) -> Subject:
     Args:
         spec: as for `load_network`.
         kind: `"image"`, `"text"` or `"table"`.
+        trust: as for `load_network`.
     """
     if spec is None:
         return vision.load() if kind == "image" else text.load() if kind == "text" else tabular.load()
-    found = load_network(spec)
+    found = load_network(spec, trust=trust)
     if isinstance(found, nn.Module):
         if kind != "image":
             what, where = ("words", "text") if kind == "text" else ("columns", "tabular")
@@ -95,13 +85,18 @@ def _with_images(net: nn.Module, name: str) -> Subject:
     return vision.subject(net, name=name, representation=where)
 
 
-def load_network(spec: str) -> nn.Module | Subject:
+def load_network(spec: str, *, trust: bool = False) -> nn.Module | Subject:
     """A network, or a subject that knows its data too.
 
     Args:
         spec: a known name (see `vision.load`, `text.load`, `tabular.load`); `module:function`, called without arguments, of
             an installed module or one in the current folder, to get a network or a subject; the same with `@file`, weights to
-            fill it with; or a file of TorchScript or `torch.export`. See the module's text for what a file may do.
+            fill it with; or a file of TorchScript or `torch.export`.
+        trust: whether to open TorchScript and `torch.export` files, which are programs and can do whatever you can do. Set it
+            for files whose origin you trust as you trust code.
+
+    Raises:
+        InputError: for a name that leads nowhere, a file that is no model, and a program without `trust`.
     """
     if not isinstance(spec, str) or not spec.strip():
         raise InputError(f"a model is named by a string, got {describe(spec)}")
@@ -113,7 +108,7 @@ def load_network(spec: str) -> nn.Module | Subject:
     if spec in tabular.BUILT_IN:
         return tabular.load(spec)
     if _exists(spec):
-        return _from_file(Path(spec))
+        return _from_file(Path(spec), trust)
     called, _, weights = spec.partition("@")
     if FUNCTION.fullmatch(called):
         if weights and not _exists(weights):
@@ -196,17 +191,20 @@ def importable_from_here() -> Iterator[None]:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _from_file(path: Path) -> nn.Module:
+def _from_file(path: Path, trust: bool) -> nn.Module:
     """A network from a file that holds one, and a sentence for every file that does not."""
     if path.is_dir():
         if (path / "config.json").is_file():
             raise InputError(f"{path} is a folder; for a Hugging Face model say transformers:{path}")
         raise InputError(f"{path} is a folder: name a file in it")
     kind = _kind(path)
-    if kind == "torch.export":
-        return _exported(path)
-    if kind == "TorchScript":
-        return _torchscript(path)
+    if kind in ("torch.export", "TorchScript"):
+        if not trust:
+            raise InputError(
+                f"{path} is a program ({kind}), which can run anything on this machine: if you trust where it comes from, open "
+                "it with --trust (trust=True in Python); otherwise give weights alone, module:function@weights.safetensors"
+            )
+        return _exported(path) if kind == "torch.export" else _torchscript(path)
     count = len(_weights(path))
     raise InputError(
         f"{path} holds {count} tensors and no network: name the function that builds it too, module:function@{path}"
@@ -214,10 +212,9 @@ def _from_file(path: Path) -> nn.Module:
 
 
 def _kind(path: Path) -> Literal["torch.export", "TorchScript", "archive", "safetensors", "pickle"]:
-    """What a file is, by what is in it."""
+    """What a file is, by what is in it. Nothing rests on the answer: programs need trust, the rest is read without running."""
     try:
-        if not path.is_file():
-            raise InputError(f"{path} is not a file")
+        check_regular(path)
         with path.open("rb") as file:
             start = file.read(9)
         names = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
@@ -225,10 +222,10 @@ def _kind(path: Path) -> Literal["torch.export", "TorchScript", "archive", "safe
         raise InputError(f"{path} cannot be read: {reason(error)}") from error
     if not start:
         raise InputError(f"{path} is empty (0 bytes)")
-    inside = {name.partition("/")[2] for name in names} | set(names)
-    if any(name.endswith(".json") and name.startswith(("models/", "serialized_exported_program")) for name in inside):
+    inside = {name.rpartition("/")[2].lower() for name in names}
+    if any(name.endswith(".json") for name in inside):
         return "torch.export"
-    if "constants.pkl" in inside or any(name.startswith("code/") for name in inside):
+    if "constants.pkl" in inside:
         return "TorchScript"
     if "data.pkl" in inside:
         return "archive"
@@ -287,35 +284,11 @@ def _fill(net: nn.Module, path: Path) -> None:
 
 
 def _torchscript(path: Path) -> nn.Module:
-    with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            if name.endswith(".py"):
-                found = TOUCHES_FILES.search(_text(archive, name))
-                if found:
-                    raise InputError(f"{path} is a program that uses {found[0]!r}, which is not about tensors: not opened")
-    net = cast(
-        nn.Module,
-        _opened(
-            path,
-            "TorchScript",
-            lambda: torch.jit.load(str(path), "cpu"),  # type: ignore[no-untyped-call]
-        ),
-    )
-    return net.eval()
+    load = cast(Callable[[str, str], nn.Module], torch.jit.load)
+    return _opened(path, "TorchScript", lambda: load(str(path), "cpu")).eval()
 
 
 def _exported(path: Path) -> nn.Module:
-    with zipfile.ZipFile(path) as archive:
-        if any("aotinductor/" in name for name in archive.namelist()):
-            raise InputError(f"{path} holds compiled code, which could do anything: not opened; export it without compiling")
-        for name in archive.namelist():
-            if name.endswith(".json"):
-                try:
-                    _check_program(json.loads(_text(archive, name)), path)
-                except InputError:
-                    raise
-                except (ValueError, RecursionError) as error:
-                    raise InputError(f"{path} is a broken torch.export file: {name}: {reason(error)}") from error
     program = _opened(path, "torch.export", lambda: torch.export.load(str(path)))
     inputs = [
         node for node in program.graph.nodes if node.op == "placeholder" and node.name in program.graph_signature.user_inputs
@@ -326,59 +299,15 @@ def _exported(path: Path) -> nn.Module:
             f"{path} was exported for batches of exactly {shape[0]}: export it for any, with dynamic_shapes and "
             "torch.export.Dim('batch') for the first axis"
         )
-    # without the guards, which are Python source kept in the file; before 2.9 or so there were none to leave out
-    options = {"check_guards": False} if "check_guards" in signature(program.module).parameters else {}
-    return cast(nn.Module, _opened(path, "torch.export", lambda: program.module(**options)))
+    return _opened(path, "torch.export", program.module)
 
 
-def _check_program(content: Any, path: Path) -> None:
-    """Refuse what would be unpickled, evaluated or looked up outside PyTorch's operations on tensors."""
-    if isinstance(content, list):
-        for item in content:
-            _check_program(item, path)
-    if not isinstance(content, dict):
-        return
-    if content.get("use_pickle") or str(content.get("path_name", "")).startswith(("custom_obj", "opaque_obj")):
-        raise InputError(f"{path} holds pickled parts, which could run any code: not opened; {HOW_TO_SAVE}")
-    target = content.get("target")
-    known = isinstance(target, str) and TENSOR_OPERATION.fullmatch(target) and "from_file" not in target
-    if "inputs" in content and target is not None and not known:
-        raise InputError(f"{path} is a program that uses {target!r}, which is not about tensors: not opened")
-    name = content.get("name")
-    if isinstance(name, str) and not re.fullmatch(r"[\w.]*", name):  # names end up in the source of a function
-        raise InputError(f"{path} calls something {describe(name)}, which is no name: not opened")
-    expression = content.get("expr_str")
-    if isinstance(expression, str) and not _is_arithmetic(expression):
-        raise InputError(f"{path} has {describe(expression)} for a size, which is no arithmetic: not opened")
-    for item in content.values():
-        _check_program(item, path)
-
-
-def _is_arithmetic(expression: str) -> bool:
-    expression = re.sub(r"Symbol\('\w+'(, \w+=(True|False))*\)", "s", expression)
-    expression = re.sub(r"Float\('[\d.e+-]+', precision=\d+\)", "1.0", expression)
-    calls = re.findall(r"(\w+)\s*\(", expression)
-    attribute = re.search(r"([A-Za-z_]\w*|\))\s*\.", expression)
-    return (
-        SIZE_EXPRESSION.fullmatch(expression) is not None
-        and "__" not in expression
-        and attribute is None
-        and all(SIZE_FUNCTION.fullmatch(call) for call in calls)
-    )
-
-
-def _text(archive: zipfile.ZipFile, name: str) -> str:
-    if archive.getinfo(name).file_size > LARGEST_TEXT:
-        raise InputError(f"{archive.filename} holds {name} of {archive.getinfo(name).file_size:,} bytes: not opened")
-    return archive.read(name).decode("utf-8", errors="replace")
-
-
-def _opened(path: Path, kind: str, load: Callable[[], Any]) -> Any:
-    """Open a program with nothing but weights unpickled, and say in a sentence why it failed."""
+def _opened(path: Path, kind: str, load: Callable[[], Opened]) -> Opened:
+    """Open a program quietly, and say in a sentence why it failed."""
     silent = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # torch.export logs its own errors before it raises them
     try:
-        with warnings.catch_warnings(), weights_only():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that TorchScript is old is no news to who has such a file
             return load()
     except Exception as error:

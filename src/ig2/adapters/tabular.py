@@ -27,6 +27,7 @@ from ig2.adapters.base import Batch, Kind, Outputs, Subject, listed, one_tensor
 from ig2.adapters.training import fit, kept, own_randomness
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, counted, describe, import_extra, reason
+from ig2.files import check_regular
 from ig2.inputs import Fixed
 from ig2.model import OutputName, wrap
 
@@ -242,8 +243,7 @@ def _from_anything(sources: Any, pandas: Any) -> Any:
 def _read_file(path: Path, pandas: Any) -> Any:
     suffix = path.suffix.lower()
     try:
-        if path.is_dir():
-            raise InputError(f"{path} is a folder: name a file in it")
+        check_regular(path)
         with path.open("rb") as file:
             if not file.read(1):
                 raise InputError(f"{path} is empty (0 bytes)")

@@ -477,8 +477,11 @@ def _transformers(name: str) -> TextSubject:
     transformers = import_extra("transformers", "text", f"the model transformers:{name}")
     try:
         with weights_only():
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name)
-            model, info = transformers.AutoModelForSequenceClassification.from_pretrained(name, output_loading_info=True)
+            # trust_remote_code: by default it would ask on the terminal whether to run code that comes with the model
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
+                name, output_loading_info=True, trust_remote_code=False
+            )
     except IG2Error:
         raise
     except Exception as error:  # not in the cache and no network, no such model, a broken folder

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
-import os
-import tempfile
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from ig2.cache import cache_folder
+from ig2.errors import InputError, reason, warn
+from ig2.files import check_regular, write_whole
 
+SUM = "sha256"  # the checksum's name in a file of weights
 Net = TypeVar("Net", bound=nn.Module)
 
 
 def kept(recipe: str, make: Callable[[], dict[str, Tensor]], net: nn.Module | None = None) -> dict[str, Tensor]:
     """What `make` returns, from the cache if it is there and holds the weights of `net`.
 
-    Whatever is wrong with the cache (no rights, a full disk, a broken file, no safetensors), the tensors are made anew.
+    Whatever is wrong with the cache (no rights, a full disk, a damaged file, no safetensors), the tensors are made anew; of a
+    file whose checksum or shapes do not fit a line says so.
     Change the recipe's name when it makes something else in the same shapes.
     """
     try:
@@ -28,24 +33,38 @@ def kept(recipe: str, make: Callable[[], dict[str, Tensor]], net: nn.Module | No
     except ImportError:
         return make()
     path = cache_folder() / f"{recipe}.safetensors"
-    with suppress(Exception):  # safetensors has its own exception for a broken file
-        found = dict(safetensors.load_file(path))
-        wanted = {} if net is None else net.state_dict()
-        if all(found[name].shape == tensor.shape for name, tensor in wanted.items()):
-            return found
+    try:
+        return _read(path, safetensors, net)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except Exception as error:  # safetensors has its own exception for a broken file
+        warn(f"{path} is damaged ({reason(error)}): it is made again")
     tensors = {name: tensor.detach().contiguous().clone() for name, tensor in make().items()}
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f"{recipe}.", suffix=".part")
-        os.close(handle)
-        try:
-            safetensors.save_file(tensors, draft)
-            os.replace(draft, path)  # at once, so that another process never sees half a file
-        except BaseException as error:
-            os.unlink(draft)
-            if isinstance(error, KeyboardInterrupt):
-                raise
+        write_whole(path, safetensors.save(tensors, {SUM: _checksum(tensors, safetensors)}))
     return tensors
+
+
+def _read(path: Path, safetensors: Any, net: nn.Module | None) -> dict[str, Tensor]:
+    check_regular(path)
+    content = path.read_bytes()
+    tensors: dict[str, Tensor] = safetensors.load(content)
+    length = int.from_bytes(content[:8], "little")
+    expected = json.loads(content[8 : 8 + length]).get("__metadata__", {}).get(SUM)
+    if expected is None:
+        raise FileNotFoundError(f"{path} is from before there were checksums")
+    if expected != _checksum(tensors, safetensors):
+        raise InputError("its checksum does not fit")
+    for name, tensor in ({} if net is None else net.state_dict()).items():
+        if name not in tensors or tensors[name].shape != tensor.shape:
+            raise InputError(f"it holds another network, without {name!r} of {tuple(tensor.shape)}")
+    return tensors
+
+
+def _checksum(tensors: dict[str, Tensor], safetensors: Any) -> str:
+    """Of names, shapes and numbers: what the file is without its checksum."""
+    return hashlib.sha256(safetensors.save(tensors)).hexdigest()
 
 
 @contextmanager

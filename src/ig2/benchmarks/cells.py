@@ -18,7 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ig2.errors import IG2Error, InputError, reason
+from ig2.errors import InputError, counted, reason, warn
+from ig2.files import FileError, check_regular, write_whole
+
+SUM = "sha256"  # the checksum of a line, without itself
 
 
 @dataclass(frozen=True)
@@ -131,51 +134,67 @@ class Cells:
     def __init__(self, folder: Path | None, name: str) -> None:
         self.known: dict[str, Cell] = {}
         self.path = None if folder is None else folder / f"{name}.cells.jsonl"
-        self._torn = False  # whether the last line was cut short
         if self.path is None:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            check_regular(self.path)
             self.path.open("ab").close()  # now, not after an hour's work
             content = self.path.read_bytes()
             if not content:
                 self.path.unlink()  # the first score makes it
+        except InputError:
+            raise
         except (FileExistsError, NotADirectoryError) as error:
             raise InputError(f"{folder} is a file, or in one: give a folder") from error
         except (OSError, ValueError) as error:
             raise InputError(f"{folder} cannot be written to: {reason(error)}") from error
-        self._torn = not content.endswith(b"\n") and bool(content)
-        for line in content.splitlines():
-            with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        damaged, lines = 0, content.splitlines()
+        for line in lines:
+            try:
                 key, cell = _read(line)
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                damaged += 1
+            else:
                 self.known[key] = cell
+        if damaged:
+            warn(f"{self.path}: {damaged} of {counted(len(lines), 'line')} damaged; those scores are computed again")
+        if damaged or (content and not content.endswith(b"\n")):
+            self._write()
 
     def add(self, key: str, cell: Cell) -> None:
         """Keep a cell; once this returns, no end of the process or the machine takes it back."""
         if self.path is not None:
-            line = b"\n" * self._torn + _written(key, cell)
-            with _saying_why(self.path), self.path.open("ab", buffering=0) as file:
-                file.write(line)
-                os.fsync(file.fileno())
-            self._torn = False
+            try:
+                with self.path.open("ab", buffering=0) as file:
+                    file.write(_written(key, cell))
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise FileError(error.errno, reason(error), str(self.path)) from error
         self.known[key] = cell
 
     def forget(self, keys: Collection[str]) -> None:
         """Drop cells, in the file too."""
         dropped = [key for key in keys if self.known.pop(key, None) is not None]
-        if dropped and self.path is not None:
+        if dropped:
+            self._write()
+
+    def _write(self) -> None:
+        if self.path is not None:
             write_whole(self.path, b"".join(_written(key, cell) for key, cell in self.known.items()))
-            self._torn = False
 
 
 def _written(key: str, cell: Cell) -> bytes:
     values = {label: [value if math.isfinite(value) else None for value in some] for label, some in cell.values.items()}
     record = {"key": key, **asdict(cell), "values": values}
-    return json.dumps(record, allow_nan=False).encode() + b"\n"
+    content = json.dumps(record, allow_nan=False)
+    return json.dumps({**record, SUM: _digest(content.encode())}, allow_nan=False).encode() + b"\n"
 
 
 def _read(line: bytes) -> tuple[str, Cell]:
     record = json.loads(line)
+    if record.pop(SUM) != _digest(json.dumps(record).encode()):
+        raise ValueError("the line is not as it was written")
     values = {
         str(label): [math.nan if value is None else float(value) for value in some] for label, some in record["values"].items()
     }
@@ -198,27 +217,3 @@ def no_empty_folder(folder: Path | None) -> Iterator[None]:
             with suppress(OSError, ValueError):  # there is something in it
                 place.rmdir()
         raise
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is there as a whole or not at all."""
-    draft = path.with_name(f".{path.name}-{os.getpid()}")
-    with _saying_why(path):
-        try:
-            with draft.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, path)
-        except BaseException:
-            with suppress(OSError):
-                draft.unlink()
-            raise
-
-
-@contextmanager
-def _saying_why(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise IG2Error(f"{path} cannot be written: {reason(error)}") from error

@@ -19,6 +19,7 @@ from ig2.adapters import questions
 from ig2.adapters.questions import PAD, UNKNOWN
 from ig2.data.wafermaps import one_hot
 from ig2.errors import InputError, describe, is_count, is_number, reason
+from ig2.files import check_regular
 
 FilePath = str | PathLike[str]
 
@@ -195,6 +196,7 @@ class MobileNetV2(OfPictures):
         Args:
             path: a state dict of a network of the same width. Nothing but tensors is read from it.
         """
+        check_regular(path)
         try:
             weights = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # no such file, no archive, something else than tensors in it
@@ -321,6 +323,7 @@ def read_vectors(path: FilePath, words: Collection[str] = (), most: int = 0) -> 
         most: how many more, from the beginning of the file, where the most frequent words are.
     """
     wanted, found = set(words), dict[str, Tensor]()
+    check_regular(path)
     try:
         with open(path, "rb") as file:
             start, length = _first_line(file, path)

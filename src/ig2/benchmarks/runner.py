@@ -24,10 +24,11 @@ import numpy as np
 import torch
 
 import ig2
-from ig2.benchmarks.cells import Cell, Cells, code_digest, fingerprint, key_of, no_empty_folder, place, write_whole
+from ig2.benchmarks.cells import Cell, Cells, code_digest, fingerprint, key_of, no_empty_folder, place
 from ig2.benchmarks.suite import BenchOptions, ChoiceError, Half, MethodLike, Suite, find_suite
 from ig2.benchmarks.tables import MADE_BY, Fact, Failure, Row, Table, spread
 from ig2.errors import IG2Warning, InputError, describe, import_extra, reason
+from ig2.files import check_regular, write_whole
 from ig2.methods.base import summary
 
 PREPARING, FACTS = "preparing", "facts"  # kinds of work beside the methods
@@ -173,6 +174,7 @@ def _words(label: object) -> list[str]:
 def _check_free(folder: Path, name: str) -> None:
     """See that no file is replaced but those of an earlier run."""
     with suppress(OSError, ValueError, AttributeError, RecursionError):
+        check_regular(folder / f"{name}.json")
         content = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
         if str(content.get("made_by", "")).startswith(MADE_BY):
             return

@@ -17,6 +17,7 @@ from typing import Any
 import ig2
 from ig2.benchmarks.suite import Column, Shows
 from ig2.errors import InputError, counted, describe
+from ig2.files import check_regular
 from ig2.metrics.base import Better
 
 MADE_BY = "ig2 "
@@ -211,6 +212,7 @@ class Table:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Table:
         """Read what a run has left as NAME.json."""
+        check_regular(path)
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             if not str(content.pop("made_by")).startswith(MADE_BY):

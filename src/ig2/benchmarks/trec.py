@@ -36,6 +36,7 @@ from ig2.benchmarks.training import predictions, trained
 from ig2.data import trec
 from ig2.data.base import Samples
 from ig2.errors import InputError, describe
+from ig2.files import check_regular
 from ig2.inputs import Fixed
 from ig2.methods.deepshap import DeepSHAP
 from ig2.methods.kernelshap import Groups
@@ -175,6 +176,7 @@ class TREC(Experiment):
     def digest_data(self) -> str:
         if self.vectors is None:
             return super().digest_data()
+        check_regular(self.vectors)
         with open(self.vectors, "rb") as file:
             return f"{super().digest_data()} {hashlib.file_digest(file, 'sha256').hexdigest()[:24]}"
 

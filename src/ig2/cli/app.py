@@ -163,6 +163,14 @@ def explain(
             rich_help_panel=HOW,
         ),
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="Open a model file that is a program (torch.export, TorchScript). It can do whatever you can do.",
+            rich_help_panel=HOW,
+        ),
+    ] = False,
     method: Annotated[
         str,
         typer.Option(
@@ -239,6 +247,7 @@ def explain(
             files=tuple(files or ()),
             texts=tuple(texts or ()),
             model=model,
+            trust=trust,
             methods=(method, *(name.strip() for name in (compare or "").split(",") if name.strip())),
             target=target,
             references=references,

@@ -25,6 +25,7 @@ class Request:
     files: tuple[Path, ...]
     texts: tuple[str, ...]
     model: str | None
+    trust: bool
     methods: tuple[str, ...]
     target: str
     references: Path | None
@@ -50,7 +51,7 @@ def run(request: Request) -> None:
         check_there(path)
     with drafts(request.out) as draft, bars(request.quiet) as watch:
         watch("model")
-        subject = load_subject(request.model, kind).to(device)
+        subject = load_subject(request.model, kind, trust=request.trust).to(device)
         target = None if request.target == "auto" else subject.index(request.target)
         try:
             batch, skipped = read(subject, request.files, request.texts, request.rows, request.skip_bad)

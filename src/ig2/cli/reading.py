@@ -16,6 +16,7 @@ from ig2.adapters.vision import Photo
 from ig2.cli.messages import one_line
 from ig2.cli.recipes import Misuse
 from ig2.errors import InputError, counted, reason
+from ig2.files import check_regular
 from ig2.report import SkippedView
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
@@ -55,6 +56,8 @@ def check_there(path: Path) -> None:
         raise InputError(f"{path} does not exist") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {reason(error)}") from error
+    if not path.is_dir():
+        check_regular(path)
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,7 @@ def _bad_ones(error: InputError, subject: Subject, inputs: _Inputs, numbers: Seq
 
 def lines_of(path: Path) -> list[str]:
     """The sentences of a file, one on each line."""
+    check_regular(path)
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST_TEXT + 1)

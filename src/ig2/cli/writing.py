@@ -20,6 +20,7 @@ from ig2.adapters.vision import VisionSubject
 from ig2.attribution import Attribution
 from ig2.cli.attributing import Explained
 from ig2.errors import IG2Error, InputError, reason
+from ig2.files import check_regular
 from ig2.report import Content, InputView, MethodView
 from ig2.report import write as write_report
 
@@ -78,6 +79,7 @@ def check_free(folder: Path, names: Iterable[str]) -> None:
 
 def _files_of_earlier_run(folder: Path) -> set[str]:
     with suppress(OSError, ValueError):
+        check_regular(folder / SUMMARY)
         summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
         if isinstance(summary, dict) and str(summary.get("made_by", "")).startswith("ig2 "):
             return {str(name) for name in summary.get("files", ())}

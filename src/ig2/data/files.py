@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ig2.errors import IG2Error, InputError, reason
+from ig2.files import check_regular
 
 CHUNK = 1 << 16
 TIMEOUT = 30.0  # seconds without a byte
@@ -84,6 +85,7 @@ def _check_there(file: PublicFile, path: Path) -> None:
 
 def _wrong(file: PublicFile, path: Path) -> str | None:
     """How a file that is there differs from the one meant, in words; nothing if it does not."""
+    check_regular(path)
     size = path.stat().st_size
     if file.size is not None and size != file.size:
         return f"it has {size:,} bytes instead of {file.size:,}"
@@ -204,6 +206,7 @@ def unpack(archive: Path, folder: Path, holds: str) -> Path:
         folder: where to.
         holds: the folder in the archive that is wanted.
     """
+    check_regular(archive)
     draft = Path(tempfile.mkdtemp(dir=folder, prefix=".unpacking-"))
     try:
         if archive.suffix == ".zip":

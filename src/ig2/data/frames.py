@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ig2.errors import InputError, reason
+from ig2.files import check_regular
 
 PLAIN = re.compile(r"([?biufcSUMm]\d*|O8?)(\[\w+\])?")
 
@@ -25,6 +26,7 @@ PLAIN = re.compile(r"([?biufcSUMm]\d*|O8?)(\[\w+\])?")
 def read_frame(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
     """The columns of a pickled pandas.DataFrame by name. Cells that are arrays are read; other objects are refused."""
     path = Path(fspath(path))
+    check_regular(path)
     try:
         with path.open("rb") as file:
             frame = _Unpickler(file, path).load()

@@ -29,6 +29,7 @@ from ig2.data.base import Samples
 from ig2.data.listing import Entry, Frame, Listing, Mask, existing_folder, lines_of, pictures_in, table_of
 from ig2.data.survey import Survey, Watch
 from ig2.errors import InputError, describe, reason
+from ig2.files import check_regular
 from ig2.images import read_image
 
 PHOTOS = ("ILSVRC/Data/CLS-LOC/val", "val", "images", ".")
@@ -272,6 +273,7 @@ def _from_xml(folder: Path, problems: list[str], must: bool = False) -> dict[str
 
 def _tree(path: Path) -> ElementTree.Element:
     try:
+        check_regular(path)
         if path.stat().st_size > MOST_BYTES:
             raise ValueError(f"an annotation of {path.stat().st_size:,} bytes is none")
         text = path.read_bytes()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ig2.data.base import Samples, by_turns
 from ig2.data.survey import Survey, Watch, repeated
 from ig2.errors import InputError, describe, import_extra, is_count, reason
+from ig2.files import check_regular
 from ig2.images import SUFFIXES, Framing, read_image
 
 Mask = NDArray[np.int8]
@@ -103,6 +104,7 @@ class Listing:
         counts = Counter(entry.label for entry in self.entries)
         for done, entry in enumerate(self.entries, start=1):
             try:
+                check_regular(entry.path)
                 contents.append((entry.name, hashlib.sha256(entry.path.read_bytes()).digest()))
                 _read(entry)
             except OSError as error:
@@ -177,6 +179,7 @@ def pictures_in(folder: Path, suffixes: Iterable[str] = SUFFIXES) -> dict[str, P
 
 def lines_of(path: Path, encoding: str = "utf-8-sig") -> list[str]:
     """A text file's lines, or an error that names it."""
+    check_regular(path)
     try:
         return path.read_text(encoding=encoding).split("\n")  # not splitlines, which splits at more than that
     except OSError as error:

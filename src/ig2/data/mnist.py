@@ -18,6 +18,7 @@ from ig2.data.base import Samples
 from ig2.data.listing import existing_folder
 from ig2.data.survey import Survey, Watch, survey
 from ig2.errors import InputError, describe, import_extra, reason
+from ig2.files import check_regular
 
 CLASSES = tuple("0123456789")
 SIZE = (28, 28)
@@ -109,6 +110,7 @@ def read_idx(path: str | PathLike[str]) -> Tensor:
         path: the file.
     """
     path = Path(path)
+    check_regular(path)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return _read(file, path)

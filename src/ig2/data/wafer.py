@@ -28,6 +28,7 @@ from ig2.data.survey import Survey, Watch, repeated
 from ig2.data.wafermaps import CLASSES, FAILS, OUTSIDE, PASSES
 from ig2.data.wafermarks import mark
 from ig2.errors import InputError, describe, is_count, reason
+from ig2.files import check_regular
 
 FILES = ("wm811k.npz", "LSWMD.pkl")
 # as the public table writes them, and as others do
@@ -149,6 +150,7 @@ def _read(path: Path) -> Found:
 
 
 def _npz(path: Path) -> Found:
+    check_regular(path)
     try:
         # opened here: NumPy leaves a broken archive open
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:

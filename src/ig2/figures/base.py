@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ig2
-from ig2.benchmarks.cells import write_whole
 from ig2.benchmarks.suite import usable_device
-from ig2.errors import InputError, reason
+from ig2.errors import InputError, reason, warn
+from ig2.files import check_regular, write_whole
 from ig2.progress import ProgressOption
 from ig2.task import check_seed
 
@@ -123,6 +123,7 @@ class Stored:
             key: what it has to be computed from.
         """
         try:
+            check_regular(path)
             # by way of its bytes: NumPy leaves a file open that is none of its own
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
                 about = json.loads(str(file[ABOUT]))
@@ -130,7 +131,10 @@ class Stored:
                     return None
                 arrays = {name: file[name] for name in file.files if name != ABOUT}
             return cls(arrays, dict(about["texts"]), str(about["source"]))
-        except BROKEN:
+        except FileNotFoundError:
+            return None
+        except BROKEN as error:
+            warn(f"{path} is damaged ({reason(error)}): it is computed again")
             return None
 
 

@@ -22,6 +22,8 @@ from ig2.plots.readings import Array, Which, check_attribution, check_count, cho
 
 MOST_SHOWN = 20
 MOST_WORDS = 500
+# Letters of a word that are drawn. One of 10,000, broken into lines, took 36 s and a page of its own.
+LONGEST_WORD = 100
 # How opaque the strongest colour behind a word is in HTML: at a half, both dark and light letters stay readable on it.
 DEEPEST = 0.5
 POINTS = 72.0  # in an inch
@@ -149,7 +151,7 @@ def text_html(
             red, green, blue = (round(255 * part) for part in to_rgb(FOR if value > 0 else AGAINST))
             colour = f"rgba({red},{green},{blue},{DEEPEST * abs(value) / end:.3f})"
             style = f"background-color:{colour};border-radius:3px;padding:1px 3px;overflow-wrap:anywhere"
-            spans.append(f'<span style="{style}" title="{number(value)}">{escape(printable(word))}</span>')
+            spans.append(f'<span style="{style}" title="{number(value)}">{escape(printable(word, LONGEST_WORD))}</span>')
         title = f'<span style="opacity:.7;font-size:85%">{escape(lines[row])}</span><br>'
         paragraphs.append(f'<p class="ig2-text" style="line-height:1.9">{title}{" ".join(spans)}</p>')
     return "\n".join(paragraphs)
@@ -192,7 +194,7 @@ def flow(words: list[str], room: float, size: float) -> list[Piece]:
     pieces: list[Piece] = []
     x, line, gap = 0.0, 0, 0.3 * size
     for i, word in enumerate(words[:MOST_WORDS]):
-        rest = printable(word) or " "
+        rest = printable(word, LONGEST_WORD) or " "
         while rest:
             taken = _fitting(rest, room, size)
             width = _width(taken, size)

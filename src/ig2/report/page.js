@@ -6,6 +6,7 @@ const state = { input: -1, method: 0, reference: null, mode: "signed", opacity: 
 const one = (selector, root = document) => root.querySelector(selector);
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
+const ellipsis = (word) => (word.length > 100 ? `${word.slice(0, 99)}…` : word); // as in the figures
 const count = (n, thing) => `${n} ${thing}${n === 1 ? "" : "s"}`;
 
 function make(tag, attributes = {}, ...children) {
@@ -351,7 +352,7 @@ function drawWords({ map, cutoff, limit, mode, opacity }) {
   const { units } = report.inputs[state.input];
   if (!words.childElementCount) {
     units.forEach((unit, i) => {
-      const word = make("span", { role: "option", tabindex: i ? -1 : 0, "aria-selected": "false" }, make("bdi", {}, unit));
+      const word = make("span", { role: "option", tabindex: i ? -1 : 0, "aria-selected": "false" }, make("bdi", {}, ellipsis(unit)));
       word.addEventListener("pointerenter", () => readWord(words, word));
       word.addEventListener("focus", () => readWord(words, word));
       words.append(word, " ");

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import io
 import math
-import os
-import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ig2.attribution import LARGE_RESIDUAL, LITTLE_ARRIVAL
 from ig2.errors import InputError, describe, import_extra
+from ig2.files import write_whole
 from ig2.report.content import Content, InputView, MethodView, Numbers, Picture, ReferenceView
 
 # A reference's own map is a small picture beside the main one, and there may be hundreds: at most this many pixels a side.
@@ -45,16 +42,7 @@ def write(content: Content, path: str | PathLike[str]) -> None:
     """
     # names of files may hold bytes that are no text, and UTF-8 refuses those
     page = render(content).encode("utf-8", errors="replace")
-    target = Path(path)
-    draft = target.with_name(f".{uuid.uuid4().hex}.part")
-    try:
-        draft.write_bytes(page)
-        os.replace(draft, target)
-    except OSError as error:  # which names the draft, and that means nothing to anyone
-        raise OSError(error.errno, error.strerror, str(target)) from error
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
+    write_whole(path, page)
 
 
 def render(content: Content) -> str:
