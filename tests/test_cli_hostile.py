@@ -344,6 +344,10 @@ def test_a_broken_row_does_not_matter_where_others_are_chosen(ig2, iris):
         ("rows.csv", b"\n\n", "rows.csv is no table that can be read"),
         ("rows.csv", b"a,b\n1,2\n", "the table lacks 4 of 4 columns, such as 'sepal length (cm)'"),
         ("rows.csv", bytes(range(256)), "rows.csv is no table that can be read"),
+        ("rows.csv", "größe,a\n1,2\n".encode("latin-1"), "UTF-8"),
+        ("rows.csv", b"a,b\n1,2,3\n", "more cells than its header"),
+        ("rows.csv", b"a;b;c;d\n1;2;3;4\n", "separated by commas"),
+        ("rows.tsv", b"a,b,c,d\n1,2,3,4\n", "separated by commas"),
         ("rows.parquet", b"PAR1 and then nothing", "rows.parquet is no table that can be read"),
         ("rows.parquet", b"a,b\n1,2\n", "rows.parquet is no table that can be read"),
     ],
@@ -351,6 +355,12 @@ def test_a_broken_row_does_not_matter_where_others_are_chosen(ig2, iris):
 def test_a_file_that_is_no_table(ig2, name, content, said):
     Path(name).write_bytes(content)
     assert said in ig2.refused("explain", name, "-m", "iris")
+
+
+@pytest.mark.parametrize("target", ["²", "--1", "1" * 5000])
+def test_a_class_that_looks_like_a_number_and_is_none(ig2, iris, target):
+    Path("rows.csv").write_text(iris())
+    assert "has no class" in ig2.refused("explain", "rows.csv", "-m", "iris", "--target", target)
 
 
 def test_a_table_without_rows_and_a_folder_called_like_one(ig2, iris):

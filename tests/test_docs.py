@@ -261,7 +261,7 @@ def test_the_page_on_the_command_names_its_options_and_no_others() -> None:
     options |= {"--install-completion", "--version", "--debug"}
     assert set(re.findall(r"--[a-z][a-z-]*", page)) <= options
     explain = {name for parameter in command.commands["explain"].params for name in parameter.opts if name.startswith("--")}
-    assert explain <= set(re.findall(r"`(--[a-z]+)`", page))
+    assert explain <= set(re.findall(r"`(--[a-z-]+)`", page))
     methods = re.search(r"^Methods: (.*?)\.$", page, re.MULTILINE | re.DOTALL)
     rules = re.search(r"^Rules: (.*?)\.$", page, re.MULTILINE | re.DOTALL)
     assert methods and re.findall(r"`(.*?)`", methods[1]) == list(RECIPES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 from dataclasses import replace
 from types import FunctionType
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ig2.memory import is_out_of_memory
-from ig2.model import Function, Layer, Model
+from ig2.model import Function, Layer, Model, modules_used
 
 
 class CopyError(Exception):
@@ -82,10 +81,7 @@ def _calls_originals(module: nn.Module) -> bool:
 
 def _refers_to_modules(function: Any) -> bool:
     """Whether a plain function does. A bound method or a callable object holds its own, which deepcopy copies."""
-    if not isinstance(function, FunctionType):
-        return False
     try:
-        variables = inspect.getclosurevars(function)
+        return isinstance(function, FunctionType) and bool(modules_used(function))
     except ValueError:  # a variable that has no value yet
         return True
-    return any(isinstance(value, (nn.Module, Model)) for value in [*variables.nonlocals.values(), *variables.globals.values()])

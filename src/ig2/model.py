@@ -68,7 +68,7 @@ class Function(nn.Module):
     def __init__(self, function: Callable[..., Any], numpy: bool = False) -> None:
         super().__init__()
         self.function, self.numpy = function, numpy
-        for name, module in _modules_used(function).items():
+        for name, module in modules_used(function).items():
             self.add_module(f"{name}_" if hasattr(self, name) else name, _original(module))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -96,16 +96,16 @@ def _holds_numbers(value: Any) -> bool:
     return isinstance(value, Real) or (hasattr(value, "__array__") and np.asarray(value).dtype.kind in "biuf")
 
 
-def _modules_used(function: Callable[..., Any]) -> dict[str, nn.Module]:
+def modules_used(function: Callable[..., Any]) -> dict[str, nn.Module]:
     """The modules that `lambda x: net(x)[0]`, `net.encode` or `partial(net, mask=None)` let see, by the names they use."""
     if isinstance(function, nn.Module):
         return {"net": function}
     if isinstance(function, functools.partial):
-        return _modules_used(function.func)
+        return modules_used(function.func)
     inner = {}
     if isinstance(function, types.FunctionType):
         if hasattr(function, "__wrapped__"):  # by `torch.compile` or another decorator
-            inner = _modules_used(function.__wrapped__)
+            inner = modules_used(function.__wrapped__)
         variables = inspect.getclosurevars(function)
         seen = {**variables.globals, **variables.nonlocals}
     elif isinstance(function, types.MethodType):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -95,7 +96,7 @@ class Subject(ABC):
     def index(self, wanted: str | int) -> int:
         """The class a person means: its number, its name, or a part of the name that no other has."""
         text = str(wanted).strip()
-        if text.lstrip("-").isdigit() and (self.classes is None or text not in self.classes):
+        if re.fullmatch("-?[0-9]{1,18}", text) and (self.classes is None or text not in self.classes):
             number = int(text)
             if number < 0 or (self.classes is not None and number >= len(self.classes)):
                 last = "on" if self.classes is None else f"to {len(self.classes) - 1}"

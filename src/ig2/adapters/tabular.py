@@ -160,6 +160,8 @@ class TableSubject(Subject):
         if missing:
             close = difflib.get_close_matches(missing[0], names, n=1)
             hint = f" (there is {close[0]!r})" if close else f": it has {listed(names, 6)}"
+            if len(names) == 1 and any(separator in names[0] for separator in ",;\t|"):
+                hint = f": its one column is {names[0]!r}. A .csv file is separated by commas, a .tsv file by tabs"
             raise MissingColumnsError(
                 f"the table lacks {len(missing)} of {len(self.columns)} columns, such as {missing[0]!r}{hint}"
             )
@@ -270,6 +272,10 @@ def _read_file(path: Path, pandas: Any) -> Any:
                 return frame
     except IG2Error:
         raise
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no table that can be read: it is not in UTF-8; save it so") from error
+    except pandas.errors.ParserWarning as error:
+        raise InputError(f"{path} is no table that can be read: its rows have more cells than its header") from error
     except Exception as error:  # a broken file makes pandas and pyarrow raise whatever they meet
         kind = "cannot be read" if isinstance(error, OSError) and error.strerror else "is no table that can be read"
         raise InputError(f"{path} {kind}: {reason(error)}") from error
