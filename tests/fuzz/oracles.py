@@ -183,7 +183,7 @@ def apart(one: Tensor, other: Tensor) -> Tensor:
 
 def relative(off: Tensor, size: Tensor) -> Tensor:
     """An error (B,) made as large, relative to the size, as it is in any row: one row's may by chance be zero."""
-    return (off / size.where(size > 0, torch.inf)).amax() * size
+    return torch.maximum(off, (off / size.where(size > 0, torch.inf)).amax() * size)
 
 
 # -- the oracles ----------------------------------------------------------------------------------------------------------
@@ -427,7 +427,7 @@ def check_deep(case: Case, call: Call, found: ig2.Attribution, outcome: Outcome)
     for i, truth in enumerate(tensors(exact.values)):
         condition = torch.stack([apart(other[i], truth) for other in moved]).amax(dim=0)
         error = relative(apart(results["unprepared"][i], truth), sizes(truth))
-        floor = 64 * rounding(case) * sizes(truth)
+        floor = 64 * rounding(case) * sizes(truth).amax()
         for name in ("prepared", "alone"):
             mine = results[name]
             assert mine is not None
@@ -493,7 +493,7 @@ def check_gradients(case: Case, native: Native, alone: Native, truth: Native, ou
             near = [own[i], pick_tensors(alone.scores, alone.slopes)[i]]
             error = torch.stack([relative(apart(one, right), sizes(right)) for one in near]).amax(dim=0)
             condition = torch.stack([apart(other[i], right) for other in others]).amax(dim=0)
-            floor = 32 * rounding(case) * sizes(right) + tiny(case)
+            floor = 32 * rounding(case) * sizes(right).amax() + tiny(case)
             for name, (scores, slopes) in found.items():
                 off = apart(pick_tensors(scores, slopes)[i], right)
                 wrong = ~(off <= 16 * condition + 8 * error + floor)
