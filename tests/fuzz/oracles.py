@@ -249,6 +249,7 @@ EXPECTED: list[tuple[str, Callable[[Case], bool]]] = [
     ("is -inf", lambda case: extreme(case)),
     ("is a call of", lambda case: "functional" in case.traits or "none" in case.traits),
     ("takes one sample and fails on two", lambda case: case.rows == 1),  # .view() of what is contiguous for one alone
+    ("DeepSHAP cannot follow torch.utils.checkpoint", lambda case: "Checkpointed" in str(case)),
     ("use_reentrant=True inside a function", lambda case: "function" in case.traits),
     ("the pool has no sample of class", lambda case: True),
     ("needs 1 references of class", lambda case: True),
