@@ -360,6 +360,9 @@ def explain(function, x, reference, rule, steps=1):
         pytest.param(lambda p: 1e-200 * p.sum(1), (1.0, 2.0), (0.0, 0.0), id="tiny"),
         pytest.param(lambda p: 1e200 * p.sum(1), (1.0, 2.0), (0.0, 0.0), id="huge"),
         pytest.param(lambda p: p.sum(1), (1.0, 2.0), (1.0 - 1e-15, 2.0), id="a step of one rounding"),
+        # found by the fuzzer: a change over a product of 1e-310 is infinite, and times the other feature's zero NaN
+        pytest.param(lambda p: 1e-310 * p[:, 0] + (p.sum(1) > 6), (0.0, 0.0), (3.0, 5.0), id="next to no gradient, opposing"),
+        pytest.param(lambda p: -1e-310 * p[:, 0] + (p.sum(1) > 6), (0.0, 0.0), (3.0, 5.0), id="next to no gradient"),
     ],
 )
 def test_complete_rules_fall_back_and_stay_complete(function, x, reference, rule):

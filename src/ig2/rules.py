@@ -146,9 +146,8 @@ class _Blended(_Shared):
         agreeing = product.clamp(min=0)
         foretold, paid = product.flatten(1).sum(dim=1), agreeing.flatten(1).sum(dim=1)
         # As few passes over the samples as can be: the shares are agreeing / paid, and product / foretold where nobody agrees.
-        alone = paid == 0
-        each = (~alone) / paid.where(~alone, 1.0)
-        all_alike = alone / foretold.where(foretold != 0, 1.0)
+        each = _inverse(paid, change)
+        all_alike = (paid == 0) * _inverse(foretold, change)
         shared = _combined(agreeing, change * each, product, change * all_alike)
         # the second sums to zero: however much of it is taken, the attribution stays complete
         signs = _combined(agreeing, -foretold * each, product, 1 - foretold * all_alike)
@@ -180,8 +179,9 @@ class Scaled(Rule):
         total = values.flatten(1).sum(dim=1)
         size = values.flatten(1).abs().sum(dim=1)
         # a factor below zero would turn every sign, one through a sum that cancels would be noise: leave those to `complete`
-        sound = (total * change > 0) & (total.abs() > 1e-3 * size)
-        factor = torch.where(sound, change / total.where(sound, 1.0), 1.0)
+        factor = change * _inverse(total, change)
+        sound = (factor > 0) & (total.abs() > 1e-3 * size)
+        factor = torch.where(sound, factor, 1.0)
         return complete(values * _like(factor, values), change, moved)
 
 
@@ -201,6 +201,16 @@ def complete(values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
 def _combined(one: Tensor, first: Tensor, other: Tensor, second: Tensor) -> Tensor:
     """first · one + second · other, a number for each row."""
     return torch.addcmul(one * _like(first, one), _like(second, other), other)
+
+
+def _inverse(total: Tensor, change: Tensor) -> Tensor:
+    """1 / total, (n,); zero where total is, or where it is so small that the inverse, or its share of `change`, is infinite.
+
+    Products of 1e-39 are what a saturated unit leaves. Times zero, for a feature without a gradient, infinity would be NaN.
+    """
+    inverse = 1 / total.where(total != 0, torch.inf)
+    too_large = inverse.isinf() | ((change * inverse).isinf() & change.isfinite())
+    return torch.where(too_large, 0.0, inverse)
 
 
 def _positive(product: Tensor) -> Tensor:

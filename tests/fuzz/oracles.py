@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 import ig2
 from ig2.gradients import Session
@@ -183,7 +184,7 @@ def apart(one: Tensor, other: Tensor) -> Tensor:
 
 def relative(off: Tensor, size: Tensor) -> Tensor:
     """An error (B,) made as large, relative to the size, as it is in any row: one row's may by chance be zero."""
-    return (off / size.where(size > 0, torch.inf)).amax() * size
+    return torch.maximum(off, (off / size.where(size > 0, torch.inf)).amax() * size)
 
 
 # -- the oracles ----------------------------------------------------------------------------------------------------------
@@ -247,6 +248,8 @@ EXPECTED: list[tuple[str, Callable[[Case], bool]]] = [
     ("is inf", lambda case: extreme(case)),
     ("is -inf", lambda case: extreme(case)),
     ("is a call of", lambda case: "functional" in case.traits or "none" in case.traits),
+    ("takes one sample and fails on two", lambda case: case.rows == 1),  # .view() of what is contiguous for one alone
+    ("DeepSHAP cannot follow torch.utils.checkpoint", lambda case: "Checkpointed" in str(case)),
     ("use_reentrant=True inside a function", lambda case: "function" in case.traits),
     ("cannot follow torch.utils.checkpoint", lambda case: "use_reentrant" in str(case)),
     ("the pool has no sample of class", lambda case: True),
@@ -288,7 +291,7 @@ def check(seed: int) -> Outcome:
         return outcome
     outcome.count("networks")
     mixes = mixing(build(seed, exact=True), exact)
-    if mixes > 1e-6:
+    if mixes > 1e-6 or any(isinstance(m, _BatchNorm) and not m.track_running_stats for m in case.module.modules()):
         outcome.count("networks that mix samples")
         check_refused(case, outcome, f"mixes by {mixes:.2g}")
         return outcome
@@ -363,7 +366,8 @@ def check_alarm(case: Case, call: Call, text: str, report: Callable[[str, str], 
         return
     if "inf%" in text or "nan" in text:
         report("false alarm", text[:300])
-    elif not case.traits & LARGE:  # a log-softmax of logits of 1e8 is off by one rounding of them
+    # a log-softmax of logits of 1e8 is off by one rounding of them, and autocast inside the network is not to be seen
+    elif not case.traits & (LARGE | {"cancelling", "autocast"}):
         twin = build(case.seed, exact=True)
         answer = ask(twin, twin_call(call, case, twin))
         if not any(str(w.message).startswith(text[:25]) for w in answer.warned):
@@ -427,7 +431,7 @@ def check_deep(case: Case, call: Call, found: ig2.Attribution, outcome: Outcome)
     for i, truth in enumerate(tensors(exact.values)):
         condition = torch.stack([apart(other[i], truth) for other in moved]).amax(dim=0)
         error = relative(apart(results["unprepared"][i], truth), sizes(truth))
-        floor = 64 * rounding(case) * sizes(truth)
+        floor = 64 * rounding(case) * sizes(truth).amax()
         for name in ("prepared", "alone"):
             mine = results[name]
             assert mine is not None
@@ -493,7 +497,7 @@ def check_gradients(case: Case, native: Native, alone: Native, truth: Native, ou
             near = [own[i], pick_tensors(alone.scores, alone.slopes)[i]]
             error = torch.stack([relative(apart(one, right), sizes(right)) for one in near]).amax(dim=0)
             condition = torch.stack([apart(other[i], right) for other in others]).amax(dim=0)
-            floor = 32 * rounding(case) * sizes(right) + tiny(case)
+            floor = 32 * rounding(case) * sizes(right).amax() + tiny(case)
             for name, (scores, slopes) in found.items():
                 off = apart(pick_tensors(scores, slopes)[i], right)
                 wrong = ~(off <= 16 * condition + 8 * error + floor)

@@ -50,6 +50,8 @@ def run(first: int, count: int, seconds: float, processes: int = 1) -> tuple[Cou
                 print(finding, flush=True)
             if time.monotonic() - began > seconds:
                 break
+    except KeyboardInterrupt:
+        pass  # what was done is summed up all the same
     finally:
         if pool is not None:
             pool.terminate()
