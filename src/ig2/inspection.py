@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ig2.errors import WITHOUT_GRADIENTS, IG2Error, ModelError, describe, reason, warn
 from ig2.layers import Results
 from ig2.memory import Written, is_out_of_memory
-from ig2.network import Network
+from ig2.network import WITHOUT_GRAPH, Network
 
 RANDOM = (
     "two passes of the same sample gave different scores: the network draws random numbers (dropout left on?). Call "
@@ -106,8 +106,9 @@ def _run_first(network: Network) -> tuple[Tensor, int]:
     saved: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
-        if _is_dense(tensor) and tensor.data_ptr() not in weights:
-            saved[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+        with suppress(RuntimeError):  # inside torch.func tensors have no storage
+            if _is_dense(tensor) and tensor.data_ptr() not in weights:
+                saved[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     def run(watch: AbstractContextManager[object]) -> tuple[Any, Tensor]:
@@ -115,20 +116,24 @@ def _run_first(network: Network) -> tuple[Tensor, int]:
             raw = network.forward(leaves, row)
             return raw, model.scores(raw, 1).to(inputs.data.device)
 
-    with torch.set_grad_enabled(graph):
+    try:
         try:
-            try:
+            with torch.set_grad_enabled(graph):
                 raw, scores = run(torch.autograd.graph.saved_tensors_hooks(note, lambda t: t) if graph else Results(note))
-            except RuntimeError as error:
-                if "saved tensor hooks" not in str(error):
-                    raise
-                everything = Written()  # torch.func takes no such hooks
-                raw, scores = run(everything)
-                saved = {0: everything.bytes}
-        except Exception as error:
-            if isinstance(error, IG2Error) or is_out_of_memory(error):
+        except RuntimeError as error:
+            # torch.func takes no such hooks, and a network that differentiates needs a graph
+            network.differentiates = not graph and WITHOUT_GRAPH in str(error)
+            if not network.differentiates and "saved tensor hooks" not in str(error):
                 raise
-            raise ModelError(_failure(network, leaves, error)) from error
+            everything = Written()
+            with torch.enable_grad():
+                leaves = [leaf.requires_grad_() for leaf in leaves]
+                raw, scores = run(everything)
+            saved = {0: everything.bytes}
+    except Exception as error:
+        if isinstance(error, IG2Error) or is_out_of_memory(error):
+            raise
+        raise ModelError(_failure(network, leaves, error)) from error
     for name, buffer, content in buffers:
         if not torch.equal(buffer, content):
             raise ModelError(f"the network is in train mode, where a pass changes its {name}. Call net.eval() first")
@@ -145,8 +150,9 @@ def _differentiate_first(network: Network) -> Tensor:
     """
     inputs, graph = network.inputs, network.inputs.needs_gradient
     row = torch.zeros(1, dtype=torch.long, device=inputs.data.device)
-    leaves = [t.detach().clone().requires_grad_(graph) for t in inputs.split(inputs.data[:1])]
-    with torch.set_grad_enabled(graph):
+    enabled = graph or network.differentiates
+    leaves = [t.detach().clone().requires_grad_(enabled) for t in inputs.split(inputs.data[:1])]
+    with torch.set_grad_enabled(enabled):
         scores = network.model.scores(network.forward(leaves, row), 1).to(inputs.data.device)
     try:
         if graph:

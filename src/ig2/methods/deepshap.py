@@ -114,7 +114,7 @@ class DeepSHAP(Method):
 
 
 OWN_GRADIENTS = (
-    "DeepSHAP has no rescale rule for gradients that the network takes itself in its forward pass: use ig2.ExpectedIG"
+    "the network takes a gradient inside its forward pass, for which DeepSHAP has no rescale rule: use ig2.ExpectedIG"
 )
 
 
@@ -322,9 +322,7 @@ def _rule(call: _Call) -> _Rule | None:
     """The rule for a call, if it depends on the input and has one. A linear call needs none."""
     if call.func in GRADIENTS:
         # it would get the multipliers of what was rescaled for its gradient
-        raise ModelError(
-            "the network takes a gradient inside its forward pass, which DeepSHAP cannot rescale. Use ig2.ExpectedIG"
-        )
+        raise ModelError(OWN_GRADIENTS)
     variables = call.variables
     if not variables or not torch.is_grad_enabled():
         return None
