@@ -205,8 +205,6 @@ def test_gradients_of_the_copy_are_those_of_the_network_at_every_size_of_batch()
                 method(ig2.wrap(net, prepare=wish), x, references=references, batch_size=batch_size) for wish in (True, False)
             )
             assert torch.allclose(fast.values, plain.values, atol=1e-3 * float(plain.values.abs().max()))
-        if batch_size == 1:
-            assert fast.settings["preparation"] == {"left as it is": "the copy gave other gradients"}
 
 
 @pytest.mark.parametrize("wrong", ["scores of some", "gradients"])
@@ -467,3 +465,10 @@ def test_representation_of_a_network_that_squeezes_its_output():
     model = ig2.wrap(lambda x: net(x).squeeze(), representation="output")
     alone = ig2.IG2(4)(model, X[:1], references=REFERENCES).values
     assert torch.allclose(alone, ig2.IG2(4)(ig2.wrap(net, representation="output"), X[:1], references=REFERENCES).values)
+
+
+@pytest.mark.parametrize("norm", [nn.GroupNorm(2, 4), nn.InstanceNorm2d(4)], ids=["GroupNorm", "InstanceNorm2d"])
+def test_norms_that_lose_digits_in_another_layout_keep_theirs(norm: nn.Module):
+    """PyTorch's gradient of GroupNorm in the channels-last layout is off by 43 % where the noise is a thousandth of the mean."""
+    net = seeded(lambda: nn.Sequential(nn.Conv2d(2, 4, 3), norm, nn.Conv2d(4, 2, 3), nn.Flatten(), nn.Linear(32, 3)), 0).float()
+    assert "channels_last" not in ig2.IG2(3)(net, X, references=REFERENCES).settings["preparation"]

@@ -40,6 +40,7 @@ class Integral:
     values: Tensor  # mean over references, (B, ...)
     spread: Tensor | None  # standard deviation over references, (B, ...); none for a single one
     displacement: Tensor  # x − baseline, mean over references, (B, ...)
+    outputs: Tensor  # f at the explicands, as it was in each walk, (B, R)
     baseline_outputs: Tensor  # (B, R)
     steps: Tensor  # how many segments each path has, (B, R)
     trust: Tensor | None = None  # how far the rule went by the gradient on each path, (B, R), where it asks
@@ -65,7 +66,7 @@ def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, kee
 
     sums = Moments(room(*shape[1:]))
     way = Moments(room(*shape[1:]))
-    result = Integral(sums.mean, None, way.mean, room(count), room(count).long())
+    result = Integral(sums.mean, None, way.mean, room(count), room(count), room(count).long())
     if keep.baselines:
         result.baselines = room(count, *shape[1:])
     if keep.per_reference:
@@ -109,6 +110,7 @@ def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, kee
             # one pair after the other in a fixed order: the mean does not depend on how pairs were batched
             sums.add(row, reference, folded.values[i])
             way.add(row, reference, pairs.explicand[i] - folded.baseline[i])
+        result.outputs[of, which] = folded.output
         result.baseline_outputs[of, which] = folded.baseline_output
         result.steps[of, which] = folded.steps
         if folded.trust is not None:
@@ -176,6 +178,7 @@ class Folded:
 
     values: Tensor  # (n, ...)
     baseline: Tensor  # (n, ...)
+    output: Tensor  # at the explicand, (n,)
     baseline_output: Tensor  # (n,)
     steps: Tensor  # how many segments each path has, (n,)
     trust: Tensor | None  # how far the rule went by the gradient, (n,)
@@ -215,7 +218,7 @@ def fold(
     records = [walk.outputs, walk.distances, walk.points]
     if not path.from_explicand:
         records = [record[::-1] for record in records]
-    return Folded(values, baseline, baseline_output, walk.steps, trust, walk.arrival(), walk.reference_output, *records)
+    return Folded(values, baseline, output, baseline_output, walk.steps, trust, walk.arrival(), walk.reference_output, *records)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ class Result:
     arrival: Tensor | None = None
     reference_outputs: Tensor | None = None
     paths: Tensor | None = None
+    outputs: Tensor | None = None  # f at the explicands as it was in each walk, (B, R)
 
 
 class _MethodType(ABCMeta):
@@ -140,7 +141,8 @@ class Method(metaclass=_MethodType):
         return Attribution(
             explicand=inputs.explicand,
             target=task.target,
-            output=output,
+            # in half precision f(x) depends on its batch, and a sum that is complete is so for the one it was walked in
+            output=output if result.outputs is None else result.outputs.mean(dim=1),
             baseline_output=mean,
             baseline_outputs=result.baseline_outputs,
             output_curve=result.output_curve,

@@ -96,6 +96,7 @@ class PathMethod(Method):
         found = integrate(task, self.path, self.rule, samples, Keep(grad, keep.per_reference, keep.curves, keep.paths))
         return Result(
             values=found.values,
+            outputs=found.outputs,
             baseline_outputs=found.baseline_outputs,
             spread=found.spread,
             gradcf=found.baselines,
@@ -215,7 +216,7 @@ class GradCFE(PathMethod):
         result = super().run(task, references, keep)
         assert result.gradcfe is not None and result.gradcf is not None
         result.values = result.gradcfe
-        result.baseline_outputs = None
+        result.outputs = result.baseline_outputs = None
         if result.gradcf.shape[1] > 1:
             result.spread = result.gradcf.std(dim=1)
         return result
