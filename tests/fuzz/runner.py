@@ -13,6 +13,17 @@ import torch
 
 from .oracles import Finding, Outcome, check
 
+# What was looked into and is no fault of ours, by seed and oracle; it is counted, and no finding.
+EXPLAINED: dict[tuple[int, str], str] = {
+    (20962, "prepared and unprepared"): "a step of 10 from a distance of 4e-15, which is zero but for rounding",
+    (20962, "alone and in a batch"): "a step of 10 from a distance of 4e-15, which is zero but for rounding",
+}
+
+
+def explained(finding: Finding) -> str | None:
+    reasons = (why for (seed, oracle), why in EXPLAINED.items() if seed == finding.seed and finding.oracle.startswith(oracle))
+    return next(reasons, None)
+
 
 def run_one(seed: int) -> Outcome:
     try:
@@ -45,9 +56,13 @@ def run(first: int, count: int, seconds: float, processes: int = 1) -> tuple[Cou
         for outcome in source:
             done += 1
             counts.update(outcome.counts)
-            findings += outcome.findings
             for finding in outcome.findings:
-                print(finding, flush=True)
+                reason = explained(finding)
+                if reason is None:
+                    findings.append(finding)
+                    print(finding, flush=True)
+                else:
+                    counts[f"explained: {reason}"] += 1
             if time.monotonic() - began > seconds:
                 break
     except KeyboardInterrupt:
