@@ -469,6 +469,6 @@ def test_representation_of_a_network_that_squeezes_its_output():
 
 @pytest.mark.parametrize("norm", [nn.GroupNorm(2, 4), nn.InstanceNorm2d(4)], ids=["GroupNorm", "InstanceNorm2d"])
 def test_norms_that_lose_digits_in_another_layout_keep_theirs(norm: nn.Module):
-    """PyTorch's gradient of GroupNorm in the channels-last layout is off by 43 % where the noise is a thousandth of the mean."""
+    """PyTorch's gradient of GroupNorm in that layout is off by 43 % where the noise is a thousandth of the mean."""
     net = seeded(lambda: nn.Sequential(nn.Conv2d(2, 4, 3), norm, nn.Conv2d(4, 2, 3), nn.Flatten(), nn.Linear(32, 3)), 0).float()
     assert "channels_last" not in ig2.IG2(3)(net, X, references=REFERENCES).settings["preparation"]

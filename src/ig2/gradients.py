@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ig2.errors import ModelError, describe
 from ig2.guards import opened
 from ig2.inputs import Inputs
-from ig2.inspection import RandomState, inspect, same, tolerance
+from ig2.inspection import RandomState, inspect, run_first, same, tolerance
 from ig2.isolation import CopyError
 from ig2.layers import LinearCalls, in_this_thread, node_of, nodes_before
 from ig2.memory import is_out_of_memory
@@ -141,10 +141,15 @@ class Session:
         self._undo.callback(self._network.close)
         self._copies = prepared.modules
         self.preparation.update(prepared.done)
+        memory = self.bytes_per_point
         try:
-            self.agrees(self.inputs.data[:1], first, run(prepared.model))
+            scores, self.bytes_per_point = run_first(self._network)
+            agrees = self.agrees(self.inputs.data[:1], first, scores)
         except Exception as error:
+            agrees = False
             self._fall_back(_reason(error))
+        if not agrees:
+            self.bytes_per_point = memory
         self._network.writes, self._network.reenters = self._plain.writes, self._plain.reenters
         self._network.channels_last = self._is_prepared and "channels_last" in self.preparation
 

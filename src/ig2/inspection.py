@@ -53,7 +53,7 @@ def inspect(network: Network, check_mixing: bool = True) -> Inspection:
     """
     before = RandomState(network.inputs.data.device)
     try:
-        scores, bytes_per_point = _run_first(network)
+        scores, bytes_per_point = run_first(network)
         draws = before != RandomState(before.device)
         again = _differentiate_first(network)
         _check_repeats(network, scores, again, draws, check_mixing)
@@ -94,7 +94,7 @@ class RandomState:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _run_first(network: Network) -> tuple[Tensor, int]:
+def run_first(network: Network) -> tuple[Tensor, int]:
     """The scores of the first explicand, and how much memory a point takes."""
     inputs, model = network.inputs, network.model
     row = torch.zeros(1, dtype=torch.long, device=inputs.data.device)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections import OrderedDict
 from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ig2.memory import is_out_of_memory
@@ -56,7 +58,26 @@ def isolate(model: Model) -> Model:
 
 
 def _copy(part: Any, copies: dict[int, Any]) -> Any:
-    return copy.deepcopy(part, copies) if isinstance(part, nn.Module) else part
+    """A copy of a module, with what was copied before in its place; anything else as it is.
+
+    By hand where a module is made as usual: deepcopy takes 40 ms for ResNet-50, most of it for empty dicts of hooks.
+    """
+    if not isinstance(part, nn.Module):
+        return part
+    if id(part) in copies:
+        return copies[id(part)]
+    kind = type(part)
+    usual = kind.__reduce_ex__ is object.__reduce_ex__ and kind.__getstate__ is nn.Module.__getstate__
+    if not usual or hasattr(kind, "__deepcopy__") or isinstance(part, torch.jit.ScriptModule):
+        return copy.deepcopy(part, copies)
+    copied = copies[id(part)] = kind.__new__(kind)
+    for name, value in part.__getstate__().items():  # type: ignore[no-untyped-call]
+        if name == "_modules":
+            value = type(value)((key, _copy(child, copies)) for key, child in value.items())
+        elif not (value is None or isinstance(value, (bool, int, float, str))):
+            value = type(value)() if type(value) in (dict, OrderedDict) and not value else copy.deepcopy(value, copies)
+        copied.__dict__[name] = value
+    return copied
 
 
 def _frozen(parameter: Tensor) -> Tensor:
