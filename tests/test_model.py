@@ -344,7 +344,7 @@ def test_a_graph_network_with_a_sparse_adjacency():
             return self.out(torch.sparse.mm(self.adjacency, torch.tanh(self.fc(x)).T).T)
 
     network = made(Graph)
-    assert torch.equal(ig2.IG2(steps=3)(network, X, references=REFERENCES).output, network(X).max(1).values.detach())
+    assert same(ig2.IG2(steps=3)(network, X, references=REFERENCES).output, network(X).max(1).values.detach())
 
 
 def test_parametrised_layers():

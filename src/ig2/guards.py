@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -14,6 +13,7 @@ from torch import nn
 from ig2.errors import ModelError
 from ig2.isolation import CopyError, isolate
 from ig2.model import Model
+from ig2.private import buffers_of, has_batch_statistics, has_running_statistics, is_dropout, uses_compiler
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def opened(model: Model, on_cuda: bool) -> Iterator[Model]:
 @contextmanager
 def _buffers_kept(model: Model) -> Iterator[None]:
     """Running statistics, counters and caches are put back."""
-    kept = [(m, name, b, None if b is None else b.clone()) for _, m in model.modules for name, b in m._buffers.items()]
+    kept = [(m, name, b, None if b is None else b.clone()) for _, m in model.modules for name, b in buffers_of(m).items()]
     try:
         yield
     finally:
@@ -82,8 +82,7 @@ def _one_implementation() -> Iterator[None]:
 
 
 def _eager() -> AbstractContextManager[object]:
-    # before this module is imported, which takes a second, nothing is compiled
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    return torch.compiler.set_stance("force_eager") if uses_compiler() else nullcontext()
 
 
 _one_attention = _Shared(_one_implementation)
@@ -113,11 +112,9 @@ def _refuse_train_mode(model: Model) -> None:
     for name, module in model.modules:
         if not module.training:
             continue
-        random = getattr(module, "p", 0) if isinstance(module, nn.modules.dropout._DropoutNd) else 0
+        random = getattr(module, "p", 0) if is_dropout(module) else 0
         random = random or (module.dropout if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) else 0)
-        counting = isinstance(module, nn.modules.batchnorm._NormBase) and (
-            module.track_running_stats or isinstance(module, nn.modules.batchnorm._BatchNorm)
-        )
+        counting = has_running_statistics(module) or has_batch_statistics(module)
         if random or counting or isinstance(module, nn.RReLU):
             raise ModelError(
                 f"the network is in train mode: {name or 'it'} ({type(module).__name__}) behaves differently there, and "

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ig2.memory import is_out_of_memory
 from ig2.model import Function, Layer, Model, modules_used
+from ig2.private import hooks_of
 
 
 class CopyError(Exception):
@@ -96,7 +97,7 @@ def _calls_originals(module: nn.Module) -> bool:
         # what shows no module, an estimator of another library for example, is left to itself
         if isinstance(function, FunctionType) or not list(module.children()):
             return True
-    functions = [vars(module).get("forward"), *module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+    functions = [vars(module).get("forward"), *hooks_of(module)]
     return any(map(_refers_to_modules, functions))
 
 

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
+from ig2.private import base_of
+
 
 @dataclass(frozen=True)
 class LinearCall:
@@ -130,4 +132,4 @@ def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_weight(operand: Any) -> bool:
     """A parameter, or a view of one: a tied head is h @ embedding.weight.T."""
-    return isinstance(operand, nn.Parameter) or (isinstance(operand, Tensor) and isinstance(operand._base, nn.Parameter))
+    return isinstance(operand, nn.Parameter) or (isinstance(operand, Tensor) and isinstance(base_of(operand), nn.Parameter))

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ig2.errors import IG2Error, InputError, describe
+from ig2.private import TorchDispatchMode
 
 # Of the memory that is free, what one batch may plan for: the estimate knows the saved activations, not the
 # workspaces of convolutions.

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ig2.errors import WITHOUT_GRADIENTS, InputError, ModelError, describe
 from ig2.inputs import Fixed, value_of
+from ig2.private import uncompiled_network
 
 OutputName = Literal["logit", "probability", "log-probability", "sigmoid"]
 Bounds = tuple[float | Tensor, float | Tensor]
@@ -118,9 +119,11 @@ def modules_used(function: Callable[..., Any]) -> dict[str, nn.Module]:
 
 def _original(module: nn.Module) -> nn.Module:
     """The network inside replicas and compiled copies, which would hide the layers that are read."""
-    while isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)) or hasattr(module, "_orig_mod"):
-        module = cast(nn.Module, module._orig_mod if hasattr(module, "_orig_mod") else module.module)
-    return module
+    while True:
+        compiled_from = uncompiled_network(module)
+        if compiled_from is None and not isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            return module
+        module = cast(nn.Module, module.module if compiled_from is None else compiled_from)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from ig2.guards import uncompiled
 from ig2.inputs import Inputs
 from ig2.layers import in_this_thread, node_of, nodes_before
 from ig2.model import Layer, Model
+from ig2.private import version_of
 
 # What autograd says where a network takes gradients in its forward pass and no graph is kept.
 WITHOUT_GRAPH = "does not require grad"
@@ -39,13 +40,13 @@ class Network:
         points = [tensor.clone() if self.writes is not False else tensor for tensor in tensors]
         if not self.channels_last:  # the points may have been laid out for a copy that was given up
             points = [tensor.contiguous() for tensor in points]
-        versions = [tensor._version for tensor in points]
+        versions = [version_of(tensor) for tensor in points]
         args, kwargs = self.inputs.arguments(points, rows)
         self._calls, self._activation = 0, None
         with uncompiled:
             args, kwargs = self.model.preprocessed(args, kwargs)
             result = self.model.net(*args, **kwargs)
-        if self.writes is not True and versions != [tensor._version for tensor in points]:
+        if self.writes is not True and versions != [version_of(tensor) for tensor in points]:
             if self.writes is False:
                 raise ModelError("the network writes into its input, and did not at first: give it a copy, net(x.clone())")
             self.writes = True

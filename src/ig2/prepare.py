@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
 from ig2.isolation import isolate
 from ig2.model import PRECISIONS, Function, Layer, Model, Preparation
+from ig2.private import TorchDispatchMode, hooks_of, own_weight, tree_iter, version_of
 
 NORMALISING = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 # Their gradients in the channels-last layout lose digits in torch 2.6 to 2.15: of GroupNorm on noise of 0.01 around 10 they are
@@ -114,15 +113,15 @@ def _followed(net: nn.Module, run: Callable[[], object]) -> list[tuple[Any, Any]
 
     def note_output(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
         if isinstance(result, Tensor) and not (isinstance(module, nn.Linear) and result.ndim != 2):
-            outputs.append((result, result._version, module))
+            outputs.append((result, version_of(result), module))
             uses.watch(result)
 
     def note_input(module: nn.Module, args: tuple[Any, ...]) -> None:
-        inputs.extend((arg, arg._version, module) for arg in args[:1] if isinstance(arg, Tensor))
+        inputs.extend((arg, version_of(arg), module) for arg in args[:1] if isinstance(arg, Tensor))
 
     handles = []
     for module in net.modules():
-        if isinstance(module, LINEAR) and "weight" in module._parameters:  # and not made from others, as by weight norm
+        if isinstance(module, LINEAR) and own_weight(module):
             handles.append(module.register_forward_hook(note_output))
         elif type(module) in NORMALISING and module.running_var is not None and not _is_hooked(module):
             handles.append(module.register_forward_pre_hook(note_input))
@@ -144,7 +143,7 @@ def _followed(net: nn.Module, run: Callable[[], object]) -> list[tuple[Any, Any]
 
 def _is_hooked(module: nn.Module) -> bool:
     """Whether the user's hooks are to see what goes through it."""
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+    return bool(hooks_of(module))
 
 
 class _Uses(TorchDispatchMode):  # type: ignore[no-untyped-call]

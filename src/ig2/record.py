@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ig2.private import trace
+
 Step = Callable[..., tuple[Tensor, ...]]  # from tensors to tensors, and nothing else that matters
 
 
@@ -17,9 +19,7 @@ def compiled(step: Step, example: Sequence[Tensor]) -> Step:
     Operations are traced below autograd, so that the forward pass and both backward passes are one piece to the compiler,
     and hooks, autograd and the network's own Python code are gone from it.
     """
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    fast: Any = torch.compile(make_fx(step)(*example), dynamic=False, fullgraph=True)
+    fast: Any = torch.compile(trace(step)(*example), dynamic=False, fullgraph=True)
 
     def run(*args: Tensor) -> tuple[Tensor, ...]:
         with torch.no_grad():

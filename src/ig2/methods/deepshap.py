@@ -24,6 +24,7 @@ from ig2.gradients import Session
 from ig2.integrate import Keep, Moments
 from ig2.methods.base import Method, Result
 from ig2.paths.base import Pairs
+from ig2.private import saved_by
 from ig2.references.base import References, drawn
 from ig2.task import Task
 
@@ -499,11 +500,11 @@ def operations_without_rule(output: Tensor) -> list[str]:
         seen.add(node)
         ahead.extend(following for following, _ in node.next_functions)
         name = node.name().rstrip("0123456789").removesuffix("Backward")
-        frozen_norm = "BatchNorm" in name and not getattr(node, "_saved_training", True)
+        kept = saved_by(node)
+        frozen_norm = "BatchNorm" in name and not kept.get("training", True)
         if frozen_norm or any(known in name for known in KEEPS_INPUT):
             continue
-        saved = [getattr(node, attribute) for attribute in dir(node) if attribute.startswith("_saved_")]
-        saved += getattr(node, "saved_tensors", ())  # of a function in Python
-        if any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in saved):
+        of_python = getattr(node, "saved_tensors", ())  # of a function in Python
+        if any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in [*kept.values(), *of_python]):
             found[name] += 1
     return [name if number == 1 else f"{name} ({number} times)" for name, number in sorted(found.items())]

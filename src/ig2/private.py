@@ -1,0 +1,94 @@
+"""What torch keeps to itself and we cannot do without, in one place: a new version of torch is looked at here first.
+
+Every name here was there from torch 2.6 to 2.15.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+__all__ = [
+    "TorchDispatchMode",
+    "base_of",
+    "buffers_of",
+    "has_batch_statistics",
+    "has_running_statistics",
+    "hooks_of",
+    "is_dropout",
+    "own_weight",
+    "saved_by",
+    "trace",
+    "tree_iter",
+    "uncompiled_network",
+    "uses_compiler",
+    "version_of",
+]
+
+
+def version_of(tensor: Tensor) -> int:
+    """How many operations wrote into a tensor in place."""
+    return tensor._version
+
+
+def base_of(tensor: Tensor) -> Tensor | None:
+    """What a tensor is a view of."""
+    return tensor._base
+
+
+def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
+    """A module's own buffers, those that are None as well."""
+    return module._buffers
+
+
+def own_weight(module: nn.Module) -> bool:
+    """Whether a module's weight is a parameter, and not computed from others, as by weight norm."""
+    return "weight" in module._parameters
+
+
+def hooks_of(module: nn.Module) -> list[Any]:
+    """The functions that look at what goes into a module and what comes out."""
+    return [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+
+
+def is_dropout(module: nn.Module) -> bool:
+    """Whether a module is any kind of dropout."""
+    return isinstance(module, nn.modules.dropout._DropoutNd)
+
+
+def has_running_statistics(module: nn.Module) -> bool:
+    """Whether a module is a batch or instance normalisation that keeps statistics of what it saw."""
+    return isinstance(module, nn.modules.batchnorm._NormBase) and bool(module.track_running_stats)
+
+
+def has_batch_statistics(module: nn.Module) -> bool:
+    """Whether a module is a batch normalisation of any kind."""
+    return isinstance(module, nn.modules.batchnorm._BatchNorm)
+
+
+def uncompiled_network(module: Any) -> Any:
+    """The network that `torch.compile` wrapped; None where it did not."""
+    return getattr(module, "_orig_mod", None)
+
+
+def uses_compiler() -> bool:
+    """Whether the compiler was imported, which takes a second; before that nothing is compiled."""
+    return "torch._dynamo" in sys.modules
+
+
+def trace(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Operations of a function below autograd, as a graph."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    return make_fx(step)
+
+
+def saved_by(node: Any) -> dict[str, Any]:
+    """What a node of autograd's graph keeps for its backward pass, by name."""
+    prefix = "_saved_"
+    return {name.removeprefix(prefix): getattr(node, name) for name in dir(node) if name.startswith(prefix)}
