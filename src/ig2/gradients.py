@@ -212,13 +212,23 @@ class Session:
 
     def scores(self, points: Tensor, rows: Tensor) -> Tensor:
         """The explained outputs of all classes at the points, (n, classes)."""
-        scores = self._network.scores_alone(points, rows)
+        scores = self._run(points, rows)
         if self._is_prepared and len(points) not in self._compared:
             self._compared.add(len(points))
             which = self._few(len(points))
             if not self.agrees(points[which], rows[which], scores[which]):
                 return self._network.scores_alone(points, rows)
         return scores
+
+    def _run(self, points: Tensor, rows: Tensor) -> Tensor:
+        """The scores by what is run: where a faster copy fails, the network itself from here on."""
+        try:
+            return self._network.scores_alone(points, rows)
+        except Exception as error:
+            if not self._is_prepared or is_out_of_memory(error):
+                raise
+            self._fall_back(_reason(error))
+            return self._network.scores_alone(points, rows)
 
     def _few(self, count: int) -> Tensor:
         """Which of `count` points are compared: some from the first to the last."""
@@ -241,7 +251,7 @@ class Session:
     def represent(self, points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The representation at the points, (n, features), and the explained outputs of all classes, (n, classes)."""
         self._open_layer()
-        scores = self._network.scores_alone(points, rows)
+        scores = self._run(points, rows)
         representation = self._network.representation(len(rows)).detach()
         if not self.agrees(points, rows, scores):
             return self.represent(points, rows)

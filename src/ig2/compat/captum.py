@@ -487,10 +487,7 @@ class KernelShap(_Adapter):
     """
 
     def __init__(self, forward_func: Model | nn.Module | Callable[..., Any], seed: int = 0) -> None:
-        asked = forward_func if isinstance(forward_func, Model) else _with_graph(forward_func)
-        super().__init__(kernelshap.KernelSHAP(), asked, seed=seed)
-        if not isinstance(forward_func, Model):
-            self.forward_func = forward_func
+        super().__init__(kernelshap.KernelSHAP(), forward_func, seed=seed)
 
     @_logged
     def attribute(
@@ -602,23 +599,6 @@ def _like_given(inputs: Tensors, tensors: Sequence[Tensor]) -> Tensors:
 def _extras(extra: Any) -> tuple[Any, ...]:
     """Captum's `additional_forward_args` as a tuple."""
     return extra if isinstance(extra, tuple) else () if extra is None else (extra,)
-
-
-def _with_graph(function: Callable[..., Any]) -> Callable[..., Tensor]:
-    """A forward function that may return a number, or a tensor cut off from its inputs, as one the engine can open.
-
-    It asks every network for a gradient, which KernelSHAP does not use.
-    """
-
-    def forward(*args: Any) -> Tensor:
-        with torch.no_grad():
-            values = [arg.detach() if isinstance(arg, Tensor) else arg for arg in args]
-            result = function(*values)
-        if not (isinstance(result, Tensor) and result.is_floating_point()):
-            result = torch.as_tensor(result, dtype=torch.float64, device=args[0].device)
-        return result + sum(0 * arg.sum() for arg in args if isinstance(arg, Tensor) and arg.requires_grad)
-
-    return forward
 
 
 def _called(baselines: Any, inputs: Tensors) -> Any:
