@@ -197,3 +197,10 @@ def test_wrong_settings_are_refused():
         SmoothGrad(ig2.IG2())(NET, X)
     with pytest.raises(InputError, match="follows no path"):
         SmoothGrad(ig2.IG2())(NET, X, references=POOL, curves=True)
+
+
+def test_squares_that_leave_the_range_of_float32_are_an_error():
+    # found by the fuzzer: values of 1e25 are finite, and their squares are not
+    x = torch.ones(2, 3)
+    with pytest.raises(ig2.ModelError, match="squared=False"):
+        ig2.SmoothGrad(ig2.Gradient(), samples=2, squared=True)(lambda z: 1e25 * z.sum(dim=1), x)

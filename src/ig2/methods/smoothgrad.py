@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ig2.errors import InputError, describe
+from ig2.errors import InputError, ModelError, describe
 from ig2.integrate import Keep
 from ig2.methods.base import Method, Result
 from ig2.references.base import References
@@ -75,6 +75,14 @@ class SmoothGrad(Method):
                     baseline_outputs[row] += found.baseline_outputs[i] / self.samples
 
         task.batch.over(len(task) * self.samples, work)
+        sound = values.flatten(1).isfinite().all(dim=1)
+        if not sound.all():
+            row = int(task.rows[~sound][0])
+            raise ModelError(
+                f"the values of explicand {row}{', squared,' * self.squared} are too large for {task.x.dtype}: explain an output "
+                f"that is scaled down{', or set squared=False' * self.squared}".replace("torch.", ""),
+                rows=task.rows[~sound].tolist(),
+            )
         return Result(values, None if self.squared else baseline_outputs)
 
     def _noise(self, task: Task) -> Tensor:
