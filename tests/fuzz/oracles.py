@@ -251,6 +251,7 @@ EXPECTED: list[tuple[str, Callable[[Case], bool]]] = [
     ("takes one sample and fails on two", lambda case: case.rows == 1),  # .view() of what is contiguous for one alone
     ("DeepSHAP cannot follow torch.utils.checkpoint", lambda case: "Checkpointed" in str(case)),
     ("use_reentrant=True inside a function", lambda case: "function" in case.traits),
+    ("too large for their type", lambda case: bool(case.traits & LARGE)),
     ("cannot follow torch.utils.checkpoint", lambda case: "use_reentrant" in str(case)),
     ("the pool has no sample of class", lambda case: True),
     ("needs 1 references of class", lambda case: True),

@@ -88,8 +88,11 @@ class DeepSHAP(Method):
         task.batch.over(len(task) * count, work, POINTS_A_PAIR)
 
         off, change = missing.mean(dim=1).abs(), changes.mean(dim=1).abs()
-        precision = _rounding(task)
-        rounding = ROUNDINGS * precision * (sizes.mean(dim=1) + baseline_outputs.abs().mean(dim=1) + change)
+        numbers = _coarsest(task)
+        precision = numbers.eps
+        # and the smallest steps there are: float16 has none below 6e-8
+        size = sizes.mean(dim=1) + baseline_outputs.abs().mean(dim=1) + change + numbers.smallest_normal
+        rounding = ROUNDINGS * precision * size
         wrong = off > ADDITIVE_WITHIN * change + rounding
         # what cancels inside the network is rounded by more than the output shows
         suspects = torch.where(wrong, off / (change + rounding), -1.0).argsort(descending=True)[: int(wrong.sum())]
@@ -121,13 +124,13 @@ OWN_GRADIENTS = (
 )
 
 
-def _rounding(task: Task) -> float:
-    """One rounding of the coarsest type that is computed in: a bfloat16 network on float32 inputs was "off by 4.5%"."""
+def _coarsest(task: Task) -> torch.finfo:
+    """The numbers of the coarsest type that is computed in: a bfloat16 network on float32 inputs was "off by 4.5%"."""
     types = {dtype for _, _, dtype in task.session.inputs.attributed}
     types |= {p.dtype for _, module in task.session.model.modules for p in module.parameters(False) if p.is_floating_point()}
     if torch.is_autocast_enabled(task.x.device.type):
         types.add(torch.get_autocast_dtype(task.x.device.type))
-    return max(torch.finfo(dtype).eps for dtype in types)
+    return max((torch.finfo(dtype) for dtype in types), key=lambda info: info.eps)
 
 
 def _pairs(task: Task, samples: Tensor, of: Tensor, which: Tensor) -> Pairs:

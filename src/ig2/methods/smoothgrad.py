@@ -77,10 +77,9 @@ class SmoothGrad(Method):
         task.batch.over(len(task) * self.samples, work)
         sound = values.flatten(1).isfinite().all(dim=1)
         if not sound.all():
-            row = int(task.rows[~sound][0])
             raise ModelError(
-                f"the values of explicand {row}{', squared,' * self.squared} are too large for {task.x.dtype}: explain an output "
-                f"that is scaled down{', or set squared=False' * self.squared}".replace("torch.", ""),
+                f"the values of explicand {int(task.rows[~sound][0])} are too large for their type: explain an output that is "
+                "scaled down, or use squared=False",
                 rows=task.rows[~sound].tolist(),
             )
         return Result(values, None if self.squared else baseline_outputs)
