@@ -11,9 +11,9 @@ from torch import Tensor, nn
 import ig2
 from bench import wafer
 from bench.store import Row, side_by_side, table
-from ig2.gradients import Session
-from ig2.inputs import Inputs
-from ig2.record import Step, compiled
+from ig2._engine.acceleration import Step, compiled
+from ig2._engine.inputs import Inputs
+from ig2._engine.session import Session
 
 RULES = (ig2.rules.left, ig2.rules.blended)
 

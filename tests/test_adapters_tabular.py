@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 import ig2
+from ig2._engine.inputs import Fixed
 from ig2.adapters import tabular, training
 from ig2.adapters.tabular import Category, Number, TableSubject
 from ig2.errors import InputError
-from ig2.inputs import Fixed
 
 FRAME = pd.DataFrame(
     {

@@ -15,12 +15,12 @@ import transformers
 from torch import Tensor, nn
 
 import ig2
+from ig2._engine.inputs import Fixed, Inputs
+from ig2._engine.session import Session
 from ig2.adapters import questions, text, training
 from ig2.adapters.base import Batch
 from ig2.adapters.text import TextSubject, Tokens, words
 from ig2.errors import InputError, ModelError
-from ig2.gradients import Session
-from ig2.inputs import Fixed, Inputs
 from ig2.metrics import Completeness, Deletion, Insertion, ParameterRandomisation
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

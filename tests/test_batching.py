@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import ig2
+from ig2._engine.memory import BatchSize, OutOfMemoryError, free_bytes, is_out_of_memory
 from ig2.errors import InputError, ModelError
-from ig2.memory import BatchSize, OutOfMemoryError, free_bytes, is_out_of_memory
 from networks import Record, made, uniform
 
 
@@ -298,8 +298,8 @@ def test_work_that_takes_the_memory_of_several_points_is_cut_accordingly(points:
 
 
 def test_what_a_point_needs_is_measured():
-    from ig2.gradients import Session
-    from ig2.inputs import Inputs
+    from ig2._engine.inputs import Inputs
+    from ig2._engine.session import Session
 
     def needed(width: int) -> int:
         network = nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 2)).double()

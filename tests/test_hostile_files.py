@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import ig2
 from ig2 import images
+from ig2._utils.files import FileError, check_regular, write_whole
 from ig2.adapters import tabular, training
 from ig2.adapters.loading import load_network
 from ig2.benchmarks import networks
@@ -23,7 +24,6 @@ from ig2.benchmarks.tables import Table
 from ig2.cli.reading import lines_of
 from ig2.data import files, frames, listing, mnist, wafer
 from ig2.errors import IG2Warning, InputError
-from ig2.files import FileError, check_regular, write_whole
 
 READERS: dict[str, Callable[[Path], object]] = {
     "a photo.png": images.read_image,

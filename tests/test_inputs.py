@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import ig2
+from ig2._engine.inputs import Fixed, Inputs
 from ig2.errors import InputError, ModelError
-from ig2.inputs import Fixed, Inputs
 from networks import Record, made, uniform
 
 

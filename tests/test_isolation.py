@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import ig2
-from ig2.isolation import CopyError, isolate
+from ig2._engine.isolation import CopyError, isolate
 from networks import seeded, uniform
 
 X, REFERENCES = uniform(2, 6), uniform(2, 6, seed=1)

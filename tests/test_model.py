@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 import ig2
 from ig2 import metrics
+from ig2._engine.inputs import Fixed, Inputs
+from ig2._engine.session import Session
 from ig2.errors import InputError, ModelError
-from ig2.gradients import Session
-from ig2.inputs import Fixed, Inputs
 
 X = torch.rand(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 REFERENCES = torch.rand(2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2.gradients import Session
-from ig2.inputs import Inputs
+from ig2._engine.acceleration import Prepared
+from ig2._engine.inputs import Inputs
+from ig2._engine.session import Session
 from ig2.paths import Converged
-from ig2.prepare import Prepared
 from networks import Record, seeded, uniform
 
 X = uniform(3, 2, 8, 8).float()
@@ -225,7 +225,7 @@ def test_a_copy_that_is_another_function_is_not_used(wrong: str, monkeypatch: py
     net, x = seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)), 0), uniform(9, 6) * 0.8
     x[5, 0] = 1.0
     expected = [method(net, x, references=1 - x[:2]) for method in (ig2.IG2(8), ig2.IntegratedGradients(8), ig2.KernelSHAP())]
-    monkeypatch.setattr("ig2.gradients.prepare", spoil)
+    monkeypatch.setattr("ig2._engine.session.prepare", spoil)
     for right in expected:
         method = {"IG2": ig2.IG2(8), "IntegratedGradients": ig2.IntegratedGradients(8), "KernelSHAP": ig2.KernelSHAP()}
         a = method[right.settings["method"]](net, x, references=1 - x[:2])

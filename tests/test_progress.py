@@ -7,8 +7,8 @@ import pytest
 from torch import Tensor, nn
 
 import ig2
+from ig2._utils.progress import Progress
 from ig2.errors import InputError, MissingExtraError
-from ig2.progress import Progress
 from networks import made, uniform
 
 

@@ -3,10 +3,11 @@
 __version__ = "0.1.0.dev0"
 
 from ig2 import methods, paths, references, rules
+from ig2._engine.inputs import Fixed
+from ig2._engine.memory import OutOfMemoryError
+from ig2._engine.scoring import scores
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, IG2Warning, InputError, MissingExtraError, ModelError
-from ig2.inputs import Fixed
-from ig2.memory import OutOfMemoryError
 from ig2.methods import (
     IG2,
     XRAI,
@@ -27,7 +28,6 @@ from ig2.methods import (
     Superpixels,
 )
 from ig2.model import Model, Preparation, wrap
-from ig2.predict import scores
 
 __all__ = [
     "IG2",

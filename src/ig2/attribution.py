@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ig2._engine.inputs import Fixed, Structured
+from ig2._utils.files import check_regular
 from ig2.errors import InputError, MissingExtraError, describe, import_extra
-from ig2.files import check_regular
-from ig2.inputs import Fixed, Structured
 
 FORMAT = "ig2.attribution/1"
 # Above this share of f(x) − f(baseline), a residual is worth a word.

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ig2._engine.inputs import Fixed, value_of
+from ig2._engine.private import uncompiled_network
 from ig2.errors import WITHOUT_GRADIENTS, InputError, ModelError, describe
-from ig2.inputs import Fixed, value_of
-from ig2.private import uncompiled_network
 
 OutputName = Literal["logit", "probability", "log-probability", "sigmoid"]
 Bounds = tuple[float | Tensor, float | Tensor]

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 import ig2
-from ig2.gradients import Session
-from ig2.inputs import Inputs
+from ig2._engine.inputs import Inputs
+from ig2._engine.session import Session
 
 from .calls import Call, calls
 from .networks import HALF, Case, build, mapped, tensors

@@ -15,15 +15,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ig2 import predict
+from ig2._engine import scoring
+from ig2._engine.inputs import Inputs, is_fixed, value_of
+from ig2._engine.memory import BatchSize
+from ig2._engine.session import Session
+from ig2._engine.task import Task, check_seed
+from ig2._utils.progress import Progress
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe, is_count, warn
-from ig2.gradients import Session
-from ig2.inputs import Inputs, is_fixed, value_of
-from ig2.memory import BatchSize
 from ig2.model import Model
-from ig2.progress import Progress
-from ig2.task import Task, check_seed
 
 Kind = Literal["image", "text", "table"]
 # what the model's outputs are: one class of several, labels that hold independently, or plain numbers
@@ -155,7 +155,7 @@ class Subject(ABC):
 
     def predict(self, batch: Batch) -> Tensor:
         """The outputs of all classes, (B, classes)."""
-        found = predict.scores(self.model, batch.x).cpu()
+        found = scoring.scores(self.model, batch.x).cpu()
         self._check_names(found.shape[1])
         return found
 

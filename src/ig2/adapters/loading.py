@@ -31,10 +31,10 @@ from typing import Any, Literal, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from ig2._utils.files import check_regular
 from ig2.adapters import tabular, text, vision
 from ig2.adapters.base import Kind, Subject
 from ig2.errors import IG2Error, InputError, describe, import_extra, reason
-from ig2.files import check_regular
 
 Opened = TypeVar("Opened")
 HOW_TO_SAVE = "save the weights alone, torch.save(net.state_dict(), 'weights.pt'), and give module:function@weights.pt"

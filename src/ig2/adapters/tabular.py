@@ -23,12 +23,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ig2._engine.inputs import Fixed
+from ig2._utils.files import check_regular
 from ig2.adapters.base import Batch, Kind, Outputs, Subject, listed, one_tensor
 from ig2.adapters.training import fit, kept, own_randomness
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, counted, describe, import_extra, reason
-from ig2.files import check_regular
-from ig2.inputs import Fixed
 from ig2.model import OutputName, wrap
 
 BUILT_IN = ("breast-cancer", "wine", "iris", "diabetes")

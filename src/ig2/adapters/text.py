@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ig2 import grammar
+from ig2._engine.inputs import Fixed, Inputs
+from ig2._engine.session import Session
 from ig2.adapters import questions
 from ig2.adapters.base import Batch, Kind, Outputs, Subject, one_tensor
 from ig2.adapters.trust import weights_only
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, ModelError, describe, import_extra, reason
-from ig2.gradients import Session
-from ig2.inputs import Fixed, Inputs
 from ig2.model import Bounds, OutputName, wrap
 
 BUILT_IN = ("questions",)

@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ig2.cache import cache_folder
+from ig2._utils.files import cache_folder, check_regular, write_whole
 from ig2.errors import InputError, reason, warn
-from ig2.files import check_regular, write_whole
 
 SUM = "sha256"  # the checksum's name in a file of weights
 Net = TypeVar("Net", bound=nn.Module)

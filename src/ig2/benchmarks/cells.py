@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ig2._utils.files import FileError, check_regular, write_whole
 from ig2.errors import InputError, counted, reason, warn
-from ig2.files import FileError, check_regular, write_whole
 
 SUM = "sha256"  # the checksum of a line, without itself
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ig2 import rules
+from ig2._engine.task import check_seed
 from ig2.attribution import Attribution
 from ig2.benchmarks.networks import Network
 from ig2.benchmarks.studies import SECONDS, Against, Study
@@ -42,7 +43,6 @@ from ig2.metrics.curves import Deletion, Insertion, OutputOption
 from ig2.metrics.localisation import GTAUC, GTSum
 from ig2.model import Model
 from ig2.paths import GradPath
-from ig2.task import check_seed
 
 OTHERS, DATA = "others", "data"  # counterfactual references, and samples whatever their class
 # Settings of a small run, to see that it runs

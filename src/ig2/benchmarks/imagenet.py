@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ig2 import rules
+from ig2._engine.acceleration import prepare
+from ig2._engine.scoring import scores
 from ig2.adapters import vision
 from ig2.benchmarks.experiment import DATA, OTHERS, QUICK, Experiment, Opened, References, options_of
 from ig2.benchmarks.studies import EVERYWHERE, NORMS, Against, Study
@@ -25,8 +27,6 @@ from ig2.errors import InputError, describe, import_extra, is_count
 from ig2.images import Framing
 from ig2.methods.kernelshap import Grid
 from ig2.model import Model, Preparation
-from ig2.predict import scores
-from ig2.prepare import prepare
 
 INCEPTION = "torchvision:inception_v3"  # the paper's
 LAYERS = {

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ig2._engine.task import check_seed
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe, is_count
 from ig2.methods.base import summary
 from ig2.metrics.base import Better
-from ig2.task import check_seed
 
 # Called as method(model, x, target, references, seed=...), gives an Attribution or a tensor in x's shape
 MethodLike = Callable[..., Any]

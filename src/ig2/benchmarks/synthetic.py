@@ -9,9 +9,9 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from ig2._engine.task import check_seed
 from ig2.errors import InputError, describe, is_count
 from ig2.metrics.gaussian import Distribution, Gaussian
-from ig2.task import check_seed
 
 Family = Literal["linear", "additive", "piecewise"]
 Labels = Literal["binary", "regression"]

@@ -15,9 +15,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 import ig2
+from ig2._utils.files import check_regular
 from ig2.benchmarks.suite import Column, Shows
 from ig2.errors import InputError, counted, describe
-from ig2.files import check_regular
 from ig2.metrics.base import Better
 
 MADE_BY = "ig2 "

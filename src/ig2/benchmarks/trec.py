@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from ig2._engine.inputs import Fixed
+from ig2._utils.files import check_regular
 from ig2.adapters.questions import PAD
 from ig2.attribution import Attribution
 from ig2.benchmarks.experiment import (
@@ -36,8 +38,6 @@ from ig2.benchmarks.training import predictions, trained
 from ig2.data import trec
 from ig2.data.base import Samples
 from ig2.errors import InputError, describe
-from ig2.files import check_regular
-from ig2.inputs import Fixed
 from ig2.methods.deepshap import DeepSHAP
 from ig2.methods.kernelshap import Groups
 from ig2.metrics.curves import Deletion, Insertion

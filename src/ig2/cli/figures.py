@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from ig2._utils.progress import ProgressOption
 from ig2.cli.messages import one_line, say
 from ig2.cli.recipes import Misuse
 from ig2.cli.telling import INDENT, tell_line
@@ -22,7 +23,6 @@ from ig2.errors import IG2Error, InputError
 from ig2.figures import FIGURES, Made, Options, make
 from ig2.figures.base import PictureFormat, Watch
 from ig2.figures.registry import find
-from ig2.progress import ProgressOption
 
 
 @dataclass(frozen=True)

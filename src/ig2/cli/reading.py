@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from ig2._utils.files import check_regular
 from ig2.adapters import vision
 from ig2.adapters.base import Batch, Kind, Subject
 from ig2.adapters.tabular import BadRowsError, TableSubject, as_frame
@@ -16,7 +17,6 @@ from ig2.adapters.vision import Photo
 from ig2.cli.messages import one_line
 from ig2.cli.recipes import Misuse
 from ig2.errors import InputError, counted, reason
-from ig2.files import check_regular
 from ig2.report import SkippedView
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")

@@ -15,12 +15,12 @@ from typing import Any
 
 import ig2
 from ig2 import plots
+from ig2._utils.files import check_regular
 from ig2.adapters.base import Kind, Subject
 from ig2.adapters.vision import VisionSubject
 from ig2.attribution import Attribution
 from ig2.cli.attributing import Explained
 from ig2.errors import IG2Error, InputError, reason
-from ig2.files import check_regular
 from ig2.report import Content, InputView, MethodView
 from ig2.report import write as write_report
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from ig2 import rules
+from ig2._engine.inputs import Fixed, check_numeric
 from ig2.errors import InputError, describe, import_extra, is_count
-from ig2.inputs import Fixed, check_numeric
 from ig2.methods import kernelshap, path, simple
 from ig2.methods.base import Method
 from ig2.methods.deepshap import DeepSHAP

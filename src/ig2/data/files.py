@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ig2._utils.files import check_regular
 from ig2.errors import IG2Error, InputError, reason
-from ig2.files import check_regular
 
 CHUNK = 1 << 16
 TIMEOUT = 30.0  # seconds without a byte

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ig2._utils.files import check_regular
 from ig2.errors import InputError, reason
-from ig2.files import check_regular
 
 PLAIN = re.compile(r"([?biufcSUMm]\d*|O8?)(\[\w+\])?")
 

@@ -25,11 +25,11 @@ from xml.etree import ElementTree
 import numpy as np
 
 from ig2 import imagenet
+from ig2._utils.files import check_regular
 from ig2.data.base import Samples
 from ig2.data.listing import Entry, Frame, Listing, Mask, existing_folder, lines_of, pictures_in, table_of
 from ig2.data.survey import Survey, Watch
 from ig2.errors import InputError, describe, reason
-from ig2.files import check_regular
 from ig2.images import read_image
 
 PHOTOS = ("ILSVRC/Data/CLS-LOC/val", "val", "images", ".")

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ig2._utils.files import check_regular
 from ig2.data.base import Samples
 from ig2.data.listing import existing_folder
 from ig2.data.survey import Survey, Watch, survey
 from ig2.errors import InputError, describe, import_extra, reason
-from ig2.files import check_regular
 
 CLASSES = tuple("0123456789")
 SIZE = (28, 28)

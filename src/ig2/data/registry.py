@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from ig2.cache import cache_folder
+from ig2._utils.files import cache_folder
 from ig2.data import files
 from ig2.data.files import PublicFile
 from ig2.data.survey import Survey, Watch

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ig2
+from ig2._engine.task import check_seed
+from ig2._utils.files import check_regular, write_whole
+from ig2._utils.progress import ProgressOption
 from ig2.benchmarks.suite import usable_device
 from ig2.errors import InputError, reason, warn
-from ig2.files import check_regular, write_whole
-from ig2.progress import ProgressOption
-from ig2.task import check_seed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,9 +8,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, get_args
 
+from ig2._utils.files import write_whole
 from ig2.errors import InputError, describe, reason
 from ig2.figures.base import Made, Options, PaperFigure, PictureFormat, Stored
-from ig2.files import write_whole
 
 PHOTOS = ("imagenet-val", "pets", "imagenet-pool")
 

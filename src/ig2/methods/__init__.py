@@ -1,5 +1,7 @@
 """Ready-made methods; each is called as `method(model, x, references=...)` and gives an `Attribution`."""
 
+from ig2._engine.integrate import Keep
+from ig2._engine.task import Task
 from ig2.methods.base import Method, Result
 from ig2.methods.deepshap import DeepSHAP
 from ig2.methods.kernelshap import Grid, Groups, KernelSHAP, Superpixels
@@ -21,6 +23,7 @@ __all__ = [
     "GuidedIG",
     "InputXGradient",
     "IntegratedGradients",
+    "Keep",
     "KernelSHAP",
     "Method",
     "PathMethod",
@@ -28,4 +31,5 @@ __all__ = [
     "Result",
     "SmoothGrad",
     "Superpixels",
+    "Task",
 ]

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor, nn
 
 import ig2
+from ig2._engine.inputs import Inputs, take_rows, value_of
+from ig2._engine.integrate import Keep
+from ig2._engine.memory import BatchSize, peak_bytes, said_clearly
+from ig2._engine.session import Session
+from ig2._engine.task import Task, check_seed
+from ig2._utils.progress import Progress, ProgressOption
 from ig2.attribution import Attribution, Cost
 from ig2.errors import IG2Error, InputError, ModelError, counted, describe, warn
-from ig2.gradients import Session
-from ig2.inputs import Inputs, take_rows, value_of
-from ig2.integrate import Keep
-from ig2.memory import BatchSize, peak_bytes, said_clearly
 from ig2.model import Model, wrap
-from ig2.progress import Progress, ProgressOption
 from ig2.references.base import References, as_references
-from ig2.task import Task, check_seed
 
 AnyType = TypeVar("AnyType")
 

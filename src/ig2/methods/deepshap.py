@@ -19,14 +19,14 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointError
 
+from ig2._engine.integrate import Keep, Moments
+from ig2._engine.private import saved_by
+from ig2._engine.session import Session
+from ig2._engine.task import Task
 from ig2.errors import IG2Warning, ModelError
-from ig2.gradients import Session
-from ig2.integrate import Keep, Moments
 from ig2.methods.base import Method, Result
 from ig2.paths.base import Pairs
-from ig2.private import saved_by
 from ig2.references.base import References, drawn
-from ig2.task import Task
 
 # A sum further than this share from the change in the output is worth a warning.
 ADDITIVE_WITHIN = 0.01

@@ -11,12 +11,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ig2._engine.integrate import Keep
+from ig2._engine.task import Task
 from ig2.errors import InputError, ModelError, describe, import_extra
-from ig2.integrate import Keep
 from ig2.methods.base import Method, Result
 from ig2.references.base import References, drawn
 from ig2.references.constant import Zeros
-from ig2.task import Task
 
 # The regression solves a dense system of this size at most.
 MOST_GROUPS = 4096

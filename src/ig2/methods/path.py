@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from ig2 import rules
+from ig2._engine.integrate import Keep, evaluations, integrate
+from ig2._engine.session import Distance
+from ig2._engine.task import Task
 from ig2.attribution import Cost
 from ig2.errors import InputError, describe
-from ig2.gradients import Distance
-from ig2.integrate import Keep, evaluations, integrate
 from ig2.methods.base import Method, Result
 from ig2.model import Model, wrap
 from ig2.paths import L2, Blur, Converged, GradPath, GrownPath, Guided, Path, SparseL1, Steady, Straight, euclidean
@@ -24,7 +25,6 @@ from ig2.paths.gradpath import Schedule
 from ig2.references.base import References, as_references, drawn
 from ig2.references.constant import Zeros
 from ig2.rules import Rule
-from ig2.task import Task
 
 
 @dataclass(frozen=True, eq=False)

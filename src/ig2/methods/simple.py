@@ -7,11 +7,11 @@ import hashlib
 import torch
 from torch import Tensor
 
+from ig2._engine.integrate import Keep
+from ig2._engine.task import Task
 from ig2.errors import ModelError
-from ig2.integrate import Keep
 from ig2.methods.base import Method, Result
 from ig2.references.base import References
-from ig2.task import Task
 
 
 def _gradient(task: Task) -> Tensor:

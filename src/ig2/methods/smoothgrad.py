@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ig2._engine.integrate import Keep
+from ig2._engine.task import Task
 from ig2.errors import InputError, ModelError, describe
-from ig2.integrate import Keep
 from ig2.methods.base import Method, Result
 from ig2.references.base import References
-from ig2.task import Task
 
 
 @dataclass(frozen=True, eq=False)

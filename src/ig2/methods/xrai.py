@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ig2 import rules
+from ig2._engine.inputs import check_numeric
+from ig2._engine.integrate import Keep
+from ig2._engine.task import Task
 from ig2.errors import InputError, describe, import_extra
-from ig2.inputs import check_numeric
-from ig2.integrate import Keep
 from ig2.methods.base import Method, Result
 from ig2.methods.path import PathMethod
 from ig2.model import Bounds
@@ -24,7 +25,6 @@ from ig2.paths.blur import check_images
 from ig2.references.base import References
 from ig2.references.constant import White, Zeros
 from ig2.references.pool import Union
-from ig2.task import Task
 
 # Masks as pairs (2, K) of a mask and a cell that it holds, by mask: of some hundred masks each holds a small part.
 Members = NDArray[np.intp]

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ig2._engine.inputs import Fixed, Inputs
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
-from ig2.inputs import Fixed, Inputs
 from ig2.methods.base import Method
 from ig2.metrics.base import Case
 from ig2.model import Model

@@ -9,18 +9,18 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ig2._engine.inputs import Inputs
+from ig2._engine.integrate import Keep
+from ig2._engine.scoring import scores as scores_of
+from ig2._engine.task import Task
 from ig2.attribution import Attribution
 from ig2.errors import InputError, ModelError, describe, is_count, is_number
-from ig2.inputs import Inputs
-from ig2.integrate import Keep
 from ig2.methods.simple import Gradient
 from ig2.metrics.again import MethodLike, as_given, check_method, check_repeats, explained
 from ig2.metrics.base import Better, Case, Metric, Result, Scores
 from ig2.model import Model, wrap
-from ig2.predict import scores as scores_of
 from ig2.references.base import Given, as_references, drawn
 from ig2.references.constant import Zeros
-from ig2.task import Task
 
 Index = int | tuple[int, ...]
 

@@ -12,15 +12,15 @@ from typing import Any, ClassVar, Literal, final
 import torch
 from torch import Tensor, nn
 
+from ig2._engine.inputs import Inputs
+from ig2._engine.memory import BatchSize, said_clearly
+from ig2._engine.session import Session
+from ig2._engine.task import Task, check_seed
+from ig2._utils.progress import Progress, ProgressOption
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe, warn
-from ig2.gradients import Session
-from ig2.inputs import Inputs
-from ig2.memory import BatchSize, said_clearly
 from ig2.methods.base import summary
 from ig2.model import Model, wrap
-from ig2.progress import Progress, ProgressOption
-from ig2.task import Task, check_seed
 
 Better = Literal["higher", "lower"]
 

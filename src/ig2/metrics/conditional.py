@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ig2._engine.inputs import check_numeric
+from ig2._utils.progress import Progress
 from ig2.errors import InputError, ModelError, describe, is_number
-from ig2.inputs import check_numeric
-from ig2.progress import Progress
 
 # How many numbers of drawn samples are held at once.
 MOST_NUMBERS = 1 << 23

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ig2._engine.task import Task
 from ig2.errors import InputError, ModelError, describe, is_count
 from ig2.metrics.base import Better, Case, Metric, Result
 from ig2.metrics.features import FeatureOption, Features, Sign, signed
 from ig2.model import OUTPUTS, Model, OutputName
 from ig2.references.base import References, as_references, drawn
 from ig2.references.constant import BlurredExplicand, Constant, White
-from ig2.task import Task
 
 Background = Literal["black", "white", "mean", "blurred"]
 OutputOption = Literal["auto", "model"] | OutputName

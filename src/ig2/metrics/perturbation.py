@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ig2._engine.integrate import Keep
+from ig2._engine.task import Task
 from ig2.attribution import Attribution
 from ig2.errors import InputError, ModelError, describe, is_count, is_number
-from ig2.integrate import Keep
 from ig2.methods.base import Method
 from ig2.metrics.again import MethodLike, as_given, check_method, check_repeats
 from ig2.metrics.base import Better, Case, Metric, Result
 from ig2.metrics.conditional import MOST_NUMBERS, Conditional, check_conditional, check_tabular, expected
 from ig2.references.base import as_references
-from ig2.task import Task
 
 # How much of the largest number two results may differ by when only the order of the sums was another one.
 ROUNDING = 8

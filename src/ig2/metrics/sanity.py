@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from ig2._engine.scoring import scores as scores_of
+from ig2._engine.task import Task
 from ig2.errors import InputError, ModelError, describe
 from ig2.metrics.again import MethodLike, as_given, check_method, check_repeats, explained
 from ig2.metrics.base import Better, Case, Metric, Result
 from ig2.metrics.features import FeatureOption, Features, Sign, signed
 from ig2.model import Model
-from ig2.predict import scores as scores_of
-from ig2.task import Task
 
 Order = Literal["cascading", "independent"]
 Layers = dict[str, list[str]]  # by name, the modules whose parameters are drawn anew together

@@ -10,17 +10,17 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from ig2._engine.inputs import Inputs, Structured
+from ig2._engine.memory import BatchSize, said_clearly
+from ig2._engine.session import Session
+from ig2._engine.task import Task, check_seed
+from ig2._utils.progress import Progress, ProgressOption
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe, is_count
-from ig2.gradients import Session
-from ig2.inputs import Inputs, Structured
-from ig2.memory import BatchSize, said_clearly
 from ig2.metrics.base import Better, Case, Metric, Result
 from ig2.metrics.conditional import Conditional, check_conditional, check_tabular, expected
 from ig2.metrics.perturbation import ROUNDING, check_if_constant, correlated
 from ig2.model import Model, wrap
-from ig2.progress import Progress, ProgressOption
-from ig2.task import Task, check_seed
 
 # 65 536 coalitions: with more features their number is out of reach.
 MOST_FEATURES = 16

@@ -1,5 +1,6 @@
 """Ways from an explicand to its baseline."""
 
+from ig2._engine.session import Evaluation
 from ig2.paths.base import GrownPath, KnownPath, Pairs, Path
 from ig2.paths.blur import Blur
 from ig2.paths.distances import cosine, euclidean, manhattan
@@ -12,6 +13,7 @@ __all__ = [
     "Blur",
     "Converged",
     "Decaying",
+    "Evaluation",
     "GradPath",
     "GrownPath",
     "Guided",

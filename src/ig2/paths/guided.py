@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ig2._engine.session import Evaluation
 from ig2.errors import InputError, ModelError, describe, is_number
-from ig2.gradients import Evaluation
 from ig2.paths.base import GrownPath, Memory, Pairs, check_steps
 
 

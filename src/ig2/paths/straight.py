@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ig2._engine.inputs import check_numeric
 from ig2.errors import InputError, describe
-from ig2.inputs import check_numeric
 from ig2.paths.base import KnownPath, Pairs, check_steps
 
 

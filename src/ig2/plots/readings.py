@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ig2._engine.inputs import Structured
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
-from ig2.inputs import Structured
 from ig2.plots.canvas import number, printable
 
 Array = NDArray[np.float64]

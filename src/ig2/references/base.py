@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ig2._engine.inputs import Inputs, check_numeric, working_dtype
+from ig2._engine.task import Task
 from ig2.errors import InputError, describe
-from ig2.inputs import Inputs, check_numeric, working_dtype
-from ig2.task import Task
 
 
 class References(ABC):

@@ -8,10 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ig2._engine.task import Task
 from ig2.errors import InputError, describe, is_count
 from ig2.paths.blur import Padding, blur, check_images
 from ig2.references.base import References
-from ig2.task import Task
 
 
 def _limits(task: Task, low: float | None, high: float | None, purpose: str) -> tuple[Tensor, Tensor]:

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ig2._engine.task import Task
 from ig2.errors import InputError, describe
 from ig2.references.base import References
 from ig2.references.constant import check_count
 from ig2.references.pool import OpenPool
-from ig2.task import Task
 
 # Where an output of this kind says yes to a label.
 YES_ABOVE = {"logit": 0.0, "sigmoid": 0.5, "probability": 0.5, "log-probability": math.log(0.5)}

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ig2.integrate import Keep, integrate
+from ig2._engine.integrate import Keep, integrate
+from ig2._engine.task import Task
 from ig2.paths.gradpath import GradPath
 from ig2.references.base import References, as_references, drawn
-from ig2.task import Task
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ig2._engine.inputs import check_numeric
+from ig2._engine.task import Task
 from ig2.errors import InputError, describe
-from ig2.inputs import check_numeric
 from ig2.references.base import References, _flattened, as_references, drawn
 from ig2.references.constant import check_count
-from ig2.task import Task
 
 
 class OpenPool:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from ig2._utils.files import write_whole
 from ig2.attribution import LARGE_RESIDUAL, LITTLE_ARRIVAL
 from ig2.errors import InputError, describe, import_extra
-from ig2.files import write_whole
 from ig2.report.content import Content, InputView, MethodView, Numbers, Picture, ReferenceView
 
 # A reference's own map is a small picture beside the main one, and there may be hundreds: at most this many pixels a side.

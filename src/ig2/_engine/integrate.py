@@ -13,11 +13,11 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
+from ig2._engine.session import Evaluation
+from ig2._engine.task import Task
 from ig2.errors import ModelError
-from ig2.gradients import Evaluation
 from ig2.paths.base import GrownPath, KnownPath, Memory, Pairs, Path
 from ig2.rules import Quadrature, Rule, Scaled, Sharing
-from ig2.task import Task
 
 # From here on it is the size of the data that makes numbers overflow: the fourth power of this is too much for float32.
 HUGE = 1e10

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ig2._engine.layers import Results
+from ig2._engine.memory import Written, is_out_of_memory
+from ig2._engine.network import WITHOUT_GRAPH, Network
 from ig2.errors import WITHOUT_GRADIENTS, IG2Error, ModelError, describe, reason, warn
-from ig2.layers import Results
-from ig2.memory import Written, is_out_of_memory
-from ig2.network import WITHOUT_GRAPH, Network
 
 RANDOM = (
     "two passes of the same sample gave different scores: the network draws random numbers (dropout left on?). Call "

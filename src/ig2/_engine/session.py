@@ -12,17 +12,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ig2._engine.acceleration import Step, compiled, prepare, replayed
+from ig2._engine.inputs import Inputs
+from ig2._engine.inspection import RandomState, inspect, run_first, same, tolerance
+from ig2._engine.isolation import CopyError, opened
+from ig2._engine.layers import LinearCalls, in_this_thread, node_of, nodes_before
+from ig2._engine.memory import is_out_of_memory
+from ig2._engine.network import Network
 from ig2.errors import ModelError, describe
-from ig2.guards import opened
-from ig2.inputs import Inputs
-from ig2.inspection import RandomState, inspect, run_first, same, tolerance
-from ig2.isolation import CopyError
-from ig2.layers import LinearCalls, in_this_thread, node_of, nodes_before
-from ig2.memory import is_out_of_memory
 from ig2.model import SCRIPTED, Layer, Model
-from ig2.network import Network
-from ig2.prepare import prepare
-from ig2.record import Step, compiled, replayed
 
 Distance = Callable[[Tensor, Tensor], Tensor]
 # Whether the output's gradient is wanted, the distance if one is, whether its gradient is, how many points.
@@ -66,10 +64,9 @@ class Evaluation:
 class Session:
     """A network opened for the length of one call, and left exactly as it was.
 
-    Inside, the work is done on modules of our own wherever the network can be copied (see `ig2.isolation`), and on a faster
-    copy of it where one gives the same scores and gradients. Opening runs the first sample through the network three times,
-    the last time beside another, to see that it can be explained: that it is deterministic, that samples do not mix, that
-    every attributed input reaches the output.
+    Inside, the work is done on modules of our own wherever the network can be copied (see `isolation`), and on a faster copy
+    of it where one gives the same scores and gradients (`acceleration`). Opening runs the first sample through the network
+    three times, the last time beside another, to see that it can be explained (`inspection`).
     """
 
     def __init__(self, model: Model, inputs: Inputs, check_mixing: bool = True, prepares: bool = True) -> None:

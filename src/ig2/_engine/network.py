@@ -8,12 +8,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ig2._engine.inputs import Inputs
+from ig2._engine.isolation import uncompiled
+from ig2._engine.layers import in_this_thread, node_of, nodes_before
+from ig2._engine.private import version_of
 from ig2.errors import ModelError, describe
-from ig2.guards import uncompiled
-from ig2.inputs import Inputs
-from ig2.layers import in_this_thread, node_of, nodes_before
 from ig2.model import Layer, Model
-from ig2.private import version_of
 
 # What autograd says where a network takes gradients in its forward pass and no graph is kept.
 WITHOUT_GRAPH = "does not require grad"

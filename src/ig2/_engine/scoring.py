@@ -8,12 +8,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ig2.gradients import Session
-from ig2.inputs import Inputs
-from ig2.memory import BatchSize
+from ig2._engine.inputs import Inputs
+from ig2._engine.memory import BatchSize
+from ig2._engine.session import Session
+from ig2._engine.task import Task
+from ig2._utils.progress import Progress
 from ig2.model import Model, wrap
-from ig2.progress import Progress
-from ig2.task import Task
 
 
 def scores(model: Model | nn.Module | Callable[..., Any], x: Any, *, batch_size: int | Literal["auto"] = "auto") -> Tensor:

@@ -1,9 +1,10 @@
-"""Files from outside are regular ones, and files of our own are there as a whole or not at all."""
+"""Files from outside and files of ours: what is opened, how one is written, where what can be made again is kept."""
 
 from __future__ import annotations
 
 import os
 import stat
+import sys
 import uuid
 from contextlib import suppress
 from os import PathLike
@@ -57,3 +58,14 @@ def write_whole(path: str | PathLike[str], content: bytes) -> None:
     finally:
         with suppress(OSError):
             draft.unlink()
+
+
+def cache_folder() -> Path:
+    """$IG2_CACHE, or the folder for such things on this system."""
+    if chosen := os.environ.get("IG2_CACHE"):
+        return Path(chosen)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "ig2"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "ig2"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ig2"

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ig2._engine.memory import BatchSize
+from ig2._engine.session import Session
+from ig2._utils.progress import Progress
 from ig2.errors import InputError, describe
-from ig2.gradients import Session
-from ig2.memory import BatchSize
-from ig2.progress import Progress
 
 
 @dataclass(frozen=True)

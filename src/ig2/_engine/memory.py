@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ig2._engine.private import TorchDispatchMode
 from ig2.errors import IG2Error, InputError, describe
-from ig2.private import TorchDispatchMode
 
 # Of the memory that is free, what one batch may plan for: the estimate knows the saved activations, not the
 # workspaces of convolutions.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from ig2.private import base_of
+from ig2._engine.private import base_of
 
 
 @dataclass(frozen=True)
