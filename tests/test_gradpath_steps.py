@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2 import integrate
+from ig2._engine import integrate
 from ig2._engine.session import Session
 from ig2.paths import Converged, Decaying, GradPath, LineSearch, Steady
 from networks import data, relu_mlp, tanh_mlp

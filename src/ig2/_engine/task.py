@@ -17,6 +17,8 @@ from ig2.errors import InputError, describe
 
 @dataclass(frozen=True)
 class Task:
+    """What a method's `run` is given: the samples, the class explained of each, and the opened network."""
+
     session: Session
     x: Tensor  # samples (B, ...) in working precision, on the network's device
     rows: Tensor  # which of the session's explicands each sample is, or is a variant of, (B,)
