@@ -8,6 +8,13 @@ TORCH := torch==2.13.0
 test: .venv/ready lint
 	$(BIN)/pytest -n 2
 
+# under a minute: what shows first that an attribution is wrong, without the tests marked slow
+QUICK := $(addprefix tests/test_,$(addsuffix .py,arrival attribution convergence deepshap edges gradpath_steps inputs inspection \
+	isolation kernelshap metrics_axioms metrics_localisation model progress properties references replicas simple_methods skip_bad \
+	smoothgrad truths))
+check: .venv/ready lint
+	$(BIN)/pytest -n 2 -m "not slow" $(QUICK)
+
 # 3,300 random networks against every method, a quarter of an hour at most; the same every time
 fuzz: .venv/ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz
