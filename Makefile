@@ -1,11 +1,19 @@
 # Everything happens in .venv, made from the pinned versions of requirements.lock.
 PYTHON ?= python3
 BIN := .venv/bin
+TORCH := torch==2.13.0
 
-.PHONY: demo test test-captum test-versions fuzz lint bench results docs clean
+.PHONY: demo test check test-captum test-versions fuzz lint bench results docs wheel clean
 
 test: .venv/ready lint
 	$(BIN)/pytest -n 2
+
+# under a minute: what shows first that an attribution is wrong, without the tests marked slow
+QUICK := $(addprefix tests/test_,$(addsuffix .py,arrival attribution convergence deepshap edges gradpath_steps inputs inspection \
+	isolation kernelshap metrics_axioms metrics_localisation model progress properties references replicas simple_methods skip_bad \
+	smoothgrad truths))
+check: .venv/ready lint
+	$(BIN)/pytest -n 2 -m "not slow" $(QUICK)
 
 # 3,300 random networks against every method, a quarter of an hour at most; the same every time
 fuzz: .venv/ready
@@ -31,6 +39,10 @@ demo: .venv/ready
 docs: .venv/ready
 	$(BIN)/sphinx-build --fail-on-warning --keep-going -q docs out/docs
 
+# built, and tried in a clean environment without the source tree
+wheel:
+	$(PYTHON) tools/wheel.py $(TORCH)
+
 bench: .venv/ready
 	$(BIN)/python -m bench
 
@@ -45,7 +57,7 @@ PIP := $(BIN)/pip --quiet --disable-pip-version-check install
 .venv/ready: pyproject.toml requirements.lock
 	$(PYTHON) -m venv .venv
 	$(PIP) --require-hashes --no-deps --requirement requirements.lock
-	$(PIP) torch==2.13.0
+	$(PIP) $(TORCH)
 	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@
 

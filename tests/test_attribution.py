@@ -350,6 +350,7 @@ def test_files_without_safetensors_say_how_to_get_it(tmp_path: Path, monkeypatch
 # -- SHAP --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_shap_explanation():
     shap = pytest.importorskip("shap")

@@ -44,6 +44,7 @@ def test_complete_rules_do_not_converge_to_the_integral():
     assert abs(order(rules.direct, [16, 32, 64, 128])) < 0.2
 
 
+@pytest.mark.slow
 def test_residuals_on_a_trained_cnn():
     """The residual, relative to f(x) − f(GradCF), at the wafer settings: every pattern against normal samples."""
     net, samples, labels = trained_on_patterns()

@@ -64,6 +64,7 @@ def test_equals_captum_on_a_convolutional_network_with_max_pooling():
     torch.testing.assert_close(found.values, captum_values(net, x, references, 2), rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_equals_shap_on_a_convolutional_network_with_relu_and_max_pooling():
     shap = pytest.importorskip("shap")
     net = seeded(

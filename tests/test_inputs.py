@@ -245,6 +245,7 @@ def test_samples_the_network_cannot_take_are_quoted_with_what_the_network_said()
         IG(lambda x: torch.from_numpy(x.numpy()), X)
 
 
+@pytest.mark.slow
 def test_a_text_network_of_transformers_is_shown_its_adapter():
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 20}

@@ -22,6 +22,7 @@ def mlp() -> nn.Module:
     return seeded(lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_function", [False, True], ids=["module", "function"])
 def test_another_thread_trains_the_network_meanwhile(as_function: bool):
     net, stop, failures = mlp(), threading.Event(), []
@@ -119,6 +120,7 @@ class Checkpointed(nn.Module):
         return self.last(checkpoint(self.first, x, use_reentrant=self.reentrant).relu())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # PyTorch's own, of passes without gradients
 @pytest.mark.parametrize("method", [ig2.IG2(5), ig2.IntegratedGradients(5), ig2.Gradient()], ids=lambda m: type(m).__name__)
 def test_checkpoints_with_re_entry_give_what_those_without_do(method: ig2.methods.Method):

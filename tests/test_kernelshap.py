@@ -62,6 +62,7 @@ def test_equals_exact_shapley_values(features):
         assert (found.values - gradients).abs().max() > 1e-3
 
 
+@pytest.mark.slow
 def test_equals_shap_on_a_small_model():
     shap = pytest.importorskip("shap")
     net = network(6, 3)

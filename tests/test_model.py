@@ -360,6 +360,7 @@ def test_parametrised_layers():
     assert torch.allclose(ig2.IG2(steps=5)(network, X, references=REFERENCES).values, plain.values)
 
 
+@pytest.mark.slow
 def test_replicated_and_compiled_networks_are_unwrapped():
     network = mlp()
     assert ig2.wrap(nn.DataParallel(network)).net is network
@@ -398,6 +399,7 @@ COMPILED: dict[str, Callable[[nn.Module], Callable[..., Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compile_it", COMPILED.values(), ids=COMPILED)
 @pytest.mark.parametrize("warm", [False, True])
 def test_what_is_compiled_runs_as_written_and_stays_compiled(compile_it: Callable[[nn.Module], Callable[..., Any]], warm: bool):

@@ -185,6 +185,7 @@ def twice(family, features, seed):
     return net, nn.Sequential(first, second, kind(), net[2], kind(), net[4]).eval()
 
 
+@pytest.mark.slow
 @given(st.sampled_from([tanh_mlp, relu_mlp]), st.integers(2, 6), seeds, st.integers(0, 4), st.sampled_from(RULES))
 def test_the_same_function_written_twice_gets_the_same_attributions(family, features, seed, number, rule):
     one, other = twice(family, features, seed)
@@ -232,6 +233,7 @@ def alike(count, features, seed):
     return x
 
 
+@pytest.mark.slow
 @given(nets, distances, st.sampled_from(RULES), seeds)
 def test_symmetric_features_get_equal_attributions_on_gradpath_whatever_the_reference(net, distance, rule, seed):
     x, references = alike(2, features_of(net), seed), data(2, features_of(net), seed=seed + 1)
@@ -301,6 +303,7 @@ def assert_same(found, expected):
 KINDS = [rules.left, rules.right, rules.trapezoid, rules.gauss(3), *COMPLETE[:3], rules.scaled(rules.gauss(2))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [False, True], ids=["shared references", "own references"])
 @pytest.mark.parametrize("rule", KINDS, ids=repr)
 @pytest.mark.parametrize("name", BATCHED)

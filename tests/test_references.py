@@ -92,6 +92,7 @@ def test_a_constant_that_does_not_fit_is_refused():
         drawn(Constant(torch.zeros(5)), NET, X)
 
 
+@pytest.mark.slow
 def test_uniform_noise_stays_in_its_range_and_fills_it():
     noise = drawn(UniformNoise(2000, low=-1, high=3), NET, X)
     assert noise.shape == (4, 2000, 6)

@@ -64,6 +64,7 @@ def test_toy_left_gives_3_2_at_every_step_size_and_is_off_by_2(step_size):
     assert "NOT" in found.verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", COMPLETE, ids=repr)
 def test_toy_complete_rules_sum_to_3(rule):
     found = toy(rule, 0.01)
@@ -284,6 +285,7 @@ def test_the_other_rules_are_exact_up_to_their_degree_and_not_one_degree_later()
             assert (error < 1e-14) == (power == degree + 1), (rule, power, error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [*QUADRATURES, rules.gauss(500)], ids=repr)
 def test_weights_sum_to_one_and_the_tables_are_those_of_the_books(rule):
     assert math.fsum(rule.weights) == pytest.approx(1.0, abs=1e-15)
