@@ -16,8 +16,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, help="one network, with a printout")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
-    parser.add_argument("--count", type=int, default=3300, help="how many seeds (default 3300)")
-    parser.add_argument("--minutes", type=float, default=15, help="stop after this long (default 15)")
+    parser.add_argument("--count", type=int, default=3900, help="how many seeds (default 3900)")
+    parser.add_argument("--minutes", type=float, default=25, help="stop after this long (default 25)")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     if options.seed is not None:
