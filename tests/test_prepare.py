@@ -472,3 +472,47 @@ def test_norms_that_lose_digits_in_another_layout_keep_theirs(norm: nn.Module):
     """PyTorch's gradient of GroupNorm in that layout is off by 43 % where the noise is a thousandth of the mean."""
     net = seeded(lambda: nn.Sequential(nn.Conv2d(2, 4, 3), norm, nn.Conv2d(4, 2, 3), nn.Flatten(), nn.Linear(32, 3)), 0).float()
     assert "channels_last" not in ig2.IG2(3)(net, X, references=REFERENCES).settings["preparation"]
+
+
+def test_a_copy_whose_gradient_is_not_finite_is_not_used(monkeypatch: pytest.MonkeyPatch):
+    class Overflowing(nn.Module):
+        def __init__(self, net: nn.Module) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(x) + 0 * (x - x.detach()).abs().sqrt().sum(dim=1, keepdim=True)  # its slope is 0 · ∞
+
+    def spoil(model: ig2.Model, *args: object) -> Prepared:
+        return Prepared(replace(model, net=Overflowing(model.net)), dict(model.net.named_modules()), {"spoilt": True})
+
+    net, x = seeded(lambda: nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)), 0), uniform(3, 6)
+    expected = ig2.IG2(4)(net, x, references=1 - x[:1]).values
+    monkeypatch.setattr("ig2._engine.session.prepare", spoil)
+    a = ig2.IG2(4)(net, x, references=1 - x[:1])
+    assert torch.equal(a.values, expected) and "gradients" in a.settings["preparation"]["left as it is"]
+
+
+def test_what_a_wrong_copy_walked_is_walked_again(monkeypatch: pytest.MonkeyPatch):
+    """Found out in the middle of a walk, when a pair has stopped and batches get smaller."""
+
+    class Other(nn.Module):
+        def __init__(self, net: nn.Module) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, x: Tensor) -> Tensor:
+            scores = self.net(x)
+            # at two points a time its gradient is another one; elsewhere it is off by less than is noticed
+            return self.net(x + (x.detach() - x) * 2) if len(x) == 2 else scores + 1e-8 * x.sum(dim=1, keepdim=True)
+
+    def spoil(model: ig2.Model, *args: object) -> Prepared:
+        return Prepared(replace(model, net=Other(model.net)), dict(model.net.named_modules()), {"spoilt": True})
+
+    net, x = seeded(lambda: nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)), 0), uniform(3, 6)
+    references = torch.cat([x[:1], 1 - x[1:]])[:, None]  # the first pair has nowhere to go, and stops
+    method = ig2.IG2(12, stop=Converged(window=2))
+    expected = method(net, x, references=references).values
+    monkeypatch.setattr("ig2._engine.session.prepare", spoil)
+    a = method(net, x, references=references)
+    assert torch.equal(a.values, expected) and "gradients" in a.settings["preparation"]["left as it is"]

@@ -148,7 +148,7 @@ class Session:
         if not agrees:
             self.bytes_per_point = memory
         self._network.writes, self._network.reenters = self._plain.writes, self._plain.reenters
-        self._network.channels_last = self._is_prepared and "channels_last" in self.preparation
+        self._network.channels_last = self.is_prepared and "channels_last" in self.preparation
 
     def _fall_back(self, reason: str) -> None:
         """Go on with the network as it is."""
@@ -158,7 +158,8 @@ class Session:
         self.preparation = {"left as it is": reason}
 
     @property
-    def _is_prepared(self) -> bool:
+    def is_prepared(self) -> bool:
+        """Whether a faster copy is run."""
         return self._network is not self._plain
 
     def agrees(self, points: Tensor, rows: Tensor, scores: Tensor) -> bool:
@@ -166,11 +167,11 @@ class Session:
 
         Always true where the network is run as it is.
         """
-        return not self._is_prepared or self._accept(self._plain.scores_alone(points, rows), scores)
+        return not self.is_prepared or self._accept(self._plain.scores_alone(points, rows), scores)
 
     def agrees_on(self, points: Tensor, rows: Tensor, target: Tensor, output: Tensor) -> bool:
         """The same for the output of one class at each point, (n,)."""
-        if not self._is_prepared:
+        if not self.is_prepared:
             return True
         own = self._plain.scores_alone(points, rows).gather(1, target[:, None])
         return self._accept(own, output[:, None])
@@ -198,7 +199,8 @@ class Session:
             within = GRADIENT_WITHIN_IN_HALF
         own, prepared = own.flatten(1).double(), prepared.flatten(1).double()
         off = (own - prepared).norm(dim=1)
-        return bool((off <= within * own.norm(dim=1)).logical_or(~off.isfinite()).all())
+        # a gradient of the network's own that is not finite is named later, where it can be located
+        return bool((off <= within * own.norm(dim=1)).logical_or(~own.isfinite().all(dim=1)).all())
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -210,7 +212,7 @@ class Session:
     def scores(self, points: Tensor, rows: Tensor) -> Tensor:
         """The explained outputs of all classes at the points, (n, classes)."""
         scores = self._run(points, rows)
-        if self._is_prepared and len(points) not in self._compared:
+        if self.is_prepared and len(points) not in self._compared:
             self._compared.add(len(points))
             which = self._few(len(points))
             if not self.agrees(points[which], rows[which], scores[which]):
@@ -222,7 +224,7 @@ class Session:
         try:
             return self._network.scores_alone(points, rows)
         except Exception as error:
-            if not self._is_prepared or is_out_of_memory(error):
+            if not self.is_prepared or is_out_of_memory(error):
                 raise
             self._fall_back(_reason(error))
             return self._network.scores_alone(points, rows)
@@ -337,11 +339,11 @@ class Session:
         try:
             values = step(*args)
         except Exception as error:
-            if not self._is_prepared or is_out_of_memory(error):
+            if not self.is_prepared or is_out_of_memory(error):
                 raise
             self._fall_back(_reason(error))
             return self._step(self._network, gradient, distance, ascent, *args)
-        if self._seen[key] == 1 and self._is_prepared and not self._compare(key, args, values):
+        if self._seen[key] == 1 and self.is_prepared and not self._compare(key, args, values):
             return self._step(self._network, gradient, distance, ascent, *args)
         if not ways or self._seen[key] < (2 if compiled in ways and self._kept(key) else WORTH_RECORDING):
             return values
