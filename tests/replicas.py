@@ -222,14 +222,14 @@ tempered = sharing(_tempered)
 
 
 def blended(network: Network, points: Sequence[Array]) -> Array:
-    changes, foretold = [], []
+    changes, predicted = [], []
     for here, there in itertools.pairwise(points):
         changes.append(network.f(here) - network.f(there))
-        foretold.append((network.gradient(here) * (here - there)).sum())
-    missed = sum((change - guess) ** 2 for change, guess in zip(changes, foretold, strict=True))
+        predicted.append((network.gradient(here) * (here - there)).sum())
+    missed = sum((change - guess) ** 2 for change, guess in zip(changes, predicted, strict=True))
     trust = max(0.0, 1 - missed / sum(change**2 for change in changes))
     total = np.zeros_like(points[0])
-    for here, there, change, guess in zip(points, points[1:], changes, foretold, strict=False):
+    for here, there, change, guess in zip(points, points[1:], changes, predicted, strict=False):
         product = network.gradient(here) * (here - there)
         agreeing = np.maximum(product, 0)
         defined = agreeing.sum() > 0.01 * np.abs(product).sum()

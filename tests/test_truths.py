@@ -149,7 +149,7 @@ def test_where_the_output_rises_on_the_way_aligned_pays_those_that_made_it_rise(
         close(found.values[0], values)
 
 
-def test_blended_goes_from_the_published_sum_to_shared_as_the_gradient_foretells_less():
+def test_blended_goes_from_the_published_sum_to_shared_as_the_gradient_predicts_less():
     # f = 3a − b + k·a²b² loses 2 + k on the way from (1, 1) to zero, in one step; there its gradient is (3 + 2k, −1 + 2k)
     x, zero = torch.ones(1, 2, dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64)
     for k in (0.0, 0.1, -0.2, -0.3, -0.5, -4.0):

@@ -1,4 +1,4 @@
-"""What can go wrong, by whose hand it can be mended."""
+"""What can go wrong, and who can fix it."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Sharing(Rule):
         return shares
 
     def trust(self, *sums: Tensor) -> Tensor | None:
-        """How far each pair's attribution rests on what the gradient foretold, 0 to 1, (n,); None if that is not asked."""
+        """How far each pair's attribution rests on what the gradient predicted, 0 to 1, (n,); None if that is not asked."""
         return None
 
     def finish(self, values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
@@ -134,24 +134,24 @@ class _Tempered(Sharing):
 
 @dataclass(frozen=True, repr=False)
 class _Blended(_Shared):
-    """The published sum as far as the gradient foretold what the output did along the path, and `shared` for the rest.
+    """The published sum as far as the gradient predicted what the output did along the path, and `shared` for the rest.
 
     How far that is, is one number for each path: 1 − Σ(Δf − Σc)² / ΣΔf² over its segments, c the gradient times the step, or
     zero where that is less. On smooth networks it is next to one, and every feature keeps its sign; on rough ones, where
-    the gradient foretells less than "no change" would, it is zero. Segment by segment it would be mostly chance.
+    the gradient predicts less than "no change" would, it is zero. Segment by segment it would be mostly chance.
     """
 
     def terms(self, gradient: Tensor, moved: Tensor, change: Tensor) -> tuple[Tensor, ...]:
         product = gradient * moved
         agreeing = product.clamp(min=0)
-        foretold, paid = product.flatten(1).sum(dim=1), agreeing.flatten(1).sum(dim=1)
-        # As few passes over the samples as can be: the shares are agreeing / paid, and product / foretold where nobody agrees.
+        predicted, paid = product.flatten(1).sum(dim=1), agreeing.flatten(1).sum(dim=1)
+        # As few passes over the samples as can be: the shares are agreeing / paid, and product / predicted where nobody agrees.
         each = _inverse(paid, change)
-        all_alike = (paid == 0) * _inverse(foretold, change)
+        all_alike = (paid == 0) * _inverse(predicted, change)
         shared = _combined(agreeing, change * each, product, change * all_alike)
         # the second sums to zero: however much of it is taken, the attribution stays complete
-        signs = _combined(agreeing, -foretold * each, product, 1 - foretold * all_alike)
-        return shared, signs, (change - foretold).square(), change.square()
+        signs = _combined(agreeing, -predicted * each, product, 1 - predicted * all_alike)
+        return shared, signs, (change - predicted).square(), change.square()
 
     def total(self, *sums: Tensor) -> Tensor:
         shared, signs, *_ = sums
@@ -159,7 +159,7 @@ class _Blended(_Shared):
 
     def trust(self, *sums: Tensor) -> Tensor:
         *_, missed, done = sums
-        # where nothing was missed all was foretold, also that nothing changes
+        # where nothing was missed all was predicted, also that nothing changes
         return torch.where(missed > 0, 1 - missed / done, 1.0).nan_to_num(0).clamp(min=0)
 
 

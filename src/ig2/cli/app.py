@@ -531,7 +531,7 @@ def verify_data(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Read everything in a folder: how many samples of each class, what stands twice, what is broken.
+    """Read everything in a folder: how many samples of each class, duplicates, what is broken.
 
     The exit code is 1 where something is broken or missing.
     """

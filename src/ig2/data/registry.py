@@ -216,7 +216,7 @@ def _for(name: str, progress: Progress | None) -> files.Progress | None:
 
 
 def verify(name: str, folder: str | PathLike[str], watch: Watch | None = None) -> Survey:
-    """Read everything a folder has of a data set, and say how much there is, what stands twice and what is broken.
+    """Read everything a folder has of a data set, and say how much there is, what is duplicated and what is broken.
 
     Args:
         name: one of those that `ig2 data list` shows.

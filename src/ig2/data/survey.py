@@ -1,4 +1,4 @@
-"""Looking through a data set from end to end: how many of each class, what stands twice, what is broken."""
+"""Looking through a data set from end to end: how many of each class, duplicates, what is broken."""
 
 from __future__ import annotations
 

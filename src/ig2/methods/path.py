@@ -166,7 +166,7 @@ class BlurIG(PathMethod):
 class IG2(PathMethod):
     """IG²: gradients integrated on GradPath, from the explicand to its counterfactual, and the mean over references.
 
-    The default rule is the published one as far as its gradients foretell the output along the path, and its sum always
+    The default rule is the published one as far as its gradients predict the output along the path, and its sum always
     matches the change in the output. That of the published one, `ig2.rules.left`, need not: `residual` says how far it is
     off. `ig2.rules.gauss(n)` is the true integral.
 
