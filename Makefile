@@ -9,9 +9,8 @@ test: .venv/ready lint
 	$(BIN)/pytest -n 2
 
 # under a minute: what shows first that an attribution is wrong, without the tests marked slow
-QUICK := $(addprefix tests/test_,$(addsuffix .py,arrival attribution convergence deepshap edges gradpath_steps inputs inspection \
-	isolation kernelshap metrics_axioms metrics_localisation model progress properties references replicas simple_methods skip_bad \
-	smoothgrad truths))
+QUICK := tests/test_attribution.py tests/test_model.py tests/engine tests/mathematics tests/methods tests/paths tests/references \
+	tests/metrics/test_axioms.py tests/metrics/test_localisation.py tests/utils/test_progress.py
 check: .venv/ready lint
 	$(BIN)/pytest -n 2 -m "not slow" $(QUICK)
 
@@ -44,21 +43,21 @@ wheel:
 	$(PYTHON) tools/wheel.py $(TORCH)
 
 bench: .venv/ready
-	$(BIN)/python -m bench
+	$(BIN)/python -m performance
 
 # the paper's experiments on real data: DATA holds imagenet-val, imagenet-pool, pets, mnist, trec,
 # wafer, celeba; what is stored is kept, and a run that was stopped goes on
 results: .venv/ready
-	$(BIN)/python -m bench.results --data $(or $(DATA),$(error say where the data are: make results DATA=folder))
+	$(BIN)/python -m ig2_paper.results --data $(or $(DATA),$(error say where the data are: make results DATA=folder))
 
 # Every file is checked against requirements.lock, but for torch: pip takes the build that fits the machine, and with one for CUDA
 # the libraries whose exact versions it names.
 PIP := $(BIN)/pip --quiet --disable-pip-version-check install
-.venv/ready: pyproject.toml requirements.lock
+.venv/ready: pyproject.toml reproduction/pyproject.toml requirements.lock
 	$(PYTHON) -m venv .venv
 	$(PIP) --require-hashes --no-deps --requirement requirements.lock
 	$(PIP) $(TORCH)
-	$(PIP) --no-deps --no-build-isolation --editable .
+	$(PIP) --no-deps --no-build-isolation --editable . --editable reproduction
 	touch $@
 
 clean:

@@ -58,6 +58,7 @@ def warned(model, x, target=None, references=None, *, seed=0):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Toy(Suite):
+    about = "a toy"
     name = "toy"
     title = "A toy"
     unit = "seed"
@@ -100,6 +101,11 @@ class Toy(Suite):
     def paper(self):
         return {"IG": {"closeness": -1.2, "distance": 1.2}, "IG²": {"closeness": -0.3}}
 
+    @classmethod
+    def from_options(cls, options):
+        options.check("toy", "seeds")
+        return cls(seeds=options.seeds or (1 if options.quick else 3), seed=options.seed, quick=options.quick)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Wide(Toy):
@@ -124,11 +130,6 @@ class Wide(Toy):
         labels = [label for label in self.many if "published" not in label]
         return {name: dict.fromkeys(labels, 0.31) for name in self.methods() if "shared" not in name}
 
-
-def make(options):
-    options.check("toy", "seeds")
-    return Toy(seeds=options.seeds or (1 if options.quick else 3), seed=options.seed, quick=options.quick)
-
-
-def make_wide(options):
-    return Wide(seeds=options.seeds or 10, seed=options.seed, quick=options.quick)
+    @classmethod
+    def from_options(cls, options):
+        return cls(seeds=options.seeds or 10, seed=options.seed, quick=options.quick)

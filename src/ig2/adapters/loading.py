@@ -34,14 +34,11 @@ from torch import Tensor, nn
 from ig2._utils.files import check_regular
 from ig2.adapters import tabular, text, vision
 from ig2.adapters.base import Kind, Subject
+from ig2.adapters.models import MODELS
 from ig2.errors import IG2Error, InputError, describe, import_extra, reason
 
 Opened = TypeVar("Opened")
 HOW_TO_SAVE = "save the weights alone, torch.save(net.state_dict(), 'weights.pt'), and give module:function@weights.pt"
-FUNCTION = re.compile(
-    r"(Python)?Mod|(Floor|Ceil|Clean|IntTrue|FloatTrue|True)Div|Max|Min|Eq|Ne|Lt|Le|Gt|Ge|And|Or|Not|ceiling|floor|Abs|Where|"
-    r"ToFloat|TruncToInt|FloorToInt|Integer|Rational|Float|Symbol|Add|Mul|Pow|PowByNatural|FloatPow|Identity"
-)
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # module:function
 SUFFIXES = (".pt", ".pth", ".pt2", ".bin", ".ckpt", ".safetensors", ".ts", ".onnx", ".h5", ".keras", ".pkl", ".joblib", ".zip")
 
@@ -101,12 +98,12 @@ def load_network(spec: str, *, trust: bool = False) -> nn.Module | Subject:
     if not isinstance(spec, str) or not spec.strip():
         raise InputError(f"a model is named by a string, got {describe(spec)}")
     source = spec.partition(":")[0]
-    if spec in vision.BUILT_IN or source in vision.SOURCES:
+    if spec in MODELS:
+        return MODELS.load(spec, Subject)  # type: ignore[type-abstract]
+    if source in vision.SOURCES:
         return vision.load(spec)
-    if spec in text.BUILT_IN or source in text.SOURCES:
+    if source in text.SOURCES:
         return text.load(spec)
-    if spec in tabular.BUILT_IN:
-        return tabular.load(spec)
     if _exists(spec):
         return _from_file(Path(spec), trust)
     called, _, weights = spec.partition("@")

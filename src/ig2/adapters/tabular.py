@@ -26,12 +26,11 @@ from torch import Tensor, nn
 from ig2._engine.inputs import Fixed
 from ig2._utils.files import check_regular
 from ig2.adapters.base import Batch, Kind, Outputs, Subject, listed, one_tensor
-from ig2.adapters.training import fit, kept, own_randomness
+from ig2.adapters.models import MODELS
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, counted, describe, import_extra, reason
 from ig2.model import OutputName, wrap
 
-BUILT_IN = ("breast-cancer", "wine", "iris", "diabetes")
 Space = Literal["standard", "raw"]
 # what people write where a number is missing
 LARGEST = float(np.finfo(np.float32).max)  # the networks' numbers
@@ -425,68 +424,12 @@ def subject(
 
 
 def load(model: str = "breast-cancer") -> TableSubject:
-    """A small network trained when first used on one of scikit-learn's tables.
+    """A table model by its name.
 
     Args:
-        model: `"breast-cancer"`, `"wine"` or `"iris"`, which tell classes apart, or `"diabetes"`, which predicts a number.
+        model: one of the registered names; the demo brings `"breast-cancer"`, `"wine"` and `"iris"`, which tell classes apart,
+            and `"diabetes"`, which predicts a number. Each is trained when first used on one of scikit-learn's tables.
     """
-    if model not in BUILT_IN:
-        raise InputError(f"no table model is called {describe(model)}: use one of {', '.join(BUILT_IN)}")
-    frame, answers, classes, held_out = _table(model)
-    numbers = model == "diabetes"
-    columns = columns_of(frame[~held_out])
-    features = torch.tensor(np.stack([(frame[c.name] - c.mean) / c.std for c in columns if isinstance(c, Number)], axis=1))
-    features = features.float()
-
-    def build() -> nn.Sequential:
-        with own_randomness(0):
-            width = 1 if numbers else len(classes)
-            return nn.Sequential(
-                nn.Linear(len(columns), 32), nn.SiLU(), nn.Linear(32, 32), nn.SiLU(), nn.Linear(32, width)
-            ).eval()
-
-    def make() -> dict[str, Tensor]:
-        train = torch.tensor(~held_out)
-        epochs = 12_000 // int(train.sum())
-        wanted = torch.tensor(answers)[train]
-        if not numbers:
-            loss = nn.functional.cross_entropy
-            return fit(build(), [features[train]], wanted, loss, epochs=epochs, batch=32, decay=1e-2).state_dict()
-        mean, std = wanted.mean(), wanted.std()
-        scaled = ((wanted - mean) / std).float()[:, None]
-        net = fit(build(), [features[train]], scaled, nn.functional.mse_loss, epochs=epochs, batch=32, decay=1e-2)
-        with torch.no_grad():  # answers in their own units
-            for tensor in net[-1].parameters():
-                tensor.mul_(std)
-            net[-1].get_parameter("bias").add_(mean)
-        return net.state_dict()
-
-    net = build()
-    net.load_state_dict(kept(f"table-{model}-1", make, net))
-    some = frame[~held_out].iloc[:: max(1, int((~held_out).sum()) // 60)]
-    return subject(
-        net,
-        columns,
-        classes,
-        name=f"{model} MLP",
-        outputs="numbers" if numbers else "classes",
-        rows=some.reset_index(drop=True),
-    )
-
-
-def example_rows(model: str = "breast-cancer", count: int = 5) -> Any:
-    """Rows of a built-in table that its network has not seen, as a DataFrame."""
-    if model not in BUILT_IN:
-        raise InputError(f"no table model is called {describe(model)}: use one of {', '.join(BUILT_IN)}")
-    frame, _, _, held_out = _table(model)
-    return frame[held_out].iloc[:count].reset_index(drop=True)
-
-
-def _table(model: str) -> tuple[Any, NDArray[Any], tuple[str, ...], NDArray[np.bool_]]:
-    """A table of scikit-learn: its columns, its answers, the names of these, and which rows are kept out of training."""
-    datasets = import_extra("sklearn.datasets", "demo", f"the table {model!r}")
-    import_extra("pandas", "table", f"the table {model!r}")
-    options: dict[str, Any] = {"scaled": False} if model == "diabetes" else {}
-    found = getattr(datasets, f"load_{model.replace('-', '_')}")(as_frame=True, **options)
-    classes = ("disease progression",) if model == "diabetes" else tuple(str(name) for name in found.target_names)
-    return found.data, found.target.to_numpy(), classes, np.arange(len(found.data)) % 5 == 0
+    if model in MODELS:
+        return MODELS.load(model, TableSubject)
+    raise InputError(f"no table model is called {describe(model)}: use one of {', '.join(MODELS)}")

@@ -16,17 +16,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ig2 import grammar
 from ig2._engine.inputs import Fixed, Inputs
 from ig2._engine.session import Session
-from ig2.adapters import questions
 from ig2.adapters.base import Batch, Kind, Outputs, Subject, one_tensor
+from ig2.adapters.models import MODELS
 from ig2.adapters.trust import weights_only
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, ModelError, describe, import_extra, reason
 from ig2.model import Bounds, OutputName, wrap
 
-BUILT_IN = ("questions",)
 Baseline = Literal["zero", "pad", "mask"]
 # Two runs of the same text agree within this share of the largest score; half precision needs as much.
 ALIKE = 1e-2
@@ -447,30 +445,11 @@ def load(model: str = "questions") -> TextSubject:
             `"transformers:NAME"`, a sequence classifier of Hugging Face in its cache, in a folder, or on the network.
     """
     source, _, name = model.partition(":") if isinstance(model, str) else ("", "", "")
-    if model == "questions":
-        return _questions()
+    if model in MODELS:
+        return MODELS.load(model, TextSubject)
     if name and source in SOURCES:
         return SOURCES[source](name)
     raise InputError(f"no text classifier is called {describe(model)}: use 'questions' or 'transformers:NAME'")
-
-
-def _questions() -> TextSubject:
-    embedding, network, known = questions.trained()
-
-    def cut(text: str) -> list[tuple[int, int, int]]:
-        return [(known.get(word, questions.UNKNOWN), start, end) for word, start, end in questions.split(text)]
-
-    low, high = (float(end) for end in embedding.weight.detach().aminmax())
-    return from_parts(
-        embedding,
-        network,
-        cut,
-        classes=questions.CLASSES,
-        pad_id=questions.PAD,
-        bounds=(low, high),
-        name="Questions CNN",
-        texts=[text for text, _ in grammar.questions(60, seed=1)],
-    )
 
 
 def _transformers(name: str) -> TextSubject:

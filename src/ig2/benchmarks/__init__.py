@@ -2,7 +2,7 @@
 
 from ig2.benchmarks.runner import Step, run
 from ig2.benchmarks.suite import SUITES, BenchOptions, Column, Suite, WithoutReferences
-from ig2.benchmarks.tables import Fact, Failure, Gap, Row, Table
+from ig2.benchmarks.table import Fact, Failure, Gap, Row, Table
 
 __all__ = [
     "SUITES",

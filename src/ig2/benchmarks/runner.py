@@ -25,9 +25,9 @@ import torch
 
 import ig2
 from ig2._utils.files import check_regular, write_whole
-from ig2.benchmarks.cells import Cell, Cells, code_digest, fingerprint, key_of, no_empty_folder, place
+from ig2.benchmarks.store import Cell, Cells, code_digest, fingerprint, key_of, no_empty_folder, place
 from ig2.benchmarks.suite import BenchOptions, ChoiceError, Half, MethodLike, Suite, find_suite
-from ig2.benchmarks.tables import MADE_BY, Fact, Failure, Row, Table, spread
+from ig2.benchmarks.table import MADE_BY, Fact, Failure, Row, Table, spread
 from ig2.errors import IG2Warning, InputError, describe, import_extra, reason
 from ig2.methods.base import summary
 

@@ -1,20 +1,19 @@
-"""What a suite is: methods, data and metrics that belong in one table; and the list of those that come with the package."""
+"""What a suite is: methods, data and metrics that belong in one table; and the suites of installed packages."""
 
 from __future__ import annotations
 
-import difflib
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ig2._engine.task import check_seed
+from ig2._utils.registry import Registry
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe, is_count
 from ig2.methods.base import summary
@@ -52,6 +51,10 @@ class Suite(ABC):
 
     name: ClassVar[str]
     """What it is called on the command line, and its files."""
+    about: ClassVar[str] = ""
+    """What is compared on what, in a few words, for the list of suites."""
+    studies: ClassVar[Mapping[str, Any]] = {}
+    """What can be compared instead of the methods, by name; few suites have any."""
     title: ClassVar[str]
     """Above the table."""
     unit: ClassVar[str] = "sample"
@@ -67,6 +70,11 @@ class Suite(ABC):
     """Whether this is a small run, to see that it runs."""
     device: str = field(default="cpu", repr=False)
     """Where networks run."""
+
+    @classmethod
+    @abstractmethod
+    def from_options(cls, options: BenchOptions) -> Self:
+        """The suite as a person asked for it; options it has no use for are refused with `options.check`."""
 
     @abstractmethod
     def parts(self) -> Sequence[str]:
@@ -145,7 +153,7 @@ class WithoutReferences:
         return self.method(model, x, target, None, **options)
 
 
-# -- the suites of the package -----------------------------------------------------------------------------------------
+# -- the suites of installed packages -----------------------------------------------------------------------------------------
 
 
 class ChoiceError(InputError):
@@ -242,38 +250,27 @@ def check_returned(found: Any, x: Any) -> None:
     )
 
 
-class Listed(NamedTuple):
-    """A suite that is made only when it is run."""
-
-    make: str  # module:function, called with BenchOptions
-    about: str
-
-
-SUITES: dict[str, Listed] = {
-    "imagenet": Listed("ig2.benchmarks.imagenet:make", "photos with marked objects, an ImageNet classifier"),
-    "mnist": Listed("ig2.benchmarks.mnist:make", "handwritten digits, a small CNN"),
-    "trec": Listed("ig2.benchmarks.trec:make", "questions of six kinds, a TextCNN"),
-    "wafer": Listed("ig2.benchmarks.wafer:make", "wafer maps with eight failure patterns, the paper's CNN"),
-    "celeba": Listed("ig2.benchmarks.celeba:make", "faces with parsed components, a network for their attributes"),
-    "xai-bench": Listed(
-        "ig2.benchmarks.xai_bench:make",
-        "synthetic data of known distribution, so that importance has a truth",
-    ),
-}
-
-
-def studies_of(name: str) -> tuple[str, ...]:
-    """The names of a suite's studies."""
-    suite = find_suite(name, BenchOptions(quick=True, device="cpu"))
-    return tuple(getattr(suite, "studies", ()))
+SUITES = Registry("ig2.suites", "suite", "the paper's suites come with pip install ig2-paper")
+"""The suites of installed packages, each a class, by name."""
 
 
 def find_suite(name: str, options: BenchOptions | None = None) -> Suite:
-    """The suite of this name, with these options."""
-    if name not in SUITES:
-        close = difflib.get_close_matches(str(name).lower(), SUITES, n=1)
-        hint = f"; did you mean {close[0]}?" if close else f": choose from {', '.join(SUITES)}"
-        raise ChoiceError(f"there is no suite {describe(name)}{hint}")
-    module, _, function = SUITES[name].make.partition(":")
-    suite: Suite = getattr(importlib.import_module(module), function)(options or BenchOptions())
-    return suite
+    """The suite of this name with these options.
+
+    Args:
+        name: one of `SUITES`, or `module:Class`.
+        options: what a person chose.
+
+    Returns:
+        The suite, ready to run.
+
+    Raises:
+        ChoiceError: where there is no such suite, or it has no use for an option.
+    """
+    try:
+        suite = SUITES[name]
+    except InputError as error:
+        raise ChoiceError(str(error)) from error
+    if not (isinstance(suite, type) and issubclass(suite, Suite)):
+        raise ChoiceError(f"{name} is no suite but {describe(suite)}: name a subclass of ig2.benchmarks.Suite")
+    return suite.from_options(options or BenchOptions())

@@ -16,13 +16,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import ig2
-from ig2.adapters import tabular, text, vision
+from ig2.adapters.models import MODELS
+from ig2.benchmarks.datasets import DATASETS
+from ig2.benchmarks.figures import FIGURES
 from ig2.benchmarks.suite import SUITES
 from ig2.cli.messages import lasting_streams, own_warnings, say
 from ig2.cli.recipes import RECIPES, RULES, Misuse
-from ig2.data.registry import DATA_SETS
-from ig2.figures import FIGURES
-from ig2.figures.base import FOLDERS
 
 
 def _without_types(params: list[Any]) -> list[Any]:
@@ -56,7 +55,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-MODELS = (*vision.BUILT_IN, *text.BUILT_IN, *tabular.BUILT_IN)
 METHODS_HELP = "\n".join(f"  [bold]{name:<18}[/bold]{recipe.about}" for name, recipe in RECIPES.items())
 EXAMPLES = "\n".join(
     f"  [bold]{line}[/bold]"
@@ -159,7 +157,7 @@ def explain(
             "returns a network (with weights: module:function@FILE), or a file. Left out: an ImageNet classifier for photos, "
             "a classifier of questions for text, of tumours for tables.",
             show_default=False,
-            autocompletion=_starting_with(MODELS),
+            autocompletion=_starting_with(list(MODELS)),
             rich_help_panel=HOW,
         ),
     ] = None,
@@ -385,14 +383,12 @@ def bench(
     Every score is kept as soon as it is there: a run that was stopped goes on when the same command is given again.
     """
     if list_them:
-        from ig2.benchmarks.suite import studies_of
-
-        width = max(map(len, SUITES)) + 2
+        width = max(map(len, SUITES), default=0) + 2
         for name, listed in SUITES.items():
             typer.echo(f"{name:<{width}}{listed.about}")
-            if studies := studies_of(name):
+            if listed.studies:
                 indent = " " * width
-                words = f"studies: {', '.join(studies)}"
+                words = f"studies: {', '.join(listed.studies)}"
                 typer.echo(textwrap.fill(words, 80, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False))
         return
     if suite is None:
@@ -436,8 +432,8 @@ def figures(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help=f"The folder that holds {', '.join(FOLDERS)}, or some of them. For a set that is not there, and where this is "
-            "left out: what comes with the package.",
+            help="The folder that holds the data sets, each in a folder of its name (ig2 figures --list). For one that is "
+            "missing, and by default: what comes with the package.",
             show_default=False,
             rich_help_panel=HOW,
         ),
@@ -510,8 +506,8 @@ DataName = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help=f"The data set: {', '.join(DATA_SETS)}.",
-        autocompletion=_starting_with(list(DATA_SETS)),
+        help=f"The data set: {', '.join(DATASETS)}.",
+        autocompletion=_starting_with(list(DATASETS)),
     ),
 ]
 

@@ -26,7 +26,7 @@ from ig2 import benchmarks
 from ig2.adapters.loading import FUNCTION, importable_from_here, load_function
 from ig2.benchmarks import Step, Table
 from ig2.benchmarks.suite import ChoiceError, MethodLike
-from ig2.benchmarks.tables import settings_line
+from ig2.benchmarks.table import settings_line
 from ig2.cli.messages import one_line, say
 from ig2.cli.recipes import Misuse
 from ig2.cli.telling import INDENT, tell_path

@@ -22,12 +22,10 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from ig2.benchmarks.datasets import DATASETS, DataSet, Reading, Survey
 from ig2.cli.messages import one_line, say
 from ig2.cli.recipes import Misuse
 from ig2.cli.telling import INDENT, tell_line, tell_path
-from ig2.data import registry
-from ig2.data.registry import DATA_SETS, DataSet
-from ig2.data.survey import Survey, Watch
 from ig2.errors import InputError, counted
 
 LABELS = 12  # the width of what stands before a line
@@ -37,7 +35,8 @@ MANY = 40  # classes; CelebA has as many attributes, ImageNet a thousand classes
 
 def _find(name: str) -> DataSet:
     try:
-        return registry.find(name)
+        dataset: DataSet = DATASETS[name]
+        return dataset
     except InputError as error:
         raise Misuse(str(error)) from error
 
@@ -48,7 +47,7 @@ def _find(name: str) -> DataSet:
 def show_list() -> None:
     """Every data set: what it is, how its folder looks, where it comes from, and what stands in for it."""
     console = Console(highlight=False)
-    for number, known in enumerate(DATA_SETS.values()):
+    for number, known in enumerate(DATASETS.values()):
         if number:
             console.print()
         console.print(Text.assemble((known.name, "bold"), f"  {known.about}"), soft_wrap=not console.is_terminal)
@@ -77,7 +76,7 @@ def verify(name: str, folder: Path, quiet: bool) -> None:
     """Read everything, and say what there is; what is broken is in the exit code too."""
     wanted = _find(name)
     with _counting(quiet) as watch:
-        survey = registry.verify(wanted.name, folder, watch)
+        survey = wanted.survey(folder, watch)
     _show(survey)
     if survey.problems:
         count = len(survey.problems)
@@ -86,7 +85,7 @@ def verify(name: str, folder: Path, quiet: bool) -> None:
 
 
 @contextmanager
-def _counting(quiet: bool) -> Iterator[Watch]:
+def _counting(quiet: bool) -> Iterator[Reading]:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
@@ -149,7 +148,7 @@ def fetch(name: str, to: Path | None, quiet: bool) -> None:
     """Get a data set, and say where it is."""
     wanted = _find(name)
     with _downloading(quiet) as progress:
-        folder = registry.fetch(wanted.name, to, progress)
+        folder = wanted.fetch(to, progress)
     console = Console(highlight=False)
     tell_path(console, wanted.name, folder, LABELS)
     tell_line(console, "terms", wanted.terms, LABELS - INDENT)

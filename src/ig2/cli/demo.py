@@ -14,6 +14,7 @@ from ig2.cli.attributing import attribute, content_of
 from ig2.cli.recipes import RECIPES
 from ig2.cli.telling import bars, tell_line, tell_path
 from ig2.cli.writing import REPORT, SUMMARY, check_free, drafts, likely, photo_grid, saying_why, summary_of, write_page
+from ig2.demo import photos as demo_photos
 from ig2.errors import InputError
 from ig2.report import Content
 
@@ -72,7 +73,7 @@ def run(
 
 
 def _photos(subject: VisionSubject, names: Sequence[str]) -> Batch:
-    files = {path.name: path for path in vision.default_references()}
+    files = {path.name: path for path in demo_photos.paths()}
     missing = [name for name in names if name not in files]
     if missing:
         raise InputError(f"the photo {missing[0]} comes with scikit-image, and is not there: pip install 'ig2[cli,demo]'")

@@ -16,13 +16,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from ig2._utils.progress import ProgressOption
+from ig2.benchmarks.figures import FIGURES, Made, Options, PictureFormat, Watch, make
 from ig2.cli.messages import one_line, say
 from ig2.cli.recipes import Misuse
 from ig2.cli.telling import INDENT, tell_line
 from ig2.errors import IG2Error, InputError
-from ig2.figures import FIGURES, Made, Options, make
-from ig2.figures.base import PictureFormat, Watch
-from ig2.figures.registry import find
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ def run(request: Request) -> None:
     try:
         names = list(dict.fromkeys(request.names)) or list(FIGURES)
         for name in names:
-            find(name)
+            FIGURES[name]
         if request.file_format not in get_args(PictureFormat):
             raise InputError(f"--format {request.file_format}: choose from {', '.join(get_args(PictureFormat))}")
         with _bar(request.quiet) as watch:

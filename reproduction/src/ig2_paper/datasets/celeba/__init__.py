@@ -1,0 +1,1 @@
+"""Faces: the public CelebA, and drawn ones with exact parts."""

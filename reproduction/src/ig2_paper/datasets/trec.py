@@ -1,0 +1,191 @@
+"""Questions by the kind of answer they ask for: the TREC label files, and questions made from a small grammar."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from os import PathLike
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+
+from ig2._utils.downloads import PublicFile
+from ig2.benchmarks.datasets import DataSet, Reading, Survey
+from ig2.demo import grammar
+from ig2.errors import InputError, describe, is_count
+from ig2_paper.datasets.base import Samples
+from ig2_paper.datasets.listing import existing_folder, lines_of
+from ig2_paper.datasets.survey import repeated
+
+CLASSES = grammar.CODES
+Part = Literal["train", "test"]
+FILES: dict[Part, tuple[str, ...]] = {
+    "train": ("train_5500.label", "train_5500.label.txt", "TREC_train.txt"),
+    "test": ("TREC_10.label", "TREC_10.label.txt", "TREC_test.txt"),
+}
+LINE = re.compile(r"([A-Z]+):(\w+)\s+(\S.*)")
+
+
+class Question(NamedTuple):
+    """One line of a label file."""
+
+    text: str
+    label: int
+    name: str
+
+
+def load(folder: str | PathLike[str], part: Part = "test", *, limit: int | None = None, seed: int = 0) -> Samples:
+    """Questions, none of them twice; those that stand in the test file are not among those for training.
+
+    Two questions are the same if they differ in nothing but blanks and capital letters. One that stands under two classes is
+    left out.
+
+    Args:
+        folder: where the two label files lie: `train_5500.label` and `TREC_10.label`, or `TREC_train.txt` and `TREC_test.txt`.
+        part: `"train"` or `"test"`.
+        limit: how many at most, from all classes alike. Left out: all.
+        seed: of the choice.
+    """
+    if part not in FILES:
+        raise InputError(f"part must be 'train' or 'test', got {describe(part)}")
+    root = existing_folder(folder)
+    both, problems = _questions(root)
+    if problems:
+        raise InputError(problems[0])
+    return _samples(both, part).take(limit, seed)
+
+
+def made_up(count: int = 600, seed: int = 0) -> Samples:
+    """Questions made from a small grammar, as many of each kind, none of them twice; nothing is fetched.
+
+    Args:
+        count: how many.
+        seed: of the choice.
+    """
+    if not is_count(count):
+        raise InputError(f"count must be a whole number from 1 on, got {describe(count)}")
+    kinds: list[dict[str, None]] = [{} for _ in CLASSES]
+    wanted = [count // len(CLASSES) + (kind < count % len(CLASSES)) for kind in range(len(CLASSES))]
+    for text, kind in grammar.questions(20 * count, seed):
+        if len(kinds[kind]) < wanted[kind]:
+            kinds[kind][text] = None
+    made = [(text, kind) for kind, texts in enumerate(kinds) for text in texts]
+    if len(made) < count:
+        raise InputError(f"the grammar makes {len(made)} different questions of {count}: ask for fewer")
+    source = "questions made from a small grammar, of the six kinds of TREC"
+    names = tuple(f"made-up {number}" for number in range(len(made)))
+    return Samples(tuple(text for text, _ in made), torch.tensor([kind for _, kind in made]), CLASSES, names, source)
+
+
+def look_through(folder: str | PathLike[str], watch: Reading | None = None) -> Survey:
+    """Read both files, and say what was found; what stands twice is counted and named here, and left out when loading.
+
+    Args:
+        folder: as for `load`.
+        watch: is not called: this takes a second.
+    """
+    both, problems = _questions(existing_folder(folder))
+    questions = [question for part in both.values() for question in part]
+    counts = Counter(question.label for question in questions)
+    told = {part: _left_out(both, part) for part in FILES}
+    return Survey(
+        " · ".join(f"TREC questions, {part}" + (f"; loading leaves out {why}" if why else "") for part, why in told.items()),
+        {name: counts[label] for label, name in enumerate(CLASSES)},
+        repeated((question.name, _key(question)) for question in questions),
+        tuple(problems),
+    )
+
+
+def _samples(both: dict[Part, list[Question]], part: Part) -> Samples:
+    """One part, without what stands twice, under two classes, or in the test file too."""
+    classes, elsewhere = _known(both, part)
+    kept: dict[str, Question] = {}
+    for question in both[part]:
+        key = _key(question)
+        if key not in elsewhere and len(classes[key]) == 1:
+            kept.setdefault(key, question)
+    told = _left_out(both, part)
+    return Samples(
+        tuple(question.text for question in kept.values()),
+        torch.tensor([question.label for question in kept.values()], dtype=torch.int64),
+        CLASSES,
+        tuple(question.name for question in kept.values()),
+        f"TREC questions, {part}" + (f"; left out: {told}" if told else ""),
+    )
+
+
+def _known(both: dict[Part, list[Question]], part: Part) -> tuple[dict[str, set[int]], set[str]]:
+    """The classes that each question of a part stands under, and which questions the test file has too."""
+    classes: defaultdict[str, set[int]] = defaultdict(set)
+    for question in both[part]:
+        classes[_key(question)].add(question.label)
+    return classes, {_key(question) for question in both["test"]} if part == "train" else set()
+
+
+def _left_out(both: dict[Part, list[Question]], part: Part) -> str:
+    """How many questions of a part are not loaded, and why."""
+    classes, elsewhere = _known(both, part)
+    reasons = {
+        "that stand twice": len(both[part]) - len(classes),
+        "that stand in the test file too": sum(key in elsewhere for key in classes),
+        "under two classes": sum(len(labels) > 1 and key not in elsewhere for key, labels in classes.items()),
+    }
+    return ", ".join(f"{count:,} {why}" for why, count in reasons.items() if count)
+
+
+def _key(question: Question) -> str:
+    return " ".join(question.text.casefold().split())
+
+
+def _questions(root: Path) -> tuple[dict[Part, list[Question]], list[str]]:
+    """Every line of both files, and what is wrong with the others."""
+    both: dict[Part, list[Question]] = {}
+    problems = []
+    for part, names in FILES.items():
+        path = next((root / name for name in names if (root / name).is_file()), None)
+        if path is None:
+            raise InputError(f"{root} has no {' or '.join((names[0], names[-1]))}: ig2 data fetch trec gets it")
+        both[part] = []
+        # the files are in Latin-1, though almost nothing in them shows it
+        for number, line in enumerate(lines_of(path, "latin-1"), start=1):
+            if not line.strip():
+                continue
+            found = LINE.fullmatch(line.strip())
+            if found is None or found[1] not in CLASSES:
+                known = f"{', '.join(CLASSES[:-1])} or {CLASSES[-1]}"
+                problems.append(
+                    f"{path} line {number}: {describe(line)}, expected CLASS:kind and a question, CLASS one of {known}"
+                )
+                continue
+            both[part].append(Question(found[3], CLASSES.index(found[1]), f"{part} line {number}"))
+        if not both[part] and not problems:
+            raise InputError(f"{path} has no questions")
+    return both, problems
+
+
+MIRRORS = ("https://cogcomp.seas.upenn.edu/Data/QA/QC/",)
+DATASET = DataSet(
+    name="trec",
+    about="TREC questions of six kinds by the answer they ask for",
+    suites=("trec",),
+    layout="train_5500.label and TREC_10.label, or TREC_train.txt and TREC_test.txt",
+    page="https://cogcomp.seas.upenn.edu/Data/QA/QC/",
+    terms="no licence is stated; published for research with Li and Roth, Learning Question Classifiers (2002)",
+    default="questions made from a small grammar",
+    files=(
+        PublicFile.at(
+            MIRRORS,
+            "train_5500.label",
+            335_858,
+            "9e4c8bdcaffb96ed61041bd64b564183d52793a8e91d84fc3a8646885f466ec3",
+        ),
+        PublicFile.at(
+            MIRRORS,
+            "TREC_10.label",
+            23_354,
+            "033f22c028c2bbba9ca682f68ffe204dc1aa6e1cf35dd6207f2d4ca67f0d0e8e",
+        ),
+    ),
+    survey=look_through,
+)

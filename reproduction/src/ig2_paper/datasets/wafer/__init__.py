@@ -1,0 +1,1 @@
+"""Wafer maps: the public WM-811K, and drawn ones with exact marks."""

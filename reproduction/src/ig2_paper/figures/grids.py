@@ -1,0 +1,393 @@
+"""Samples × methods: photos, wafer maps and faces, and references one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure as Drawing
+from torch import Tensor
+
+import ig2
+from ig2.benchmarks.figures import Array, Figure, Options, Stored
+from ig2.errors import InputError
+from ig2.plots.canvas import outside
+from ig2.plots.look import Look
+from ig2_paper.figures.panels import (
+    caption,
+    column_titles,
+    dies,
+    heat,
+    key,
+    outline,
+    own_scale,
+    picture,
+    row_labels,
+    sheet,
+    summed,
+    wrapped,
+)
+from ig2_paper.figures.paths import photo_step, photo_steps
+from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, of_faces, of_photos, of_wafers, short
+
+# photos: a little smoother than pixels, so that small prints can be read
+PHOTO_LOOK = Look(kind="positive", cmap="inferno", smooth=1.0)
+
+Made = dict[str, Array]
+
+
+def _values(made: ig2.Attribution) -> Array:
+    assert isinstance(made.values, Tensor)
+    return summed(made.values)
+
+
+def _side_by_side(
+    options: Options, what: str, model: ig2.Model, x: Tensor, target: Tensor, references: Tensor, ours: ig2.IG2, groups: int
+) -> Made:
+    """The maps of all methods, (B, H, W) each, in the order in which they are shown."""
+    few = options.quick
+    steps = 4 if few else 50
+    cells = ig2.Grid(groups, groups)
+    methods: dict[str, Callable[[], ig2.Method]] = {
+        "Gradient": ig2.Gradient,
+        "IG": lambda: ig2.IntegratedGradients(steps),
+        "Guided IG": lambda: ig2.GuidedIG(2 * steps),
+        "Expected IG": lambda: ig2.ExpectedIG(max(2, steps // 5)),
+        "DeepSHAP": ig2.DeepSHAP,
+        "KernelSHAP": lambda: ig2.KernelSHAP(cells, samples=2 * groups**2 + (10 if few else 1000)),
+    }
+    alone = ("Gradient", "IG", "Guided IG", "KernelSHAP")  # from zero, or from nothing
+    found: Made = {}
+    for name, make in methods.items():
+        contrast = None if name in alone else references
+        watch = options.watch(f"{what}: {name}")
+        found[name] = _values(make()(model, x, target, contrast, seed=options.seed, progress=watch))
+    made = ours(model, x, target, references, seed=options.seed, progress=options.watch(f"{what}: IG²"))
+    assert isinstance(made.gradcfe, Tensor)
+    # what tells failing dies from others is the last channel of a wafer; all three always sum to one
+    effect = made.gradcfe[:, -1:] if what == "wafers" else made.gradcfe.abs()
+    return {**found, "GradCFE": summed(effect), "IG²": _values(made)}
+
+
+# -- photos ------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _photo_maps(options: Options) -> tuple[Pictures, Tensor, Made, int]:
+    """The photos of two figures, explained once."""
+    photos = of_photos(options)
+    some = slice(2 if options.quick else 5)
+    x = photos.x[some]
+    target = photos.y[some]
+    references = photos.references(target, 2 if options.quick else 6, options.seed)
+    ours = ig2.IG2(photo_steps(options), photo_step(options))
+    made = _side_by_side(options, "imagenet", photos.model, x, target, references, ours, 4 if options.quick else 10)
+    return photos, target, made, references.shape[1]
+
+
+def photo_grid(options: Options) -> Stored:
+    """Photos explained by all methods."""
+    photos, target, made, count = _photo_maps(options)
+    shown = {name: values for name, values in made.items() if name != "GradCFE"}
+    arrays = {"photos": _photos(photos, len(target)), "maps": np.stack(list(shown.values()))}
+    texts = {
+        "methods": list(shown),
+        "names": [photos.classes[int(label)] for label in target],
+        "count": count,
+        **_walk(options),
+    }
+    return Stored(arrays, texts, photos.source)
+
+
+def _walk(options: Options) -> dict[str, Any]:
+    """How GradPath goes on photos."""
+    return {"steps": photo_steps(options), "step_size": photo_step(options)}
+
+
+def walked(texts: Mapping[str, Any]) -> str:
+    """The same in words."""
+    return f"{texts['steps']} steps of {texts['step_size']:g}"
+
+
+def _photos(photos: Pictures, count: int) -> Array:
+    """As bytes, (N, H, W, 3)."""
+    found: Array = (photos.x[:count] * 255).round().to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy()
+    return found
+
+
+def draw_photo_grid(stored: Stored) -> Drawing:
+    arrays, texts = stored.arrays, stored.texts
+    figure, axes = sheet(len(texts["names"]), 1 + len(texts["methods"]), (1, 1), 1.1, 0.5)
+    column_titles(axes, ("explicand", *texts["methods"]))
+    row_labels(axes, [f"[{name}]" for name in texts["names"]], 14)
+    for row, photo in enumerate(arrays["photos"]):
+        picture(axes[row, 0], photo / 255)
+        for column, values in enumerate(arrays["maps"], start=1):
+            heat(axes[row, column], values[row], PHOTO_LOOK)
+    key(figure, axes, PHOTO_LOOK)
+    caption(
+        figure,
+        f"references of Expected IG, DeepSHAP and IG² are {texts['count']} photos of other classes; IG, Guided IG and "
+        f"KernelSHAP start from black. IG² takes {walked(texts)}",
+        own_scale(PHOTO_LOOK),
+        stored.source,
+    )
+    return figure
+
+
+def photo_gradcfe(options: Options) -> Stored:
+    """What GradCF takes away from the same photos, beside IG²."""
+    photos, target, made, count = _photo_maps(options)
+    shown = {name: made[name] for name in ("GradCFE", "IG²")}
+    arrays = {"photos": _photos(photos, len(target)), "maps": np.stack(list(shown.values()))}
+    texts = {
+        "methods": list(shown),
+        "names": [photos.classes[int(label)] for label in target],
+        "count": count,
+        **_walk(options),
+    }
+    return Stored(arrays, texts, photos.source)
+
+
+def draw_photo_gradcfe(stored: Stored) -> Drawing:
+    arrays, texts = stored.arrays, stored.texts
+    figure, axes = sheet(3, len(texts["names"]), (1, 1), 1.25, 0.6)
+    row_labels(axes, ("explicand", *texts["methods"]))
+    column_titles(axes, [f"[{name}]" for name in texts["names"]])
+    look = Look(kind="magnitude", cmap="inferno", smooth=1.0)
+    for column, photo in enumerate(arrays["photos"]):
+        picture(axes[0, column], photo / 255)
+        heat(axes[1, column], arrays["maps"][0, column], look)
+        heat(axes[2, column], arrays["maps"][1, column], PHOTO_LOOK)
+    key(figure, axes, look)
+    caption(
+        figure,
+        f"GradCFE is explicand − GradCF, the mean over {texts['count']} references; its size is shown. {walked(texts)}",
+        own_scale(PHOTO_LOOK),
+        stored.source,
+    )
+    return figure
+
+
+# -- references one by one ---------------------------------------------------------------------------------------------
+
+
+def photo_references(options: Options) -> Stored:
+    """Two photos against single references: of classes near to theirs, and of any."""
+    photos = of_photos(options)
+    chosen = range(min(len(photos.x), 1 if options.quick else 2))
+    count = 2 if options.quick else 3
+    arrays: dict[str, Array] = {"photos": _photos(photos, len(chosen))}
+    names, labels = [], []
+    maps, pictures = [], []
+    for i in chosen:
+        x = photos.x[i : i + 1]
+        scores = ig2.scores(photos.model, x)[0].cpu()
+        target = int(photos.y[i])
+        others = photos.others(target, len(photos.pool), options.seed)
+        # of the classes there are, those that the network finds likeliest for the photo are nearest to it
+        near = others[scores[photos.pool_y[others]].argsort(descending=True)][:count]
+        far = torch.tensor([int(n) for n in others if int(n) not in near.tolist()][:count], dtype=torch.long)
+        numbers = torch.cat([near, far])
+        made = ig2.IG2(photo_steps(options), photo_step(options))(
+            photos.model, x, target, photos.pool[numbers], per_reference=True, progress=options.watch("imagenet-references")
+        )
+        assert isinstance(made.per_reference, Tensor)
+        maps.append(np.concatenate([_values(made), summed(made.per_reference[0])]))
+        pictures.append((photos.pool[numbers] * 255).round().to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy())
+        names.append(photos.classes[target])
+        labels.append([photos.classes[int(photos.pool_y[n])] for n in numbers])
+    arrays |= {"maps": np.stack(maps), "references": np.stack(pictures)}
+    return Stored(arrays, {"names": names, "labels": labels, "near": count, **_walk(options)}, photos.source)
+
+
+def draw_photo_references(stored: Stored) -> Drawing:
+    arrays, texts = stored.arrays, stored.texts
+    count = arrays["references"].shape[1]
+    figure, axes = sheet(2 * len(texts["names"]), 1 + count, (1, 1), 1.2, 0.3)
+    for block, name in enumerate(texts["names"]):
+        above, below = axes[2 * block], axes[2 * block + 1]
+        picture(above[0], arrays["photos"][block] / 255)
+        above[0].set_title(f"explicand\n[{name}]", fontsize="x-small", **outside())
+        below[0].set_xlabel("mean", fontsize="x-small")
+        heat(below[0], arrays["maps"][block, 0], PHOTO_LOOK)
+        for column, label in enumerate(texts["labels"][block]):
+            kind = "relevant" if column < texts["near"] else "irrelevant"
+            picture(above[1 + column], arrays["references"][block, column] / 255)
+            above[1 + column].set_title(f"{kind}\n{wrapped(f'[{label}]', 17)}", fontsize="x-small", **outside())
+            heat(below[1 + column], arrays["maps"][block, 1 + column], PHOTO_LOOK)
+    key(figure, axes, PHOTO_LOOK)
+    caption(
+        figure,
+        "above the references, below the attribution that IG² makes with each. Relevant are those whose class the network "
+        "finds likeliest for the explicand among the photos there are, irrelevant are any others",
+        walked(texts),
+        own_scale(PHOTO_LOOK),
+        stored.source,
+    )
+    return figure
+
+
+# -- wafer maps --------------------------------------------------------------------------------------------------------
+
+PATTERNS = ("Center", "Donut", "Edge-Loc", "Edge-Ring", "Loc", "Near-full", "Random", "Scratch")
+
+
+def wafer_grid(options: Options) -> Stored:
+    """A wafer of each pattern, and the attributions of all methods against wafers without one."""
+    wafers = of_wafers(options)
+    numbers = [wafers.first(name) for name in PATTERNS]
+    x, target = wafers.x[numbers], wafers.y[numbers]
+    references = wafers.references(target, 2 if options.quick else 5, options.seed, wafers.classes.index("None"))
+    ours = ig2.IG2(4 if options.quick else 100, 0.1)
+    made = _side_by_side(options, "wafers", wafers.model, x, target, references, ours, 4 if options.quick else 28)
+    assert wafers.samples.masks is not None and isinstance(wafers.samples.x, Tensor)
+    arrays = {
+        "codes": wafers.samples.x[numbers][:, 0].numpy(),
+        "masks": wafers.samples.masks[numbers].numpy(),
+        "maps": np.stack(list(made.values())),
+    }
+    texts = {"methods": list(made), "count": references.shape[1], "steps": ours.path.segments}
+    return Stored(arrays, texts, wafers.source)
+
+
+def draw_wafer_grid(stored: Stored) -> Drawing:
+    texts = stored.texts
+    return wafer_rows(
+        stored,
+        f"references are {texts['count']} maps of class [None]; IG, Guided IG and KernelSHAP start from zero. IG² takes "
+        f"{texts['steps']} steps of 0.1 in one-hot space; of GradCFE the channel of failing dies is shown",
+    )
+
+
+def wafer_rows(stored: Stored, *said: str) -> Drawing:
+    """A column for each pattern: the wafer above, then what each method makes of it."""
+    arrays, texts = stored.arrays, stored.texts
+    figure, axes = sheet(1 + len(texts["methods"]), len(PATTERNS), (1, 1), 0.95, 0.6)
+    column_titles(axes, [f"[{name}]" for name in PATTERNS])
+    row_labels(axes, ("explicand", *texts["methods"]), 12)
+    for column, codes in enumerate(arrays["codes"]):
+        picture(axes[0, column], dies(codes))
+        outline(axes[0, column], arrays["masks"][column])
+        for row, values in enumerate(arrays["maps"], start=1):
+            heat(axes[row, column], values[column])
+    key(figure, axes)
+    above = "above the maps, failing dies dark, the pattern outlined ([Random] has no place to outline)"
+    caption(figure, above, *said, own_scale(), stored.source)
+    return figure
+
+
+def wafer_patterns(options: Options) -> Stored:
+    """Three wafers of each class."""
+    wafers = of_wafers(options)
+    names = (*PATTERNS, "None")
+    numbers = [(wafers.y == wafers.classes.index(name)).nonzero()[:, 0][:3].tolist() for name in names]
+    if min(map(len, numbers)) < 3:
+        raise InputError(f"{wafers.source}: there are classes with fewer than three maps, and this figure shows three of each")
+    assert wafers.samples.masks is not None and isinstance(wafers.samples.x, Tensor)
+    arrays = {
+        "codes": np.stack([wafers.samples.x[some][:, 0].numpy() for some in numbers]),
+        "masks": np.stack([wafers.samples.masks[some].numpy() for some in numbers]),
+    }
+    return Stored(arrays, {"names": list(names)}, short(wafers.source))
+
+
+def draw_wafer_patterns(stored: Stored) -> Drawing:
+    codes, masks = stored.arrays["codes"], stored.arrays["masks"]
+    figure, axes = sheet(codes.shape[1], codes.shape[0], (1, 1), 0.9, 0.1)
+    column_titles(axes, [f"[{name}]" for name in stored.texts["names"]])
+    for column, (some, marked) in enumerate(zip(codes, masks, strict=True)):
+        for row, (wafer, mask) in enumerate(zip(some, marked, strict=True)):
+            picture(axes[row, column], dies(wafer))
+            outline(axes[row, column], mask)
+    caption(figure, "failing dies dark, the pattern outlined; [Random] and [None] have no place to outline", stored.source)
+    return figure
+
+
+# -- faces -------------------------------------------------------------------------------------------------------------
+
+FACE_LOOK = Look(kind="positive", cmap="inferno", smooth=1.0)
+SHOWN = ("Eyeglasses", "Black_Hair", "Smiling", "Wearing_Hat", "Wearing_Lipstick", "Wearing_Earrings", "Bangs", "Blond_Hair")
+
+
+def face_grid(options: Options) -> Stored:
+    """Faces and one attribute of each, explained against the nearest faces without it."""
+    faces = of_faces(options)
+    numbers: list[int] = []
+    targets, masks = [], []
+    for name in SHOWN:
+        if name not in faces.samples.classes or len(numbers) == (2 if options.quick else 6):
+            continue
+        label = faces.samples.classes.index(name)
+        truth = faces.samples.truth(name)
+        fits = (faces.samples.y[:, label] == 1) & (truth == 1).flatten(1).any(dim=1)
+        fits[numbers] = False
+        candidates = fits.nonzero()[:, 0]
+        if not len(candidates):
+            continue
+        best = int(candidates[faces.said[candidates, label].argmax()])
+        numbers.append(best)
+        targets.append(label)
+        masks.append(truth[best].numpy())
+    if not numbers:
+        raise InputError(f"{faces.source}: no face shows any of {', '.join(SHOWN)} on a component that is marked")
+    x, target = faces.x[numbers], torch.tensor(targets)
+    count = 2 if options.quick else 5
+    nearest = ig2.references.NearestLabels(faces.pool, faces.pool_y, count, own=faces.samples.y[numbers])
+    ours = ig2.IG2(4 if options.quick else 50, 0.1)
+    made: Made = {}
+    few = 4 if options.quick else 50
+    methods: dict[str, tuple[ig2.Method, Any]] = {
+        "Gradient": (ig2.Gradient(), None),
+        "IG": (ig2.IntegratedGradients(few), None),
+        "Guided IG": (ig2.GuidedIG(2 * few), None),
+        "Expected IG": (ig2.ExpectedIG(few), nearest),
+        "IG²": (ours, nearest),
+    }
+    for name, (method, contrast) in methods.items():
+        watch = options.watch(f"faces: {name}")
+        made[name] = _values(method(faces.model, x, target, contrast, seed=options.seed, progress=watch))
+    arrays = {
+        "faces": (x * 255).round().to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy(),
+        "masks": np.stack(masks),
+        "maps": np.stack(list(made.values())),
+    }
+    labels = [faces.samples.classes[label] for label in targets]
+    texts = {"methods": list(made), "labels": labels, "count": count, "steps": ours.path.segments}
+    return Stored(arrays, texts, faces.source)
+
+
+def draw_face_grid(stored: Stored) -> Drawing:
+    arrays, texts = stored.arrays, stored.texts
+    shape = arrays["faces"].shape[1:3]
+    figure, axes = sheet(1 + len(texts["methods"]), len(texts["labels"]), shape, 1.0, 0.6)
+    column_titles(axes, [f"[{label}]".replace("_", " ") for label in texts["labels"]], "small", 13)
+    row_labels(axes, ("explicand", *texts["methods"]))
+    for column, face in enumerate(arrays["faces"]):
+        picture(axes[0, column], face / 255)
+        outline(axes[0, column], arrays["masks"][column], style="dashed")
+        for row, values in enumerate(arrays["maps"], start=1):
+            heat(axes[row, column], values[column], FACE_LOOK)
+            outline(axes[row, column], arrays["masks"][column], "white", "dotted")
+    key(figure, axes, FACE_LOOK)
+    caption(
+        figure,
+        f"outlined is the component that shows the attribute. References are the {texts['count']} faces that lack it and are "
+        f"most alike in the other attributes. IG² takes {texts['steps']} steps of 0.1",
+        own_scale(FACE_LOOK),
+        stored.source,
+    )
+    return figure
+
+
+IMAGENET = Figure("photos by all methods", photo_grid, draw_photo_grid, PHOTO_FOLDERS)
+IMAGENET_GRADCFE = Figure("what GradCF takes away from the same photos", photo_gradcfe, draw_photo_gradcfe, PHOTO_FOLDERS)
+IMAGENET_REFERENCES = Figure(
+    "photos against single references, relevant and not", photo_references, draw_photo_references, PHOTO_FOLDERS
+)
+FACES = Figure("attributes of faces by five methods", face_grid, draw_face_grid, ("celeba",))
+WAFERS = Figure("the eight wafer patterns by all methods", wafer_grid, draw_wafer_grid, ("wafer",))
+WAFER_PATTERNS = Figure("three wafers of each class, patterns outlined", wafer_patterns, draw_wafer_patterns, ("wafer",))

@@ -1,0 +1,279 @@
+"""The paper's experiments on the real data, and the page of the docs that shows them.
+
+`python -m ig2_paper.results --data ROOT` makes the tables that are not stored with the present settings, and goes on where it
+was stopped; ROOT holds the data sets by name: imagenet-val, imagenet-pool, pets, mnist, trec, wafer, celeba.
+`python -m ig2_paper.results --page` writes the page from the stored tables alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import ig2
+from ig2 import benchmarks
+from ig2.benchmarks import Table
+from ig2.benchmarks.suite import BenchOptions, Half, Suite, find_suite
+from ig2.benchmarks.table import EACH, settings_line
+from ig2.errors import IG2Error
+from ig2.methods.base import summary
+from ig2_paper.suites.celeba import PAPER_ACCURACY
+
+STORE = Path("reproduction/results")
+PAGE = Path("docs/results.md")
+OURS = "IG² ("  # how the rows of IG² begin
+
+
+@dataclass(frozen=True)
+class Run:
+    """A table on real data."""
+
+    folder: str
+    suite: str
+    study: str | None = None
+    half: Half = "report"
+    samples: int | None = None
+
+    @property
+    def name(self) -> str:
+        """As its files are called: photos of pets have a name of their own."""
+        parts = ["pets" if self.folder == "pets" else self.suite, self.study, "choose" if self.half == "choose" else None]
+        return "-".join(part for part in parts if part)
+
+
+def _of(folder: str, suite: str, *studies: str | None, samples: int | None = None) -> list[Run]:
+    return [Run(folder, suite, study, samples=samples) for study in studies]
+
+
+# Photos first, then in the order of the paper's table. The halves to choose on are small where gradients are dear.
+RUNS = [
+    *_of("pets", "imagenet", None, "rules"),
+    Run("pets", "imagenet", "rules", "choose", 60),
+    Run("pets", "imagenet", "steps", "choose", 60),
+    *_of("imagenet-val", "imagenet", None, "distances", "cost"),
+    Run("imagenet-val", "imagenet", "references", samples=200),  # half of them with an object that interferes
+    *_of("trec", "trec", None, "rules", "one-by-one", "distances", "layers", "ablation", "cost"),
+    Run("trec", "trec", "rules", "choose", 60),
+    Run("trec", "trec", "steps", "choose", 60),
+    # of 120 maps a hundred have something to mark
+    *_of("wafer", "wafer", None, "rules", "ablation", "distances", "norms", "layers", "cost", samples=120),
+    Run("wafer", "wafer", "rules", "choose", 60),
+    Run("wafer", "wafer", "steps", "choose", 60),
+    *_of("celeba", "celeba", None, "rules", "label-distance", "distances", "attributes", "cost"),
+    Run("celeba", "celeba", "steps", "choose", 50),
+    *_of("mnist", "mnist", None, "rules", "distances", "ablation"),
+    Run("mnist", "mnist", "rules", "choose", 40),
+    Run("mnist", "mnist", "steps", "choose", 40),
+]
+
+
+def run(chosen: list[Run], root: Path, out: Path, device: str, again: bool) -> bool:
+    """Whether all of them could be made."""
+    digests: dict[str, str] = {}
+    whole = True
+    for one in chosen:
+        folder = root / one.folder
+        if not folder.is_dir():
+            print(f"{one.name}: {folder} is not there, left out", flush=True)
+            continue
+        began = time.perf_counter()
+        try:
+            options = BenchOptions(data=folder, samples=one.samples, study=one.study, half=one.half, device=device)
+            suite = find_suite(one.suite, options)
+            if one.folder not in digests:
+                digests[one.folder] = suite.digest_data()
+            if not again and is_stored(suite, out / f"{one.name}.json", digests[one.folder]):
+                print(f"{one.name}: stored", flush=True)
+                continue
+            table = benchmarks.run(suite, out=out)
+        except IG2Error as error:
+            print(f"{one.name}: {error}", flush=True)
+            whole = False
+            continue
+        print(f"{one.name}: {time.perf_counter() - began:.0f} s", flush=True)
+        for failure in table.failures:
+            print("  failed:", failure.part, failure.method, failure.said, flush=True)
+        whole = whole and not table.failures
+    return whole
+
+
+def is_stored(suite: Suite, path: Path, data: str) -> bool:
+    """Whether the table is there, whole, and of these settings, methods and data, by their digest."""
+    if not path.exists():
+        return False
+    table = Table.load(path)
+    made = {label: summary(method) for label, method in suite.methods().items()}
+    found = (table.settings, table.methods, table.environment.get("data"))
+    return not table.failures and found == (suite.settings(), made, data)
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def page(store: Path) -> str:
+    """The whole page: what was found, then every table with what is to be said of it."""
+    notes = _notes(store / "notes.md")
+    tables = {one.name: Table.load(path) for one in RUNS if (path := store / f"{one.name}.json").exists()}
+    lines = ["# Results on real data", notes.pop("", "").strip(), "## At a glance", _glance(tables)]
+    lines += ["## Which rule", notes.pop("which-rule", "").strip()]
+    lines.append(
+        "▲ ahead of `left` by more than two standard errors of the difference, ▼ behind by more, = neither, for each metric."
+    )
+    lines += ["On the half to choose on:", _rules(tables, "choose"), "On the half that is reported:", _rules(tables, "report")]
+    for key, table in tables.items():
+        where = " (the half to choose on)" if table.settings["half"] == "choose" else ""
+        lines += [f"## {table.title}{where}", _shown(table)]
+        if {"rules", "distances"} & set(table.suite.split("-")):
+            lines += [_gaps(table, next(iter(table.methods)), turned=True)]
+        elif any(label.startswith(OURS) for label in table.methods) and "seconds" not in table.metrics:
+            lines += [_gaps(table, default_of_ours(table))]
+        if "-" not in table.suite and any(fact.name.startswith(EACH) for fact in table.facts):
+            lines.append(_accuracies(table))
+        lines.append(notes.pop(key, "").strip())
+    if notes:
+        raise SystemExit(f"notes.md speaks of tables that are not there: {', '.join(notes)}")
+    return "\n\n".join(line for line in lines if line) + "\n"
+
+
+def _notes(path: Path) -> dict[str, str]:
+    """What is to be said of each table, by its name; the beginning of the page under ''."""
+    if not path.exists():
+        return {}
+    parts = re.split(r"^<!-- (\S+) -->$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
+
+
+def default_of_ours(table: Table) -> str:
+    """The row of IG² with the library's default rule."""
+    return next(label for label in table.methods if label.startswith(f"{OURS}{ig2.IG2().rule}"))
+
+
+def _shown(table: Table) -> str:
+    """The table, and what has to be known to read it; what a metric is, where methods are compared."""
+    rows = table.to_markdown().split("\n\n")[1]
+    facts = [fact for fact in table.facts if not fact.name.startswith(EACH)]
+    caption = replace(table, facts=tuple(facts)).caption()
+    if "-" not in table.suite:
+        caption += [f"{label}: {column.about}." for label, column in table.metrics.items() if column.about]
+    caption += [f"{remark}." for remark in table.remarks()]
+    settings = f"Settings: `{settings_line(table.settings)}`. Made on: {table.environment['device']}."
+    return "\n\n".join([_wide(rows), *caption, settings])
+
+
+def _wide(rows: str) -> str:
+    """A table of many columns, in smaller letters."""
+    return f":::{{container}} wide\n\n{rows}\n\n:::"
+
+
+def _accuracies(table: Table) -> str:
+    """How often the network is right, of each class or label; beside the paper's where it has some."""
+    facts = {fact.name.removeprefix(EACH): fact.mean for fact in table.facts if fact.name.startswith(EACH)}
+    paper = PAPER_ACCURACY if table.suite == "celeba" else {}
+    lines = ["| | accuracy |" + " paper |" * bool(paper), "|---|---|" + "---|" * bool(paper)]
+    for name, value in facts.items():
+        lines.append(f"| {name} | {value:.3f} |" + (f" {paper[name]:.3f} |" if name in paper else " |" * bool(paper)))
+    return "How often the network is right:\n\n" + "\n".join(lines)
+
+
+def _gaps(table: Table, first: str, turned: bool = False) -> str:
+    """By how much one row is ahead of the others, sample by sample."""
+    head = f"| {'row' if turned else 'than'} | " + " | ".join(table.metrics) + " |"
+    who = f"each row is ahead of *{first}*" if turned else f"*{first}* is ahead of the others"
+    about = f"How far {who}, sample by sample, with 95 % intervals; bold where that is more than two standard errors:"
+    lines = [about, "", head, "|---" * (len(table.metrics) + 1) + "|"]
+    for label in table.methods:
+        if label == first:
+            continue
+        cells = []
+        for metric in table.metrics:
+            ahead, behind = (label, first) if turned else (first, label)
+            gap = str(table.gap(ahead, behind, metric))
+            cells.append(gap if _mark(table, ahead, behind, metric) == "=" else f"**{gap}**")
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _glance(tables: dict[str, Table]) -> str:
+    """For each data set and metric: the best other method, and IG² with each rule, ahead or behind by two standard errors."""
+    compared = {key: table for key, table in tables.items() if "-" not in table.suite}
+    rules = list(dict.fromkeys(label for table in compared.values() for label in table.methods if label.startswith(OURS)))
+    names = [label.removeprefix(OURS).removesuffix(")").removesuffix(", as published") for label in rules]
+    about = "▲ ahead of the best other method by more than two standard errors of the difference, ▼ behind by more, = neither."
+    lines = [
+        f"| data | metric | the best of the others | {' | '.join(f'IG², {name}' for name in names)} |",
+        "|---" * (len(rules) + 3) + "|",
+    ]
+    for table in compared.values():
+        others = [label for label in table.methods if not label.startswith(OURS) and label != "Random"]
+        for metric, column in table.metrics.items():
+            sign = 1 if column.better == "higher" else -1
+            scores = {label: sign * table.row(label, metric).mean for label in others}
+            rival = max(scores, key=scores.__getitem__)
+            cells = [
+                f"{table.row(label, metric).mean:.3f} {_mark(table, label, rival, metric)}" if label in table.methods else "–"
+                for label in rules
+            ]
+            best = f"{table.row(rival, metric).mean:.3f}, {rival}"
+            lines.append(f"| {table.title} | {table.heading(metric)} | {best} | {' | '.join(cells)} |")
+    return about + "\n\n" + _wide("\n".join(lines))
+
+
+def _rules(tables: dict[str, Table], half: Half) -> str:
+    """Every rule beside `left`, on every data set: a sign for each metric."""
+    studied = [table for table in tables.values() if (table.settings["study"], table.settings["half"]) == ("rules", half)]
+    first = "left, as published"
+    heads = [f"{table.title.partition(':')[0]}: {', '.join(_scored(table))}" for table in studied]
+    lines = [f"| rule | {' | '.join(heads)} |", "|---" * (len(studied) + 1) + "|"]
+    for rule in dict.fromkeys(label for table in studied for label in table.methods if label != first):
+        cells = [
+            " ".join(_mark(table, rule, first, metric) for metric in _scored(table)) if rule in table.methods else "–"
+            for table in studied
+        ]
+        lines.append(f"| {rule} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _scored(table: Table) -> list[str]:
+    return [metric for metric in table.metrics if metric != "residual"]
+
+
+def _mark(table: Table, method: str, other: str, metric: str) -> str:
+    gap = table.gap(method, other, metric)
+    return "▲" if gap.mean > 2 * gap.se else "▼" if gap.mean < -2 * gap.se else "="
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m ig2_paper.results", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="tables, such as wafer-rules or pets; all without")
+    parser.add_argument("--data", type=Path, help="the folder that holds the data sets")
+    parser.add_argument("--out", type=Path, default=STORE, help="where the tables are kept")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--again", action="store_true", help="make also what is stored")
+    parser.add_argument("--page", action="store_true", help="only write the page of the docs")
+    options = parser.parse_args()
+    known = {one.name: one for one in RUNS}
+    unknown = [name for name in options.names if name not in known]
+    if unknown:
+        parser.error(f"no table {unknown[0]!r}; there are {', '.join(known)}")
+    whole = True
+    if not options.page:
+        if options.data is None:
+            parser.error("--data: name the folder that holds imagenet-val, imagenet-pool, pets, mnist, trec, wafer and celeba")
+        if not any((options.data / one.folder).is_dir() for one in RUNS):
+            parser.error(
+                f"--data: {options.data} has none of the folders {', '.join(dict.fromkeys(one.folder for one in RUNS))}"
+            )
+        whole = run([known[name] for name in options.names or known], options.data, options.out, options.device, options.again)
+    if options.out == STORE and whole:
+        PAGE.write_text(page(STORE), encoding="utf-8")
+        print("the page is", PAGE, file=sys.stderr)
+    if not whole:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

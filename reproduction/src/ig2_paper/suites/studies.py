@@ -1,0 +1,211 @@
+"""The paper's studies: what is varied, and what is measured beside the metrics. Each is a table on any data set it suits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ig2 import rules
+from ig2.attribution import Attribution
+from ig2.benchmarks.suite import Column, MethodLike, WithoutReferences
+from ig2.methods import ExpectedIG, GuidedIG, IntegratedGradients
+from ig2.model import wrap
+from ig2.paths import GradPath, SparseL1, cosine, manhattan
+from ig2.references.gradcf import GradCF
+
+if TYPE_CHECKING:
+    from ig2_paper.suites.experiment import Experiment
+
+
+# -- methods in other circumstances ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Against:
+    """A method that contrasts with references of the experiment that have another name than "others"."""
+
+    references: str
+    method: MethodLike
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.method(*args, **options)
+
+
+@dataclass(frozen=True)
+class AtGradCF:
+    """A method whose baselines are where GradPath leads from the explicand."""
+
+    method: MethodLike
+    path: GradPath
+
+    def __call__(self, model: Any, x: Any, target: Any, references: Any, **options: Any) -> Any:
+        return self.method(model, x, target, GradCF(references, self.path), **options)
+
+
+@dataclass(frozen=True)
+class AtLayer:
+    """A method on a network whose representation is taken from another layer."""
+
+    layer: str
+    method: MethodLike
+
+    def __call__(self, model: Any, *args: Any, **options: Any) -> Any:
+        layer = wrap(model.net, representation=self.layer).representation
+        return self.method(replace(model, representation=layer), *args, **options)
+
+
+# -- what is measured --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Study:
+    """Variants of a method on one experiment's samples."""
+
+    about: str
+    """In a few words, for the title of its table."""
+    methods: Callable[[Experiment], Mapping[str, MethodLike]]
+    """The rows of its table."""
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    """What is measured beside the metrics: those in `MEASURES` of the attribution itself, others by the experiment."""
+    scored: bool = True
+    """Whether the metrics are columns too."""
+    ranked: bool = True
+    """Whether all rows are of the same samples, so that their means can be compared."""
+    varies: tuple[str, ...] = ()
+    """Settings of the experiment that its rows do not go by, since each has its own."""
+
+    @property
+    def curves(self) -> bool:
+        """Whether the distance along the path is needed."""
+        return DISTANCE in self.columns
+
+    @property
+    def timed(self) -> bool:
+        """Whether it is about time: then it is done once before: a device has its start, and its memory to find."""
+        return SECONDS in self.columns
+
+    def measured(self, found: Attribution) -> dict[str, Tensor]:
+        """The columns of an attribution, each (n,)."""
+        return {label: MEASURES[label](found) for label in self.columns if label in MEASURES}
+
+
+def _residual(found: Attribution) -> Tensor:
+    relative = found.relative_residual
+    return torch.full((len(found),), torch.nan) if relative is None else relative
+
+
+def _distance(found: Attribution) -> Tensor:
+    curve = found.distance_curve
+    if curve is None:  # of a method of someone's
+        return torch.full((len(found),), torch.nan)
+    return (curve[..., -1] / curve[..., 0]).mean(dim=1)
+
+
+def _seconds(found: Attribution) -> Tensor:
+    assert found.cost is not None
+    return torch.tensor([found.cost.seconds / len(found)], dtype=torch.float64)  # of the whole batch one number
+
+
+RESIDUAL, DISTANCE, SECONDS = "residual", "distance left", "seconds"
+MEASURES: dict[str, Callable[[Attribution], Tensor]] = {RESIDUAL: _residual, DISTANCE: _distance, SECONDS: _seconds}
+COLUMNS = {
+    RESIDUAL: Column("lower", digits=3, about="|Σφ − (f(x) − f(baseline))| as a share of that change of the output"),
+    DISTANCE: Column(
+        "lower", digits=3, about="between representations at the end of the path, as a share of that at its start"
+    ),
+    SECONDS: Column("lower", digits=4, about="for each sample, all of them explained in batches"),
+}
+
+
+# -- the studies -------------------------------------------------------------------------------------------------------
+
+
+def _rules(experiment: Experiment) -> Mapping[str, MethodLike]:
+    quadratures = {
+        "left, as published": rules.left,
+        "trapezoid": rules.trapezoid,
+        "gauss(4)": rules.gauss(4),
+    }
+    complete = {
+        "scaled(left)": rules.scaled(rules.left),
+        "direct": rules.direct,
+        "shared": rules.shared,
+        "aligned": rules.aligned,
+        "tempered": rules.tempered,
+        "blended": rules.blended,
+    }
+    return {label: experiment.ig2(rule=rule) for label, rule in {**quadratures, **complete}.items()}
+
+
+def _distances(experiment: Experiment) -> Mapping[str, MethodLike]:
+    measures: dict[str, dict[str, Any]] = {"Euclidean": {}, "cosine": {"distance": cosine}, "ℓ1": {"distance": manhattan}}
+    return {label: experiment.ig2(**changed) for label, changed in measures.items()}
+
+
+PERCENTILES = (90, 95, 97, 98, 98.5)
+
+
+def _norms(experiment: Experiment) -> Mapping[str, MethodLike]:
+    # every path is as long as the straight line to the reference, each in the norm of its steps
+    found: dict[str, MethodLike] = {"ℓ2": experiment.ig2(step_size=None)}
+    for percentile in PERCENTILES:
+        found[f"ℓ1, percentile {percentile:g}"] = experiment.ig2(norm=SparseL1(percentile), step_size=None)
+    return found
+
+
+def _layers(experiment: Experiment) -> Mapping[str, MethodLike]:
+    return {layer: AtLayer(layer, experiment.ig2()) for layer in experiment.layers}
+
+
+def _steps(experiment: Experiment) -> Mapping[str, MethodLike]:
+    # around what was tried, not around what was chosen: the table that settings were chosen by can then be made again
+    most, size = (experiment.steps if experiment.quick else experiment.tried[0]), experiment.tried[1]
+    grid = [(max(1, round(most * share)), size * factor) for factor in (0.25, 0.5, 1, 2, 4) for share in (0.25, 1, 2)]
+    found: dict[str, MethodLike] = {
+        f"{steps} steps of {length:.3g}": experiment.ig2(steps=steps, step_size=length) for steps, length in grid
+    }
+    if experiment.published is not None and not experiment.quick:
+        steps, length = experiment.published
+        found[f"{steps} steps of {length:.3g}, as published"] = experiment.ig2(steps=steps, step_size=length)
+    return found
+
+
+def _ablation(experiment: Experiment) -> Mapping[str, MethodLike]:
+    straight, guided = ExpectedIG(experiment.straight), GuidedIG(experiment.guided)
+    return {
+        "straight, black": WithoutReferences(IntegratedGradients(experiment.straight)),
+        "straight, train data": Against("data", straight),
+        "straight, references": straight,
+        "straight, GradCF": AtGradCF(straight, experiment.path()),
+        "guided, black": WithoutReferences(guided),
+        "guided, train data": Against("data", guided),
+        "guided, references": guided,
+        "guided, GradCF": AtGradCF(guided, experiment.path()),
+        "GradPath, GradCF (IG²)": experiment.ig2(),
+        "GradPath, GradCF (IG², left, as published)": experiment.ig2(rule=rules.left),
+    }
+
+
+def _cost(experiment: Experiment) -> Mapping[str, MethodLike]:
+    return {label: method for label, method in experiment.compared().items() if label != "Random"}
+
+
+RULES = Study("integration rules", _rules, {RESIDUAL: COLUMNS[RESIDUAL]})
+DISTANCES = Study("distances between representations", _distances)
+NORMS = Study("norms of a step", _norms, varies=("step_size",))
+LAYERS = Study("layers of the representation", _layers)
+STEPS = Study("size and number of steps", _steps, {DISTANCE: COLUMNS[DISTANCE]}, varies=("steps", "step_size"))
+ABLATION = Study("path × baseline", _ablation)
+COST = Study("computational cost", _cost, {SECONDS: COLUMNS[SECONDS]}, scored=False)
+EVERYWHERE: dict[str, Study] = {
+    "rules": RULES,
+    "distances": DISTANCES,
+    "layers": LAYERS,
+    "steps": STEPS,
+    "ablation": ABLATION,
+    "cost": COST,
+}

@@ -1,0 +1,79 @@
+"""Named things that packages add to this one: suites, data sets, figures and models, found by their entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from ig2._utils.suggestions import suggest
+from ig2.errors import InputError, describe
+
+
+class UnknownNameError(InputError, KeyError):
+    """There is nothing of this name."""
+
+    def __str__(self) -> str:  # KeyError's would put it in quotes
+        return str(self.args[0])
+
+
+class Registry(MutableMapping[str, Any]):
+    """What installed packages registered under one entry-point group, by name. Nothing is imported before it is asked for.
+
+    A package adds to it with one line in its `pyproject.toml`:
+
+        [project.entry-points."ig2.suites"]
+        mine = "mypackage.suites:Mine"
+
+    A script adds to it by assignment, `SUITES["mine"] = Mine`; a command line names `module:object`.
+
+    Args:
+        group: of the entry points, such as "ig2.suites".
+        kind: what one of them is called in messages, such as "suite".
+        hint: what to install where there are none.
+        built_in: `module:object` by name, for what this package brings itself.
+    """
+
+    def __init__(self, group: str, kind: str, hint: str = "", built_in: Mapping[str, str] | None = None) -> None:
+        self.group, self.kind, self.hint = group, kind, hint
+        self.built_in = {name: EntryPoint(name, value, group) for name, value in (built_in or {}).items()}
+        self.added: dict[str, Any] = {}
+
+    def _known(self) -> dict[str, Any]:
+        return self.built_in | {point.name: point for point in entry_points(group=self.group)} | self.added
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.added[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self.added[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known())
+
+    def __len__(self) -> int:
+        return len(self._known())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known()
+
+    def __getitem__(self, name: str) -> Any:
+        """The object of this name, or of this `module:object`.
+
+        Raises:
+            UnknownNameError: where there is none.
+            InputError: where it cannot be imported.
+        """
+        known = self._known()
+        point = known.get(name)
+        if point is None and isinstance(name, str) and ":" in name:
+            point = EntryPoint(name, name, self.group)
+        if point is None:
+            close = suggest(name, known) if known else f": {self.hint}" if self.hint else ""
+            raise UnknownNameError(f"there is no {self.kind} {describe(name)}{close}")
+        if name in self.added:
+            return point
+        try:
+            return point.load()
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InputError(f"the {self.kind} {describe(name)} cannot be imported from {point.value}: {error}") from error

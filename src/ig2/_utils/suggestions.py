@@ -1,0 +1,34 @@
+"""What was probably meant: for errors about a name that is unknown."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+MOST_LISTED = 30  # names that a message lists one by one
+
+
+def suggest(name: object, known: Iterable[str], count: int = 1) -> str:
+    """The end of a sentence about an unknown name: what was probably meant, or else what there is.
+
+    >>> suggest("waffer", ["wafer", "mnist"])
+    '; did you mean wafer?'
+    >>> suggest("faces", ["wafer", "mnist"])
+    ': choose from wafer, mnist'
+
+    Args:
+        name: what came.
+        known: what there is.
+        count: how many suggestions at most.
+
+    Returns:
+        "; did you mean …?", or ": choose from …" where nothing is close, or nothing where there is nothing to choose from.
+    """
+    names = list(dict.fromkeys(known))
+    lowered: dict[str, str] = {}
+    for known_name in names:
+        lowered.setdefault(known_name.lower(), known_name)
+    close = [lowered[match] for match in difflib.get_close_matches(str(name).lower(), lowered, n=count)]
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    return f": choose from {', '.join(names)}" if 0 < len(names) <= MOST_LISTED else ""

@@ -1,0 +1,47 @@
+"""Models by name: those the demo brings, and those of installed packages."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, TypeVar
+
+from ig2._utils.registry import Registry
+from ig2.errors import InputError
+
+AnySubject = TypeVar("AnySubject")
+
+
+class ModelRegistry(Registry):
+    """Functions without arguments that return a subject, by name."""
+
+    def load(self, name: str, kind: type[AnySubject]) -> AnySubject:
+        """The subject of this name.
+
+        Raises:
+            InputError: where there is none, or it is of another kind.
+        """
+        subject = self[name]()
+        if not isinstance(subject, kind):
+            raise InputError(f"{name} is a {type(subject).__name__}, expected a {kind.__name__}: load it with its own adapter")
+        return subject
+
+
+MODELS = ModelRegistry(
+    "ig2.models",
+    "model",
+    built_in={
+        "efficientnet-lite0": "ig2.demo.photos:load",
+        "digits": "ig2.demo.digits:load",
+        "questions": "ig2.demo.questions:load",
+        "breast-cancer": "ig2.demo.tables:load_breast_cancer",
+        "wine": "ig2.demo.tables:load_wine",
+        "iris": "ig2.demo.tables:load_iris",
+        "diabetes": "ig2.demo.tables:load_diabetes",
+    },
+)
+"""Named models: those of the demo, and what installed packages register under the entry-point group `ig2.models`."""
+
+
+def default_photos() -> Any:
+    """Photos to contrast with where a model brings none: the demo's."""
+    return importlib.import_module("ig2.demo.photos").photos()

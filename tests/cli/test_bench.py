@@ -1,0 +1,319 @@
+"""`ig2 bench`: what is typed, what is printed, and what is left in the folder."""
+
+import json
+import re
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+import toysuite
+from rich.console import Console
+
+from ig2.benchmarks import SUITES, Table
+from ig2.cli import app, bench
+
+ESCAPE = "\x1b"
+OWN = """
+from toysuite import *
+
+def mine(model, x, target=None, references=None, *, seed=0):
+    print("here I am")
+    return x + AMOUNT
+
+class Kind:
+    def __call__(self, model, x, target=None, references=None, *, seed=0):
+        return x
+
+number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def _toys(monkeypatch):
+    monkeypatch.setitem(SUITES, "toy", toysuite.Toy)
+    monkeypatch.setitem(SUITES, "wide", toysuite.Wide)
+
+
+@pytest.fixture
+def toy(ig2):
+    """`ig2 bench toy` beside a module of methods."""
+    module(ig2)
+    return partial(ig2, "bench", "toy")
+
+
+def module(ig2, amount=0.5):
+    (ig2.folder / "methods.py").write_text(OWN.replace("AMOUNT", str(amount)), encoding="utf-8")
+
+
+def on_a_terminal(monkeypatch, width):
+    monkeypatch.setattr(bench, "Console", partial(Console, force_terminal=True, width=width))
+
+
+def plain(text):
+    return re.sub(r"\x1b(\[[0-9;]*m|\]8;[^\\]*\\)", "", text)
+
+
+def lines(folder="ig2-bench"):
+    return [json.loads(line) for line in Path(folder, "toy.cells.jsonl").read_text().splitlines()]
+
+
+# -- help and lists ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_help_fits_the_terminal_and_names_every_option(ig2, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    said = ig2("bench", "--help")
+    assert said.code == 0 and said.err == "" and max(map(len, said.out.splitlines())) <= width
+    options = "NAME --list --methods --own --seeds --quick --data --seed --device --out --fresh --quiet --debug --help"
+    for option in options.split():
+        assert re.search(rf"^[│\s]*{option}\b", said.out, re.MULTILINE), option
+    assert "bench" in ig2("--help").out
+
+
+def test_the_list_names_every_suite(ig2):
+    said = ig2("bench", "--list")
+    assert said.code == 0 and said.err == ""
+    named = [line.split()[0] for line in said.out.splitlines() if not line.startswith(" ")]
+    assert named == list(SUITES) and "xai-bench" in SUITES
+    assert re.search(r"^wafer .*\n +studies: rules, distances, .*ablation", said.out, re.MULTILINE)
+    assert re.search(r"^toy        a toy$", said.out, re.MULTILINE)
+    assert max(map(len, said.out.splitlines())) <= 80
+    assert not ig2.files()
+
+
+def test_the_shell_completes_suites(ig2, monkeypatch):
+    for words, offered in (("ig2 bench xai", "xai-bench"), ("ig2 ben", "bench")):
+        monkeypatch.setenv("_IG2_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+        assert ig2().out.split() == [offered]
+
+
+# -- what is printed ---------------------------------------------------------------------------------------------------
+
+
+def test_away_from_a_terminal_the_table_is_markdown_and_nothing_else(toy):
+    said = toy("--out", "out")
+    assert (said.code, said.err) == (0, "")
+    assert said.out == Path("out/toy.md").read_text(encoding="utf-8") and ESCAPE not in said.out
+    assert said.out.startswith("# A toy\n\n| method ")
+    assert sorted(path.name for path in Path("out").iterdir()) == ["toy.cells.jsonl", "toy.json", "toy.md"]
+    assert Table.load("out/toy.json").row("IG", "distance").n == 3
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_on_a_terminal_the_table_fits(ig2, monkeypatch, width):
+    on_a_terminal(monkeypatch, width)
+    module(ig2)
+    said = ig2("bench", "wide", "--seeds", 2, "-q", "--own", "methods:broken", "--own", "mine=methods:mine")
+    shown = plain(said.out)
+    assert said.code == 1 and ESCAPE in said.out
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= width
+    for metric in toysuite.Wide.many:
+        assert all(word in shown for word in metric.split())
+    for label in toysuite.Wide().methods():
+        rows = re.findall(rf"^ {re.escape(label)}  +.*$", shown, re.MULTILINE)
+        figures = sum(len(re.findall(r"\d\.\d{3} ± \d\.\d{3}", row)) for row in rows)
+        assert figures == len(toysuite.Wide.many), label  # in one table or several, none folded
+    assert "ig2-bench/wide.md" in shown and "ig2-bench/wide.json" in shown
+    assert "broken failed on seed 0, seed 1: ValueError" in " ".join(shown.split())
+
+
+def test_on_a_terminal_the_best_is_bold_and_the_paper_beside_it(toy, monkeypatch):
+    on_a_terminal(monkeypatch, 80)
+    shown = toy("-q").out
+    (row,) = (line for line in shown.splitlines() if plain(line).startswith(" IG² "))
+    assert f"{ESCAPE}[1;32m" in row and "-0.300" in row
+    (row,) = (line for line in shown.splitlines() if plain(line).startswith(" IG "))
+    assert f"{ESCAPE}[1;32m" not in row and "-1.200" in row and "1.20" in row
+
+
+def test_hostile_labels_are_text_on_a_terminal(toy, monkeypatch):
+    on_a_terminal(monkeypatch, 80)
+    label = "[red]a[/red] | \x1b[31m<script>"
+    shown = plain(toy("-q", "--own", f"{label}=methods:Kind").out)
+    assert "[red]a[/red] |" in shown and "[31m<script>" in shown  # folded between them
+    assert "\x1b" not in shown
+
+
+def test_on_a_terminal_progress_is_shown_unless_quiet(toy, monkeypatch):
+    on_a_terminal(monkeypatch, 80)
+    said = toy("--own", "mine=methods:mine")
+    assert re.search(r"seed 2: mine .*━.*14/15", plain(said.err)) and "━" not in said.out
+    assert toy("--quiet", "--fresh").err == ""
+
+
+def test_what_a_method_prints_does_not_get_into_the_table(toy):
+    said = toy("--own", "mine=methods:mine", "--seeds", 1)
+    assert "here I am" in said.err and "here I am" not in said.out
+
+
+# -- choosing ----------------------------------------------------------------------------------------------------------
+
+
+def methods_of(said):
+    assert said.code == 0, said
+    return [line.split("|")[1].strip() for line in said.out.splitlines() if line.startswith("|")][2:]
+
+
+def test_methods_are_chosen_by_label(toy):
+    assert methods_of(toy("--methods", "ig2, Guided_IG")) == ["Guided IG", "IG²"]
+    assert methods_of(toy("--methods", "ig", "--own", "methods:mine", "--own", "best one=methods:Kind")) == [
+        "IG", "mine", "best one",
+    ]  # fmt: skip
+    assert methods_of(toy()) == ["IG", "Guided IG", "IG²"]
+
+
+def test_a_comma_within_a_label_is_not_one_between_labels():
+    assert bench._names("ig, IG² (left, as published) ,,x") == ["ig", "IG² (left, as published)", "x"]
+
+
+def test_an_own_method_stands_in_the_table(toy):
+    toy("--own", "mine=methods:mine")
+    found = Table.load("ig2-bench/toy.json")
+    assert found.methods["mine"] == "methods.mine"
+    assert found.row("mine", "distance").mean == pytest.approx(0.55)
+
+
+def test_an_own_method_is_scored_again_when_its_file_changes(toy, ig2):
+    toy("--own", "mine=methods:mine")
+    module(ig2, amount=1.5)
+    toy("--own", "mine=methods:mine")
+    assert Table.load("ig2-bench/toy.json").row("mine", "distance").mean == pytest.approx(1.65)
+    assert [line["method"] for line in lines()].count("mine") == 6
+    assert [line["method"] for line in lines()].count("IG") == 3  # kept
+
+
+def test_quick_and_seeds_reach_the_suite(toy):
+    assert "A quick run" in toy("--quick").out
+    assert "over 2 seeds" in toy("--seeds", 2).out
+    toy("--seeds", 1, "--seed", 7)
+    assert Table.load("ig2-bench/toy.json").row("IG", "distance").mean == pytest.approx(1.7)
+
+
+def test_fresh_scores_again(toy):
+    toy()
+    first = lines()
+    toy()
+    assert lines() == first
+    toy("--fresh")
+    assert len(lines()) == len(first) and lines() != first  # other times
+
+
+# -- going on ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _signals_as_in_a_terminal():
+    """What runs the tests may have them ignore signals."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.usefixtures("_signals_as_in_a_terminal")
+def test_a_run_that_is_stopped_keeps_what_it_has_and_says_how_to_go_on(toy, monkeypatch, name, code):
+    monkeypatch.setenv("SIGNAL", name)
+    typed = ("--own", "mine=methods:interrupted", "--out", "out")
+    said = toy(*typed)
+    assert (said.code, said.out) == (code, "")
+    first, *rest = said.err.splitlines()
+    assert first == "ig2: what is scored so far is kept in out: the same command goes on from there"
+    assert rest == (["ig2: stopped"] if name == "SIGINT" else [])
+    kept = lines("out")
+    assert [line["method"] for line in kept] == [None, "IG", "Guided IG", "IG²", "mine", None, "IG", "Guided IG", "IG²"]
+    assert "the same command without --fresh goes on" in toy(*typed, "--fresh").err
+    kept = lines("out")
+    assert len(kept) == 9
+    monkeypatch.setenv("SIGNAL", "SIGCONT")  # which does nothing
+    said = toy(*typed)
+    assert said.code == 0 and len(lines("out")) == 15 and lines("out")[:9] == kept
+
+
+def test_a_failure_is_in_the_notes_and_in_the_exit_code_and_the_rest_is_there(toy):
+    said = toy("--own", "bad=methods:broken")
+    assert said.code == 1
+    assert said.error == "3 scores could not be made, see the notes; the same command tries again"
+    assert "- bad failed on seed 0, seed 1, seed 2: ValueError: cannot do this | &lt;b&gt;" in said.out
+    found = Table.load("ig2-bench/toy.json")
+    assert found.row("IG", "distance").n == 3 and len(found.failures) == 3
+    said = toy("--own", "bad=methods:broken", "--debug")
+    assert said.code == 1 and said.err.count("Traceback") == 3 and "in broken" in said.err
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("", "name a suite: celeba, imagenet"),
+        ("xai-benhc", "there is no suite 'xai-benhc'; did you mean xai-bench?"),
+        ("zzz", "there is no suite 'zzz': choose from"),
+        ("toy --methods guidde", "there is no method 'guidde'; did you mean Guided IG?"),
+        ("toy --methods zzz", "there is no method 'zzz': choose from IG, Guided IG, IG²"),
+        ("toy --methods ,", "no method is chosen: choose from IG, Guided IG, IG²"),
+        ("toy --own nothing", "--own nothing: expected module:function, or LABEL=module:function"),
+        ("toy --own a=b", "--own a=b: expected module:function, or LABEL=module:function"),
+        ("toy --own methods:mine --own mine=methods:Kind", "there are two methods 'mine'"),
+        ("toy --seeds 0", "0 is not between 1 and 10000"),
+        ("toy --seed -1", "-1 is not between 0 and"),
+        ("toy --data somewhere", "toy makes its own data: leave data (--data) out"),
+        ("toy --study rules", "toy has no studies: leave study (--study) out"),
+        ("toy --half report", "toy is not split into halves: leave half (--half) out"),
+        ("toy --samples 3", "toy has a fixed number of samples: leave samples (--samples) out"),
+        ("wafer --samples 0", "0 is not between 1 and"),
+        ("wafer --half left", "half must be choose or report, got 'left'"),
+        ("wafer --study nonsense", "wafer has no study 'nonsense': choose from rules, distances"),
+        ("wafer --seeds 3", "wafer has no seeds to repeat: leave seeds (--seeds) out"),
+        ("toy --device toaster", "device 'toaster': there is no such device here, only cpu"),
+        ("toy --nonsense", "No such option"),
+    ],
+)
+def test_what_makes_no_sense_is_a_line_and_exit_code_2(ig2, typed, said):
+    module(ig2)
+    assert said in ig2.refused("bench", *typed.split(), code=2)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("--own nowhere:mine", "nowhere:mine: there is no module 'nowhere'"),
+        ("--own methods:min", "methods:min: 'methods' has no 'min'; did you mean 'mine'?"),
+        ("--own methods:number", "methods:number is 3: expected a function of (model, x, target, references, seed=...)"),
+        ("--out methods.py", "methods.py is a file, or in one: give a folder"),
+        ("--out /proc/nowhere", "/proc/nowhere cannot be written to: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_had_is_a_line_and_exit_code_1(ig2, typed, said):
+    module(ig2)
+    assert said in ig2.refused("bench", "toy", *typed.split())
+
+
+def test_more_samples_than_there_are_is_one_line(ig2):
+    said = ig2.refused("bench", "mnist", "--quick", "--samples", 100_000)
+    assert re.fullmatch(r"there are \d+ samples to explain in the half 'report', asked for are 100000: .*\(--samples\).*", said)
+
+
+def test_a_file_that_is_not_ours_is_not_replaced(toy, ig2):
+    Path("toy.json").write_text("{}")
+    assert "toy.json is there already, and not from an earlier run" in ig2.refused("bench", "toy", "--out", ".")
+
+
+def test_own_methods_may_import_their_neighbours_late(toy, ig2):
+    (ig2.folder / "neighbour.py").write_text("AMOUNT = 0.5\n")
+    (ig2.folder / "late.py").write_text(
+        "def mine(model, x, *rest, seed):\n    from neighbour import AMOUNT\n    return x + AMOUNT\n", encoding="utf-8"
+    )
+    assert toy("--own", "late:mine", "--seeds", 1).code == 0
+
+
+def test_debug_is_looked_for_by_the_command(ig2, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["ig2", "bench", "zzz", "--debug"])
+    with pytest.raises(bench.Misuse, match="there is no suite 'zzz'"):
+        app.main()

@@ -1,0 +1,226 @@
+"""`ig2 data`: what is listed, what a folder holds, and what is fetched."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import socket
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from ig2._utils.downloads import PublicFile
+from ig2.benchmarks.datasets import DATASETS, DataSet
+from ig2.cli import data as command
+
+TRAIN = "HUM:ind Who wrote it ?\nHUM:ind Who wrote it ?\nLOC:city Where is Rome ?\n"
+TEST = "NUM:count How many ?\n"
+
+
+@pytest.fixture
+def trec(ig2):
+    folder = ig2.folder / "trec"
+    folder.mkdir()
+    (folder / "TREC_train.txt").write_text(TRAIN)
+    (folder / "TREC_test.txt").write_text(TEST)
+    return folder
+
+
+def on_a_terminal(monkeypatch, width):
+    monkeypatch.setattr(command, "Console", partial(Console, force_terminal=True, width=width))
+
+
+def plain(text):
+    return re.sub(r"\x1b(\[[0-9;?]*[a-zA-Z]|\]8;[^\\]*\\)", "", text)
+
+
+# -- help and list -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ((), "list verify fetch"),
+        (("list",), "--debug --help"),
+        (("verify",), "NAME FOLDER --quiet --debug"),
+        (("fetch",), "NAME --to --quiet"),
+    ],
+)
+def test_help_fits_the_terminal(ig2, monkeypatch, width, typed, words):
+    monkeypatch.setenv("COLUMNS", str(width))
+    said = ig2("data", *typed, "--help")
+    assert said.code == 0 and said.err == "" and max(map(len, said.out.splitlines())) <= width
+    for word in words.split():
+        assert re.search(rf"^[│\s*]*{word}\b", said.out, re.MULTILINE), word
+    assert "data" in ig2("--help").out
+
+
+def test_alone_it_shows_its_commands(ig2):
+    said = ig2("data")
+    assert said.out.count("verify") >= 1 and "fetch" in said.out and said.err == ""
+
+
+def test_the_list_names_every_data_set_with_its_terms_and_what_stands_in(ig2, monkeypatch):
+    monkeypatch.setenv("IG2_CACHE", "cache")
+    (DATASETS["celeba"].folder / "img_align_celeba").mkdir(parents=True)
+    said = ig2("data", "list")
+    assert said.code == 0 and said.err == "" and "\x1b" not in said.out
+    blocks = said.out.split("\n\n")
+    assert [block.split()[0] for block in blocks[:-1]] == list(DATASETS)
+    for known, block in zip(DATASETS.values(), blocks, strict=False):
+        assert known.about in block and known.terms in block and known.page in block and known.default in block
+        assert ("yes, in cache/data/celeba" if known.name == "celeba" else f"nothing in cache/data/{known.name}") in block
+        assert (f"ig2 data fetch {known.name} (" in block) == bool(known.files)
+    assert "ig2 bench NAME --data FOLDER" in blocks[-1]
+    assert "LSWMD.pkl, or wm811k.npz with x, y and classes" in said.out  # the only names that are read
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_on_a_terminal_the_list_fits(ig2, monkeypatch, width):
+    on_a_terminal(monkeypatch, width)
+    said = plain(ig2("data", "list").out)
+    for line in said.splitlines():
+        assert len(line.rstrip()) <= width or " " not in line.split(None, 1)[-1].strip(), line  # a path is never folded
+
+
+def test_the_shell_completes_data_sets(ig2, monkeypatch):
+    for words, offered in (("ig2 data verify mn", "mnist"), ("ig2 data fe", "fetch"), ("ig2 data fetch cel", "celeba")):
+        monkeypatch.setenv("_IG2_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+        assert ig2().out.split() == [offered]
+
+
+# -- verify ------------------------------------------------------------------------------------------------------------
+
+
+def test_verify_counts_classes_and_what_stands_twice(ig2, trec):
+    said = ig2("data", "verify", "trec", "trec")
+    assert (said.code, said.err) == (0, "")
+    assert said.out == (
+        "TREC questions, train; loading leaves out 1 that stand twice · TREC questions, test\n"
+        "4 samples, 3 classes\n"
+        "\n"
+        "  2  HUM\n"
+        "  1  LOC\n"
+        "  1  NUM\n"
+        "  none of     ABBR, DESC, ENTY\n"
+        "\n"
+        "  twice       1 of them stands there again: train line 1 = train line 2\n"
+        "  problems    none\n"
+    )
+
+
+def test_verify_names_what_is_broken_and_ends_with_1(ig2, trec):
+    (trec / "TREC_test.txt").write_text(TEST + "nonsense\nmore \x1b[31mnonsense\n")
+    said = ig2("data", "verify", "trec", "trec")
+    assert said.code == 1 and said.err == "ig2: trec has 2 problems\n"
+    assert "problems    2\n    trec/TREC_test.txt line 2: 'nonsense', expected CLASS:kind" in said.out
+    assert "line 3" in said.out and "\x1b" not in said.out
+    # nothing is cut or folded where nobody is looking
+    assert sum(line.endswith("ENTY, HUM, LOC or NUM") and len(line) > 100 for line in said.out.splitlines()) == 2
+
+
+def test_the_numbers_of_what_stands_twice_add_up(ig2, trec):
+    (trec / "TREC_test.txt").write_text("HUM:ind Who else ?\n")
+    again = [1, 1, 1, 2, 1, 3, 1]
+    lines = [f"HUM:ind Who is number {n} ?\n" * (1 + times) for n, times in enumerate(again)]
+    (trec / "TREC_train.txt").write_text("".join(lines))
+    said = ig2("data", "verify", "trec", "trec").out
+    assert f"\n{len(again) + sum(again) + 1} samples, 1 class\n" in said
+    assert f"twice       {sum(again)} of them stand there again, in {len(again)} groups of the same: train line 1 = " in said
+    assert said.count(" = ") == sum(again[:5]) and "; and 2 more groups\n" in said
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_of_many_classes_the_fewest_and_the_most_are_told(ig2, most):
+    images = ig2.folder / "photos" / "images"
+    images.mkdir(parents=True)
+    rows = ["file,class_index"]
+    for number, (label, copies) in enumerate([(0, most), *((label, 1) for label in range(1, 41))]):
+        for copy in range(copies):
+            Image.new("RGB", (4, 4), (number, copy, 0)).save(images / f"{number}-{copy}.png")
+            rows.append(f"{number}-{copy}.png,{label}")
+    (ig2.folder / "photos" / "labels.csv").write_text("\n".join(rows))
+    said = ig2("data", "verify", "imagenet", "photos")
+    assert said.code == 0 and len(said.out.splitlines()) == 7
+    told = "1" if most == 1 else "from 1 (goldfish and 39 more) to 3 (tench)"
+    assert f"{40 + most} samples, 41 classes\n\n  of each     {told}\n" in said.out
+
+
+def test_on_a_terminal_what_is_verified_fits(ig2, trec, monkeypatch):
+    on_a_terminal(monkeypatch, 60)
+    (trec / "TREC_train.txt").write_text("".join(f"HUM:ind Who is number {n} ?\n" * 2 for n in range(40)))
+    shown = plain(ig2("data", "verify", "trec", "trec").out)
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 60
+    assert "40 of them stand there again" in " ".join(shown.split()) and "and 35 more groups" in " ".join(shown.split())
+
+
+def test_a_name_or_folder_that_is_not_there_is_one_line(ig2, trec):
+    assert ig2.refused("data", "verify", "terc", "trec", code=2) == "there is no data set 'terc'; did you mean trec?"
+    assert ig2.refused("data", "fetch", "nothing", code=2).startswith("there is no data set 'nothing': choose from")
+    assert ig2.refused("data", "verify", "mnist", "nowhere") == "nowhere does not exist"
+    assert "Missing argument" in ig2.refused("data", "verify", "mnist", code=2)
+
+
+# -- fetch -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def toy(tmp_path_factory, monkeypatch):
+    """A data set of one file, on a server of our own."""
+    content = b"digits"
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "toy.txt").write_bytes(content)
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *words: object) -> None:
+            pass
+
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/toy.txt"
+        file = PublicFile("toy.txt", (url,), len(content), hashlib.sha256(content).hexdigest())
+        monkeypatch.setitem(DATASETS, "toy", DataSet("toy", "a toy", ("toy",), "", "", "free", "", None, (file,)))
+        yield file
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_fetch_says_where_it_is_and_on_which_terms(ig2, toy, monkeypatch, terminal):
+    if terminal:
+        on_a_terminal(monkeypatch, 80)
+    said = ig2("data", "fetch", "toy", "--to", "here")
+    assert said.code == 0 and (ig2.folder / "here" / "toy.txt").read_text() == "digits"
+    lines = [line.split() for line in plain(said.out).splitlines()]
+    assert lines == [["toy", "here"], ["terms", "free"], ["check", "ig2", "data", "verify", "toy", "here"]]
+    assert terminal or said.err == ""
+
+
+def test_left_out_the_folder_is_in_the_cache(ig2, toy, monkeypatch):
+    monkeypatch.setenv("IG2_CACHE", str(ig2.folder / "cache"))
+    assert str(ig2.folder / "cache" / "data" / "toy") in ig2("data", "fetch", "toy", "-q").out
+
+
+def test_without_a_network_the_line_says_what_to_do(ig2, monkeypatch):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        file = PublicFile("toy.txt", (f"http://127.0.0.1:{unused.getsockname()[1]}/toy.txt",))
+        monkeypatch.setitem(DATASETS, "toy", DataSet("toy", "a toy", ("toy",), "", "", "free", "", None, (file,)))
+        said = ig2("data", "fetch", "toy", "--to", "here")
+    assert said.code == 1 and said.out == ""
+    assert said.error.startswith("toy.txt cannot be fetched (http://127.0.0.1:")
+    assert said.error.endswith("put it there by hand: here/toy.txt")
+    assert "no checksum known for some" in ig2("data", "list").out
+
+
+def test_what_needs_an_agreement_is_not_fetched(ig2):
+    assert "get it from https://image-net.org/download-images" in ig2.refused("data", "fetch", "imagenet")

@@ -1,0 +1,902 @@
+import json
+import os
+import re
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from functools import partial
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import commands
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+
+from ig2 import Attribution, ExpectedIG, IG2Warning, InputError, IntegratedGradients, __version__
+from ig2.adapters import vision
+from ig2.cli import app, demo, explain, main, reading, telling, writing
+from ig2.cli.recipes import RECIPES, RULES
+from ig2.demo import photos as demo_photos
+from ig2.demo import tables
+
+FOR_ALL = [name for name, recipe in RECIPES.items() if not recipe.images_only]
+WITHOUT_BASELINE = ("GradCFE", "Gradient", "Input × gradient", "SmoothGrad", "Random")
+ESCAPE = "\x1b"
+
+
+@pytest.fixture
+def small(ig2):
+    """`ig2 explain` of a photo by a small network, in two steps."""
+    ig2.module()
+    photo = ig2.photo()
+    return lambda *options: ig2("explain", photo, "--model", "mine:small", "--steps", 2, "--count", 2, *options)
+
+
+def summary(folder):
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+
+
+def page_data(folder):
+    """What the script of a report is given; the page is checked for sense when it is written."""
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    return json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+
+
+# -- help, versions, completion ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("command", [(), ("explain",), ("demo",)])
+def test_help_fits_the_terminal_and_names_every_option(ig2, monkeypatch, command, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    said = ig2(*command, "--help")
+    assert said.code == 0 and said.err == "" and ESCAPE not in said.out
+    assert max(map(len, said.out.splitlines())) <= width
+    options = {
+        (): "--version --debug --install-completion --show-completion explain demo",
+        ("explain",): "FILE --text --rows --target --model --method --compare --rule --references --count --steps --seed "
+        "--device --out --quiet --debug --help",
+        ("demo",): "--out --steps --quiet --debug --help",
+    }[command]
+    for option in options.split():
+        assert re.search(rf"^[│\s]*{option}\b", said.out, re.MULTILINE), option
+
+
+@pytest.mark.parametrize(
+    "command", ["", "explain", "demo", "bench", "figures", "data", "data list", "data verify", "data fetch"]
+)
+def test_help_has_no_names_of_types(ig2, command):
+    assert not re.search(r"<\w+", ig2(*command.split(), "--help").out)
+
+
+def test_help_lists_every_method_with_a_line_of_its_own_and_every_rule(ig2):
+    said = ig2("explain", "-h").out
+    for recipe in RECIPES.values():
+        assert re.search(rf"^ +{recipe.name} +{re.escape(recipe.about)} *$", said, re.MULTILINE), recipe.name
+    assert all(rule in said for rule in RULES)
+
+
+def test_without_a_command_there_is_help_and_a_code_that_says_something_is_missing(ig2):
+    said = ig2()
+    assert said.code == 2 and "Usage: ig2" in said.out and said.err == ""
+
+
+def test_the_version(ig2):
+    said = ig2("--version")
+    assert said == commands.Said(0, f"ig2 {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("ex", ["explain"]),
+        ("explain --method gui", ["guided-ig"]),
+        ("explain --compare ig,exp", ["ig,expected-ig"]),
+        ("explain --compare ig,i", ["ig,ig2", "ig,input-x-gradient"]),  # not ig once more
+        ("explain --rule s", ["shared", "scaled"]),
+        ("explain --model dig", ["digits"]),
+        ("explain --device c", ["cpu", "cuda"]),
+    ],
+)
+def test_the_shell_completes_names(ig2, monkeypatch, typed, offered):
+    words = f"ig2 {typed}"
+    monkeypatch.setenv("_IG2_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    said = ig2()
+    assert sorted(said.out.split()) == sorted(offered) and said.err == ""
+
+
+def test_the_script_and_the_module_are_the_same_command(ig2, monkeypatch):
+    (script,) = entry_points(group="console_scripts", name="ig2")
+    assert script.load() is main
+    monkeypatch.setattr(sys, "argv", ["ig2", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("ig2", run_name="__main__")
+    assert not ended.value.code
+
+
+def test_without_the_packages_of_the_command_one_line_says_what_to_install(ig2, monkeypatch):
+    monkeypatch.delitem(sys.modules, "ig2.cli.app")
+    monkeypatch.setitem(sys.modules, "typer", None)
+    assert re.search(r"pip install 'ig2\[cli,demo\]'$", ig2.refused("--version"))
+
+
+# -- what is printed ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_printed_is_the_result_in_columns_and_nothing_else(small):
+    said = small("--compare", "ig,gradient", "--out", "out")
+    assert (said.code, said.err) == (0, "")
+    assert ESCAPE not in said.out
+    first, rest = said.out.split("\n\n")
+    name, *lines = first.splitlines()
+    assert name == "photo.png"
+    labels = ["prediction", "explained", "against", "IG²", "IG", "Gradient", "picture"]
+    assert [line[:12].strip() for line in lines] == labels
+    assert all(line.startswith("  ") and line[12:14] == "  " and line[14] != " " for line in lines)
+    told = {line[2:14].strip(): line[14:] for line in lines}
+    assert re.fullmatch(r"(red|green|blue), \d\d%", told["prediction"])
+    assert told["explained"] == told["prediction"].split(",")[0]
+    assert told["explained"] not in told["against"]
+    assert "sums to the change in the output" in told["IG²"]
+    assert told["Gradient"] == "has no baseline, so its sum stands for nothing"
+    assert told["picture"] == "out/photo.png"
+    assert [line[:14].strip() for line in rest.splitlines()] == ["numbers", "", "", "", "report"]
+    paths = [line[14:] for line in rest.splitlines()]
+    assert paths == [
+        "out/summary.json", "out/ig2.safetensors", "out/ig.safetensors", "out/gradient.safetensors", "out/report.html",
+    ]  # fmt: skip
+    assert all(Path(path).is_file() for path in (told["picture"], *paths))
+
+
+def test_a_large_residual_says_what_to_type_and_typing_it_helps(small):
+    left = small("--rule", "left").out
+    advice = r"raise --steps, add --rule blended \(for all methods\), or read it as a ranking"
+    assert re.search(rf"IG² +does NOT sum .*: {advice}$", left, re.MULTILINE)
+    assert re.search(r"IG² +sums to the change in the output", small("--rule", "blended").out)
+    # DeepSHAP takes no rule, so none is recommended
+    view = telling.MethodView("XRAI", None, 1.0, 0.0, 2.0, "does NOT sum (off by 200%): read it so, or use ig2.rules", {})
+    assert telling.verdict(view, takes_rule=False) == "does NOT sum (off by 200%): read it as a ranking"
+
+
+def test_paths_are_never_broken_however_long(small, ig2):
+    out = Path("a folder with a long name " * 3, "and another one " * 4)
+    said = small("--out", out)
+    assert f"{out}/report.html" in said.out and (ig2.folder / out / "report.html").is_file()
+
+
+def on_a_terminal(monkeypatch, width):
+    """Make every console believe that it is one."""
+    monkeypatch.setattr(telling, "Console", partial(Console, force_terminal=True, width=width))
+
+
+def test_on_a_terminal_long_lines_are_folded_below_themselves(small, monkeypatch):
+    on_a_terminal(monkeypatch, 60)
+    said = small("--rule", "left", "--out", "a-folder-with-a-name-that-is-longer-than-the-sixty-columns-there-are")
+    plain = re.sub(r"\x1b(\[[0-9;]*m|\]8;[^\\]*\\)", "", said.out)
+    folded = re.search(r"  IG² +does NOT.*\n((?: {14}\S.*\n)+)", plain)
+    assert folded and len(folded[1].splitlines()) >= 1
+    others = [line for line in plain.splitlines() if "a-folder" not in line]
+    assert max(map(len, others)) <= 60
+    assert ESCAPE in said.out  # in colour
+
+
+def test_on_a_terminal_progress_is_shown_unless_quiet(small, monkeypatch):
+    on_a_terminal(monkeypatch, 80)
+    said = small("--compare", "ig")
+    for name in ("model", "references", "IG²", "IG", "pictures"):
+        assert re.search(rf" {name} .*━.*0:00:0\d", said.err), name
+    assert "━" not in said.out
+    assert small("--compare", "ig", "--quiet").err == ""
+
+
+def test_progress_tells_the_time_left(monkeypatch, capfd):
+    on_a_terminal(monkeypatch, 80)
+    with telling.bars(quiet=False) as watch:
+        step = watch("IG²")
+        for done in range(1, 5):
+            step(done, 10_000)
+            time.sleep(0.02)
+    said = capfd.readouterr()
+    assert said.out == "" and re.search(r"IG².*\d+:\d\d:\d\d left", said.err)
+
+
+def test_what_a_model_prints_does_not_get_into_the_result(ig2):
+    ig2.module("""
+def loud():
+    print("here I am")
+    class Loud(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+        def forward(self, x):
+            print("called")
+            return self.net(x)
+    return subject(Loud())
+""")
+    said = ig2("explain", ig2.photo(), "--model", "mine:loud", "--steps", 1, "--count", 1)
+    assert said.code == 0 and said.out.startswith("photo.png\n  prediction") and "called" not in said.out
+    assert "here I am" in said.err and "called" in said.err
+
+
+def test_warnings_of_ours_are_a_line_and_those_of_others_are_not_shown(ig2, monkeypatch):
+    def run(*_, **__):
+        warnings.warn("deep below", RuntimeWarning, stacklevel=1)
+        warnings.warn("two\nlines", IG2Warning, stacklevel=1)
+
+    monkeypatch.setattr(demo, "run", run)
+    assert ig2("demo") == commands.Said(0, "", "ig2: warning: two lines\n")
+
+
+@pytest.mark.parametrize(
+    ("probability", "shown"), [(0.394, "39%"), (0.9999, ">99%"), (1.0, ">99%"), (0.001, "<1%"), (0.994, "99%")]
+)
+def test_what_is_not_certain_is_not_called_so(probability, shown):
+    assert writing.likely("cat", probability) == f"cat, {shown}"
+    assert writing.likely("cat", None) == "cat"
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("--nonsense", "No such option"),
+        ("nonsense", "No such command"),
+        ("explain --steps many a.png", "--steps"),
+        ("explain --steps 0 a.png", "0 is not between 1 and 10000"),
+        ("explain --count -1 a.png", "-1 is not between 1 and 1000"),
+        ("explain --seed 99999999999999999999 a.png", "is not between 0 and"),
+        ("explain --text", "--text"),
+        ("explain", "nothing to explain: name photos"),
+        ("explain a.png b.csv", "one kind at a time, please: these are image and table"),
+        ("explain a.png --text hello", "one kind at a time, please: these are image and text"),
+        ("explain a.csv b.parquet", "one table at a time"),
+        ("explain a.png --rows 1", "--rows chooses rows of one table or lines of one .txt file"),
+        ("explain a.txt b.txt --rows 1", "--rows chooses"),
+        ("explain a.png --method guidedig", "there is no method 'guidedig'; did you mean guided-ig?"),
+        ("explain a.png --compare ig,zzz", "there is no method 'zzz': choose from ig2, ig,"),
+        ("explain a.png --rule sharde", "there is no rule 'sharde'; did you mean shared?"),
+        ("explain a.png --method gradient --rule left", "--rule left is for ig2, ig,"),
+        ("explain --text hello --method xrai", "xrai is for images, and this is a text"),
+        ("explain a.csv --compare blur-ig", "blur-ig is for images, and this is a table"),
+        ("explain a.png --device gpu", "--device gpu: there is no such device here, only cpu"),
+        ("explain a.png --device meta", "there is no such device here"),
+    ],
+)
+def test_what_makes_no_sense_is_a_line_and_exit_code_2(ig2, typed, said):
+    assert said in ig2.refused(*typed.split(), code=2)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_traceback_only_with_debug_wherever_it_is_typed(ig2, before, monkeypatch):
+    assert ig2.refused("explain", "nowhere.png") == "nowhere.png does not exist"
+    typed = ["--debug", "explain", "nowhere.png"] if before else ["explain", "nowhere.png", "--debug"]
+    monkeypatch.setattr(sys, "argv", ["ig2", *typed])
+    with pytest.raises(InputError, match=r"nowhere\.png does not exist"):
+        app.main()
+
+
+def test_what_nobody_thought_of_is_a_line_too(ig2, monkeypatch):
+    for error, line in (
+        (ZeroDivisionError("division\nby zero"), "ZeroDivisionError: division by zero (--debug shows where)"),
+        (MemoryError(), "MemoryError (--debug shows where)"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError(5, "Input/output error", "a.bin"), "a.bin: Input/output error"),
+        (ValueError(f"{ESCAPE}[31mred{ESCAPE}[0m\a"), "ValueError: [31mred [0m (--debug shows where)"),
+    ):
+
+        def fail(*_, error=error, **__):
+            raise error
+
+        monkeypatch.setattr(demo, "run", fail)
+        assert ig2.refused("demo") == line
+
+
+INTERRUPTED = """
+import os, signal
+calls = 0
+def interrupted():
+    class Slow(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+        def forward(self, x):
+            global calls
+            calls += 1
+            if calls == 8:
+                os.kill(os.getpid(), getattr(signal, os.environ["SIGNAL"]))
+            return self.net(x)
+    return subject(Slow())
+"""
+
+
+@pytest.fixture
+def _signals_as_in_a_terminal():
+    """What runs the tests may have them ignore signals, as nohup does, or a shell that puts them into the background."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+@pytest.mark.usefixtures("_signals_as_in_a_terminal")
+def test_a_signal_in_the_middle_leaves_nothing_behind(ig2, monkeypatch, name, code):
+    before = signal.getsignal(signal.SIGTERM)
+    ig2.module(INTERRUPTED)
+    photo = ig2.photo()
+    monkeypatch.setenv("SIGNAL", name)
+    files = ig2.files()
+    said = ig2("explain", photo, "--model", "mine:interrupted", "--out", "a/b/c")
+    assert (said.code, said.out) == (code, "")
+    assert said.err == ("ig2: stopped\n" if name == "SIGINT" else "")
+    assert ig2.files() == files
+    assert sys.modules["mine"].calls == 8  # it had begun
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_that_is_ignored_stays_so(ig2, monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does
+    try:
+        monkeypatch.setattr(demo, "run", lambda *_, **__: os.kill(os.getpid(), signal.SIGHUP))
+        assert ig2("demo").code == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_an_output_that_is_full_or_gone_is_no_traceback(tmp_path):
+    command = [sys.executable, "-m", "ig2", "--version"]
+    with open("/dev/full", "w") as full:
+        said = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert (said.returncode, said.stderr) == (1, "ig2: No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", ["stdout", "both", "from the beginning"])
+def test_a_reader_that_leaves_changes_neither_the_files_nor_the_code(ig2, closed):
+    ig2.module()
+    ig2.photo()
+    read, write = os.pipe()
+    os.close(read)
+    streams = {"stdout": write, "stderr": write if closed == "both" else subprocess.PIPE}
+    redirect = ">&-" if closed == "from the beginning" else ""
+    for arguments, code in (("photo.png -m mine:small --steps 1 --count 1 -o out", 0), ("nowhere.png", 1)):
+        command = f"exec {sys.executable} -m ig2 explain {arguments} {redirect}"
+        said = subprocess.run(command, shell=True, **streams, text=True, cwd=ig2.folder)
+        assert said.returncode == code
+        assert not said.stderr or (code == 1 and "nowhere.png" in said.stderr)
+    os.close(write)
+    assert len(list(Path("out").iterdir())) == 4
+
+
+def test_an_unknown_backend_of_matplotlib_does_not_matter(ig2):
+    ig2.module()
+    ig2.photo()
+    environment = {**os.environ, "MPLBACKEND": "nonsense"}
+    command = [sys.executable, "-m", "ig2", "explain", "photo.png", "-m", "mine:small", "--steps", "1", "--count", "1"]
+    said = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (said.returncode, said.stderr) == (0, "")
+    said = subprocess.run([sys.executable, "-c", "import ig2.plots"], capture_output=True, text=True, env=environment)
+    assert said.stderr.splitlines()[-1].startswith("ig2.errors.InputError") and "MPLBACKEND" in said.stderr
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_files_hold_what_was_found(small, ig2):
+    small("--compare", "expected-ig", "--out", "out")
+    out = ig2.folder / "out"
+    assert sorted(path.name for path in out.iterdir()) == [
+        "expected-ig.safetensors", "ig2.safetensors", "photo.png", "report.html", "summary.json",
+    ]  # fmt: skip
+    found = summary(out)
+    (entry,) = found["inputs"]
+    assert found["model"] == "Sequential" and entry["name"] == "photo.png" and entry["picture"] == "photo.png"
+    assert entry["prediction"] == entry["explained"] == ("red", "green", "blue")[entry["class"]]
+    attribution = Attribution.load(out / entry["methods"]["IG²"]["file"])
+    assert attribution.values.shape == (1, 3, 8, 8) and int(attribution.target) == entry["class"]
+    assert float(attribution.residual) == pytest.approx(entry["methods"]["IG²"]["residual"])
+    assert entry["methods"]["Expected IG"]["output"] == pytest.approx(float(attribution.output))
+    assert found["settings"]["IG²"]["parts"]["path"]["steps"] == 2
+    (shown,) = page_data(out)["inputs"]
+    assert [method["name"] for method in shown["methods"]] == ["IG²", "Expected IG"]
+    assert [len(method["references"]) for method in shown["methods"]] == [2, 2]
+    with Image.open(out / "photo.png") as picture:
+        assert min(picture.size) > 100
+
+
+def test_the_numbers_are_those_of_the_library(ig2):
+    ig2.module()
+    photo = ig2.photo()
+    ig2("explain", photo, "--model", "mine:small", "--method", "ig", "--compare", "expected-ig", "--seed", 3, "--out", "out")
+    subject = sys.modules["mine"].small()
+    batch = subject.read([photo])
+    found = IntegratedGradients(50)(subject.model, batch.x)
+    torch.testing.assert_close(Attribution.load("out/ig.safetensors").values, found.values)
+    references = subject.contrast(batch, count=6, seed=3).samples
+    found = ExpectedIG(50)(subject.model, batch.x, references=references)
+    torch.testing.assert_close(Attribution.load("out/expected-ig.safetensors").values, found.values)
+
+
+def test_the_same_seed_gives_the_same_and_another_gives_other_references(small):
+    def values(seed, out):
+        small("--seed", seed, "--out", out)
+        return Attribution.load(Path(out, "ig2.safetensors")).values
+
+    assert torch.equal(values(0, "a"), values(0, "b"))
+    assert not torch.equal(values(0, "a"), values(1, "c"))
+
+
+def test_files_of_an_earlier_run_are_replaced_and_stay_replaceable(small, ig2):
+    small("--out", "out")
+    before = ig2.files()
+    small("--out", "out", "--rule", "shared")
+    after = ig2.files()
+    assert before.keys() == after.keys()
+    assert before["out/ig2.safetensors"] != after["out/ig2.safetensors"]
+    # another photo's picture comes beside the first one's, whose files may still be replaced after that
+    other = ig2.photo("other.png", seed=1)
+    assert ig2("explain", other, "--model", "mine:small", "--steps", 1, "--out", "out").code == 0
+    assert small("--out", "out").code == 0
+    assert {"out/photo.png", "out/other.png"} <= ig2.files().keys()
+
+
+def test_a_file_of_the_users_is_never_replaced(small, ig2):
+    photo = ig2.photo()
+    before = photo.read_bytes()
+    said = small("--out", ".")  # where the photo itself lies
+    assert said.code == 1 and "photo.png is there already, and not from an earlier run" in said.err
+    assert photo.read_bytes() == before
+    Path("mine").mkdir()
+    Path("mine/report.html").write_text("my own")
+    assert small("--out", "mine").code == 1 and Path("mine/report.html").read_text() == "my own"
+    # nor by a summary that is not ours
+    Path("mine/summary.json").write_text('{"files": ["report.html", "summary.json", "photo.png", "ig2.safetensors"]}')
+    assert small("--out", "mine").code == 1 and Path("mine/report.html").read_text() == "my own"
+    assert not list(ig2.folder.rglob(".draft-*"))
+
+
+def test_whoever_may_read_other_files_may_read_these(small):
+    small("--out", "out")
+    Path("other").write_text("")
+    usual = Path("other").stat().st_mode
+    assert [path.name for path in Path("out").iterdir() if path.stat().st_mode != usual] == []
+
+
+def test_after_a_failure_the_files_of_the_earlier_run_are_there(small, ig2, monkeypatch):
+    small("--out", "out")
+    before = ig2.files()
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(writing, "write_report", fail)
+    said = small("--out", "out", "--rule", "shared")
+    assert said.code == 1 and said.error == "out cannot be written to: No space left on device"
+    assert ig2.files() == before
+
+
+def test_folders_are_made_and_after_a_failure_unmade(small, ig2, monkeypatch):
+    Path("there").mkdir()
+    monkeypatch.setattr(explain, "write", lambda *_: 1 / 0)
+    files = ig2.files()
+    assert small("--out", "there/a/b").code == 1
+    assert ig2.files() == files  # with the folder that was there before
+
+
+NAMES = ["with space.png", "größe.png", "猫.png", "-dash.png", "new\nline.png", "a" * 200 + ".png", "a'b\"c.png", ".hidden.png"]
+
+
+def test_any_name_of_a_file_can_be_explained(ig2):
+    ig2.module()
+    for seed, name in enumerate([*NAMES, "also/größe.png", "GRÖSSE.png", "Größe.png"]):
+        ig2.photo(name, seed=seed)
+    raw = os.fsdecode(b"not utf-8 \xff.png")
+    shutil.copy("größe.png", raw)
+    names = [*NAMES, "also/größe.png", "GRÖSSE.png", "Größe.png", raw]
+    said = ig2("explain", "--model", "mine:small", "--steps", 1, "--count", 1, "--out", "out", "--", *names)
+    assert said.code == 0 and said.err == ""
+    inputs = summary(ig2.folder / "out")["inputs"]
+    assert [entry["name"] for entry in inputs][:6] == [
+        "with space.png", "größe.png", "猫.png", "-dash.png", "new line.png", "a" * 200 + ".png",
+    ]  # fmt: skip
+    pictures = [entry["picture"] for entry in inputs]
+    assert len({picture.lower() for picture in pictures}) == len(names)
+    assert all((ig2.folder / "out" / picture).is_file() and re.fullmatch(r"[\w.-]+", picture) for picture in pictures)
+    assert pictures[0] == "with-space.png" and pictures[2] == "猫.png" and pictures[3] == "dash.png"
+    assert len(page_data(ig2.folder / "out")["inputs"]) == len(names)
+
+
+def test_two_photos_of_one_name_are_told_apart(ig2):
+    ig2.module()
+    paths = [ig2.photo("a/cat.png", seed=1), ig2.photo("b/cat.png", seed=2), ig2.photo("cat-2.png", seed=3)]
+    said = ig2("explain", *(path.relative_to(ig2.folder) for path in paths), "-m", "mine:small", "--steps", 1, "-o", "out")
+    names = [(entry["name"], entry["picture"]) for entry in summary(Path("out"))["inputs"]]
+    assert names == [("a/cat.png", "cat.png"), ("b/cat.png", "cat-2.png"), ("cat-2.png", "cat-2-2.png")]
+    assert "a/cat.png\n" in said.out and "b/cat.png\n" in said.out
+    assert writing.pictures_of(["a", "a-2", "a", "A"], "image") == ["a.png", "a-2.png", "a-3.png", "A-4.png"]
+    assert writing.pictures_of(["???", "...", "\U00020000" * 90], "image")[:2] == ["image-1.png", "image-2.png"]
+    assert len(os.fsencode(writing.pictures_of(["\U00020000" * 90], "image")[0])) <= 255
+
+
+# -- the kinds of data and the methods ---------------------------------------------------------------------------------
+
+
+def methods_run(said, out, names):
+    """Every method is there, with finite numbers, and a page to look at."""
+    assert (said.code, said.err) == (0, "")
+    titles = [RECIPES[name].title for name in names]
+    for entry in summary(out)["inputs"]:
+        assert list(entry["methods"]) == titles
+        for title, found in entry["methods"].items():
+            assert (found["residual"] is None) == (title in WITHOUT_BASELINE)
+            assert found["row"] == summary(out)["inputs"].index(entry)
+    for name in names:
+        attribution = Attribution.load(out / f"{name}.safetensors")
+        tensors = attribution.values.values() if isinstance(attribution.values, dict) else [attribution.values]
+        assert all(tensor.isfinite().all() and tensor.abs().sum() > 0 for tensor in tensors), name
+    for shown in page_data(out)["inputs"]:
+        assert [method["name"] for method in shown["methods"]] == titles
+        for method, name in zip(shown["methods"], names, strict=True):
+            assert bool(method["references"]) == RECIPES[name].contrasts
+
+
+@pytest.fixture
+def digit(ig2):
+    """A handwritten seven that the network has not seen, in a file."""
+    photos = vision.load("digits").photos()
+    Image.fromarray(next(photo for photo in photos if photo.label == "7").source).save("seven.png")
+    return Path("seven.png")
+
+
+def test_every_method_runs_on_images(ig2, digit):
+    said = ig2("explain", digit, "-m", "digits", "--compare", ",".join(RECIPES), "--steps", 3, "--count", 2, "-o", "out")
+    methods_run(said, Path("out"), list(RECIPES))
+    assert "prediction        7, >99%" in said.out
+
+
+def test_every_method_that_is_not_for_images_alone_runs_on_text(ig2):
+    sentences = ("Where did guinea pigs originate?", "Who wrote it?")
+    options = ["--compare", ",".join(FOR_ALL), "--steps", 5, "--count", 2, "-o", "out"]
+    said = ig2("explain", "--text", sentences[0], "-t", sentences[1], *options)
+    methods_run(said, Path("out"), FOR_ALL)
+    first, second = summary(Path("out"))["inputs"]
+    assert (first["name"], first["picture"]) == (sentences[0], "text-1.png")
+    assert first["parts"] == ["Where", "did", "guinea", "pigs", "originate?"]
+    assert first["prediction"] == "place (LOC)" and second["prediction"] == "person (HUM)"
+    for found in first["methods"].values():
+        assert len(found["scores"]) == 5
+    # a word is present or absent as a whole, so KernelSHAP's words sum to the change in the output
+    kernel = first["methods"]["KernelSHAP"]
+    assert sum(kernel["scores"]) == pytest.approx(kernel["output"] - kernel["baseline_output"], abs=1e-4)
+    assert first["methods"]["IG"]["baseline_output"] == pytest.approx(kernel["baseline_output"], abs=1e-5)
+
+
+def test_every_method_that_is_not_for_images_alone_runs_on_tables(ig2):
+    tables.example_rows("wine").to_csv("rows.csv", index=False)
+    options = ["--compare", ",".join(FOR_ALL), "--steps", 5, "--count", 2, "-o", "out"]
+    said = ig2("explain", "rows.csv", "--model", "wine", "--rows", "2,4", *options)
+    methods_run(said, Path("out"), FOR_ALL)
+    first, second = summary(Path("out"))["inputs"]
+    assert (first["name"], second["name"]) == ("row 2", "row 4") and first["picture"] == "row-2.png"
+    assert first["parts"][0] == "alcohol" and float(first["cells"][0]) > 10
+
+
+def test_kernelshap_takes_a_column_of_several_features_as_one(ig2):
+    ig2.module("""
+from ig2.adapters import tabular
+def table():
+    columns = (tabular.Number("size"), tabular.Category("colour", ("red", "green", "blue")))
+    rows = [{"size": i / 9, "colour": ("red", "green", "blue")[i % 3]} for i in range(12)]
+    class Net(nn.Module):
+        def forward(self, x):
+            score = x @ torch.tensor([1.0, 2.0, -1.0, 0.0])
+            return torch.stack([score, -score], dim=1)
+    return tabular.subject(Net(), columns, ("yes", "no"), representation="output", rows=rows)
+""")
+    Path("rows.csv").write_text("colour,size,other\nred,0.5,x\n")
+    assert ig2("explain", "rows.csv", "-m", "mine:table", "--method", "kernelshap", "-o", "out").code == 0
+    (entry,) = summary(Path("out"))["inputs"]
+    assert entry["parts"] == ["size", "colour"] and entry["cells"] == ["0.5", "red"]
+    assert entry["methods"]["KernelSHAP"]["scores"] == pytest.approx([0.5, 2.0])
+    # each of the three features of a colour carries a third
+    assert Attribution.load("out/kernelshap.safetensors").values.tolist() == [pytest.approx([0.5, 2 / 3, 2 / 3, 2 / 3])]
+
+
+def test_the_default_model_knows_a_cup_of_coffee(ig2):
+    (coffee,) = [path for path in demo_photos.paths() if path.stem == "coffee"]
+    said = ig2("explain", coffee, "--steps", 1, "--count", 1)
+    assert said.code == 0
+    assert re.search(r"coffee\.png\n  prediction  espresso, 9\d%\n  explained   espresso\n  against     \w+", said.out)
+    assert Path("ig2-out/coffee.png").is_file()
+
+
+def test_a_model_of_numbers_and_one_of_labels_say_what_they_predict(ig2):
+    tables.example_rows("diabetes").to_csv("rows.csv", index=False)
+    said = ig2("explain", "rows.csv", "--rows", "1", "-m", "diabetes", "--steps", 2, "--out", "numbers")
+    number = re.search(r"prediction  disease progression = ([\d.]+)\n  explained   disease progression = ([\d.]+)\n", said.out)
+    assert number and number[1] == number[2]
+    ig2.module("""
+def labels():
+    return subject(net(), ("round", "sweet", "red"), outputs="labels")
+""")
+    said = ig2("explain", ig2.photo(), "-m", "mine:labels", "--method", "ig", "--target", "sweet", "--out", "labels")
+    assert re.search(r"prediction  (not )?sweet, \d\d%\n  explained   sweet\n", said.out)
+    probability = torch.sigmoid(Attribution.load("labels/ig.safetensors").output)
+    expected = ("not " if probability < 0.5 else "") + f"sweet, {max(probability, 1 - probability).item():.0%}"
+    assert f"prediction  {expected}\n" in said.out
+
+
+# -- what to explain ---------------------------------------------------------------------------------------------------
+
+
+def explained(out="ig2-out"):
+    return [(entry["explained"], entry["class"]) for entry in summary(Path(out))["inputs"]]
+
+
+def test_the_class_explained_by_number_name_and_part_of_a_name(small):
+    for typed, index in (("0", 0), ("2", 2), ("green", 1), ("GREEN", 1), ("blu", 2)):
+        said = small("--target", typed)
+        assert said.code == 0 and explained() == [(("red", "green", "blue")[index], index)]
+        assert f"  explained   {explained()[0][0]}\n" in said.out
+        against = re.search(r"against +(.*)", said.out)[1].split(", ")
+        assert explained()[0][0] not in against
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("re", "class 're' could be 'red', 'green': say which"),
+        ("gren", "the model has no class 'gren'; did you mean 'green'?"),
+        ("7", "class 7 does not exist: the model's classes are numbered from 0 to 2"),
+        ("-1", "class -1 does not exist: the model's classes are numbered from 0 to 2"),
+        ("", "the model has no class '': it has 'red', 'green', 'blue'"),
+        ("location", "the model has no class 'location': it has 'red', 'green', 'blue'"),
+    ],
+)
+def test_a_class_that_is_none_or_several(ig2, typed, said):
+    ig2.module()
+    assert ig2.refused("explain", ig2.photo(), "-m", "mine:small", "--target", typed) == said
+
+
+def test_a_class_of_a_model_without_names_goes_by_its_number(ig2):
+    ig2.module("def nameless(): return subject(net(), None)")
+    photo = ig2.photo()
+    assert "no names, give a number" in ig2.refused("explain", photo, "-m", "mine:nameless", "--target", "cat")
+    assert "target 9 is not a class" in ig2.refused("explain", photo, "-m", "mine:nameless", "--target", "9", "--method", "ig")
+    assert ig2("explain", photo, "-m", "mine:nameless", "--target", "1", "--method", "ig").code == 0
+    assert explained() == [("class 1", 1)]
+
+
+def test_references_from_a_folder_flat_or_by_class(ig2, small):
+    """They are chosen by what the network says of them, and never of the class explained."""
+    for seed in range(12):
+        ig2.photo(f"flat/{seed}.png", seed=seed)
+        ig2.photo(f"classes/{'ab'[seed % 2]}/{seed}.jpg", seed=seed)
+    for folder in ("flat", "classes"):
+        said = small("--references", folder, "--out", f"out-{folder}")
+        assert said.code == 0
+        references = page_data(Path(f"out-{folder}"))["inputs"][0]["methods"][0]["references"]
+        assert len(references) == 2
+        assert all(reference["label"] != explained(f"out-{folder}")[0][0] for reference in references)
+
+
+def test_references_that_are_none(ig2):
+    ig2.module()
+    photo = ig2.photo()
+    Path("empty").mkdir()
+    Path("notes").mkdir()
+    Path("notes/a.txt").write_text("not a picture")
+    ig2.photo("same/again.png")
+    for references, said in (
+        ("nowhere", "nowhere does not exist"),
+        ("photo.png/x", "photo.png/x does not exist"),
+        (photo, "is not a folder"),
+        ("empty", "empty has no images"),
+        ("notes", "notes has no images"),
+        ("same", "nothing to contrast 'photo.png' with: each reference there is"),
+    ):
+        assert said in ig2.refused("explain", photo, "-m", "mine:small", "--references", references)
+
+
+def test_references_of_text_and_of_tables_are_files(ig2):
+    Path("others.txt").write_text("How many people live there?\n\nWho painted it?\n")
+    said = ig2("explain", "--text", "Where is Rome?", "--references", "others.txt", "--steps", 2)
+    assert re.search(r"against +(number \(NUM\), person \(HUM\)|person \(HUM\), number \(NUM\))\n", said.out)
+    rows = tables.example_rows("iris", 30)
+    rows[:10].to_csv("rows.csv", index=False)
+    rows[10:].to_parquet("others.parquet")
+    said = ig2("explain", "rows.csv", "-m", "iris", "--rows", "1", "--references", "others.parquet", "--steps", 2, "-o", "t")
+    assert said.code == 0 and re.search(r"against +(setosa|versicolor|virginica)", said.out)
+    assert "is a folder" in ig2.refused("explain", "--text", "Why?", "--references", ".")
+
+
+def test_fewer_references_than_asked_for_are_a_line(ig2):
+    ig2.module()
+    said = ig2("explain", ig2.photo(), "-m", "mine:small", "--steps", 1, "--count", 500)
+    assert said.code == 0
+    used = len(page_data(Path("ig2-out"))["inputs"][0]["methods"][0]["references"])
+    line = f"{used} references a sample, and not 500: of the 24 there are, no more can be contrasted with 'photo.png'"
+    assert used < 24 and said.err == f"ig2: warning: {line}\n"
+
+
+def test_a_table_for_another_network_says_which_was_taken(ig2):
+    Path("mine.csv").write_text("a,b\n1,2\n")
+    said = ig2.refused("explain", "mine.csv")
+    assert said.startswith("the table lacks 30 of 30 columns, such as 'mean radius': it has 'a', 'b'. Without --model ")
+    assert "the built-in breast-cancer MLP was taken" in said and said.endswith("name your own network with --model")
+    assert ig2.refused("explain", "mine.csv", "-m", "iris").endswith("it has 'a', 'b'")
+
+
+def test_sentences_from_a_file(ig2):
+    Path("questions.txt").write_bytes("\ufeffWhere is Rome?\r\n\r\n  Who wrote Hamlet?  \nWhat is bismuth?\n".encode())
+    assert ig2("explain", "questions.txt", "--steps", 1, "--count", 1, "-o", "all").code == 0
+    names = [entry["name"] for entry in summary(Path("all"))["inputs"]]
+    assert names == ["Where is Rome?", "Who wrote Hamlet?", "What is bismuth?"]
+    assert ig2("explain", "questions.txt", "--rows", "3,1", "--steps", 1, "--count", 1, "-o", "some").code == 0
+    assert [entry["name"] for entry in summary(Path("some"))["inputs"]] == ["What is bismuth?", "Where is Rome?"]
+    both = ig2("explain", "questions.txt", "-t", "How far is it?", "--method", "ig", "--steps", 1, "-o", "both")
+    assert both.out.startswith("How far is it?\n") and len(summary(Path("both"))["inputs"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rows"), [("3", [2]), ("1,4", [0, 3]), ("2:5", [1, 2, 3, 4]), (" 2 : 3 , 1 ", [1, 2, 0]), ("1,1:2", [0, 1])]
+)
+def test_rows_are_counted_from_one_with_both_ends(wanted, rows):
+    assert reading.row_numbers(wanted, 5) == rows
+
+
+def test_rows_that_are_not_there(ig2):
+    tables.example_rows("iris", 5).to_csv("rows.csv", index=False)
+    for wanted in ("0", "6", "2:9", "3:2"):
+        line = ig2.refused("explain", "rows.csv", "-m", "iris", "--rows", wanted)
+        assert line == f"--rows '{wanted}': there are rows 1 to 5"
+    for wanted in ("a", "1:2:3", "-1", "1.5", "", "1,,2", "²"):
+        assert "is not understood" in ig2.refused("explain", "rows.csv", "-m", "iris", "--rows", wanted, code=2)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "PQ"])
+def test_tables_of_every_kind_and_by_default_the_first_five_rows(ig2, suffix):
+    rows = tables.example_rows("iris", 7)
+    path = Path(f"rows.{suffix}")
+    if suffix in ("csv", "tsv"):
+        rows.to_csv(path, index=False, sep="," if suffix == "csv" else "\t")
+    else:
+        rows.to_parquet(path)
+    assert ig2("explain", path, "-m", "iris", "--steps", 1, "--count", 1).code == 0
+    assert [entry["name"] for entry in summary(Path("ig2-out"))["inputs"]] == [f"row {i}" for i in range(1, 6)]
+
+
+def test_more_inputs_than_a_report_can_hold_are_refused(ig2):
+    Path("many.txt").write_text("Why?\n" * 101)
+    assert "101 sentences are too many for one report: explain 100 at most" in ig2.refused("explain", "many.txt")
+    assert ig2("explain", "many.txt", "--rows", "1:2", "--method", "gradient").code == 0
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+def test_models_from_functions_weights_and_files(ig2):
+    ig2.module("""
+class Pooled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 3)
+    def forward(self, x):
+        return self.head(x.mean(dim=(2, 3)))
+def pooled():
+    torch.manual_seed(0)
+    return Pooled().train()  # is put in eval mode
+""")
+    net = runpy.run_path("mine.py")["pooled"]().eval()
+    with torch.no_grad():
+        net.head.weight.copy_(torch.eye(3) * 20)
+        net.head.bias.zero_()
+    torch.save(net.state_dict(), "weights.pt")
+    batch = {"x": {0: torch.export.Dim("batch")}}
+    torch.export.save(torch.export.export(net, (torch.rand(2, 3, 16, 16),), dynamic_shapes=batch), "program.pt2")
+    for name, colour in (("red", (255, 0, 0)), ("green", (0, 255, 0)), ("blue", (0, 0, 255))):
+        Image.new("RGB", (16, 16), colour).save(ig2.photo(f"pool/{name}.png"))
+    assert "--trust" in ig2.refused("explain", "pool/green.png", "-m", "program.pt2")
+    for model in (["mine:pooled@weights.pt"], ["program.pt2", "--trust"]):
+        said = ig2(
+            "explain", "pool/green.png", "-m", *model, "--references", "pool", "--steps", 2, "--compare", "ig", "-o", "out"
+        )
+        assert said.code == 0, said
+        assert "  prediction  class 1, >99%\n" in said.out
+        assert re.search(r"IG² +sums to the change in the output\n", said.out)  # it is linear
+        assert set(re.search(r"against +(.*)", said.out)[1].split(", ")) == {"class 0", "class 2"}
+    assert ig2("explain", "pool/red.png", "-m", "mine:pooled", "--method", "gradient", "-o", "out").code == 0
+
+
+def test_a_model_for_another_kind_is_refused(ig2):
+    photo = ig2.photo()
+    assert ig2.refused("explain", photo, "-m", "questions") == "questions explains texts, and this is an image"
+    assert "wine explains tables, and this is a text" in ig2.refused("explain", "--text", "Why?", "-m", "wine")
+    assert "did you mean 'digits'?" in ig2.refused("explain", photo, "-m", "digit")
+
+
+def test_the_device_can_be_named(small):
+    assert small("--device", "cpu").code == 0
+    assert small("--device", "cpu:0").code == 0
+
+
+# -- the demo ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_demo_in_small(ig2, capfd):
+    demo.run(ig2.folder / "out", steps=1, photos=["coffee.png"], digits=["5"])
+    said = capfd.readouterr().out
+    assert re.search(r"a cup of coffee  espresso, 9\d%, not \w+", said) and "a handwritten 5  5, >99%, not" in said
+    assert f"{ig2.folder}/out/report.html" in said
+    assert sorted(os.listdir("out")) == ["digits.png", "photos.png", "report.html", "summary.json"]
+    shown = page_data(Path("out"))["inputs"]
+    assert [view["name"] for view in shown] == ["a cup of coffee", "a handwritten 5"]
+    titles = ["IG²", "Gradient", "IG", "Guided IG", "Expected IG"]
+    assert all([method["name"] for method in view["methods"]] == titles for view in shown)
+    assert [len(view["methods"][0]["references"]) for view in shown] == [4, 8]
+    assert shown[0]["methods"][0]["settings"]["parts"]["rule"]["name"] == "blended"
+    writing.check_free(Path("out"), os.listdir("out"))  # another demo may replace them
+
+
+def test_the_demo_passes_on_what_is_typed(ig2, monkeypatch):
+    asked = []
+    monkeypatch.setattr(demo, "run", lambda out, **options: asked.append((out, options)))
+    assert ig2("demo").code == 0
+    assert ig2("demo", "-o", "there", "--steps", 7, "--quiet").code == 0
+    assert asked == [(Path("ig2-demo"), {"steps": 20, "quiet": False}), (Path("there"), {"steps": 7, "quiet": True})]
+
+
+def test_the_demo_leaves_nothing_behind_and_replaces_nothing_of_the_users(ig2, monkeypatch):
+    monkeypatch.setattr(demo_photos, "paths", tuple)
+    assert "the photo chelsea.png comes with scikit-image" in ig2.refused("demo")
+    Path("ig2-demo").mkdir()
+    Path("ig2-demo/photos.png").write_text("mine")
+    assert "ig2-demo/photos.png is there already" in ig2.refused("demo")
+
+
+# -- in a browser ------------------------------------------------------------------------------------------------------
+
+
+def test_the_reports_open_in_a_browser_in_silence(ig2, digit):
+    sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
+    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+    if executable is None and not os.environ.get("CI"):
+        pytest.skip("no browser: install Chromium or Chrome")
+    tables.example_rows("iris").to_csv("rows.csv", index=False)
+    quick = ("--steps", 2, "--count", 2, "--compare", "ig,gradient,gradcfe")
+    assert ig2("explain", digit, "-m", "digits", *quick, "-o", "image").code == 0
+    assert ig2("explain", "-t", "Where is Rome?", *quick, "-o", "text").code == 0
+    assert ig2("explain", "rows.csv", "-m", "iris", *quick, "-o", "table").code == 0
+    trouble = []
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+        browser = playwright.chromium.launch(executable_path=executable, args=flags)
+        page = browser.new_page()
+        page.on("console", lambda message: trouble.append(message.text))
+        page.on("pageerror", lambda error: trouble.append(str(error)))
+        for kind, heading in (
+            ("image", "Why 7 rather than"),
+            ("text", "Why place (LOC) rather than"),
+            ("table", "rather than"),
+        ):
+            page.goto((ig2.folder / kind / "report.html").as_uri())
+            page.wait_for_selector("section[data-input]:not([hidden])[data-ready]")
+            assert heading in page.inner_text("h2")
+            assert page.locator("[role=tab]:visible").all_inner_texts()[-4:] == ["IG²", "IG", "Gradient", "GradCFE"]
+        browser.close()
+    assert trouble == []
+
+
+def test_text_is_never_taken_for_markup_of_the_terminal(ig2):
+    said = ig2("explain", "-t", "Where is [bold]Rome[/bold] :smile: [/]?", "--method", "gradient")
+    assert said.out.startswith("Where is [bold]Rome[/bold] :smile: [/]?\n")

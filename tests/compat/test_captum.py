@@ -1,0 +1,577 @@
+"""Our methods under Captum's call, beside Captum's own."""
+
+import warnings
+from pathlib import Path
+
+import captum.attr
+import captum.metrics
+import captum_conformance
+import pytest
+import torch
+from torch import nn
+
+import ig2
+from ig2 import paths, rules
+from ig2.compat import captum as ours
+from ig2.compat.captum import CaptumMethod
+from ig2.methods.simple import Gradient
+from ig2.methods.smoothgrad import SmoothGrad
+from networks import data, relu_cnn, seeded, tanh_mlp
+
+
+class Several(nn.Module):
+    """Two attributed inputs and, if given, a third that only comes along and a factor that is no tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.head = nn.Linear(4, 8), nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, a, b, shift=None, factor=1.0):
+        hidden = self.one(a) + self.two(b.flatten(1)) * factor
+        return self.head(torch.tanh(hidden if shift is None else hidden + shift))
+
+
+NET = tanh_mlp()
+X = data(5, 6, seed=1)
+SEVERAL = seeded(Several, 0)
+TWO = (data(5, 4, seed=2), data(5, 2, 3, seed=3))
+
+
+def close(ours, theirs, atol=1e-6):
+    assert type(ours) is type(theirs)
+    for one, two in zip((ours,), (theirs,), strict=True) if isinstance(ours, torch.Tensor) else zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=atol)
+
+
+def both(net, inputs, **options):
+    """Values and deltas of ours and of Captum's, and that they are alike."""
+    ours = CaptumMethod(ig2.IntegratedGradients(), net).attribute(inputs, return_convergence_delta=True, **options)
+    theirs = captum.attr.IntegratedGradients(net).attribute(inputs, return_convergence_delta=True, **options)
+    close(ours[0], theirs[0])
+    close(ours[1], theirs[1])
+    return ours
+
+
+# -- the same numbers --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "baselines", [None, 0, 0.4, data(1, 6, seed=8), data(5, 6, seed=9)], ids=["none", "zero", "number", "one", "each"]
+)
+def test_integrated_gradients_are_captums(baselines):
+    values, delta = both(NET, X, baselines=baselines, target=2)
+    assert values.shape == X.shape and delta.shape == (5,)
+
+
+def test_each_input_has_the_baseline_of_its_own_row():
+    baselines = data(5, 6, seed=9)
+    together = CaptumMethod(ig2.IntegratedGradients(), NET).attribute(X, baselines, target=1)
+    alone = [
+        CaptumMethod(ig2.IntegratedGradients(), NET).attribute(X[i : i + 1], baselines[i : i + 1], target=1) for i in range(5)
+    ]
+    close(together, torch.cat(alone), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "target", [2, [0, 1, 2, 1, 0], torch.tensor([0, 1, 2, 1, 0]), torch.tensor(1), torch.tensor([1])], ids=str
+)
+def test_targets_in_each_form(target):
+    both(NET, X, target=target)
+
+
+def test_a_network_with_a_single_output_needs_no_target():
+    both(lambda x: NET(x)[:, 1], X)
+    both(lambda x: NET(x)[:, 1:2], X)
+
+
+@pytest.mark.parametrize("target", [(1, 0, 3), [(0, 0, 0), (1, 2, 3), (0, 0, 0), (1, 1, 1), (0, 2, 1)]], ids=["one", "each"])
+def test_targets_of_outputs_with_several_axes(target):
+    net = seeded(lambda: nn.Sequential(nn.Linear(6, 24), nn.Tanh(), nn.Unflatten(1, (2, 3, 4))), 0)
+    both(net, X, target=target)
+
+
+@pytest.mark.parametrize(
+    "baselines", [None, (0.3, data(5, 2, 3, seed=4)), (data(1, 4, seed=5), 0)], ids=["none", "each", "one"]
+)
+@pytest.mark.parametrize("extra", [None, data(5, 8, seed=6), (data(5, 8, seed=6), 0.5)], ids=["none", "tensor", "tuple"])
+def test_several_inputs_and_what_comes_along(baselines, extra):
+    values, _ = both(SEVERAL, TWO, baselines=baselines, target=1, additional_forward_args=extra)
+    assert [value.shape for value in values] == [x.shape for x in TWO]
+
+
+def test_one_input_and_what_comes_along():
+    values, _ = both(SEVERAL.forward, TWO[:1], additional_forward_args=(TWO[1],), target=0)
+    single, _ = both(SEVERAL.forward, TWO[0], additional_forward_args=TWO[1], target=0)
+    assert isinstance(values, tuple) and torch.equal(values[0], single)
+
+
+@pytest.mark.parametrize("integration", ["gausslegendre", "riemann_left", "riemann_right", "riemann_middle"])
+@pytest.mark.parametrize("steps", [2, 7])
+def test_ways_to_integrate(integration, steps):
+    both(NET, X, baselines=data(5, 6, seed=9), target=2, n_steps=steps, method=integration)
+
+
+def test_the_trapezoid_is_captums_with_weights_that_sum_to_one():
+    options = {"target": 2, "n_steps": 7, "method": "riemann_trapezoid"}
+    ours = CaptumMethod(ig2.IntegratedGradients(), NET).attribute(X, **options)
+    theirs = captum.attr.IntegratedGradients(NET).attribute(X, **options)
+    close(ours, theirs * 7 / 6)
+
+
+def test_steps_are_the_methods_own_unless_given():
+    def points(method, **options):
+        seen = []
+
+        def net(x):
+            seen.append(len(x) * x.requires_grad)
+            return NET(x)
+
+        CaptumMethod(method, net, X[:1]).attribute(X[:1], target=0, **options)
+        return sum(seen)
+
+    for method, own in ((ig2.IntegratedGradients(30), 30), (ig2.IG2(30), 30), (ig2.GuidedIG(30), 30)):
+        more = points(method, n_steps=40) - points(method)
+        assert more == 40 - own
+    assert points(ig2.IntegratedGradients(30, rules.midpoint), n_steps=40) == points(ig2.IntegratedGradients(40))
+
+
+def test_a_batch_may_be_smaller_than_the_inputs_which_captum_cannot():
+    sizes = []
+
+    def net(x):
+        sizes.append(len(x))
+        return NET(x)
+
+    ours = CaptumMethod(ig2.IntegratedGradients(), net).attribute(X, target=1, internal_batch_size=2)
+    close(ours, captum.attr.IntegratedGradients(NET).attribute(X, target=1))
+    assert max(sizes) == 2
+
+
+# -- methods that contrast with samples --------------------------------------------------------------------------------
+
+
+def test_several_baselines_are_samples_for_methods_that_contrast_with_them_however_many_there_are():
+    pool = data(5, 6, seed=11)  # as many as there are inputs
+    values, delta = CaptumMethod(ig2.ExpectedIG(), NET).attribute(X, pool, target=1, return_convergence_delta=True)
+    one_by_one = [captum.attr.IntegratedGradients(NET).attribute(X, pool[i : i + 1], target=1) for i in range(5)]
+    close(values, torch.stack(one_by_one).mean(dim=0))
+    assert delta.shape == (5,)
+    own = ig2.ExpectedIG()(NET, X, target=1, references=pool)
+    close(delta, own.residual, atol=1e-12)
+    each = CaptumMethod(ig2.ExpectedIG(), NET, distribution=False).attribute(X, pool, target=1)
+    close(each, captum.attr.IntegratedGradients(NET).attribute(X, pool, target=1))
+    assert (each - values).abs().max() > 0.01
+
+
+def test_ig2_in_captums_call_is_ig2():
+    pool, own_pools = data(3, 6, seed=11), data(5, 2, 6, seed=12)
+    method = ig2.IG2(steps=20, step_size=0.05)
+    model = ig2.wrap(NET, representation="1", bounds=(-1, 1))
+    for references in (pool, own_pools):
+        found = CaptumMethod(method, model).attribute(X, references, target=1, return_convergence_delta=True)
+        own = method(model, X, target=1, references=references)
+        assert torch.equal(found[0], own.values) and torch.equal(found[1], own.residual)
+    kept = CaptumMethod(method, model, references=pool).attribute(X, target=1)
+    assert torch.equal(kept, method(model, X, target=1, references=pool).values)
+
+
+def test_samples_for_several_inputs():
+    pools = (data(3, 4, seed=1), data(3, 2, 3, seed=2))
+    found = CaptumMethod(ig2.ExpectedIG(), SEVERAL).attribute(TWO, (pools[0], 0.5), target=0)
+    own = ig2.ExpectedIG()(SEVERAL, TWO, target=0, references=(pools[0], torch.full_like(pools[1], 0.5)))
+    close(found, own.values, atol=1e-12)
+
+
+def test_guided_ig_with_a_baseline_for_each():
+    baselines = data(5, 6, seed=9)
+    found = CaptumMethod(ig2.GuidedIG(20), NET).attribute(X, baselines, target=1)
+    own = ig2.GuidedIG(20)(NET, X, target=1, references=baselines[:, None])
+    assert torch.equal(found, own.values)
+
+
+def test_blur_ig_takes_no_baseline():
+    net, images = relu_cnn(), data(2, 2, 8, 8, low=0)
+    found, delta = CaptumMethod(ig2.BlurIG(10), net).attribute(images, target=1, n_steps=5, return_convergence_delta=True)
+    own = ig2.BlurIG(5)(net, images, target=1)
+    assert torch.equal(found, own.values) and torch.equal(delta, own.residual)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_network_on_a_gpu():
+    net = tanh_mlp().cuda()
+    found = CaptumMethod(ig2.IntegratedGradients(), net).attribute(X.cuda(), data(5, 6, seed=9), target=2)
+    close(found.cpu(), CaptumMethod(ig2.IntegratedGradients(), NET).attribute(X, data(5, 6, seed=9), target=2))
+
+
+# -- in Captum's own code ----------------------------------------------------------------------------------------------
+
+
+def test_it_is_an_attribution_to_captum():
+    ours = CaptumMethod(ig2.IntegratedGradients(), NET)
+    assert isinstance(ours, captum.attr.Attribution) and ours.forward_func is NET
+    assert ours.has_convergence_delta() and ours.multiplies_by_inputs
+    values, delta = ours.attribute(X, 0.2, target=1, return_convergence_delta=True)
+    close(delta, ours.compute_convergence_delta(values, 0.2, X, target=1), atol=1e-9)
+    gradient = CaptumMethod(Gradient(), NET)
+    assert not gradient.has_convergence_delta() and not gradient.multiplies_by_inputs
+    close(
+        gradient.attribute(X, target=1),
+        captum.attr.Saliency(NET).attribute(X.clone().requires_grad_(), target=1, abs=False),
+        atol=1e-12,
+    )
+    smooth = CaptumMethod(SmoothGrad(Gradient()), NET)
+    assert not smooth.has_convergence_delta() and not smooth.multiplies_by_inputs
+    assert CaptumMethod(SmoothGrad(ig2.IG2()), NET).has_convergence_delta()
+    assert not CaptumMethod(SmoothGrad(ig2.IG2(), squared=True), NET).has_convergence_delta()
+
+
+@pytest.mark.parametrize("baselines", [0.2, data(5, 6, seed=9)], ids=["number", "each"])
+@pytest.mark.parametrize("kind", ["smoothgrad", "vargrad"])
+def test_in_a_noise_tunnel(baselines, kind):
+    options = {"nt_type": kind, "nt_samples": 4, "nt_samples_batch_size": 3, "stdevs": 0.1, "baselines": baselines}
+
+    def through(method):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return captum.attr.NoiseTunnel(method).attribute(X, target=1, return_convergence_delta=True, **options)
+
+    ours, theirs = (through(m) for m in (CaptumMethod(ig2.IntegratedGradients(), NET), captum.attr.IntegratedGradients(NET)))
+    close(ours[0], theirs[0])
+    close(ours[1], theirs[1])
+
+
+def test_ig2_in_a_noise_tunnel():
+    method = CaptumMethod(ig2.IG2(10, 0.05), NET, references=data(3, 6, seed=11))
+    with torch.random.fork_rng(devices=[]):
+        found = captum.attr.NoiseTunnel(method).attribute(X, target=1, nt_samples=3, stdevs=1e-7)
+    close(found, method.attribute(X, target=1), atol=1e-4)
+
+
+def test_in_captums_metrics():
+    ours, theirs = CaptumMethod(ig2.IntegratedGradients(), NET).attribute, captum.attr.IntegratedGradients(NET).attribute
+
+    def sensitivity(explain):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return captum.metrics.sensitivity_max(explain, X, target=1, baselines=data(5, 6, seed=9))
+
+    close(sensitivity(ours), sensitivity(theirs))
+
+    def infidelity(explain):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return captum.metrics.infidelity(NET, perturb, X, explain(X, target=1), target=1)
+
+    def perturb(inputs):
+        noise = torch.randn_like(inputs) * 0.1
+        return noise, inputs - noise
+
+    close(infidelity(ours), infidelity(theirs))
+
+
+def test_a_wrapped_model_is_captums_forward_function():
+    model = ig2.wrap(NET, output="probability", preprocess=lambda x: x * 2)
+    ours = CaptumMethod(ig2.IntegratedGradients(), model)
+    plain = captum.attr.IntegratedGradients(lambda x: NET(x * 2).softmax(dim=1))
+    close(ours.attribute(X, target=1), plain.attribute(X, target=1))
+    torch.testing.assert_close(ours.forward_func(X), NET(X * 2).softmax(dim=1))
+    ours.compute_convergence_delta(ours.attribute(X, target=1), 0, X, target=1)
+
+
+# -- Captum's classes --------------------------------------------------------------------------------------------------
+
+CNN = relu_cnn()
+IMAGES = data(3, 2, 8, 8, seed=4)
+
+
+class Broad(nn.Module):
+    """A number for each sample, in an output (B, 1, 1), from samples of any shape and a factor without an axis."""
+
+    def forward(self, x, factor=1.0):
+        return (torch.tanh(x.reshape(len(x), -1)).sum(dim=1) * factor).reshape(-1, 1, 1)
+
+
+def twins(name, net, *args, build=None, call="attribute", atol=1e-6, **options):
+    """What our class of that name and Captum's return, and that they are alike."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Captum says that it sets hooks and gradients
+        mine, theirs = (
+            getattr(getattr(home, name)(net, **(build or {})), call)(*args, **options) for home in (ours, captum.attr)
+        )
+    close(mine, theirs, atol=atol)
+    return mine
+
+
+class Doubled(nn.Module):
+    """Samples of one number each, in and out."""
+
+    def __init__(self):
+        super().__init__()
+        self.tanh = nn.Tanh()
+
+    def forward(self, a, b=0):
+        return 2 * self.tanh(a + b)
+
+
+@pytest.mark.parametrize("name", ["IntegratedGradients", "Saliency", "InputXGradient", "DeepLift"])
+def test_samples_of_one_number(name):
+    assert twins(name, Doubled(), data(5, seed=1)).shape == (5,)
+    twins(name, Doubled(), (data(5, seed=1), data(5, seed=2)))
+    twins(name, Doubled(), data(5, seed=1), additional_forward_args=(data(5, seed=2),))
+
+
+@pytest.mark.parametrize("name", ["IntegratedGradients", "Saliency", "InputXGradient"])
+def test_outputs_with_spare_axes(name):
+    for shape in ((5,), (5, 3), (5, 3, 2)):
+        twins(name, Broad(), data(*shape, seed=1))
+
+
+def test_generic_methods_take_samples_of_one_number_and_spare_axes_too():
+    x, pool = data(5, seed=1), data(3, seed=2)
+    values = CaptumMethod(ig2.ExpectedIG(), Doubled()).attribute(x, pool)
+    own = ig2.ExpectedIG()(lambda x: 2 * torch.tanh(x[:, 0]), x[:, None], references=pool[:, None])
+    close(values, own.values[:, 0], atol=1e-12)
+    values = CaptumMethod(ig2.IntegratedGradients(), Broad()).attribute(data(5, 3, seed=1))
+    close(values, captum.attr.IntegratedGradients(Broad()).attribute(data(5, 3, seed=1)))
+
+
+@pytest.mark.parametrize("name", ["IntegratedGradients", "Saliency", "InputXGradient"])
+def test_a_number_in_a_tensor_goes_to_every_sample(name):
+    half = twins(name, Broad(), data(5, 3, seed=1), additional_forward_args=torch.tensor(0.5, dtype=torch.float64))
+    whole = twins(name, Broad(), data(5, 3, seed=1), additional_forward_args=(torch.tensor(1.0, dtype=torch.float64),))
+    close(half * 2, whole)
+
+
+def test_futures_are_not_available():
+    for name in ("IntegratedGradients", "Saliency", "InputXGradient", "DeepLift", "DeepLiftShap", "GradientShap", "KernelShap"):
+        with pytest.raises(NotImplementedError, match="attribute"):
+            getattr(ours, name)(NET).attribute_future()
+    with pytest.raises(NotImplementedError, match="attribute"):
+        CaptumMethod(ig2.IG2(), NET).attribute_future(X, target=1)
+
+
+@pytest.mark.parametrize("target", [2, torch.tensor(1), [0, 1, 2, 1, 0]], ids=str)
+def test_the_target_is_the_second_argument_of_gradients(target):
+    for name in ("Saliency", "InputXGradient"):
+        twins(name, NET, X, target)
+    twins("Saliency", NET, X, target, False)
+    for method, name in ((ig2.InputXGradient(), "InputXGradient"), (SmoothGrad(Gradient(), sigma=1e-9), "Saliency")):
+        by_place, by_name = (
+            CaptumMethod(method, NET).attribute(X, target),
+            CaptumMethod(method, NET).attribute(X, target=target),
+        )
+        assert torch.equal(by_place, by_name)
+        theirs = getattr(captum.attr, name)(NET).attribute(X.clone().requires_grad_(), target)
+        close(by_place.abs() if name == "Saliency" else by_place, theirs)
+
+
+def test_a_gradient_takes_no_baseline():
+    with pytest.raises(ig2.InputError, match="no baseline"):
+        CaptumMethod(ig2.InputXGradient(), NET).attribute(X, 0, 1)
+
+
+@pytest.mark.parametrize("baselines", [None, 0.3, data(1, 2, 8, 8, seed=8), data(3, 2, 8, 8, seed=9)])
+@pytest.mark.parametrize("multiply", [True, False])
+def test_deep_lift_is_captums(baselines, multiply):
+    net = nn.Sequential(*list(CNN)[:2], *list(CNN)[3:5], nn.Flatten(), nn.Linear(512, 4).double())
+    values, delta = twins(
+        "DeepLift", net, IMAGES, baselines, target=1, return_convergence_delta=True, build={"multiply_by_inputs": multiply}
+    )
+    assert values.shape == IMAGES.shape and delta.shape == (3,)
+    assert bool((delta.abs() < 1e-9).all()) == multiply
+
+
+def test_deep_shap_without_baselines_is_against_zero():
+    values, delta = CaptumMethod(ig2.DeepSHAP(), CNN).attribute(IMAGES, target=1, return_convergence_delta=True)
+    own = ig2.DeepSHAP()(CNN, IMAGES, target=1, references=0)
+    assert torch.equal(values, own.values) and torch.equal(delta, own.residual)
+    assert torch.equal(ours.DeepLiftShap(CNN).attribute(IMAGES, target=1), ours.DeepLift(CNN).attribute(IMAGES, target=1))
+
+
+@pytest.mark.parametrize("multiply", [True, False])
+def test_deep_lift_shap_is_captums_pair_by_pair(multiply):
+    net = nn.Sequential(*list(CNN)[:2], nn.Flatten(), nn.Linear(384, 4).double())
+    options = {"target": [0, 1, 3], "return_convergence_delta": True, "build": {"multiply_by_inputs": multiply}}
+    pool = data(2, 2, 8, 8, seed=9)
+    values, delta = twins("DeepLiftShap", net, IMAGES, pool, **options)
+    assert values.shape == IMAGES.shape and delta.shape == (6,)
+    twins("DeepLiftShap", net, IMAGES, lambda: pool, **options)
+    twins("DeepLiftShap", net, IMAGES, lambda inputs: inputs[:2] / 2, **options)
+    with pytest.raises(ig2.InputError, match="the same for every input"):
+        ours.DeepLiftShap(net).attribute(IMAGES, data(3, 2, 2, 8, 8), target=1)
+
+
+@pytest.mark.parametrize("name", ["DeepLift", "DeepLiftShap"])
+def test_an_attribution_function_of_ones_own(name):
+    net = nn.Sequential(*list(CNN)[:2], nn.Flatten(), nn.Linear(384, 4).double())
+    seen = []
+
+    def swapped(multipliers, inputs, baselines):
+        seen.append([tuple(t.shape for t in each) for each in (multipliers, inputs, baselines)])
+        return tuple(m * (b - 2 * x) for m, x, b in zip(multipliers, inputs, baselines, strict=True))
+
+    twins(name, net, IMAGES, data(3, 2, 8, 8, seed=9), target=1, custom_attribution_func=swapped)
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("integration", ["gausslegendre", "riemann_left", "riemann_right", "riemann_middle"])
+def test_the_mean_gradient_without_the_factor(integration):
+    baselines = X.clone()
+    baselines[:, ::2] = 0.25  # of the others the mean gradient cannot be had from their contribution, which is zero
+    options = {"target": [0, 1, 2, 1, 0], "n_steps": 7, "method": integration, "build": {"multiply_by_inputs": False}}
+    twins("IntegratedGradients", NET, X, baselines, **options)
+    values, delta = twins(
+        "IntegratedGradients", SEVERAL, TWO, return_convergence_delta=True, additional_forward_args=data(5, 8), **options
+    )
+    assert [value.shape for value in values] == [x.shape for x in TWO] and delta.shape == (5,)
+    assert not ours.IntegratedGradients(NET, multiply_by_inputs=False).multiplies_by_inputs
+
+
+def test_integrated_gradients_have_captums_call_and_delta():
+    for options in ({}, {"baselines": 0.2, "n_steps": 9}, {"baselines": data(5, 6, seed=9), "internal_batch_size": 8}):
+        values, delta = twins("IntegratedGradients", NET, X, target=1, return_convergence_delta=True, **options)
+        method = ours.IntegratedGradients(NET)
+        assert torch.equal(delta, method.compute_convergence_delta(values, options.get("baselines"), X, target=1))
+
+
+@pytest.mark.parametrize("multiply", [True, False])
+def test_gradient_shap_goes_to_expected_gradients(multiply):
+    pool = data(4, 6, seed=11)
+    method = ours.GradientShap(NET, multiply_by_inputs=multiply)
+    values, delta = method.attribute(X, pool, n_samples=2000, target=[0, 1, 2, 1, 0], return_convergence_delta=True)
+    assert delta.shape == (10000,)
+    mean = sum(captum.attr.IntegratedGradients(NET, multiply).attribute(X, one[None], target=[0, 1, 2, 1, 0]) for one in pool)
+    close(values, mean / 4, atol=0.01)
+    assert torch.equal(values, method.attribute(X, pool, n_samples=2000, target=[0, 1, 2, 1, 0]))
+    # of each point: Σ values − (f(noised input) − f(baseline))
+    close(values.sum(dim=1) * multiply, (delta.view(5, -1) + _changes(method, pool, 2000)).mean(dim=1) * multiply)
+
+
+def _changes(method, pool, count):
+    generator = torch.Generator().manual_seed(method.seed)
+    which = torch.randint(len(pool), (5 * count,), generator=generator)
+    target = torch.tensor([0, 1, 2, 1, 0]).repeat_interleave(count)[:, None]
+    with torch.no_grad():
+        return (NET(X.repeat_interleave(count, 0)) - NET(pool[which])).gather(1, target).view(5, count)
+
+
+def test_gradient_shap_spreads_its_points_and_noise():
+    points = []
+
+    def net(x):
+        points.append(x.detach())
+        return x.sum(dim=1)
+
+    ours.GradientShap(net).attribute(torch.ones(1, 1000), torch.zeros(1, 1000), n_samples=50, stdevs=0.1)
+    seen = max(points, key=len)  # all of them, beside those of the checks
+    share = seen.mean(dim=1).sort().values  # one in each fiftieth of the line, but for the mean of the noise
+    torch.testing.assert_close(share, (torch.arange(50) + 0.5) / 50, rtol=0, atol=0.01 + 0.1 / 1000**0.5 * 3)
+    spread = (seen / seen.mean(dim=1, keepdim=True)).std(dim=1)  # a share of the noise comes along
+    torch.testing.assert_close(spread, torch.full((50,), 0.1), rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    "mask", [None, torch.tensor([[0, 0, 1, 2, 1, 3]]), torch.tensor([[0, 0, 1, 1, 2, 2], [3, 2, 1, 0, 0, 0]])]
+)
+@pytest.mark.parametrize("shaped", [True, False])
+def test_kernel_shap_is_captums_where_that_tries_all_coalitions_often_enough(mask, shaped):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Captum advises to explain one input at a time
+        torch.manual_seed(0)
+        options = {"target": 1, "feature_mask": mask, "return_input_shape": shaped, "baselines": 0.2}
+        theirs = captum.attr.KernelShap(NET).attribute(X[:2], n_samples=2000, perturbations_per_eval=500, **options)
+    values = ours.KernelShap(NET).attribute(X[:2], n_samples=64, perturbations_per_eval=64, **options)
+    close(values, theirs.to(values), atol=0.02)
+
+
+def test_kernel_shap_of_several_inputs_shares_groups_between_them():
+    masks = (torch.tensor([[5, 6, 6, 7]]), torch.tensor([[[7, 8, 8], [5, 5, 5]]]))
+    method = ours.KernelShap(SEVERAL)
+    values = method.attribute(TWO, target=1, feature_mask=masks)
+    groups = method.attribute(TWO, target=1, feature_mask=masks, return_input_shape=False)
+    assert groups.shape == (5, 4)
+    for value, mask in zip(values, masks, strict=True):
+        assert torch.equal(value, groups[:, (mask[0] - 5).flatten()].view_as(value))
+    zero = SEVERAL(*(torch.zeros_like(x) for x in TWO))
+    close(groups.sum(dim=1), (SEVERAL(*TWO) - zero)[:, 1].detach(), atol=1e-9)
+
+
+def test_kernel_shap_of_functions_that_return_a_number_for_all_inputs():
+    function = lambda x: float(torch.tanh(x).sum()) * 2  # noqa: E731
+    values = ours.KernelShap(function).attribute(X[:2])
+    assert values.shape == (1, 6)
+    close(values, 2 * torch.tanh(X[:2]).sum(dim=0, keepdim=True), atol=1e-6)
+    with pytest.raises(ig2.InputError, match="feature_mask"):
+        ours.KernelShap(function).attribute(X[:2], feature_mask=torch.arange(12).view(2, 6))
+    single = ours.KernelShap(lambda x: int(x.sum() > 0)).attribute(X[:1].abs())
+    assert float(single.sum()) == pytest.approx(1)
+
+
+def test_inputs_without_features_are_passed_along():
+    empty = torch.zeros(5, 0, dtype=torch.float64)
+    values = ours.KernelShap(lambda a, b: torch.cat([a, b], dim=1).sum(dim=1)).attribute((X, empty))
+    close(values, (X, empty))
+
+
+def test_masks_and_samples_that_do_not_fit_are_quoted():
+    for mask in (torch.zeros(1, 5).long(), torch.zeros(2, 6).long(), torch.zeros(1, 6)):
+        with pytest.raises(ig2.InputError, match="feature_mask"):
+            ours.KernelShap(NET).attribute(X, target=1, feature_mask=mask)
+    with pytest.raises(ig2.InputError, match="n_samples"):
+        ours.GradientShap(NET).attribute(X, X, n_samples=0, target=1)
+    with pytest.raises(ig2.InputError, match="stdevs"):
+        ours.GradientShap(NET).attribute(X, X, stdevs=(0.1, 0.2), target=1)
+
+
+def test_captums_classes_go_into_a_noise_tunnel():
+    for name, options in (("Saliency", {}), ("DeepLift", {"baselines": 0.1}), ("IntegratedGradients", {"n_steps": 5})):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            found = captum.attr.NoiseTunnel(getattr(ours, name)(NET)).attribute(
+                X, target=1, nt_samples=3, stdevs=1e-7, **options
+            )
+        close(found, getattr(ours, name)(NET).attribute(X, target=1, **options), atol=1e-4)
+
+
+def test_tests_of_captum_that_fail_are_listed_with_a_reason():
+    page = (Path(__file__).parents[2] / "docs" / "compat.md").read_text()
+    for name in captum_conformance.EXPECTED:
+        assert name.rpartition("::")[2] in page
+    assert captum_conformance.TESTS - len(captum_conformance.EXPECTED) >= 118
+    assert f"{captum_conformance.TESTS - len(captum_conformance.EXPECTED)} of {captum_conformance.TESTS}" in page
+
+
+# -- what the user hears -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "words"),
+    [
+        (ig2.IntegratedGradients(), {"target": None}, "3 outputs: say which"),
+        (ig2.IntegratedGradients(), {"target": (0, 1)}, "does not name one output"),
+        (ig2.IntegratedGradients(), {"target": (7,)}, "outside the network's output"),
+        (ig2.IntegratedGradients(), {"baselines": data(3, 6)}, "distribution=True"),
+        (ig2.IntegratedGradients(), {"baselines": data(5, 7)}, "expected a number or such samples"),
+        (ig2.IntegratedGradients(), {"baselines": "zero"}, "expected a number or such samples"),
+        (ig2.IntegratedGradients(), {"baselines": (0, 0)}, "2 baselines for 1 inputs"),
+        (ig2.IntegratedGradients(), {"method": "simpson"}, "unknown"),
+        (ig2.IntegratedGradients(), {"n_steps": 0}, "positive"),
+        (ig2.IG2(), {}, "give baselines"),
+        (ig2.IG2(), {"baselines": X, "method": "gausslegendre"}, "give IG2 its rule"),
+        (ig2.PathMethod(paths.Polyline(X)), {"n_steps": 3}, "has no steps"),
+        (Gradient(), {"n_steps": 3}, "has no steps"),
+        (Gradient(), {"return_convergence_delta": True}, "no convergence delta"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_quoted(method, options, words):
+    with pytest.raises(ig2.InputError, match=words):
+        CaptumMethod(method, NET).attribute(X, **({"target": 1} | options))
+
+
+def test_what_is_no_method_and_what_is_no_input():
+    with pytest.raises(ig2.InputError, match=r"for example ig2.IG2\(\)"):
+        CaptumMethod(captum.attr.IntegratedGradients(NET), NET)
+    with pytest.raises(ig2.InputError, match="a tuple of them"):
+        CaptumMethod(ig2.IntegratedGradients(), NET).attribute([X], target=1)
+    with pytest.raises(ig2.InputError, match="how many"):
+        CaptumMethod(ig2.ExpectedIG(), SEVERAL).attribute(TWO, (data(3, 4), data(2, 2, 3)), target=1)
