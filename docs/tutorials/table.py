@@ -14,12 +14,12 @@ from ig2.adapters import tabular
 
 # ## Columns
 #
-# `columns_of` looks at the training rows and notes each column's mean and deviation. Columns of text become categories.
+# `infer_columns` looks at the training rows and notes each column's mean and deviation. Columns of text become categories.
 
 wine = load_wine(as_frame=True)
 train = wine.frame.iloc[::2].drop(columns="target")
 answers = torch.tensor(wine.frame["target"].iloc[::2].to_numpy())
-columns = tabular.columns_of(train)
+columns = tabular.infer_columns(train)
 print(columns[0])
 
 # ## A network
@@ -45,7 +45,7 @@ net.eval()
 rows = wine.frame.iloc[[1, 175]]
 batch = subject.read(rows)
 contrast = subject.contrast(batch, count=8)
-print([subject.said(scores) for scores in subject.predict(batch)])
+print([subject.describe_output(scores) for scores in subject.predict(batch)])
 print("against", contrast.labels[0][:4])
 
 method = ig2.IG2(steps=50, rule=ig2.rules.gauss(2))

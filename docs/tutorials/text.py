@@ -95,7 +95,7 @@ batch = subject.encode(
         "The concert was not really great.",
     ]
 )
-print([subject.said(scores) for scores in subject.predict(batch)])
+print([subject.describe_output(scores) for scores in subject.predict(batch)])
 contrast = subject.contrast(batch, count=6)
 method = ig2.IG2(steps=40, rule=ig2.rules.gauss(2))
 attribution = method(subject.model, batch.x, references=contrast.samples)

@@ -136,7 +136,7 @@ def test_a_function_with_weights_is_filled(here: Path, ending: str) -> None:
 
 
 WRONG = {
-    "my_models:bild": "'my_models' has no 'bild'; did you mean 'build'",
+    "my_models:bild": "'my_models' has no 'bild'; did you mean build",
     "my_models:number": "is 3: expected a function",
     "my_models:nothing": "returned None: expected a network",
     "my_models:fails": "failed: KeyError",
@@ -160,7 +160,7 @@ WRONG = {
     "folder/nowhere": "does not exist",
     "folder": "is a folder: name a file in it",
     "hugging": "for a Hugging Face model say transformers:hugging",
-    "efficientnet-lit0": "did you mean 'efficientnet-lite0'",
+    "efficientnet-lit0": "did you mean efficientnet-lite0",
     "no_such_net.a1_in1k": "no image classifier is called 'no_such_net.a1_in1k'",  # a name of timm may have a dot in it
     "x" * 5000: "no image classifier is called",
     "a\0b": "no image classifier is called",

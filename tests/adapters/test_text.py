@@ -20,7 +20,7 @@ from ig2._engine.session import Session
 from ig2._utils import training
 from ig2.adapters import text
 from ig2.adapters.base import Batch
-from ig2.adapters.text import TextSubject, Tokens, words
+from ig2.adapters.text import TextSubject, Tokens, join_words
 from ig2.demo import questions
 from ig2.errors import InputError, ModelError
 from ig2.metrics import Completeness, Deletion, Insertion, ParameterRandomisation
@@ -294,7 +294,7 @@ def test_a_folder_of_transformers_is_loaded(bert: TextSubject, tokenizer: Any, t
     tokenizer.save_pretrained(tmp_path / "body")
     with pytest.raises(InputError, match="has no trained classifier"):
         text.load(f"transformers:{tmp_path / 'body'}")
-    with pytest.raises(InputError, match="cannot be had") as caught:
+    with pytest.raises(InputError, match="is not available") as caught:
         text.load(f"transformers:{tmp_path / 'nowhere'}")
     assert "\n" not in str(caught.value)
 
@@ -454,7 +454,7 @@ WORDS: dict[str, tuple[str, Tokens, list[int], list[str]]] = {
 @pytest.mark.parametrize("case", WORDS)
 def test_tokens_are_merged_to_words_by_where_they_stand(case: str) -> None:
     whole, tokens, numbers, expected = WORDS[case]
-    assert words(whole, tokens) == (numbers, expected)
+    assert join_words(whole, tokens) == (numbers, expected)
 
 
 # -- plain parts -------------------------------------------------------------------------------------------------------

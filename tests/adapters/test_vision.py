@@ -366,7 +366,7 @@ def test_classes_by_number_name_and_part(lite0: vision.VisionSubject) -> None:
     for wrong, expected in (
         ("crane", "could be"),
         ("hound", r"could be '[^']+', '[^']+', '[^']+', '[^']+', '[^']+' and \d+ more: say which"),
-        ("espreso", "did you mean 'espresso'"),
+        ("espreso", "did you mean espresso"),
         ("1000", "class 1000 does not exist: the model's classes are numbered from 0 to 999"),
         ("-1", "numbered from 0 to 999"),
     ):
@@ -720,15 +720,15 @@ def test_a_timm_model_comes_with_its_preprocessing_and_names(timm: ModuleType) -
 def test_a_bare_name_is_looked_for_in_both(torchvision: ModuleType, timm: ModuleType) -> None:
     assert vision.load("petnet", pretrained=False).name == "torchvision petnet"
     assert vision.load("tinynet", pretrained=False).name == "timm tinynet"
-    with pytest.raises(InputError, match="did you mean 'petnet'"):
+    with pytest.raises(InputError, match="did you mean petnet"):
         vision.load("petnat", pretrained=False)
-    with pytest.raises(InputError, match="torchvision has no classifier called 'petnat'; did you mean 'petnet'"):
+    with pytest.raises(InputError, match="torchvision has no classifier called 'petnat'; did you mean petnet"):
         vision.load("torchvision:petnat", pretrained=False)
 
 
 @pytest.mark.parametrize("name", ["torchvision:petnet", "timm:tinynet"])
 def test_weights_that_cannot_be_fetched_are_an_error_of_one_line(name: str, torchvision: ModuleType, timm: ModuleType) -> None:
-    with pytest.raises(InputError, match=f"the weights of {name} cannot be had") as caught:
+    with pytest.raises(InputError, match=f"the weights of {name} are not available") as caught:
         vision.load(name)
     assert "\n" not in str(caught.value)
     assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ

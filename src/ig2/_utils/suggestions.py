@@ -8,7 +8,7 @@ from collections.abc import Iterable
 MOST_LISTED = 30  # names that a message lists one by one
 
 
-def suggest(name: object, known: Iterable[str], count: int = 1) -> str:
+def suggest(name: object, known: Iterable[str], count: int = 1, choice: str = "choose from") -> str:
     """The end of a sentence about an unknown name: what was probably meant, or else what there is.
 
     >>> suggest("waffer", ["wafer", "mnist"])
@@ -20,9 +20,10 @@ def suggest(name: object, known: Iterable[str], count: int = 1) -> str:
         name: what came.
         known: what there is.
         count: how many suggestions at most.
+        choice: what comes before the list of names.
 
     Returns:
-        "; did you mean …?", or ": choose from …" where nothing is close, or nothing where there is nothing to choose from.
+        "; did you mean …?", or ": choose from …" where nothing is close, or nothing where there are no names, or very many.
     """
     names = list(dict.fromkeys(known))
     lowered: dict[str, str] = {}
@@ -31,4 +32,4 @@ def suggest(name: object, known: Iterable[str], count: int = 1) -> str:
     close = [lowered[match] for match in difflib.get_close_matches(str(name).lower(), lowered, n=count)]
     if close:
         return f"; did you mean {' or '.join(close)}?"
-    return f": choose from {', '.join(names)}" if 0 < len(names) <= MOST_LISTED else ""
+    return f": {choice} {', '.join(names)}" if 0 < len(names) <= MOST_LISTED else ""

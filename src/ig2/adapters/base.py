@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -21,6 +20,7 @@ from ig2._engine.memory import BatchSize
 from ig2._engine.session import Session
 from ig2._engine.task import Task, check_seed
 from ig2._utils.progress import Progress
+from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe, is_count, warn
 from ig2.model import Model
@@ -33,7 +33,6 @@ SomeSubject = TypeVar("SomeSubject", bound="Subject")
 YES_ABOVE = {"logit": 0.0, "log-probability": float(np.log(0.5))}
 AT_A_TIME = 32  # samples the network sees at once where no gradient is taken
 REFERENCES = 10  # for each sample, unless another number is asked for
-FEW_CLASSES = 12  # that an error names one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,19 +111,15 @@ class Subject(ABC):
         if len(partial) == 1:
             return partial[0]
         if partial:
-            raise InputError(f"class {text!r} could be {listed([self.classes[i] for i in partial], 5)}: say which")
-        close = difflib.get_close_matches(text.lower(), names, n=3)
-        hint = f": it has {listed(self.classes, FEW_CLASSES)}" if len(names) <= FEW_CLASSES else ""
-        if close:
-            hint = f"; did you mean {', '.join(repr(self.classes[names.index(name)]) for name in close)}?"
-        raise InputError(f"the model has no class {text!r}{hint}")
+            raise InputError(f"class {text!r} could be {quote_names([self.classes[i] for i in partial], 5)}: say which")
+        raise InputError(f"the model has no class {text!r}{suggest(text, self.classes, 3, 'it has')}")
 
     def _check_names(self, outputs: int) -> None:
         """See that there is a name for each output, as soon as their number is known."""
         if self.classes is not None and len(self.classes) != outputs:
             raise InputError(
                 f"{self.name} has {outputs} output{'s' * (outputs != 1)} and {len(self.classes)} names for them, "
-                f"{listed(self.classes, 4)}: give classes one name for each output"
+                f"{quote_names(self.classes, 4)}: give classes one name for each output"
             )
 
     # -- data ----------------------------------------------------------------------------------------------------------
@@ -155,9 +150,9 @@ class Subject(ABC):
 
     def predict(self, batch: Batch) -> Tensor:
         """The outputs of all classes, (B, classes)."""
-        found = scoring.scores(self.model, batch.x).cpu()
-        self._check_names(found.shape[1])
-        return found
+        scores = scoring.scores(self.model, batch.x).cpu()
+        self._check_names(scores.shape[1])
+        return scores
 
     def probabilities(self, scores: Tensor) -> Tensor | None:
         """Outputs as probabilities, or nothing where they are none."""
@@ -203,20 +198,22 @@ class Subject(ABC):
             raise InputError(f"count must be a positive integer, got {describe(count)}")
         check_seed(seed)
         inputs = Inputs.of(batch.x, self.model.device, needs_gradient=False)
-        given = self.candidates(pool, batch).detach().to(inputs.data)
-        if given.is_inference():
+        candidates = self.candidates(pool, batch).detach().to(inputs.data)
+        if candidates.is_inference():
             with torch.inference_mode(False):
-                given = given.clone()  # the copy may be looked at as any tensor
-        if given.ndim == inputs.data.ndim:
-            given = given.expand(len(batch), *given.shape)
-        if given.shape[2:] != inputs.data.shape[1:]:
-            raise InputError(f"the pool's samples are {tuple(given.shape[2:])}, the batch's {tuple(inputs.data.shape[1:])}")
-        own, outputs, explained = self._outputs(inputs, given, target)
+                candidates = candidates.clone()  # the copy may be looked at as any tensor
+        if candidates.ndim == inputs.data.ndim:
+            candidates = candidates.expand(len(batch), *candidates.shape)
+        if candidates.shape[2:] != inputs.data.shape[1:]:
+            raise InputError(
+                f"the pool's samples are {tuple(candidates.shape[2:])}, the batch's {tuple(inputs.data.shape[1:])}"
+            )
+        own, outputs, explained = self._outputs(inputs, candidates, target)
         order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(seed)).tolist()
         chosen = []
         for row, index in enumerate(explained.tolist()):
-            same = (given[row] == inputs.data[row]).flatten(1).all(dim=1).tolist()
-            eligible = [i for i in order if not same[i] and self._differs(pool, i, outputs[row, i], own[row], index)]
+            same = (candidates[row] == inputs.data[row]).flatten(1).all(dim=1).tolist()
+            eligible = [i for i in order if not same[i] and self._contrasts(pool, i, outputs[row, i], own[row], index)]
             if not eligible:
                 what = (
                     f"is {self.label(index)!r} to the model"
@@ -227,7 +224,9 @@ class Subject(ABC):
                     f"nothing to contrast {batch.names[row]!r} with: each reference there is ({len(pool)}) {what}, or "
                     "is the sample itself; give others"
                 )
-            chosen.append(spread(eligible, [self._group(pool, i, outputs[row, i]) for i in eligible])[: count or REFERENCES])
+            chosen.append(
+                spread(eligible, [self._class_key(pool, i, outputs[row, i]) for i in eligible])[: count or REFERENCES]
+            )
         fewest = min(map(len, chosen))
         if count is not None and fewest < count:
             name = batch.names[[len(numbers) for numbers in chosen].index(fewest)]
@@ -237,54 +236,54 @@ class Subject(ABC):
             )
         chosen = [numbers[:fewest] for numbers in chosen]
         return Contrast(
-            batch.like_x(torch.stack([given[row, numbers] for row, numbers in enumerate(chosen)])),
+            batch.like_x(torch.stack([candidates[row, numbers] for row, numbers in enumerate(chosen)])),
             tuple(tuple(pool.names[i] for i in numbers) for numbers in chosen),
-            tuple(tuple(self.said(outputs[row, i]) for i in numbers) for row, numbers in enumerate(chosen)),
+            tuple(tuple(self.describe_output(outputs[row, i]) for i in numbers) for row, numbers in enumerate(chosen)),
         )
 
-    def _outputs(self, inputs: Inputs, given: Tensor, target: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def _outputs(self, inputs: Inputs, candidates: Tensor, target: Any) -> tuple[Tensor, Tensor, Tensor]:
         """What the model says of the explicands, (B, classes), and of each one's candidates (B, P, ...), (B, P, classes); and
         the class explained, (B,)."""
         # what is fixed comes from the explicand, so a candidate shared by all may be another thing beside each
         explicands_own = inputs.held or any(isinstance(value, Tensor) for value in inputs.fixed.values())
-        shared = given.stride(0) == 0 and not explicands_own
+        shared = candidates.stride(0) == 0 and not explicands_own
         with torch.inference_mode(False), torch.no_grad(), Session(self.model, inputs) as session:
             at_once = BatchSize(AT_A_TIME, session.bytes_per_point, session.device)
             task, _ = Task.of(session, target, 0, at_once, Progress(False, "references"))
             rows = task.rows
             own = task.scores(inputs.data, rows)
             self._check_names(own.shape[1])
-            outputs = [task.scores(given[row], row.expand(given.shape[1])) for row in (rows[:1] if shared else rows)]
+            outputs = [task.scores(candidates[row], row.expand(candidates.shape[1])) for row in (rows[:1] if shared else rows)]
         return own.cpu(), torch.stack(outputs).cpu().expand(len(inputs), -1, -1), task.target.cpu()
 
-    def _group(self, pool: Batch, number: int, scores: Tensor) -> Any:
+    def _class_key(self, pool: Batch, number: int, scores: Tensor) -> Any:
         """What counts as one class when references are spread over classes."""
         declared = pool.labels[number] if pool.labels else None
-        return declared or (self.said(scores) if self.outputs == "classes" else number)
+        return declared or (self.describe_output(scores) if self.outputs == "classes" else number)
 
-    def _differs(self, pool: Batch, number: int, scores: Tensor, own: Tensor, target: int) -> bool:
+    def _contrasts(self, pool: Batch, number: int, scores: Tensor, own: Tensor, target: int) -> bool:
         """Whether a sample of the pool is something else than what is explained."""
         if self.outputs == "numbers":
             return True
         if self.outputs == "labels" or len(scores) == 1:
-            return self._yes(scores[target]) != self._yes(own[target])
+            return self._is_positive(scores[target]) != self._is_positive(own[target])
         declared = (pool.labels[number] if pool.labels else None) or ""
         return int(scores.argmax()) != target and declared.lower() != self.label(target).lower()
 
-    def _yes(self, score: Tensor) -> bool:
+    def _is_positive(self, score: Tensor) -> bool:
         """Whether an output says yes to its label."""
         return bool(score > YES_ABOVE.get(str(self.model.output), 0.5))
 
-    def said(self, scores: Tensor) -> str:
+    def describe_output(self, scores: Tensor) -> str:
         """What the model says of a sample, in words."""
         if self.outputs == "numbers":
             return ", ".join(f"{float(score):.4g}" for score in scores[:4])
         if self.outputs == "labels" or len(scores) == 1:
-            return ", ".join(self.label(i) for i, score in enumerate(scores) if self._yes(score)) or "none"
+            return ", ".join(self.label(i) for i, score in enumerate(scores) if self._is_positive(score)) or "none"
         return self.label(int(scores.argmax()))
 
 
-def one_tensor(attribution: Attribution, values: Any) -> Tensor:
+def extract_tensor(attribution: Attribution, values: Any) -> Tensor:
     """The values to show: those given, or the attribution's, where exactly one tensor is attributed."""
     values = attribution.values if values is None else values
     if isinstance(values, Mapping):
@@ -296,7 +295,7 @@ def one_tensor(attribution: Attribution, values: Any) -> Tensor:
     return values.detach().cpu().double()
 
 
-def listed(names: Sequence[str], most: int) -> str:
+def quote_names(names: Sequence[str], most: int) -> str:
     """The first of some names, quoted, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(repr, names[:most])) + more

@@ -44,14 +44,14 @@ def read_image(source: object, grey: bool = False, *, turn: bool = True) -> Any:
     if isinstance(source, pillow.Image):
         name = f"the image {source.mode} {source.size[0]} × {source.size[1]}"
         try:
-            return _plain(source, pillow, grey, name, turn)
+            return _convert(source, pillow, grey, name, turn)
         except OSError as error:  # Pillow reads a file it has opened when its pixels are needed
             raise InputError(f"{name} is broken: {reason(error)}") from error
     if isinstance(source, np.ndarray):
         shaped = source.ndim == 2 or (source.ndim == 3 and source.shape[2] in (3, 4))
         if source.dtype != np.uint8 or not shaped or 0 in source.shape:
             raise InputError(f"an image array must be uint8 (H, W), (H, W, 3) or (H, W, 4), got {describe(source)}")
-        return _plain(pillow.fromarray(np.ascontiguousarray(source)), pillow, grey, "the array", turn)
+        return _convert(pillow.fromarray(np.ascontiguousarray(source)), pillow, grey, "the array", turn)
     raise InputError(f"an image must be a path, a Pillow image or an array of uint8, got {describe(source)}")
 
 
@@ -75,7 +75,7 @@ def _read_file(path: Path, pillow: Any, grey: bool, turn: bool) -> Any:
                 width, height = image.size
                 if width * height > MOST_PIXELS:
                     raise InputError(f"{path} has {width} × {height} pixels, more than {MOST_PIXELS:,}: make it smaller")
-                return _plain(image, pillow, grey, str(path), turn)
+                return _convert(image, pillow, grey, str(path), turn)
     except InputError:
         raise
     except pillow.DecompressionBombError as error:
@@ -86,19 +86,19 @@ def _read_file(path: Path, pillow: Any, grey: bool, turn: bool) -> Any:
         raise InputError(f"{path} is a broken image: {reason(error)}") from error
 
 
-def _plain(image: Any, pillow: Any, grey: bool, name: str, turn: bool) -> Any:
+def _convert(image: Any, pillow: Any, grey: bool, name: str, turn: bool) -> Any:
     """An image of any mode as RGB, or grey, the right way up."""
     if turn:
         image = import_extra("PIL.ImageOps", "image", "reading images").exif_transpose(image)
     if image.mode.startswith("I") or image.mode == "F":
-        image = _eight_bits(image, pillow, name)
+        image = _reduce_depth(image, pillow, name)
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
         image = image.convert("RGBA")
         image = pillow.alpha_composite(pillow.new("RGBA", image.size, PAGE), image)
     return image.convert("L" if grey else "RGB")
 
 
-def _eight_bits(image: Any, pillow: Any, name: str) -> Any:
+def _reduce_depth(image: Any, pillow: Any, name: str) -> Any:
     values = np.asarray(image)
     if image.mode == "F" or values.min() < 0 or values.max() > 65535:
         kind = "floating-point numbers" if image.mode == "F" else "32 bits"
@@ -106,7 +106,7 @@ def _eight_bits(image: Any, pillow: Any, name: str) -> Any:
     return pillow.fromarray((values.astype(np.uint32) * 255 // 65535).astype(np.uint8))
 
 
-def as_sides(size: Any, name: str) -> tuple[int, int]:
+def parse_size(size: Any, name: str) -> tuple[int, int]:
     """Height and width from a pair, or from the side of a square."""
     try:
         sides = (size, size) if is_count(size) else tuple(size)
@@ -127,24 +127,26 @@ class Framing:
         interpolation: `"bilinear"`, `"bicubic"`, `"lanczos"`, `"nearest"`, `"box"` or `"hamming"`.
     """
 
-    size: tuple[int, int]
-    cover: tuple[int, int] | None = None
+    size: int | tuple[int, int]
+    cover: int | tuple[int, int] | None = None
     interpolation: str = "bilinear"
 
     def __post_init__(self) -> None:
         known = ("bilinear", "bicubic", "lanczos", "nearest", "box", "hamming")
         if self.interpolation not in known:
             raise InputError(f"interpolation={self.interpolation!r} is unknown: use one of {', '.join(known)}")
-        object.__setattr__(self, "size", as_sides(self.size, "size"))
-        if self.cover is not None:
-            object.__setattr__(self, "cover", as_sides(self.cover, "cover"))
-        if self.cover is not None and any(outer < inner for outer, inner in zip(self.cover, self.size, strict=True)):
-            raise InputError(f"cover {self.cover} must not be smaller than size {self.size}")
+        size, cover = self._sizes()
+        if cover[0] < size[0] or cover[1] < size[1]:
+            raise InputError(f"cover {cover} must not be smaller than size {size}")
+
+    def _sizes(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        size = parse_size(self.size, "size")
+        return size, size if self.cover is None else parse_size(self.cover, "cover")
 
     def __call__(self, image: Any) -> Any:
-        image = without_long_ends(image)
+        image = crop_strip(image)
         width, height = image.size
-        rows, columns = self.cover or self.size
+        size, (rows, columns) = self._sizes()
         # whole numbers, rounded down: what torchvision's Resize does
         if width * rows <= height * columns:
             scaled = (columns, columns * height // width)
@@ -152,11 +154,11 @@ class Framing:
             scaled = (rows * width // height, rows)
         methods = import_extra("PIL.Image", "image", "resizing images").Resampling
         image = image.resize(scaled, methods[self.interpolation.upper()])
-        left, top = round((scaled[0] - self.size[1]) / 2), round((scaled[1] - self.size[0]) / 2)
-        return image.crop((left, top, left + self.size[1], top + self.size[0]))
+        left, top = round((scaled[0] - size[1]) / 2), round((scaled[1] - size[0]) / 2)
+        return image.crop((left, top, left + size[1], top + size[0]))
 
 
-def without_long_ends(image: Any) -> Any:
+def crop_strip(image: Any) -> Any:
     """The middle of a strip; an image of ordinary proportions as it is."""
     width, height = image.size
     longest = LONGEST * min(width, height)

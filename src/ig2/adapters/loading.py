@@ -14,7 +14,6 @@ A function named as `module:function` is your own code, and it is imported and c
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import logging
 import os
@@ -32,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from ig2._utils.files import check_regular
+from ig2._utils.suggestions import suggest
 from ig2.adapters import tabular, text, vision
 from ig2.adapters.base import Kind, Subject
 from ig2.adapters.models import MODELS
@@ -56,21 +56,21 @@ def load_subject(spec: str | None, kind: Kind, *, trust: bool = False) -> Subjec
     """
     if spec is None:
         return vision.load() if kind == "image" else text.load() if kind == "text" else tabular.load()
-    found = load_network(spec, trust=trust)
-    if isinstance(found, nn.Module):
+    subject = load_network(spec, trust=trust)
+    if isinstance(subject, nn.Module):
         if kind != "image":
             what, where = ("words", "text") if kind == "text" else ("columns", "tabular")
             raise InputError(
                 f"{spec} is a network, and nothing says how {what} reach it: name a function that returns a subject, made "
                 f"with ig2.adapters.{where}"
             )
-        found = _with_images(found, spec)
-    if found.kind != kind:
-        raise InputError(f"{spec} explains {found.kind}s, and this is {'an image' if kind == 'image' else f'a {kind}'}")
-    return found
+        subject = _as_vision_subject(subject, spec)
+    if subject.kind != kind:
+        raise InputError(f"{spec} explains {subject.kind}s, and this is {'an image' if kind == 'image' else f'a {kind}'}")
+    return subject
 
 
-def _with_images(net: nn.Module, name: str) -> Subject:
+def _as_vision_subject(net: nn.Module, name: str) -> Subject:
     # the layers of a program cannot be read, so distances are measured at its output
     closed = isinstance(net, (torch.jit.ScriptModule, torch.fx.GraphModule))
     where = "output" if closed else None
@@ -105,17 +105,17 @@ def load_network(spec: str, *, trust: bool = False) -> nn.Module | Subject:
     if source in text.SOURCES:
         return text.load(spec)
     if _exists(spec):
-        return _from_file(Path(spec), trust)
+        return _load_file(Path(spec), trust)
     called, _, weights = spec.partition("@")
     if FUNCTION.fullmatch(called):
         if weights and not _exists(weights):
             raise InputError(f"{weights} does not exist")
-        found = _call(called)
-        if weights and isinstance(found, text.TextSubject):
+        model = _call(called)
+        if weights and isinstance(model, text.TextSubject):
             raise InputError(f"{called} returns a text subject, whose padding depends on its weights: let it load them itself")
         if weights:
-            _fill(found.model.net if isinstance(found, Subject) else found, Path(weights))
-        return found
+            _fill(model.model.net if isinstance(model, Subject) else model, Path(weights))
+        return model
     if os.sep in spec or "/" in spec or Path(spec).suffix.lower() in SUFFIXES:
         raise InputError(f"{spec} does not exist; a model is a file, a known name, or module:function")
     return vision.load(spec)  # a bare name of torchvision or timm, or the sentence that says it is none
@@ -136,9 +136,9 @@ def load_function(spec: str) -> Any:
     if not isinstance(spec, str) or not FUNCTION.fullmatch(spec):
         raise InputError(f"a function is named as module:function, got {describe(spec)}")
     module, _, function = spec.partition(":")
-    with importable_from_here():
+    with import_from_here():
         try:
-            found: Any = importlib.import_module(module)
+            value: Any = importlib.import_module(module)
         except ModuleNotFoundError as error:
             if error.name is not None and (module == error.name or module.startswith(error.name + ".")):
                 raise InputError(f"{spec}: there is no module {module!r}, installed or in {Path.cwd()}") from error
@@ -146,35 +146,34 @@ def load_function(spec: str) -> Any:
         except (Exception, SystemExit) as error:
             raise InputError(f"{spec}: importing {module!r} failed: {reason(error)}") from error
     for name in function.split("."):
-        if not hasattr(found, name):
-            close = difflib.get_close_matches(name, [known for known in dir(found) if not known.startswith("_")], n=3)
-            hint = f"; did you mean {', '.join(map(repr, close))}?" if close else ""
-            raise InputError(f"{spec}: {module!r} has no {name!r}{hint}")
-        found = getattr(found, name)
-    return found
+        if not hasattr(value, name):
+            names = [known for known in dir(value) if not known.startswith("_")]
+            raise InputError(f"{spec}: {module!r} has no {name!r}{suggest(name, names, 3)}")
+        value = getattr(value, name)
+    return value
 
 
 def _call(spec: str) -> nn.Module | Subject:
-    with importable_from_here():
-        found = load_function(spec)
-        if not isinstance(found, (nn.Module, Subject)):
-            if not callable(found):
-                raise InputError(f"{spec} is {describe(found)}: expected a function that returns a network or a subject")
+    with import_from_here():
+        model = load_function(spec)
+        if not isinstance(model, (nn.Module, Subject)):
+            if not callable(model):
+                raise InputError(f"{spec} is {describe(model)}: expected a function that returns a network or a subject")
             try:
-                found = found()
+                model = model()
             except IG2Error:
                 raise
             except (Exception, SystemExit) as error:
                 raise InputError(f"{spec}() failed: {reason(error)}") from error
-    if isinstance(found, nn.Module):
-        return found.eval()
-    if not isinstance(found, Subject):
-        raise InputError(f"{spec}() returned {describe(found)}: expected a network (torch.nn.Module) or a subject")
-    return found
+    if isinstance(model, nn.Module):
+        return model.eval()
+    if not isinstance(model, Subject):
+        raise InputError(f"{spec}() returned {describe(model)}: expected a network (torch.nn.Module) or a subject")
+    return model
 
 
 @contextmanager
-def importable_from_here() -> Iterator[None]:
+def import_from_here() -> Iterator[None]:
     """The current folder on the path, as it is for a script, but not for an installed command."""
     here = str(Path.cwd())
     sys.path.insert(0, here)
@@ -188,27 +187,27 @@ def importable_from_here() -> Iterator[None]:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _from_file(path: Path, trust: bool) -> nn.Module:
+def _load_file(path: Path, trust: bool) -> nn.Module:
     """A network from a file that holds one, and a sentence for every file that does not."""
     if path.is_dir():
         if (path / "config.json").is_file():
             raise InputError(f"{path} is a folder; for a Hugging Face model say transformers:{path}")
         raise InputError(f"{path} is a folder: name a file in it")
-    kind = _kind(path)
+    kind = _detect_kind(path)
     if kind in ("torch.export", "TorchScript"):
         if not trust:
             raise InputError(
                 f"{path} is a program ({kind}), which can run anything on this machine: if you trust where it comes from, open "
                 "it with --trust (trust=True in Python); otherwise give weights alone, module:function@weights.safetensors"
             )
-        return _exported(path) if kind == "torch.export" else _torchscript(path)
-    count = len(_weights(path))
+        return _open_exported(path) if kind == "torch.export" else _open_torchscript(path)
+    count = len(_read_weights(path))
     raise InputError(
         f"{path} holds {count} tensors and no network: name the function that builds it too, module:function@{path}"
     )
 
 
-def _kind(path: Path) -> Literal["torch.export", "TorchScript", "archive", "safetensors", "pickle"]:
+def _detect_kind(path: Path) -> Literal["torch.export", "TorchScript", "archive", "safetensors", "pickle"]:
     """What a file is, by what is in it. Nothing rests on the answer: programs need trust, the rest is read without running."""
     try:
         check_regular(path)
@@ -233,9 +232,9 @@ def _kind(path: Path) -> Literal["torch.export", "TorchScript", "archive", "safe
     raise InputError(f"{path} is no model: expected safetensors, a state dict, TorchScript or torch.export")
 
 
-def _weights(path: Path) -> dict[str, Tensor]:
+def _read_weights(path: Path) -> dict[str, Tensor]:
     """Named tensors from safetensors or a state dict."""
-    kind = _kind(path)
+    kind = _detect_kind(path)
     if kind in ("torch.export", "TorchScript"):
         raise InputError(f"{path} is a program of {kind}, which has its weights in it: give it alone")
     try:
@@ -264,7 +263,7 @@ def _weights(path: Path) -> dict[str, Tensor]:
 
 
 def _fill(net: nn.Module, path: Path) -> None:
-    weights = _weights(path)
+    weights = _read_weights(path)
     own = net.state_dict()
     missing, unknown = [name for name in own if name not in weights], [name for name in weights if name not in own]
     if missing or unknown:
@@ -280,13 +279,13 @@ def _fill(net: nn.Module, path: Path) -> None:
     net.load_state_dict(weights)
 
 
-def _torchscript(path: Path) -> nn.Module:
+def _open_torchscript(path: Path) -> nn.Module:
     load = cast(Callable[[str, str], nn.Module], torch.jit.load)
-    return _opened(path, "TorchScript", lambda: load(str(path), "cpu")).eval()
+    return _open_program(path, "TorchScript", lambda: load(str(path), "cpu")).eval()
 
 
-def _exported(path: Path) -> nn.Module:
-    program = _opened(path, "torch.export", lambda: torch.export.load(str(path)))
+def _open_exported(path: Path) -> nn.Module:
+    program = _open_program(path, "torch.export", lambda: torch.export.load(str(path)))
     inputs = [
         node for node in program.graph.nodes if node.op == "placeholder" and node.name in program.graph_signature.user_inputs
     ]
@@ -296,10 +295,10 @@ def _exported(path: Path) -> nn.Module:
             f"{path} was exported for batches of exactly {shape[0]}: export it for any, with dynamic_shapes and "
             "torch.export.Dim('batch') for the first axis"
         )
-    return _opened(path, "torch.export", program.module)
+    return _open_program(path, "torch.export", program.module)
 
 
-def _opened(path: Path, kind: str, load: Callable[[], Opened]) -> Opened:
+def _open_program(path: Path, kind: str, load: Callable[[], Opened]) -> Opened:
     """Open a program quietly, and say in a sentence why it failed."""
     silent = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # torch.export logs its own errors before it raises them

@@ -9,7 +9,6 @@ Straight paths give the same attribution in either.
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,8 @@ from torch import Tensor, nn
 
 from ig2._engine.inputs import Fixed
 from ig2._utils.files import check_regular
-from ig2.adapters.base import Batch, Kind, Outputs, Subject, listed, one_tensor
+from ig2._utils.suggestions import suggest
+from ig2.adapters.base import Batch, Kind, Outputs, Subject, extract_tensor, quote_names
 from ig2.adapters.models import MODELS
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, counted, describe, import_extra, reason
@@ -58,24 +58,28 @@ class Category:
 
     Args:
         name: of the column.
-        values: those it can have, in the order of the network's codes.
+        values: those it can have, in the order of the network's codes; read as text.
         embedding: the network's own table of vectors for them. By default a value is a one in a row of zeros.
         fixed: hand the value's number to the network as it is, never moved and never attributed.
     """
 
     name: str
-    values: tuple[str, ...]
+    values: Sequence[Any]
     embedding: nn.Embedding | None = None
     fixed: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", tuple(map(_as_text, self.values)))
-        if not self.values or len(set(self.values)) != len(self.values):
+        if not self.texts or len(set(self.texts)) != len(self.texts):
             raise InputError(f"column {self.name!r} needs different values, got {describe(self.values)}")
         if self.embedding is not None and self.embedding.num_embeddings != len(self.values):
             raise InputError(
                 f"column {self.name!r} has {len(self.values)} values and an embedding of {self.embedding.num_embeddings}"
             )
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The values as they stand in a table."""
+        return tuple(map(_as_text, self.values))
 
     @property
     def table(self) -> Tensor:
@@ -153,12 +157,11 @@ class TableSubject(Subject):
             rows: from how many there are, the numbers of those to take, counted from 0; what stands in others does not
                 matter. By default all.
         """
-        frame = as_frame(sources)
+        frame = read_frame(sources)
         names = [str(name) for name in frame.columns]
         missing = [column.name for column in self.columns if column.name not in names]
         if missing:
-            close = difflib.get_close_matches(missing[0], names, n=1)
-            hint = f" (there is {close[0]!r})" if close else f": it has {listed(names, 6)}"
+            hint = suggest(missing[0], names, choice="it has")
             if len(names) == 1 and any(separator in names[0] for separator in ",;\t|"):
                 hint = f": its one column is {names[0]!r}. A .csv file is separated by commas, a .tsv file by tabs"
             raise MissingColumnsError(
@@ -174,10 +177,10 @@ class TableSubject(Subject):
         for column in self.columns:
             series = frame[column.name]
             if isinstance(column, Number):
-                numbers = _numbers(series, column.name)
-                features.append(torch.tensor(self._encoded(column, numbers), dtype=torch.float32)[:, None])
+                numbers = _parse_numbers(series, column.name)
+                features.append(torch.tensor(self._encode(column, numbers), dtype=torch.float32)[:, None])
             else:
-                chosen = _codes(series, column)
+                chosen = _parse_codes(series, column)
                 if column.fixed:
                     codes.append(chosen)
                     continue
@@ -194,23 +197,23 @@ class TableSubject(Subject):
             tuple(tuple(column[i] for column in cells) for i in range(len(frame))),
         )
 
-    def _encoded(self, column: Number, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _encode(self, column: Number, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
         return (numbers - column.mean) / column.std if self.space == "standard" else numbers
 
     def cells(self, sample: Tensor) -> tuple[str, ...]:
         """One sample of the data space in the rows' own units: each attributed column's number, or its nearest value."""
-        found = []
+        texts = []
         for column, piece in zip(self.attributed, torch.split(sample.detach().cpu(), self.widths), strict=True):
             if isinstance(column, Number):
                 number = float(piece) * column.std + column.mean if self.space == "standard" else float(piece)
-                found.append(f"{number:.4g}")
+                texts.append(f"{number:.4g}")
             else:
-                found.append(column.values[int(torch.linalg.vector_norm(column.table - piece, dim=1).argmin())])
-        return tuple(found)
+                texts.append(column.texts[int(torch.linalg.vector_norm(column.table - piece, dim=1).argmin())])
+        return tuple(texts)
 
     def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
         """A number for each attributed column: the sum over its features."""
-        tensor = one_tensor(attribution, values)
+        tensor = extract_tensor(attribution, values)
         if tensor.ndim != 2 or tensor.shape[1] != sum(self.widths):
             raise InputError(f"the attribution is {describe(tensor)}, the rows have {sum(self.widths)} features")
         return list(torch.stack([piece.sum(dim=1) for piece in torch.split(tensor, self.widths, dim=1)], dim=1).numpy())
@@ -224,14 +227,14 @@ class TableSubject(Subject):
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def as_frame(sources: Any) -> Any:
+def read_frame(sources: Any) -> Any:
     """A DataFrame with rows numbered from 1, as a person counts; from a CSV file, of texts just as they stand there."""
     pandas = import_extra("pandas", "table", "reading tables")
-    frame = _from_anything(sources, pandas)
+    frame = _to_frame(sources, pandas)
     return frame.set_axis(range(1, len(frame) + 1), axis=0)
 
 
-def _from_anything(sources: Any, pandas: Any) -> Any:
+def _to_frame(sources: Any, pandas: Any) -> Any:
     if isinstance(sources, (str, PathLike)):
         return _read_file(Path(fspath(sources)), pandas)
     if isinstance(sources, pandas.DataFrame):
@@ -299,7 +302,7 @@ def _check_unique(names: Sequence[Any], wanted: Sequence[Any]) -> None:
             raise InputError(f"the table has more than one column called {name!r}: rename or remove all but one")
 
 
-def _numbers(series: Any, name: str) -> NDArray[np.float64]:
+def _parse_numbers(series: Any, name: str) -> NDArray[np.float64]:
     pandas = import_extra("pandas", "table", "reading tables")
     if series.dtype.kind in "mM" or isinstance(series.dtype, pandas.PeriodDtype):
         # pandas makes numbers of them: nanoseconds, microseconds or whatever else the file counts in
@@ -321,8 +324,8 @@ def _numbers(series: Any, name: str) -> NDArray[np.float64]:
     return numbers
 
 
-def _codes(series: Any, column: Category) -> Tensor:
-    known = {value: code for code, value in enumerate(column.values)}
+def _parse_codes(series: Any, column: Category) -> Tensor:
+    known = {value: code for code, value in enumerate(column.texts)}
     codes, problems = [], {}
     for row, value in series.items():
         text = "" if _is_missing(value) else _as_text(value)
@@ -332,11 +335,11 @@ def _codes(series: Any, column: Category) -> Tensor:
             what = f"{describe(text)} is unknown" if text else "nothing there"
             problems[int(row)] = f"row {row}, column {column.name!r}: {what}"
     if problems:
-        raise BadRowsError(problems, f"it can be {listed(column.values, 6)}")
+        raise BadRowsError(problems, f"it can be {quote_names(column.texts, 6)}")
     return torch.tensor(codes)
 
 
-def columns_of(
+def infer_columns(
     frame: Any, categories: str | Sequence[str] = (), fixed: str | Sequence[str] = (), leave_out: str | Sequence[str] = ()
 ) -> tuple[Column, ...]:
     """The columns of the table a network was trained on, with their means, deviations and values.
@@ -347,25 +350,25 @@ def columns_of(
         fixed: categories that are never moved or attributed.
         leave_out: columns that are no inputs, such as the answer.
     """
-    table = as_frame(frame)
+    table = read_frame(frame)
     categories, fixed, leave_out = ([names] if isinstance(names, str) else names for names in (categories, fixed, leave_out))
     unknown = [name for name in (*categories, *fixed, *leave_out) if name not in table.columns]
     if unknown:
-        raise InputError(f"the table has no column {unknown[0]!r}: it has {listed(list(map(str, table.columns)), 6)}")
+        raise InputError(f"the table has no column {unknown[0]!r}: it has {quote_names(list(map(str, table.columns)), 6)}")
     pandas = import_extra("pandas", "table", "reading tables")
     names = [name for name in table.columns if name not in leave_out]
     _check_unique(names, names)
-    found: list[Column] = []
+    columns: list[Column] = []
     for name in names:
         series = table[name]
         if name not in categories and name not in fixed and pandas.to_numeric(series, errors="coerce").notna().any():
-            numbers = _numbers(series, str(name))
+            numbers = _parse_numbers(series, str(name))
             # a column that never changes has nothing to divide by
-            found.append(Number(str(name), float(numbers.mean()), float(numbers.std()) or 1.0))
+            columns.append(Number(str(name), float(numbers.mean()), float(numbers.std()) or 1.0))
         else:
             values = sorted({_as_text(value) for value in series if not _is_missing(value)})
-            found.append(Category(str(name), tuple(values), fixed=name in fixed))
-    return tuple(found)
+            columns.append(Category(str(name), tuple(values), fixed=name in fixed))
+    return tuple(columns)
 
 
 # -- networks ----------------------------------------------------------------------------------------------------------

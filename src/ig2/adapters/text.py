@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ig2._engine.inputs import Fixed, Inputs
 from ig2._engine.session import Session
-from ig2.adapters.base import Batch, Kind, Outputs, Subject, one_tensor
+from ig2.adapters.base import Batch, Kind, Outputs, Subject, extract_tensor
 from ig2.adapters.models import MODELS
 from ig2.adapters.trust import weights_only
 from ig2.attribution import Attribution
@@ -90,15 +90,15 @@ class TextSubject(Subject):
         texts = [texts] if isinstance(texts, str) else list(texts)
         if not texts:
             raise InputError("no texts were given")
-        batch = self._batch(texts)
+        batch = self._make_batch(texts)
         lengths = batch.mask.sum(dim=1)
         if int(lengths.min()) < batch.mask.shape[1]:
             self._check_padding(batch, int(lengths.argmin()))
         return batch
 
-    def _batch(self, texts: Sequence[str]) -> TextBatch:
+    def _make_batch(self, texts: Sequence[str]) -> TextBatch:
         cut = [self._tokens(text) for text in texts]
-        merged = [words(text, tokens) for text, tokens in zip(texts, cut, strict=True)]
+        merged = [join_words(text, tokens) for text, tokens in zip(texts, cut, strict=True)]
         length = max(self.length or 0, *(len(tokens.ids) for tokens in cut))
         ids, word = torch.full((len(texts), length), self.pad_id), torch.full((len(texts), length), -1)
         mask = torch.zeros(len(texts), length, dtype=torch.long)
@@ -107,8 +107,8 @@ class TextSubject(Subject):
             ids[row, :count], word[row, :count], mask[row, :count] = torch.tensor(tokens.ids), torch.tensor(numbers), 1
         return TextBatch(
             tuple(texts),
-            {"embeddings": Fixed(self._embedded(ids), where=word < 0), "mask": Fixed(mask)},
-            tuple(tuple(found) for _, found in merged),
+            {"embeddings": Fixed(self._embed(ids), where=word < 0), "mask": Fixed(mask)},
+            tuple(tuple(words) for _, words in merged),
             ids=ids,
             mask=mask,
             word=word,
@@ -127,20 +127,20 @@ class TextSubject(Subject):
             raise InputError(f"the text {describe(text)} has {len(tokens.ids)} tokens and the model takes {most}: shorten it")
         return tokens
 
-    def _embedded(self, ids: Tensor) -> Tensor:
+    def _embed(self, ids: Tensor) -> Tensor:
         return self.embed(ids).detach().cpu()
 
     def _check_padding(self, batch: TextBatch, row: int) -> None:
         """Compare what the model says of a text beside a longer one with what it says of it alone."""
-        alone = self._batch([batch.names[row]])
-        found = []
-        for some, number in ((batch, row), (alone, 0)):
-            inputs = Inputs.of(some.x, self.model.device)
+        alone = self._make_batch([batch.names[row]])
+        answers = []
+        for texts, number in ((batch, row), (alone, 0)):
+            inputs = Inputs.of(texts.x, self.model.device)
             one = torch.tensor([number], device=inputs.data.device)
             with Session(self.model, inputs, prepares=False) as session:
-                found.append(session.represent(inputs.data[one], one))
-        for beside, by_itself in zip(*found, strict=True):
-            if beside.shape != by_itself.shape or not _alike(beside, by_itself):
+                answers.append(session.represent(inputs.data[one], one))
+        for beside, by_itself in zip(*answers, strict=True):
+            if beside.shape != by_itself.shape or not _are_close(beside, by_itself):
                 raise ModelError(
                     f"padding changes what the model makes of {describe(batch.names[row])}, so texts of different lengths "
                     "cannot share a batch: encode them one at a time, or name a representation with one row a text, such as "
@@ -169,7 +169,7 @@ class TextSubject(Subject):
                 row[places] = self.pad_id
                 row[places[: len(content)]] = content[: len(places)]
             fitted.append(rows)
-        return self._embedded(torch.stack(fitted))
+        return self._embed(torch.stack(fitted))
 
     @torch.no_grad()
     def baseline(self, batch: TextBatch, kind: Baseline = "pad") -> Any:
@@ -181,7 +181,7 @@ class TextSubject(Subject):
             raise InputError("this tokenizer has no mask token: use 'zero' or 'pad'")
         is_word = batch.word >= 0
         filler = self.mask_id if kind == "mask" and self.mask_id is not None else self.pad_id
-        embeddings = self._embedded(torch.where(is_word, filler, batch.ids))
+        embeddings = self._embed(torch.where(is_word, filler, batch.ids))
         if kind == "zero":
             embeddings = torch.where(is_word[..., None], 0.0, embeddings)
         return batch.like_x(embeddings[:, None])
@@ -190,24 +190,24 @@ class TextSubject(Subject):
         texts = self.texts if sources is None else [sources] if isinstance(sources, str) else list(sources)
         if not texts:
             raise InputError(f"{self.name} comes with no texts to contrast with: give some")
-        return self._batch(texts)  # they take the places of an explicand's words, so their own padding is never seen
+        return self._make_batch(texts)  # they take the places of an explicand's words, so their own padding is never seen
 
     # -- results -------------------------------------------------------------------------------------------------------
 
     def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
         """A number for each word; they add up to the attribution's total."""
         assert isinstance(batch, TextBatch) and batch.units is not None
-        tensor = one_tensor(attribution, values)
+        tensor = extract_tensor(attribution, values)
         if tensor.shape[:2] != batch.word.shape:
             raise InputError(f"the attribution is {describe(tensor)}, the texts are {tuple(batch.word.shape)} tokens")
-        found = []
+        scores = []
         for share, word, units in zip(tensor.sum(dim=2), batch.word, batch.units, strict=True):
             sums = torch.zeros(len(units), dtype=torch.float64)
-            found.append(sums.index_add(0, word[word >= 0], share[word >= 0]).numpy())
-        return found
+            scores.append(sums.index_add(0, word[word >= 0], share[word >= 0]).numpy())
+        return scores
 
 
-def words(text: str, tokens: Tokens) -> tuple[list[int], list[str]]:
+def join_words(text: str, tokens: Tokens) -> tuple[list[int], list[str]]:
     """Which word each token is of, −1 for special ones, and the words as they stand in the text.
 
     Tokens are of one word where the tokenizer says so and no blank is between them.
@@ -237,7 +237,7 @@ def words(text: str, tokens: Tokens) -> tuple[list[int], list[str]]:
     return numbers, [text[start:end].strip() for start, end in spans]
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
+def _are_close(one: Tensor, other: Tensor) -> bool:
     scale = max(1e-6, float(other.abs().max()))
     return torch.allclose(one, other, rtol=ALIKE, atol=ALIKE * scale)
 
@@ -245,7 +245,7 @@ def _alike(one: Tensor, other: Tensor) -> bool:
 # -- networks ----------------------------------------------------------------------------------------------------------
 
 
-def _inside(representation: str | nn.Module | None) -> str | nn.Module | None:
+def _name_inside(representation: str | nn.Module | None) -> str | nn.Module | None:
     """A layer's name inside the network, which is one level down."""
     named = isinstance(representation, str) and representation != "output"
     return f"net.{representation}" if named else representation
@@ -288,20 +288,20 @@ def from_parts(
     """
 
     def cut(text: str) -> Tokens:
-        found = [tuple(token) for token in tokenize(text)]
-        if not all(len(token) == 3 for token in found):
-            raise InputError(f"tokenize must give (id, start, end) for each token, got {describe(found)}")
-        return Tokens([i for i, _, _ in found], [(start, end) for _, start, end in found], [False] * len(found))
+        tokens = [tuple(token) for token in tokenize(text)]
+        if not all(len(token) == 3 for token in tokens):
+            raise InputError(f"tokenize must give (id, start, end) for each token, got {describe(tokens)}")
+        return Tokens([i for i, _, _ in tokens], [(start, end) for _, start, end in tokens], [False] * len(tokens))
 
     def call(net: nn.Module, embeddings: Tensor, mask: Tensor) -> Any:
         return net(embeddings, mask) if takes_mask else net(embeddings)
 
     return TextSubject(
         name or type(network).__name__,
-        wrap(FromEmbeddings(network, call), _inside(representation), output, bounds),
+        wrap(FromEmbeddings(network, call), _name_inside(representation), output, bounds),
         None if classes is None else tuple(map(str, classes)),
         cut,
-        _on_its_device(embedding),
+        _move_ids(embedding),
         pad_id,
         mask_id,
         length,
@@ -356,12 +356,12 @@ def from_transformers(
     pad_id = next((filler for filler in fillers if filler is not None), 0)
 
     def cut(text: str) -> Tokens:
-        found = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False)
+        encoding = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False)
         return Tokens(
-            found["input_ids"],
-            [tuple(span) for span in found["offset_mapping"]],
-            [bool(special) for special in found["special_tokens_mask"]],
-            found.word_ids(0),
+            encoding["input_ids"],
+            [tuple(span) for span in encoding["offset_mapping"]],
+            [bool(special) for special in encoding["special_tokens_mask"]],
+            encoding.word_ids(0),
         )
 
     def call(net: nn.Module, embeddings: Tensor, mask: Tensor) -> Any:
@@ -373,10 +373,10 @@ def from_transformers(
     ]
     subject = TextSubject(
         name or getattr(config, "_name_or_path", "") or type(model).__name__,
-        wrap(FromEmbeddings(model, call), _inside(representation), output),
+        wrap(FromEmbeddings(model, call), _name_inside(representation), output),
         None,
         cut,
-        _on_its_device(body.get_input_embeddings()),
+        _move_ids(body.get_input_embeddings()),
         pad_id,
         getattr(tokenizer, "mask_token_id", None),
         most=min((limit for limit in limits if limit and limit < UNLIMITED), default=None),
@@ -400,7 +400,7 @@ def _try_embeddings(subject: TextSubject, model: nn.Module) -> tuple[int, bool]:
     """
     device, named = _device(model), not callable(subject.model.output)
     try:
-        batch = subject._batch(["a b"])
+        batch = subject._make_batch(["a b"])
         ids, mask, embeddings = (t.expand(2, *t.shape[1:]).to(device) for t in (batch.ids, batch.mask, batch.attributed))
         results = [model(input_ids=ids, attention_mask=mask), subject.model.net(embeddings, mask)]
     except Exception as error:
@@ -420,7 +420,7 @@ def _try_embeddings(subject: TextSubject, model: nn.Module) -> tuple[int, bool]:
             "explained, for example output=lambda result: result.logits[:, -1], those of the next token"
         )
     from_ids, from_embeddings = (subject.model.scores(result, 2) for result in results)
-    if not _alike(from_embeddings, from_ids):
+    if not _are_close(from_embeddings, from_ids):
         raise ModelError(
             f"{subject.name} says another thing from embeddings than from tokens: use ig2.adapters.text.from_parts"
         )
@@ -431,7 +431,7 @@ def _device(net: nn.Module) -> torch.device:
     return next((tensor.device for tensor in [*net.parameters(), *net.buffers()]), torch.device("cpu"))
 
 
-def _on_its_device(embedding: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def _move_ids(embedding: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     if not isinstance(embedding, nn.Module):
         return embedding
     return lambda ids: embedding(ids.to(_device(embedding)))
@@ -452,7 +452,7 @@ def load(model: str = "questions") -> TextSubject:
     raise InputError(f"no text classifier is called {describe(model)}: use 'questions' or 'transformers:NAME'")
 
 
-def _transformers(name: str) -> TextSubject:
+def _load_transformers(name: str) -> TextSubject:
     transformers = import_extra("transformers", "text", f"the model transformers:{name}")
     try:
         with weights_only():
@@ -464,7 +464,7 @@ def _transformers(name: str) -> TextSubject:
     except IG2Error:
         raise
     except Exception as error:  # not in the cache and no network, no such model, a broken folder
-        raise InputError(f"transformers:{name} cannot be had: {reason(error)}") from error
+        raise InputError(f"transformers:{name} is not available: {reason(error)}") from error
     if info["missing_keys"]:
         raise InputError(
             f"transformers:{name} has no trained classifier: {sorted(info['missing_keys'])[0]!r} is missing from it"
@@ -472,4 +472,4 @@ def _transformers(name: str) -> TextSubject:
     return from_transformers(model.eval(), tokenizer, name=name)
 
 
-SOURCES: dict[str, Callable[[str], TextSubject]] = {"transformers": _transformers}
+SOURCES: dict[str, Callable[[str], TextSubject]] = {"transformers": _load_transformers}

@@ -6,7 +6,6 @@ wants subtracted and divided is a part of the model, so that black means black.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,10 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ig2._utils.suggestions import suggest
 from ig2._utils.training import own_randomness
 from ig2.adapters import imagenet
-from ig2.adapters.base import Batch, Kind, Outputs, Subject, one_tensor, spread
-from ig2.adapters.images import SUFFIXES, Framing, as_sides, read_image, without_long_ends
+from ig2.adapters.base import Batch, Kind, Outputs, Subject, extract_tensor, spread
+from ig2.adapters.images import SUFFIXES, Framing, crop_strip, parse_size, read_image
 from ig2.adapters.models import MODELS, default_photos
 from ig2.adapters.trust import weights_only
 from ig2.attribution import Attribution
@@ -82,11 +82,11 @@ class VisionSubject(Subject):
         ]
         if not photos:
             raise InputError("no images were given")
-        pictures = [self._framed(photo) for photo in photos]
+        pictures = [self._frame(photo) for photo in photos]
         x = torch.stack([torch.from_numpy(picture) for picture in pictures]).float() * (self.value_range / 255)
         return Batch(tuple(photo.name for photo in photos), x, labels=tuple(photo.label for photo in photos))
 
-    def _framed(self, photo: Photo) -> NDArray[np.uint8]:
+    def _frame(self, photo: Photo) -> NDArray[np.uint8]:
         picture = np.array(self.frame(read_image(photo.source, grey=self.channels == 1)), dtype=np.uint8)
         picture = picture[None] if picture.ndim == 2 else picture.transpose(2, 0, 1)
         if picture.shape != (self.channels, *self.size):
@@ -102,7 +102,7 @@ class VisionSubject(Subject):
 
     def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
         """One map (H, W) for each sample: the sum over its channels."""
-        return list(one_tensor(attribution, values).sum(dim=1).numpy())
+        return list(extract_tensor(attribution, values).sum(dim=1).numpy())
 
     def pool(self, sources: Any = None) -> Batch:
         if sources is None and self.photos is None:
@@ -167,8 +167,8 @@ def subject(
             raise InputError(f"{role} must be a function, got {describe(function)}")
     if classes is not None and not isinstance(classes, Iterable):
         raise InputError(f"classes must be names, one for each output, or 'imagenet', got {describe(classes)}")
-    size = as_sides(size, "size")
-    means, stds = _per_channel(mean, channels, "mean"), _per_channel(std, channels, "std")
+    size = parse_size(size, "size")
+    means, stds = _spread_over_channels(mean, channels, "mean"), _spread_over_channels(std, channels, "std")
     if not all(value > 0 for value in stds):
         raise InputError(f"std must be positive, got {describe(std)}")
     plain = all(value == 0 for value in means) and all(value == 1 for value in stds)
@@ -182,7 +182,7 @@ def subject(
         wrap(net, representation, output, bounds=(0.0, float(value_range)), preprocess=normalise),
         names,
         size,
-        frame or Framing(size, None if cover is None else as_sides(cover, "cover"), interpolation),
+        frame or Framing(size, cover, interpolation),
         channels,
         float(value_range),
         photos or default_photos,
@@ -190,7 +190,7 @@ def subject(
     )
 
 
-def _per_channel(value: float | Sequence[float], channels: int, name: str) -> list[float]:
+def _spread_over_channels(value: float | Sequence[float], channels: int, name: str) -> list[float]:
     try:
         values = [float(value)] * channels if isinstance(value, (int, float)) else [float(item) for item in value]
     except (TypeError, ValueError) as error:
@@ -227,25 +227,22 @@ def load(model: str | nn.Module = "efficientnet-lite0", *, pretrained: bool = Tr
         if model.partition(".")[0] in names:  # timm's names may end in a tag, as in resnet50.a1_in1k
             return build(model, pretrained)
         known += names
-    close = difflib.get_close_matches(model, dict.fromkeys(known), n=3)
-    if close:
-        raise InputError(f"no image classifier is called {model!r}; did you mean {', '.join(map(repr, close))}?")
     missing = [source for source in SOURCES if find_spec(source) is None]
-    more = f", and more with pip install {' '.join(missing)}" if missing else ""
-    raise InputError(f"no image classifier is called {model!r}: there are {', '.join(MODELS)}{more}")
+    more = f" (and more with pip install {' '.join(missing)})" if missing else ""
+    raise InputError(f"no image classifier is called {model!r}{suggest(model, known, 3)}{more}")
 
 
-def _torchvision_names() -> list[str]:
+def _list_torchvision() -> list[str]:
     models = import_extra("torchvision.models", "vision", "torchvision's models")
     return list(models.list_models(module=models))  # of the package itself: the classifiers, not detection and the like
 
 
-def _torchvision(name: str, pretrained: bool) -> VisionSubject:
+def _load_torchvision(name: str, pretrained: bool) -> VisionSubject:
     models = import_extra("torchvision.models", "vision", f"the model torchvision:{name}")
-    _check_known(name, _torchvision_names(), "torchvision")
+    _check_name(name, _list_torchvision(), "torchvision")
     weights = models.get_model_weights(name).DEFAULT
     preset = weights.transforms()
-    with _fetching(f"torchvision:{name}", pretrained), own_randomness(0):
+    with _fetch_weights(f"torchvision:{name}", pretrained), own_randomness(0):
         net = models.get_model(name, weights=weights if pretrained else None)
     side, cover = int(preset.crop_size[0]), int(preset.resize_size[0])
     categories = tuple(weights.meta.get("categories") or ()) or None
@@ -262,16 +259,16 @@ def _torchvision(name: str, pretrained: bool) -> VisionSubject:
     )
 
 
-def _timm_names() -> list[str]:
+def _list_timm() -> list[str]:
     return list(import_extra("timm", "vision", "timm's models").list_models())
 
 
-def _timm(name: str, pretrained: bool) -> VisionSubject:
+def _load_timm(name: str, pretrained: bool) -> VisionSubject:
     timm = import_extra("timm", "vision", f"the model timm:{name}")
     data = import_extra("timm.data", "vision", f"the model timm:{name}")
     if not name.startswith(("hf-hub:", "hf_hub:", "local-dir:")):
-        _check_known(name.partition(".")[0], _timm_names(), "timm")
-    with _fetching(f"timm:{name}", pretrained), own_randomness(0):
+        _check_name(name.partition(".")[0], _list_timm(), "timm")
+    with _fetch_weights(f"timm:{name}", pretrained), own_randomness(0):
         net = timm.create_model(name, pretrained=pretrained)
     if not getattr(net, "num_classes", 0):
         raise InputError(f"timm:{name} has no classifier on top: nothing to explain")
@@ -286,7 +283,7 @@ def _timm(name: str, pretrained: bool) -> VisionSubject:
     crops = config.get("crop_mode", "center") == "center"
 
     def frame(image: Any) -> Any:
-        image = without_long_ends(image) if crops else image
+        image = crop_strip(image) if crops else image
         for step in steps:
             image = step(image)
         return image
@@ -296,14 +293,14 @@ def _timm(name: str, pretrained: bool) -> VisionSubject:
         (height, width),
         config["mean"],
         config["std"],
-        _timm_classes(net, data),
+        _name_timm_classes(net, data),
         frame=frame,
         channels=channels,
         name=f"timm {name}",
     )
 
 
-def _timm_classes(net: Any, data: Any) -> Sequence[str] | str | None:
+def _name_timm_classes(net: Any, data: Any) -> Sequence[str] | str | None:
     own = (getattr(net, "pretrained_cfg", None) or {}).get("label_names")
     if own and len(own) == net.num_classes:
         return tuple(map(str, own))
@@ -315,20 +312,18 @@ def _timm_classes(net: Any, data: Any) -> Sequence[str] | str | None:
     return tuple(text.partition(",")[0] for text in data.ImageNetInfo(subset).label_descriptions())
 
 
-SOURCES: dict[str, Callable[[str, bool], VisionSubject]] = {"torchvision": _torchvision, "timm": _timm}
-LISTS: dict[str, Callable[[], list[str]]] = {"torchvision": _torchvision_names, "timm": _timm_names}
+SOURCES: dict[str, Callable[[str, bool], VisionSubject]] = {"torchvision": _load_torchvision, "timm": _load_timm}
+LISTS: dict[str, Callable[[], list[str]]] = {"torchvision": _list_torchvision, "timm": _list_timm}
 
 
-def _check_known(name: str, names: Sequence[str], source: str) -> None:
+def _check_name(name: str, names: Sequence[str], source: str) -> None:
     if name in names:
         return
-    close = difflib.get_close_matches(name, names, n=3)
-    hint = f"; did you mean {', '.join(map(repr, close))}?" if close else ""
-    raise InputError(f"{source} has no classifier called {name!r}{hint}")
+    raise InputError(f"{source} has no classifier called {name!r}{suggest(name, names, 3)}")
 
 
 @contextmanager
-def _fetching(name: str, pretrained: bool) -> Iterator[None]:
+def _fetch_weights(name: str, pretrained: bool) -> Iterator[None]:
     """Fetch weights without running what may be hidden in them, and say in a sentence why it failed."""
     try:
         with weights_only():
@@ -339,7 +334,7 @@ def _fetching(name: str, pretrained: bool) -> Iterator[None]:
         if not pretrained:
             raise InputError(f"{name} cannot be built: {reason(error)}") from error
         raise InputError(
-            f"the weights of {name} cannot be had ({reason(error)}): connect to the network once, and they are kept"
+            f"the weights of {name} are not available ({reason(error)}): connect to the network once, and they are kept"
         ) from error
 
 

@@ -23,7 +23,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from ig2 import benchmarks
-from ig2.adapters.loading import FUNCTION, importable_from_here, load_function
+from ig2.adapters.loading import FUNCTION, import_from_here, load_function
 from ig2.benchmarks import Step, Table
 from ig2.benchmarks.suite import ChoiceError, MethodLike
 from ig2.benchmarks.table import settings_line
@@ -58,7 +58,7 @@ class Request:
 
 def run(request: Request) -> None:
     """Score, write, and show the table; what failed is in the exit code too."""
-    with importable_from_here(), _bar(request.quiet) as progress, _saying_how_to_go_on(request):
+    with import_from_here(), _bar(request.quiet) as progress, _saying_how_to_go_on(request):
         own = _own(request.own)
         names = None if request.methods is None else _names(request.methods)
         try:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from ig2._utils.files import check_regular
 from ig2.adapters import vision
 from ig2.adapters.base import Batch, Kind, Subject
-from ig2.adapters.tabular import BadRowsError, TableSubject, as_frame
+from ig2.adapters.tabular import BadRowsError, TableSubject, read_frame
 from ig2.adapters.vision import Photo
 from ig2.cli.messages import one_line
 from ig2.cli.recipes import Misuse
@@ -74,7 +74,7 @@ class _Inputs:
 
     @classmethod
     def rows(cls, subject: TableSubject, source: Path, choose: Callable[[int], Sequence[int]]) -> _Inputs:
-        frame = as_frame(source)
+        frame = read_frame(source)
         names = [f"row {number}" for number in frame.index]
         return cls(names, lambda some: subject.read(frame, lambda total: some), choose(len(frame)))
 

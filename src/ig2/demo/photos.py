@@ -51,15 +51,15 @@ def load() -> VisionSubject:
 
 def paths() -> tuple[Path, ...]:
     """Photos that come inside the wheels of scikit-image and scikit-learn; nothing is downloaded."""
-    found = []
+    files = []
     for package, inside in PHOTOS:
         spec = find_spec(package)
         for folder in (spec.submodule_search_locations or []) if spec else []:
             if (path := Path(folder, inside)).is_file():
-                found.append(path)
-    if not found:
+                files.append(path)
+    if not files:
         raise MissingExtraError("photos to contrast with come with scikit-image: pip install 'ig2[image]', or give a folder")
-    return tuple(found)
+    return tuple(files)
 
 
 def photos() -> tuple[Photo, ...]:

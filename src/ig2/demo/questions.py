@@ -20,7 +20,7 @@ TRAINING = 6000  # questions
 
 def split(text: str) -> list[tuple[str, int, int]]:
     """Words and signs in lower case, and where they stand."""
-    return [(found[0].lower(), found.start(), found.end()) for found in re.finditer(r"\w+(?:'\w+)?|[^\w\s]", text)]
+    return [(match[0].lower(), match.start(), match.end()) for match in re.finditer(r"\w+(?:'\w+)?|[^\w\s]", text)]
 
 
 def vocabulary() -> dict[str, int]:
@@ -43,13 +43,13 @@ class TextCNN(nn.Module):
         """Scores from embeddings (B, L, E) and a mask (B, L), 1 where there is a word."""
         words = embeddings.transpose(1, 2) * mask[:, None].to(embeddings)
         length = mask.sum(dim=1)
-        found = []
+        strongest = []
         for layer, width in zip(self.filters, WIDTHS, strict=True):
             answers = layer(words).relu()
             # the windows that touch a word are the first length + width − 1
             inside = torch.arange(answers.shape[2], device=mask.device) < (length + width - 1)[:, None]
-            found.append((answers * inside[:, None]).amax(dim=2))
-        return self.head(self.dropout(torch.cat(found, dim=1)))  # type: ignore[no-any-return]
+            strongest.append((answers * inside[:, None]).amax(dim=2))
+        return self.head(self.dropout(torch.cat(strongest, dim=1)))  # type: ignore[no-any-return]
 
 
 class _Whole(nn.Module):

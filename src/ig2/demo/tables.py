@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ig2._utils.suggestions import suggest
 from ig2._utils.training import fit, kept, own_randomness
-from ig2.adapters.tabular import Number, TableSubject, columns_of, subject
+from ig2.adapters.tabular import Number, TableSubject, infer_columns, subject
 from ig2.errors import InputError, describe, import_extra
 
 TABLES = ("breast-cancer", "wine", "iris", "diabetes")
@@ -27,7 +27,7 @@ def load(model: str = "breast-cancer") -> TableSubject:
     _check(model)
     frame, answers, classes, held_out = _table(model)
     numbers = model == "diabetes"
-    columns = columns_of(frame[~held_out])
+    columns = infer_columns(frame[~held_out])
     features = torch.tensor(np.stack([(frame[c.name] - c.mean) / c.std for c in columns if isinstance(c, Number)], axis=1))
     features = features.float()
 
@@ -56,14 +56,14 @@ def load(model: str = "breast-cancer") -> TableSubject:
 
     net = build()
     net.load_state_dict(kept(f"table-{model}-1", make, net))
-    some = frame[~held_out].iloc[:: max(1, int((~held_out).sum()) // 60)]
+    rows = frame[~held_out].iloc[:: max(1, int((~held_out).sum()) // 60)]
     return subject(
         net,
         columns,
         classes,
         name=f"{model} MLP",
         outputs="numbers" if numbers else "classes",
-        rows=some.reset_index(drop=True),
+        rows=rows.reset_index(drop=True),
     )
 
 
@@ -79,9 +79,9 @@ def _table(model: str) -> tuple[Any, NDArray[Any], tuple[str, ...], NDArray[np.b
     datasets = import_extra("sklearn.datasets", "demo", f"the table {model!r}")
     import_extra("pandas", "table", f"the table {model!r}")
     options: dict[str, Any] = {"scaled": False} if model == "diabetes" else {}
-    found = getattr(datasets, f"load_{model.replace('-', '_')}")(as_frame=True, **options)
-    classes = ("disease progression",) if model == "diabetes" else tuple(str(name) for name in found.target_names)
-    return found.data, found.target.to_numpy(), classes, np.arange(len(found.data)) % 5 == 0
+    table = getattr(datasets, f"load_{model.replace('-', '_')}")(as_frame=True, **options)
+    classes = ("disease progression",) if model == "diabetes" else tuple(str(name) for name in table.target_names)
+    return table.data, table.target.to_numpy(), classes, np.arange(len(table.data)) % 5 == 0
 
 
 def _check(name: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from ig2.adapters.base import Batch, Contrast, Subject, one_tensor
+from ig2.adapters.base import Batch, Contrast, Subject, extract_tensor
 from ig2.adapters.tabular import TableSubject
 from ig2.adapters.vision import VisionSubject
 from ig2.attribution import Attribution
@@ -78,7 +78,7 @@ def _answer(subject: Subject, outputs: Tensor, likely: Tensor | None, target: in
     if likely is not None and (subject.outputs == "labels" or len(outputs) == 1):  # a yes or a no to the one explained
         yes = float(likely[target])
         return (label, yes, label) if yes > 0.5 else (f"not {label}", 1 - yes, label)
-    return subject.said(outputs), None if likely is None else float(likely.max()), label
+    return subject.describe_output(outputs), None if likely is None else float(likely.max()), label
 
 
 def _picture(subject: Subject, sample: Tensor) -> Picture | None:
@@ -91,16 +91,16 @@ class _Shown:
     def __init__(self, subject: Subject, batch: Batch, attribution: Attribution, contrast: Contrast | None) -> None:
         self.subject, self.batch, self.attribution, self.contrast = subject, batch, attribution, contrast
         self.scores = subject.scores(batch, attribution)
-        self.samples = None if contrast is None else one_tensor(attribution, contrast.samples)
+        self.samples = None if contrast is None else extract_tensor(attribution, contrast.samples)
         self.shares: list[list[Numbers]] = []  # for each reference, each input's scores
         if contrast is not None and attribution.per_reference is not None:
-            each = one_tensor(attribution, attribution.per_reference)
+            each = extract_tensor(attribution, attribution.per_reference)
             self.shares = [subject.scores(batch, attribution, each[:, r]) for r in range(each.shape[1])]
 
     def view(self, name: str, i: int) -> MethodView:
         found = self.attribution
         residual, end = found.residual, found.baseline_output
-        gradcf = None if found.gradcf is None else one_tensor(found, found.gradcf)[i, 0]
+        gradcf = None if found.gradcf is None else extract_tensor(found, found.gradcf)[i, 0]
         return MethodView(
             name=name,
             scores=self.scores[i],
