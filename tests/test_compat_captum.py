@@ -154,7 +154,7 @@ def test_several_baselines_are_samples_for_methods_with_references_however_many_
     assert (each - values).abs().max() > 0.01
 
 
-IMAGES_BESIDE = data(2, 2, 8, 8, low=0)
+BRIGHT = data(2, 2, 8, 8, low=0)
 BOUNDED = ig2.wrap(NET, representation="1", bounds=(-1, 1))
 
 
@@ -164,8 +164,8 @@ BOUNDED = ig2.wrap(NET, representation="1", bounds=(-1, 1))
         (ig2.IG2(20, 0.05), BOUNDED, X, data(3, 6, seed=11), data(3, 6, seed=11)),
         (ig2.IG2(20, 0.05), BOUNDED, X, data(5, 2, 6, seed=12), data(5, 2, 6, seed=12)),
         (ig2.GuidedIG(20), NET, X, ROWS, ROWS[:, None]),
-        (ig2.BlurIG(10), relu_cnn(), IMAGES_BESIDE, None, None),
-        (ig2.DeepSHAP(), relu_cnn(), IMAGES_BESIDE, None, 0),  # zero by default
+        (ig2.BlurIG(10), relu_cnn(), BRIGHT, None, None),
+        (ig2.DeepSHAP(), relu_cnn(), BRIGHT, None, 0),  # zero by default
     ],
     ids=["ig2", "ig2 own pools", "guided", "blur", "deepshap"],
 )
@@ -179,8 +179,8 @@ def test_a_method_in_captums_call_is_the_method(method, model, x, baselines, ref
 
 
 def test_steps_of_blur_ig():
-    values = CaptumMethod(ig2.BlurIG(10), relu_cnn()).attribute(IMAGES_BESIDE, target=1, n_steps=5)
-    assert torch.equal(values, ig2.BlurIG(5)(relu_cnn(), IMAGES_BESIDE, target=1).values)
+    values = CaptumMethod(ig2.BlurIG(10), relu_cnn()).attribute(BRIGHT, target=1, n_steps=5)
+    assert torch.equal(values, ig2.BlurIG(5)(relu_cnn(), BRIGHT, target=1).values)
 
 
 def test_samples_for_several_inputs():
@@ -343,8 +343,8 @@ def test_the_target_is_the_second_argument_of_gradients(target):
         twins(name, NET, X, target)
     twins("Saliency", NET, X, target, False)
     for method, name in ((ig2.InputXGradient(), "InputXGradient"), (SmoothGrad(Gradient(), sigma=1e-9), "Saliency")):
-        by_place, by_name = (CaptumMethod(method, NET).attribute(X, **{key: target}) for key in ("baselines", "target"))
-        assert torch.equal(by_place, by_name)
+        by_place = CaptumMethod(method, NET).attribute(X, target)
+        assert torch.equal(by_place, CaptumMethod(method, NET).attribute(X, target=target))
         theirs = getattr(captum.attr, name)(NET).attribute(X.clone().requires_grad_(), target)
         close(by_place.abs() if name == "Saliency" else by_place, theirs)
 
