@@ -503,6 +503,7 @@ IG = CaptumMethod(ig2.IntegratedGradients(), NET)
         (IG, {"baselines": (0, 0)}, "2 baselines for 1 inputs"),
         (IG, {"method": "simpson"}, "simpson"),
         (IG, {"n_steps": 0}, "positive"),
+        (IG, {"internal_batch_size": 0}, "batch_size"),
         (IG, {"inputs": [X]}, "tuple"),
         (CaptumMethod(ig2.IG2(), NET), {}, "baselines"),
         (CaptumMethod(ig2.IG2(), NET), {"baselines": X, "method": "gausslegendre"}, "rule"),

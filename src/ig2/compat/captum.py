@@ -186,7 +186,7 @@ class CaptumMethod(_Adapter):
             target,
             additional_forward_args,
             self._as_references(_as_tensors(inputs), baselines),
-            batch_size=internal_batch_size or "auto",
+            batch_size="auto" if internal_batch_size is None else internal_batch_size,
         )
         attributions = _like(inputs, values)
         if not return_convergence_delta:
