@@ -2,8 +2,8 @@
 
     make test-captum CAPTUM=folder      # a checkout of Captum's repository, of the version that is installed
 
-The names are replaced before any test is imported, so that a test that asks Captum for a class is handed ours. What fails
-must be in EXPECTED, with its reason. Nothing of Captum's is kept here.
+The names are replaced before any test is imported, so that a test that imports a class from Captum gets ours. Failures must
+be in EXPECTED, with their reasons. Nothing of Captum's is kept here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 import ig2.compat.captum as ours
 
-# where Captum has its classes
+# the modules that define Captum's classes
 HOMES = {
     "captum.attr._core.deep_lift": ("DeepLift", "DeepLiftShap"),
     "captum.attr._core.gradient_shap": ("GradientShap",),
@@ -44,13 +44,13 @@ ROUNDED = "logits near 3e5 in float32 are rounded by 0.03, and their softmax wit
 EXPECTED = {
     "test_deeplift_basic.py::test_relu_deepliftshap_baselines_as_func": "expects an AssertionError, ours is an InputError; "
     "a function may return numbers",
-    "test_deeplift_basic.py::test_reusable_modules": "expects a module used twice to be refused, ours is right for it",
+    "test_deeplift_basic.py::test_reusable_modules": "expects an error for a module used twice, ours handles it",
     "test_deeplift_classification.py::test_softmax_classification_batch_multi_baseline": ROUNDED,
     "test_deeplift_classification.py::test_softmax_classification_batch_zero_baseline": ROUNDED,
     "test_deeplift_classification.py::test_softmax_classification_multi_baseline": ROUNDED,
-    "test_gradient_shap.py::test_classification": "holds for Captum's draws: with its own class it passed for 9 of 100 seeds",
+    "test_gradient_shap.py::test_classification": "depends on Captum's draws: with its own class it passed for 9 of 100 seeds",
     "test_gradient_shap.py::test_classification_baselines_as_function": "expects an AssertionError, ours is an InputError",
-    "test_kernel_shap.py::test_simple_kernel_shap_with_show_progress": "expects the words of Captum's progress bar",
+    "test_kernel_shap.py::test_simple_kernel_shap_with_show_progress": "expects the text of Captum's progress bar",
 }
 
 
@@ -70,8 +70,8 @@ class Outcomes:
         self.passed -= self.failed
 
 
-def put_in_place() -> None:
-    """Hand out our classes wherever Captum's are asked for."""
+def replace_classes() -> None:
+    """Put our classes where Captum's are imported from."""
     public = importlib.import_module("captum.attr")
     for home, names in HOMES.items():
         module = importlib.import_module(home)
@@ -87,7 +87,7 @@ def main(checkout: str, *options: str) -> int:
     if missing:
         print(f"{folder} has no {', '.join(missing)}: give the folder of a checkout of Captum's repository")
         return 2
-    put_in_place()
+    replace_classes()
     torch.set_num_threads(1)  # networks this small only wait for threads: 11 s, and 134 s beside other work
     outcomes = Outcomes()
     # importlib: the checkout's own `captum` must not shadow the one that is installed

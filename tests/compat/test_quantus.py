@@ -35,22 +35,15 @@ def scenes(count, seed):
 def net():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding=1),
-            nn.ReLU(),
-            nn.AvgPool2d(2),
-            nn.Flatten(),
-            nn.Linear(8 * (SIZE // 2) ** 2, 16),
-            nn.ReLU(),
-            nn.Linear(16, 2),
-        )
-        x, y, _ = scenes(128, seed=1)
+        features = (nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten())
+        network = nn.Sequential(*features, nn.Linear(8 * (SIZE // 2) ** 2, 16), nn.ReLU(), nn.Linear(16, 2))
+        x, y = (torch.from_numpy(part) for part in scenes(128, seed=1)[:2])
         optimizer = torch.optim.Adam(network.parameters(), 3e-3)
         for _ in range(60):
             optimizer.zero_grad()
-            nn.functional.cross_entropy(network(torch.from_numpy(x)), torch.from_numpy(y)).backward()
+            nn.functional.cross_entropy(network(x), y).backward()
             optimizer.step()
-        assert float((network(torch.from_numpy(x)).argmax(1).numpy() == y).mean()) > 0.95
+        assert float((network(x).argmax(1) == y).double().mean()) > 0.95
     return network.eval()
 
 
@@ -58,45 +51,30 @@ X, Y, MASK = (part[1::2] for part in scenes(12, seed=2))  # those with a patch
 POOL = scenes(8, seed=3)[0][::2]  # and some without
 
 
-def ig2_explain():
-    return explain_func(ig2.IG2(steps=20, rule=ig2.rules.shared), POOL, bounds=(0, 1))
-
-
-ENTRIES = {"IG": explain_func(ig2.IntegratedGradients(20)), "IG2": ig2_explain()}
-every = pytest.mark.parametrize("explain", ENTRIES.values(), ids=list(ENTRIES))
+IG, IG2 = explain_func(ig2.IntegratedGradients(20)), explain_func(ig2.IG2(20, rule=ig2.rules.shared), POOL, bounds=(0, 1))
+every = pytest.mark.parametrize("explain", [IG, IG2], ids=["IG", "IG2"])
 
 
 def test_values_are_the_methods_with_channels_summed_as_quantus_does(net):
-    explain = explain_func(ig2.IntegratedGradients(20))
-    found = explain(net, X, Y)
+    values = IG(net, X, Y)
     theirs = captum.attr.IntegratedGradients(net).attribute(torch.from_numpy(X), target=torch.from_numpy(Y), n_steps=20)
-    np.testing.assert_allclose(found, theirs.sum(1, keepdim=True).numpy(), atol=1e-5)
-    assert found.shape == (6, 1, SIZE, SIZE)
-    np.testing.assert_array_equal(explain(net, X, Y, keepdims=False), found[:, 0])
-    kept = explain(net, X, Y, reduce_axes=())
-    assert kept.shape == X.shape
-    np.testing.assert_allclose(kept.sum(axis=1, keepdims=True), found, atol=1e-6)
+    np.testing.assert_allclose(values, theirs.sum(1, keepdim=True).numpy(), atol=1e-5)
+    np.testing.assert_array_equal(IG(net, X, Y, keepdims=False), values[:, 0])
+    channels = IG(net, X, Y, reduce_axes=())
+    assert channels.shape == X.shape
+    np.testing.assert_allclose(channels.sum(axis=1, keepdims=True), values, atol=1e-6)
     theirs = quantus.explain(net, X, Y, method="InputXGradient", device="cpu")
     np.testing.assert_allclose(explain_func(InputXGradient())(net, X, Y, device="cpu"), theirs, atol=1e-6)
-
-
-def test_tables_keep_their_columns():
-    table_net = relu_mlp()
-    found = explain_func(ig2.IntegratedGradients())(table_net, data(4, 6).numpy(), np.array([0, 1, 2, 0]))
-    assert found.shape == (4, 6)
+    assert IG(relu_mlp(), data(4, 6).numpy(), np.array([0, 1, 2, 0])).shape == (4, 6)  # tables keep their columns
 
 
 @every
 def test_localisation(net, explain):
     options = {"model": net, "x_batch": X, "y_batch": Y, "s_batch": MASK, "explain_func": explain, "device": "cpu"}
-    mass = quantus.RelevanceMassAccuracy(abs=True, normalise=True, **QUIET)(**options)
-    hits = quantus.PointingGame(**QUIET)(**options)
-    chance = PATCH**2 / SIZE**2
-    assert np.mean(mass) > 2 * chance and np.mean(hits) > 0.8
-    turned = quantus.RelevanceMassAccuracy(abs=True, normalise=True, **QUIET)(
-        **(options | {"s_batch": np.roll(MASK, SIZE // 2, axis=-1)})
-    )
-    assert np.mean(turned) < 0.5 * np.mean(mass)
+    metric = quantus.RelevanceMassAccuracy(abs=True, normalise=True, **QUIET)
+    mass, hits = np.mean(metric(**options)), np.mean(quantus.PointingGame(**QUIET)(**options))
+    assert mass > 2 * PATCH**2 / SIZE**2 and hits > 0.8
+    assert np.mean(metric(**(options | {"s_batch": np.roll(MASK, SIZE // 2, axis=-1)}))) < 0.5 * mass
 
 
 @every
@@ -118,24 +96,16 @@ def test_robustness_explains_perturbed_inputs_also_beyond_the_bounds(net, explai
 
 def test_randomised_networks_are_explained_anew(net):
     metric = quantus.MPRT(similarity_func=quantus.similarity_func.correlation_pearson, return_average_correlation=True, **QUIET)
-    scores = metric(model=net, x_batch=X[:2], y_batch=Y[:2], explain_func=ig2_explain())
+    scores = metric(model=net, x_batch=X[:2], y_batch=Y[:2], explain_func=IG2)
     assert np.mean(scores) < 0.9
 
 
 def test_the_entries_of_evaluate(net):
     metrics = {"mass": quantus.RelevanceMassAccuracy(abs=True, **QUIET), "max": quantus.MaxSensitivity(nr_samples=2, **QUIET)}
-    found = quantus.evaluate(
-        metrics=metrics,
-        xai_methods=ENTRIES,
-        model=net,
-        x_batch=X[:2],
-        y_batch=Y[:2],
-        s_batch=MASK[:2],
-        agg_func=np.mean,
-        explain_func_kwargs={},
-    )
-    assert set(found) == {"IG", "IG2"}
-    assert all(np.isfinite(score) for scores in found.values() for score in scores.values())
+    batch = {"x_batch": X[:2], "y_batch": Y[:2], "s_batch": MASK[:2], "explain_func_kwargs": {}}
+    scores = quantus.evaluate(metrics=metrics, xai_methods={"IG": IG, "IG2": IG2}, model=net, agg_func=np.mean, **batch)
+    assert set(scores) == {"IG", "IG2"}
+    assert all(np.isfinite(score) for entry in scores.values() for score in entry.values())
 
 
 def test_references_in_the_keywords(net):
@@ -148,17 +118,20 @@ def test_references_in_the_keywords(net):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_the_network_moves_to_the_device_that_quantus_names(net):
     moved = copy.deepcopy(net)
-    found = ig2_explain()(moved, X, Y, device="cuda")
+    found = IG2(moved, X, Y, device="cuda")
     assert next(moved.parameters()).is_cuda
-    np.testing.assert_allclose(found, ig2_explain()(net, X, Y), atol=1e-3)
+    np.testing.assert_allclose(found, IG2(net, X, Y), atol=1e-3)
 
 
-def test_what_is_unknown_is_quoted(net):
-    with pytest.raises(ig2.InputError, match="softmax"):
-        explain_func(ig2.IntegratedGradients())(net, X, Y, softmax=True)
-    with pytest.raises(ig2.InputError, match="needs references"):
-        explain_func(ig2.IG2())(net, X, Y)
-    with pytest.raises(ig2.InputError, match=r"for example ig2.IG2\(\)"):
-        explain_func("IntegratedGradients")
-    with pytest.raises(ig2.InputError, match="array of numbers"):
-        explain_func(ig2.IntegratedGradients())(net, np.array([["a"]]), Y)
+@pytest.mark.parametrize(
+    ("call", "keyword"),
+    [
+        (lambda net: IG(net, X, Y, softmax=True), "softmax"),
+        (lambda net: explain_func(ig2.IG2())(net, X, Y), "references"),
+        (lambda net: explain_func("IntegratedGradients"), "method"),
+        (lambda net: IG(net, np.array([["a"]]), Y), "array of numbers"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_quoted(net, call, keyword):
+    with pytest.raises(ig2.InputError, match=keyword):
+        call(net)

@@ -70,8 +70,7 @@ def test_a_data_frame_names_its_columns_and_its_numbers_take_the_networks_precis
 
 
 def test_a_method_without_a_baseline_has_base_values_of_zero():
-    found = Explainer(Gradient(), NET, outputs=1)(X)
-    np.testing.assert_array_equal(found.base_values, 0)
+    np.testing.assert_array_equal(Explainer(Gradient(), NET, outputs=1)(X).base_values, 0)
 
 
 # -- in SHAP's plots ---------------------------------------------------------------------------------------------------
@@ -115,19 +114,22 @@ def test_image_plot_takes_images_with_channels_last(axes, outputs):
     assert titles == ({"cat", "sea"} if outputs else set())
 
 
-# -- what the user hears -----------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+IG = ig2.IntegratedGradients()
 
 
-def test_what_does_not_fit_is_quoted():
-    with pytest.raises(ig2.InputError, match=r"for example ig2.IG2\(\)"):
-        Explainer(NET, NET)
-    with pytest.raises(ig2.InputError, match="outputs is empty"):
-        Explainer(ig2.IntegratedGradients(), NET, outputs=[])
-    with pytest.raises(ig2.InputError, match="channels_last is for images"):
-        Explainer(ig2.IntegratedGradients(), NET, channels_last=True)(X)
-    with pytest.raises(ig2.InputError, match="array of numbers"):
-        Explainer(ig2.IntegratedGradients(), NET)(pandas.DataFrame({"name": ["a", "b"]}))
-    with pytest.raises(ig2.InputError, match="is not a class"):
-        Explainer(ig2.IntegratedGradients(), NET, outputs=[7])(X)
-    with pytest.raises(ig2.InputError, match="needs references"):
-        Explainer(ig2.IG2(), NET)(X)
+@pytest.mark.parametrize(
+    ("call", "keyword"),
+    [
+        (lambda: Explainer(NET, NET), "method"),
+        (lambda: Explainer(IG, NET, outputs=[]), "outputs"),
+        (lambda: Explainer(IG, NET, channels_last=True)(X), "channels_last"),
+        (lambda: Explainer(IG, NET)(pandas.DataFrame({"name": ["a", "b"]})), "array of numbers"),
+        (lambda: Explainer(IG, NET, outputs=[7])(X), "class"),
+        (lambda: Explainer(ig2.IG2(), NET)(X), "references"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_quoted(call, keyword):
+    with pytest.raises(ig2.InputError, match=keyword):
+        call()

@@ -1,20 +1,36 @@
-"""Our methods where Captum, Quantus, SHAP or PAIR's saliency are expected, each in a module of that name."""
+"""Our methods behind the calls of Captum, Quantus, SHAP and PAIR's saliency: one module for each library."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ig2.errors import InputError, describe
-from ig2.model import Model
-from ig2.references.base import References
+from ig2.methods import Method
+from ig2.model import Model, wrap
+from ig2.references import References
+
+AnyModel = Model | nn.Module | Callable[..., Any]
+
+
+def as_method(method: object) -> Method:
+    """Check that this is one of our methods: these libraries name their own by strings or build them from a network."""
+    if not isinstance(method, Method):
+        raise InputError(f"method must be an ig2 method, for example ig2.IG2(), got {describe(method)}")
+    return method
+
+
+def as_model(model: AnyModel) -> Model:
+    """Wrap a network with the defaults, unless it is wrapped already."""
+    return model if isinstance(model, Model) else wrap(model)
 
 
 def as_tensor(data: Any, model: Model, name: str) -> Tensor:
-    """An array, a data frame or a tensor as a tensor in the precision of the network's weights."""
+    """Convert an array, a data frame or a tensor to a tensor in the precision of the network's weights."""
     try:
         # a copy: arrays that may not be written to, as of a data frame, make torch warn
         tensor = data if isinstance(data, Tensor) else torch.as_tensor(np.array(data))
@@ -24,8 +40,8 @@ def as_tensor(data: Any, model: Model, name: str) -> Tensor:
     return tensor.to(next(weights, tensor.dtype if tensor.is_floating_point() else torch.float32))
 
 
-def as_given(references: Any, model: Model) -> Any:
-    """References as a method's call takes them: strategies and numbers as they are, samples as tensors."""
+def as_references(references: Any, model: Model) -> Any:
+    """Convert samples to a tensor; strategies and numbers stay as they are."""
     if references is None or isinstance(references, (References, int, float)):
         return references
     return as_tensor(references, model, "references")
