@@ -274,3 +274,11 @@ def test_the_page_of_extras_lists_those_of_the_package() -> None:
     table = (DOCS / "quickstart.md").read_text(encoding="utf-8").partition("## Extras")[2]
     named = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
     assert named == set(extras) - {"test", "lint", "docs", "dev"}
+
+
+def test_every_citation_of_the_code_is_in_the_bibliography_and_every_entry_is_cited():
+    page = (DOCS / "bibliography.md").read_text(encoding="utf-8")
+    entries = set(re.findall(r"^\*\*\[([\w -]+ \d{4})\]\*\*", page, flags=re.MULTILINE))
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "reproduction" / "src").rglob("*.py")]
+    cited = {key for path in sources for key in re.findall(r"\[([A-Z][\w-]+ \d{4})\]", path.read_text(encoding="utf-8"))}
+    assert cited and cited == entries

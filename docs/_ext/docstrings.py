@@ -3,6 +3,7 @@
 - A dataclass's fields are documented in the docstring (`Args:`), by a string below the field, or by a comment on its line.
   Sphinx knows the first two; this adds the third to the first.
 - What stands outside backticks is plain text: |x| and *args are no markup.
+- `[Sundararajan 2017]` is a link to that entry of the bibliography.
 """
 
 from __future__ import annotations
@@ -81,6 +82,14 @@ def _escape(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: li
             lines[number] = re.sub(r"(`[^`]+`)(?=\w)", r"\1\\ ", "".join(parts))
 
 
+CITATION = re.compile(r"\[([A-Z][\w-]+ \d{4})\]")
+
+
+def _cite(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    for number, line in enumerate(lines):
+        lines[number] = CITATION.sub(lambda key: f":ref:`[{key[1]}] <{key[1].replace(' ', '-').lower()}>`", line)
+
+
 def _no_signature(app: Sphinx, what: str, name: str, obj: Any, *_: Any) -> tuple[str, str] | None:
     """Nobody makes a result by hand, and its fields are listed below it."""
     return ("", "") if name in ("ig2.Attribution", "ig2.metrics.Scores", "ig2.benchmarks.Table") else None
@@ -90,5 +99,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     # before napoleon, which turns the sections into fields
     app.connect("autodoc-process-docstring", _add_fields, priority=300)
     app.connect("autodoc-process-docstring", _escape, priority=400)
+    app.connect("autodoc-process-docstring", _cite, priority=450)
     app.connect("autodoc-process-signature", _no_signature)
     return {"parallel_read_safe": True}
