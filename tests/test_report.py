@@ -17,7 +17,7 @@ import ig2
 import reports
 from ig2 import InputError
 from ig2.adapters import tabular
-from ig2.report import Content, build, page, render, write
+from ig2.report import Content, build, encoding, page, render, write
 
 
 class Page(HTMLParser):
@@ -136,7 +136,7 @@ def test_every_input_has_a_question_tabs_for_its_methods_and_a_link():
     assert [link["href"] for link in found.all("a")] == ["#input-1", "#input-2", "#input-3", "#input-4"]
 
 
-def test_many_classes_are_counted_in_the_question_and_listed_below():
+def test_many_classes_are_counted_in_the_question_andjoin_names_below():
     names = tuple(f"class {i}" for i in range(8))
     view = dataclasses.replace(reports.digit(), contrasted=names)
     text = " ".join("".join(Page(render(Content("t", "m", (view,)))).text).split())
@@ -171,7 +171,7 @@ def test_a_large_residual_is_marked(residual, trust):
 
 def test_settings_inside_settings_become_rows():
     rows = dict(
-        page._rows({"seed": 0, "parts": {"type": "IG2", "rule": {"type": "_S", "name": "shared"}, "path": {"steps": 5}}})
+        page.list_settings({"seed": 0, "parts": {"type": "IG2", "rule": {"type": "_S", "name": "shared"}, "path": {"steps": 5}}})
     )
     assert rows == {"seed": "0", "parts": "IG2", "parts › rule": "shared", "parts › path › steps": "5"}
 
@@ -181,7 +181,7 @@ def test_settings_inside_settings_become_rows():
     [(0, "0"), (7.5, "7.50"), (-0.0123, "−0.0123"), (1234.5, "1234"), (-1.5e-7, "−1.50 × 10⁻⁷"), (2e9, "2.00 × 10⁹")],
 )
 def test_numbers_have_three_digits_and_a_real_minus(value, text):
-    assert page._number(value) == text
+    assert page.format_number(value) == text
 
 
 # -- the scores --------------------------------------------------------------------------------------------------------
@@ -208,16 +208,16 @@ def test_a_references_map_is_the_mean_of_blocks():
 
 def test_blocks_at_the_edge_are_means_of_what_is_there():
     scores = np.arange(130.0 * 3).reshape(130, 3)
-    pooled = page._pooled(scores)
+    pooled = encoding.pool_map(scores)
     assert pooled.shape == (65, 2)
     assert pooled[0] == pytest.approx([2.0, 3.5])
-    assert page._pooled(scores[:128]) is not scores
-    assert page._pooled(scores[:128]) == pytest.approx(scores[:128])
+    assert encoding.pool_map(scores[:128]) is not scores
+    assert encoding.pool_map(scores[:128]) == pytest.approx(scores[:128])
 
 
 @pytest.mark.parametrize("value", [0.0, 5e-324, 1e-300, 1e300])
 def test_maps_of_any_size_can_be_kept(value):
-    kept = unpacked(page._packed(np.array([[value, -value]]), 14))
+    kept = unpacked(encoding.pack_map(np.array([[value, -value]]), 14))
     assert kept == pytest.approx(np.array([[value, -value]]), rel=1e-3, abs=1e-320)
 
 
@@ -229,10 +229,10 @@ def test_words_and_columns_are_kept_exactly():
 
 def test_long_curves_keep_their_ends_and_no_more_points_than_can_be_seen():
     curve = np.random.default_rng(0).normal(size=(3, 2001))
-    kept = page._curve(curve)
+    kept = encoding.encode_curves(curve)
     assert kept["steps"][0] == 0 and kept["steps"][-1] == 2000 and len(kept["steps"]) == 101
     assert np.array(kept["values"]) == pytest.approx(curve[:, kept["steps"]], rel=1e-4)
-    assert page._curve(curve[:, :2])["steps"] == [0, 1]
+    assert encoding.encode_curves(curve[:, :2])["steps"] == [0, 1]
 
 
 def test_a_picture_shown_twice_is_kept_once():
@@ -317,7 +317,7 @@ def changed(view, **changes):
 @pytest.mark.parametrize(
     ("view", "message"),
     [
-        (dataclasses.replace(reports.digit(), methods=()), "no method's answer"),
+        (dataclasses.replace(reports.digit(), methods=()), "no method to show"),
         (dataclasses.replace(reports.digit(), kind="sound"), "kind 'sound'"),
         (changed(reports.digit(), scores=np.full((12, 10), np.nan)), "not finite"),
         (changed(reports.digit(), scores=np.zeros((3, 12, 10))), r"float64 \(3, 12, 10\): expected \(H, W\)"),
@@ -327,7 +327,7 @@ def changed(view, **changes):
         (changed(reports.digit(), output=float("inf")), "not finite"),
         (changed(reports.digit(), residual=float("nan")), "not finite"),
         (changed(reports.digit(), output_curve=np.array([[1.0, np.nan]])), "not finite"),
-        (changed(reports.digit(), output_curve=np.zeros(5)), "a curve of IG² of 'digit.png'"),
+        (changed(reports.digit(), output_curve=np.zeros(5)), "output_curve of IG² of 'digit.png'"),
         (dataclasses.replace(reports.digit(), picture=np.zeros((12, 10, 3))), "expected uint8"),
         (dataclasses.replace(reports.digit(), picture=np.zeros((12, 10), np.uint8)), "expected uint8"),
         (dataclasses.replace(reports.digit(), probability=float("nan")), "not finite"),
@@ -378,9 +378,9 @@ def test_a_report_is_built_from_attributions_by_name(gathered):
 @pytest.mark.parametrize(
     ("count", "said"), [(1, "a"), (2, "a or b"), (3, "a, b or c"), (4, "a, b, c or d"), (5, "a, b, c or 2 others")]
 )
-def test_contrasted_classes_are_listed_as_a_person_would(count, said):
+def test_contrasted_classes_arejoin_names_as_a_person_would(count, said):
     from markupsafe import Markup
 
-    from ig2.report.page import _listed
+    from ig2.report.page import join_names
 
-    assert _listed("abcde"[:count], Markup).striptags() == said
+    assert join_names("abcde"[:count], Markup).striptags() == said
