@@ -36,18 +36,16 @@ def method(name, scores, references=(), *, residual=0.0, curves=True, settings=N
     )
 
 
+def picture(rng, size):
+    return rng.integers(0, 256, (*size, 3), dtype=np.uint8)
+
+
 def references(rng, shape, labels):
-    pictured = len(shape) == 2
-    return [
-        ReferenceView(
-            label,
-            float(rng.normal()),
-            rng.integers(0, 256, (40, 40, 3), dtype=np.uint8) if pictured else None,
-            None if pictured else f"the text of {label}",
-            rng.normal(size=shape),
-        )
-        for label in labels
-    ]
+    def reference(label):
+        shown = (picture(rng, (40, 40)), None) if len(shape) == 2 else (None, f"the text of {label}")
+        return ReferenceView(label, float(rng.normal()), *shown, rng.normal(size=shape))
+
+    return [reference(label) for label in labels]
 
 
 def photo(name="photo.jpg", target="tiger cat", size=(140, 160), labels=("espresso", "zebra", "pizza")):
@@ -55,17 +53,14 @@ def photo(name="photo.jpg", target="tiger cat", size=(140, 160), labels=("espres
     rng = np.random.default_rng(0)
     first, second = rng.normal(size=size) ** 3 * 0.001, rng.normal(size=size) * 3
     shown = [method("IG²", first, references(rng, size, labels)), method("Integrated Gradients", second, residual=3.0)]
-    return InputView(
-        name, "image", target, 0.39, target, labels, tuple(shown), rng.integers(0, 256, (*size, 3), dtype=np.uint8)
-    )
+    return InputView(name, "image", target, 0.39, target, labels, tuple(shown), picture(rng, size))
 
 
 def digit(name="digit.png", target="seven"):
     """Small enough for its picture to be kept exactly."""
     rng = np.random.default_rng(1)
-    scores = rng.normal(size=(12, 10))
-    picture = rng.integers(0, 256, (12, 10, 3), dtype=np.uint8)
-    return InputView(name, "image", target, 0.99, target, ("one",), (method("IG²", scores),), picture)
+    shown = method("IG²", rng.normal(size=(12, 10)))
+    return InputView(name, "image", target, 0.99, target, ("one",), (shown,), picture(rng, (12, 10)))
 
 
 def sentence(name="Where did guinea pigs originate ?", target="location", words=None):
@@ -88,10 +83,9 @@ def everything():
 
 def alike():
     """A method that keeps no attribution of each reference."""
-    view = sentence()
-    shown = view.methods[0]
+    shown = sentence().methods[0]
     kept = tuple(replace(reference, scores=None) for reference in shown.references)
-    return Content("A report", "a small network", (replace(view, methods=(replace(shown, references=kept),)),))
+    return Content("A report", "a small network", (replace(sentence(), methods=(replace(shown, references=kept),)),))
 
 
 def hostile():
@@ -99,19 +93,8 @@ def hostile():
     settings = {key: {"type": value, key: [value]} for key, value in zip(HOSTILE, reversed(HOSTILE), strict=True)}
     rng = np.random.default_rng(4)
     scores = rng.normal(size=(12, 10))
-    seen = InputView(
-        IMAGE,
-        "image",
-        SCRIPT,
-        0.5,
-        CLOSING,
-        HOSTILE,
-        (
-            method(TEMPLATE, scores, references(rng, (12, 10), HOSTILE), settings=settings),
-            method(LONG, scores),
-        ),
-        rng.integers(0, 256, (12, 10, 3), dtype=np.uint8),
-    )
+    shown = (method(TEMPLATE, scores, references(rng, (12, 10), HOSTILE), settings=settings), method(LONG, scores))
+    seen = InputView(IMAGE, "image", SCRIPT, 0.5, CLOSING, HOSTILE, shown, picture(rng, (12, 10)))
     said = sentence(CLOSING, IMAGE, words=(*HOSTILE, "=cmd|' /C calc'!A0"))
     listed = row(TEMPLATE, SCRIPT, columns=HOSTILE, cells=tuple(reversed(HOSTILE)))
     return Content(SCRIPT, IMAGE, (seen, said, listed), dict(zip(HOSTILE, HOSTILE, strict=True)))

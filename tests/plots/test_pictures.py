@@ -233,7 +233,7 @@ def test_nan_and_infinite_values_are_refused(bad) -> None:
         ({"size": 0}, "size must be"),
         ({"count": 0}, "count must be"),
         ({"titles": ["one"]}, "titles are"),
-        ({"which": 1}, "single tensor"),
+        ({"input_key": 1}, "single tensor"),
     ],
 )
 def test_wrong_options_are_named(options, words) -> None:
@@ -265,11 +265,11 @@ def test_one_of_several_inputs_is_chosen_by_name_or_position() -> None:
     named = Attribution({"image": image, "row": row}, {"image": image, "row": row}, target, output)
     placed = Attribution((image, row), (image, row), target, output)
     for result, first, second in [(named, "image", "row"), (placed, 0, 1)]:
-        assert len(pictures(plots.attribution(result, which=first))) == 4
-        assert len(plots.attribution(result, which=second).axes) == 2
+        assert len(pictures(plots.attribution(result, input_key=first))) == 4
+        assert len(plots.attribution(result, input_key=second).axes) == 2
         for wrong in (None, "other", 7):
             with pytest.raises(InputError, match="several inputs"):
-                plots.attribution(result, which=wrong)
+                plots.attribution(result, input_key=wrong)
     alone = Attribution((image,), (image,), target, output)
     assert len(pictures(plots.attribution(alone))) == 4
 

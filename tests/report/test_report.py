@@ -1,5 +1,4 @@
 import base64
-import dataclasses
 import errno
 import hashlib
 import json
@@ -7,17 +6,19 @@ import os
 import re
 import stat
 import zlib
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import torch
+from markupsafe import Markup
 
 import ig2
 import reports
 from ig2 import InputError
 from ig2.adapters import tabular
-from ig2.report import Content, build, page, render, write
+from ig2.report import Content, ReferenceView, build, encoding, page, render, write
 
 
 class Page(HTMLParser):
@@ -50,6 +51,21 @@ def data(text):
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
 
 
+def page_of(*views):
+    """A page with these inputs, as text."""
+    return render(Content("t", "m", views))
+
+
+def changed(view, **changes):
+    """An input with one method, changed so."""
+    return replace(view, methods=(replace(view.methods[0], **changes),))
+
+
+def words(text):
+    """What a reader sees, with single spaces."""
+    return " ".join("".join(Page(text).text).split())
+
+
 def unpacked(packed):
     planes = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), np.uint8)
     wide = packed["bits"] > 8
@@ -71,7 +87,7 @@ def test_write_leaves_one_file_that_everyone_may_read(tmp_path):
     assert (tmp_path / "report.html").read_text("utf-8") == render(reports.everything())
 
 
-@pytest.mark.parametrize("step", ["write", "replace"])
+@pytest.mark.parametrize("step", ["fsync", "replace"])
 def test_a_full_disk_leaves_the_old_report_and_nothing_else(tmp_path, monkeypatch, step):
     target = tmp_path / "report.html"
     target.write_text("the old one")
@@ -79,10 +95,7 @@ def test_a_full_disk_leaves_the_old_report_and_nothing_else(tmp_path, monkeypatc
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device", "a name nobody knows")
 
-    if step == "replace":
-        monkeypatch.setattr(os, "replace", fail)
-    else:
-        monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, step, fail)
     with pytest.raises(OSError, match="No space left") as caught:
         write(reports.everything(), target)
     assert caught.value.filename == str(target)
@@ -103,77 +116,69 @@ def test_a_content_that_cannot_be_shown_writes_nothing(tmp_path):
 
 def test_six_photos_by_five_methods_with_eight_references_stay_below_six_megabytes():
     rng = np.random.default_rng(0)
-    inputs = []
-    labels = tuple("abcdefgh")
     pictures = [rng.integers(0, 256, (7, 7, 3), dtype=np.uint8).repeat(32, 0).repeat(32, 1) for _ in range(6 + 8)]
-    for i in range(6):
-        methods = []
-        for name in "vwxyz":
-            # attributions have long tails: most pixels are a hundredth of the strongest or less
-            cubes = rng.normal(size=(9, 224, 224)) ** 3
-            given = [
-                dataclasses.replace(reference, scores=scores, picture=pictures[6 + r])
-                for r, (reference, scores) in enumerate(zip(reports.references(rng, (1, 1), labels), cubes[1:], strict=True))
-            ]
-            methods.append(reports.method(name, cubes[0], given))
-        view = reports.photo(size=(2, 2))
-        inputs.append(dataclasses.replace(view, methods=tuple(methods), picture=pictures[i]))
-    assert len(render(Content("t", "m", tuple(inputs)))) < 6e6
+
+    def method(name):
+        # attributions have long tails: most pixels are a hundredth of the strongest or less
+        cubes = rng.normal(size=(9, 224, 224)) ** 3
+        references = [ReferenceView("abcdefgh"[r], 0.5, pictures[6 + r], scores=cubes[1 + r]) for r in range(8)]
+        return reports.method(name, cubes[0], references)
+
+    photo = reports.photo(size=(2, 2))
+    views = [replace(photo, methods=tuple(map(method, "vwxyz")), picture=picture) for picture in pictures[:6]]
+    assert len(page_of(*views)) < 6e6
 
 
 # -- what stands in it -------------------------------------------------------------------------------------------------
 
 
 def test_every_input_has_a_question_tabs_for_its_methods_and_a_link():
-    found = Page(render(reports.everything()))
-    text = " ".join("".join(found.text).split())
-    assert "Why tiger cat rather than espresso, zebra or pizza?" in text
-    assert "Why seven rather than one?" in text
-    assert "Why over 50K?" in text
+    found, text = Page(render(reports.everything())), words(render(reports.everything()))
+    for said in ("Why tiger cat rather than espresso, zebra or pizza?", "Why seven rather than one?", "Why over 50K?"):
+        assert said in text
     assert "not the class predicted" in text
     assert len(found.all("section", **{"data-input": "0"})) == 1
     assert len(found.all("button", role="tab")) == 2 + 1 + 2 + 1
     assert [link["href"] for link in found.all("a")] == ["#input-1", "#input-2", "#input-3", "#input-4"]
 
 
-def test_many_classes_are_counted_in_the_question_and_listed_below():
+def test_many_classes_are_counted_in_the_question_andjoin_names_below():
     names = tuple(f"class {i}" for i in range(8))
-    view = dataclasses.replace(reports.digit(), contrasted=names)
-    text = " ".join("".join(Page(render(Content("t", "m", (view,)))).text).split())
+    text = words(page_of(replace(reports.digit(), contrasted=names)))
     assert "rather than class 0, class 1, class 2 or 5 others?" in text
     assert ", ".join(names) in text
 
 
 def test_a_single_input_needs_no_navigation():
-    assert not Page(render(Content("t", "m", (reports.digit(),)))).all("nav")
+    assert not Page(page_of(reports.digit())).all("nav")
 
 
 def test_the_residual_is_told_in_words_and_numbers():
     text = " ".join(render(reports.everything()).split())
-    assert "Sums to the change in the output." in text
-    assert "<dt>Residual</dt><dd>none" in text
-    assert "<dt>Residual</dt><dd>3.00" in text
-    assert "Has no baseline." in text
+    assert "Sums to the change in the output." in text and "Has no baseline." in text
+    assert "<dt>Residual</dt><dd>none" in text and "<dt>Residual</dt><dd>3.00" in text
     assert "Without a baseline to compare it with" in text
 
 
 @pytest.mark.parametrize(("residual", "trust"), [(0.0, "good"), (0.05, "good"), (0.2, "poor"), (-0.2, "poor"), (None, "none")])
 def test_a_large_residual_is_marked(residual, trust):
-    scores = np.array([1.0, 2.0])
-    method = dataclasses.replace(
-        reports.method("m", scores),
-        baseline_output=None if residual is None else 6.5,
-        residual=residual,
-    )
-    view = dataclasses.replace(reports.sentence("a b"), methods=(method,))
-    assert f'class="verdict {trust}"' in render(Content("t", "m", (view,)))
+    baseline = None if residual is None else 6.5
+    view = changed(reports.sentence("a b"), baseline_output=baseline, residual=residual)
+    assert f'class="verdict {trust}"' in page_of(view)
+
+
+def test_a_path_that_ended_farther_away_has_an_arrival_below_zero():
+    assert "<dt>Arrival</dt><dd>−30 %" in page_of(changed(reports.digit(), arrival=-0.3))
 
 
 def test_settings_inside_settings_become_rows():
-    rows = dict(
-        page._rows({"seed": 0, "parts": {"type": "IG2", "rule": {"type": "_S", "name": "shared"}, "path": {"steps": 5}}})
-    )
-    assert rows == {"seed": "0", "parts": "IG2", "parts › rule": "shared", "parts › path › steps": "5"}
+    parts = {"type": "IG2", "rule": {"type": "_S", "name": "shared"}, "path": {"steps": 5}}
+    assert dict(page.list_settings({"seed": 0, "parts": parts})) == {
+        "seed": "0",
+        "parts": "IG2",
+        "parts › rule": "shared",
+        "parts › path › steps": "5",
+    }
 
 
 @pytest.mark.parametrize(
@@ -181,7 +186,7 @@ def test_settings_inside_settings_become_rows():
     [(0, "0"), (7.5, "7.50"), (-0.0123, "−0.0123"), (1234.5, "1234"), (-1.5e-7, "−1.50 × 10⁻⁷"), (2e9, "2.00 × 10⁹")],
 )
 def test_numbers_have_three_digits_and_a_real_minus(value, text):
-    assert page._number(value) == text
+    assert page.format_number(value) == text
 
 
 # -- the scores --------------------------------------------------------------------------------------------------------
@@ -189,7 +194,7 @@ def test_numbers_have_three_digits_and_a_real_minus(value, text):
 
 def test_maps_are_kept_within_the_precision_the_page_states():
     view = reports.photo()
-    text = render(Content("t", "m", (view,)))
+    text = page_of(view)
     kept = data(text)["inputs"][0]["methods"]
     for method, entry in zip(view.methods, kept, strict=True):
         error = np.abs(unpacked(entry["scores"]) - method.scores).max() / np.abs(method.scores).max()
@@ -199,7 +204,7 @@ def test_maps_are_kept_within_the_precision_the_page_states():
 
 def test_a_references_map_is_the_mean_of_blocks():
     view = reports.photo()
-    text = render(Content("t", "m", (view,)))
+    text = page_of(view)
     for reference, entry in zip(view.methods[0].references, data(text)["inputs"][0]["methods"][0]["references"], strict=True):
         blocks = reference.scores.reshape(70, 2, 80, 2).mean(axis=(1, 3))
         assert unpacked(entry["scores"]) == pytest.approx(blocks, abs=np.abs(blocks).max() / 253)
@@ -208,47 +213,44 @@ def test_a_references_map_is_the_mean_of_blocks():
 
 def test_blocks_at_the_edge_are_means_of_what_is_there():
     scores = np.arange(130.0 * 3).reshape(130, 3)
-    pooled = page._pooled(scores)
+    pooled = encoding.pool_map(scores)
     assert pooled.shape == (65, 2)
     assert pooled[0] == pytest.approx([2.0, 3.5])
-    assert page._pooled(scores[:128]) is not scores
-    assert page._pooled(scores[:128]) == pytest.approx(scores[:128])
+    assert encoding.pool_map(scores[:128]) is not scores
+    assert encoding.pool_map(scores[:128]) == pytest.approx(scores[:128])
 
 
 @pytest.mark.parametrize("value", [0.0, 5e-324, 1e-300, 1e300])
 def test_maps_of_any_size_can_be_kept(value):
-    kept = unpacked(page._packed(np.array([[value, -value]]), 14))
+    kept = unpacked(encoding.pack_map(np.array([[value, -value]]), 14))
     assert kept == pytest.approx(np.array([[value, -value]]), rel=1e-3, abs=1e-320)
 
 
 def test_words_and_columns_are_kept_exactly():
     view = reports.sentence()
-    kept = data(render(Content("t", "m", (view,))))["inputs"][0]["methods"]
+    kept = data(page_of(view))["inputs"][0]["methods"]
     assert [entry["scores"] for entry in kept] == [method.scores.tolist() for method in view.methods]
 
 
 def test_long_curves_keep_their_ends_and_no_more_points_than_can_be_seen():
     curve = np.random.default_rng(0).normal(size=(3, 2001))
-    kept = page._curve(curve)
+    kept = encoding.encode_curves(curve)
     assert kept["steps"][0] == 0 and kept["steps"][-1] == 2000 and len(kept["steps"]) == 101
     assert np.array(kept["values"]) == pytest.approx(curve[:, kept["steps"]], rel=1e-4)
-    assert page._curve(curve[:, :2])["steps"] == [0, 1]
+    assert encoding.encode_curves(curve[:, :2])["steps"] == [0, 1]
 
 
 def test_a_picture_shown_twice_is_kept_once():
     view = reports.photo()
-    once, twice = (len(data(render(Content("t", "m", inputs)))["pictures"]) for inputs in ((view,), (view, view)))
-    assert once == twice == 1 + 3
+    assert len(data(page_of(view))["pictures"]) == len(data(page_of(view, view))["pictures"]) == 1 + 3
 
 
 # -- what comes from outside -------------------------------------------------------------------------------------------
 
 
 def test_names_from_outside_make_no_elements():
-    safe, hostile = reports.everything(), reports.hostile()
-    text = render(hostile)
-    found = Page(text)
-    assert [tag for tag, _ in found.tags].count("script") == [tag for tag, _ in Page(render(safe)).tags].count("script") == 2
+    found, safe = Page(render(reports.hostile())), Page(render(reports.everything()))
+    assert len(found.all("script")) == len(safe.all("script")) == 2
     assert all(set(image) <= {"data-picture", "alt", "width", "height"} for image in found.all("img"))
     assert not [name for _, attributes in found.tags for name in attributes if name.startswith("on")]
     for name in reports.HOSTILE:
@@ -264,21 +266,20 @@ def test_data_from_outside_cannot_end_the_script_they_stand_in():
 
 def test_a_file_name_that_is_no_text_can_be_written(tmp_path):
     name = os.fsdecode(b"caf\xe9.png")
-    write(Content(name, "m", (dataclasses.replace(reports.digit(), name=name),)), tmp_path / "report.html")
+    write(Content(name, "m", (replace(reports.digit(), name=name),)), tmp_path / "report.html")
     assert "caf?.png" in (tmp_path / "report.html").read_text("utf-8")
 
 
 def test_settings_of_any_type_are_shown():
     settings = {"none": None, "array": np.zeros((2, 3)), "infinite": float("inf"), "list": [1, (2.5, "x")], 3: np.float32(0.5)}
-    view = dataclasses.replace(reports.digit(), methods=(reports.method("m", np.ones((12, 10)), settings=settings),))
-    kept = data(render(Content("t", "m", (view,))))["inputs"][0]["methods"][0]["settings"]
-    assert kept == {
-        "none": None,
-        "array": "ndarray float64 (2, 3)",
-        "infinite": "inf",
-        "list": [1, [2.5, "x"]],
-        "3": 0.5,
-    }
+    kept = data(page_of(changed(reports.digit(), settings=settings)))["inputs"][0]["methods"][0]["settings"]
+    array = "ndarray float64 (2, 3)"
+    assert kept == {"none": None, "array": array, "infinite": "inf", "list": [1, [2.5, "x"]], "3": 0.5}
+
+
+def test_numbers_of_numpy_are_shown():
+    view = changed(replace(reports.digit(), probability=np.float32(0.5)), output=np.float32(7.5))
+    assert data(page_of(view))["inputs"][0]["probability"] == 0.5
 
 
 def test_the_policy_allows_this_script_and_nothing_else():
@@ -286,23 +287,14 @@ def test_the_policy_allows_this_script_and_nothing_else():
     policy = Page(text).all("meta", **{"http-equiv": "Content-Security-Policy"})[0]["content"]
     script = re.search(r"<script>(.*?)</script>", text, re.DOTALL)[1]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert policy.split("; ") == [
-        "default-src 'none'",
-        "img-src data:",
-        "style-src 'unsafe-inline'",
-        f"script-src 'sha256-{digest}'",
-        "base-uri 'none'",
-        "form-action 'none'",
-    ]
+    allowed = ["img-src data:", "style-src 'unsafe-inline'", f"script-src 'sha256-{digest}'"]
+    assert policy.split("; ") == ["default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"]
 
 
 def test_nothing_in_the_page_points_elsewhere():
     text = render(reports.everything())
-    addresses = set(
-        re.findall(
-            r"(?:https?:)?//[\w.-]+\.\w+[^\s\"']*", text.replace(re.search(r"id=\"data\">.*?</script>", text, re.DOTALL)[0], "")
-        )
-    )
+    rest = re.sub(r"id=\"data\">.*?</script>", "", text, flags=re.DOTALL)
+    addresses = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"']*", rest))
     assert addresses == {"http://www.w3.org/2000/svg"}  # the name of a namespace, which nobody fetches
     assert "@import" not in text and "url(" not in text
 
@@ -310,47 +302,41 @@ def test_nothing_in_the_page_points_elsewhere():
 # -- what cannot be shown ----------------------------------------------------------------------------------------------
 
 
-def changed(view, **changes):
-    return dataclasses.replace(view, methods=(dataclasses.replace(view.methods[0], **changes),))
-
-
 @pytest.mark.parametrize(
     ("view", "message"),
     [
-        (dataclasses.replace(reports.digit(), methods=()), "no method's answer"),
-        (dataclasses.replace(reports.digit(), kind="sound"), "kind 'sound'"),
+        (replace(reports.digit(), methods=()), "no method to show"),
+        (replace(reports.digit(), kind="sound"), "kind 'sound'"),
         (changed(reports.digit(), scores=np.full((12, 10), np.nan)), "not finite"),
         (changed(reports.digit(), scores=np.zeros((3, 12, 10))), r"float64 \(3, 12, 10\): expected \(H, W\)"),
         (changed(reports.digit(), scores=np.zeros((0, 10))), r"expected \(H, W\)"),
-        (dataclasses.replace(reports.sentence(), units=()), "no words or columns"),
+        (replace(reports.sentence(), units=()), "no words or columns"),
         (changed(reports.sentence(), scores=np.zeros(4)), r"float64 \(4,\): expected \(6,\)"),
         (changed(reports.digit(), output=float("inf")), "not finite"),
         (changed(reports.digit(), residual=float("nan")), "not finite"),
+        (changed(reports.digit(), arrival=float("nan")), "arrival"),
         (changed(reports.digit(), output_curve=np.array([[1.0, np.nan]])), "not finite"),
-        (changed(reports.digit(), output_curve=np.zeros(5)), "a curve of IG² of 'digit.png'"),
-        (dataclasses.replace(reports.digit(), picture=np.zeros((12, 10, 3))), "expected uint8"),
-        (dataclasses.replace(reports.digit(), picture=np.zeros((12, 10), np.uint8)), "expected uint8"),
-        (dataclasses.replace(reports.digit(), probability=float("nan")), "not finite"),
-        (dataclasses.replace(reports.row(), cells=("1",)), "1 cells for 3 columns"),
+        (changed(reports.digit(), output_curve=np.zeros(5)), "output_curve of IG² of 'digit.png'"),
+        (replace(reports.digit(), picture=np.zeros((12, 10, 3))), "expected uint8"),
+        (replace(reports.digit(), picture=np.zeros((12, 10), np.uint8)), "expected uint8"),
+        (replace(reports.digit(), probability=float("nan")), "not finite"),
+        (replace(reports.row(), cells=("1",)), "1 cells for 3 columns"),
+        (
+            replace(reports.digit(), methods=(*reports.digit().methods, reports.method("other", np.zeros((10, 12))))),
+            r"other of 'digit.png' are ndarray float64 \(10, 12\): expected \(12, 10\)",
+        ),
     ],
 )
 def test_what_cannot_be_shown_is_refused_in_words(view, message):
     with pytest.raises(InputError, match=message):
-        render(Content("t", "m", (view,)))
+        page_of(view)
 
 
-def test_methods_of_one_input_share_a_shape():
-    view = reports.digit()
-    other = reports.method("other", np.zeros((10, 12)))
-    with pytest.raises(InputError, match=r"other of 'digit.png' are ndarray float64 \(10, 12\): expected \(12, 10\)"):
-        render(Content("t", "m", (dataclasses.replace(view, methods=(*view.methods, other)),)))
-
-
-# -- gathering ---------------------------------------------------------------------------------------------------------
+# -- building ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def gathered():
+def built():
     """A subject, a batch it read, a contrast, and an attribution by it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -362,14 +348,15 @@ def gathered():
     return subject, batch, contrast, ig2.IG2(steps=2)(subject.model, batch.x, references=contrast.samples)
 
 
-def test_a_report_is_built_from_attributions_by_name(gathered):
-    subject, batch, contrast, found = gathered
+def test_a_report_is_built_from_attributions_by_name(built):
+    subject, batch, contrast, found = built
     assert len(build("t", subject, batch, {"IG²": found}, {"IG²": contrast}).inputs) == 2
     for attributions, contrasts, said in (
-        (found, None, r"attributions must be one for each method by its name, \{'IG²': ...\}; got Attribution"),
-        ({"IG²": found.values}, None, "attributions must be one for each method by its name"),
-        ({"IG²": found}, contrast, "contrasts must go by the methods' names"),
-        ({"IG²": found}, {"IG2": contrast}, "contrasts are for 'IG2', which is no method here: there are 'IG²'"),
+        (found, None, r"attributions must be .* got Attribution"),
+        ({"IG²": found.values}, None, "attributions must be"),
+        ({}, None, "at least one"),
+        ({"IG²": found}, contrast, "contrasts must go by"),
+        ({"IG²": found}, {"IG2": contrast}, "contrasts are for 'IG2'.* 'IG²'"),
     ):
         with pytest.raises(InputError, match=said):
             build("t", subject, batch, attributions, contrasts)
@@ -378,9 +365,5 @@ def test_a_report_is_built_from_attributions_by_name(gathered):
 @pytest.mark.parametrize(
     ("count", "said"), [(1, "a"), (2, "a or b"), (3, "a, b or c"), (4, "a, b, c or d"), (5, "a, b, c or 2 others")]
 )
-def test_contrasted_classes_are_listed_as_a_person_would(count, said):
-    from markupsafe import Markup
-
-    from ig2.report.page import _listed
-
-    assert _listed("abcde"[:count], Markup).striptags() == said
+def test_contrasted_classes_arejoin_names_as_a_person_would(count, said):
+    assert page.join_names("abcde"[:count], Markup).striptags() == said

@@ -16,14 +16,7 @@ from playwright.sync_api import sync_playwright
 import reports
 from ig2.report import write
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
+FLAGS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync --no-first-run"
 PHOTO, DIGIT, SENTENCE, ROW = range(4)
 
 
@@ -32,14 +25,10 @@ def browser():
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
     executable = next(filter(None, map(shutil.which, names)), None)
     if executable is None:
-        reason = (
-            f"no browser: install Chromium or Chrome (apt install chromium), so that one of {', '.join(names)} is on the PATH"
-        )
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        reason = f"no browser: install Chromium (apt install chromium), so that one of {', '.join(names)} is on the PATH"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS.split())
         yield browser
         browser.close()
 
@@ -47,9 +36,8 @@ def browser():
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
-    write(reports.everything(), folder / "everything.html")
-    write(reports.hostile(), folder / "hostile.html")
-    write(reports.alike(), folder / "alike.html")
+    for content in (reports.everything, reports.hostile, reports.alike):
+        write(content(), folder / f"{content.__name__}.html")
     return folder
 
 
@@ -109,6 +97,15 @@ def go(page, index):
     page.wait_for_selector(f'section[data-input="{index}"]:not([hidden])[data-ready]')
 
 
+def open_tab(page, index):
+    shown(page, "[role=tab]").nth(index).click()
+
+
+def differ(first, second):
+    """The share of pixels in which two pictures differ."""
+    return (first != second).any(axis=2).mean()
+
+
 def slide(page, control, value):
     shown(page, f'[data-control="{control}"]').fill(str(value))
 
@@ -118,6 +115,12 @@ def pixels(page):
     url = shown(page, ".stage canvas").evaluate("canvas => canvas.toDataURL('image/png')")
     with Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))) as image:
         return np.asarray(image.convert("RGB")).astype(int)
+
+
+def centres(drawn):
+    """The centre of each of the digit's pixels on the canvas."""
+    times = drawn.shape[0] // 12
+    return drawn[times // 2 :: times, times // 2 :: times]
 
 
 def number(text):
@@ -146,7 +149,7 @@ def test_every_method_of_every_input_opens_in_silence(open_page):
     for index, view in enumerate(reports.everything().inputs):
         go(page, index)
         for tab in range(len(view.methods)):
-            shown(page, "[role=tab]").nth(tab).click()
+            open_tab(page, tab)
             assert shown(page, "[role=tab]").nth(tab).get_attribute("aria-selected") == "true"
     assert any(url.startswith("file://") for url in open_page.requests)
 
@@ -212,7 +215,7 @@ def test_a_link_leads_to_an_input_and_its_method(open_page):
     assert page.locator("nav [aria-current]").get_attribute("href") == "#input-4"
     page.go_back()
     page.wait_for_selector('section[data-input="2"]:not([hidden])')
-    shown(page, "[role=tab]").nth(0).click()
+    open_tab(page, 0)
     assert page.url.endswith("#input-3-method-1")
 
 
@@ -230,42 +233,39 @@ def test_each_control_changes_the_picture(open_page):
     for control, value in [("opacity", 30), ("smoothing", 4), ("threshold", 80)]:
         slide(page, control, value)
         after = pixels(page)
-        assert (after != before).any(axis=2).mean() > 0.3, control
+        assert differ(after, before) > 0.3, control
         before = after
     shown(page, "input[value=magnitude]").check()
-    assert (pixels(page) != before).any(axis=2).mean() > 0.05
+    assert differ(pixels(page), before) > 0.05
 
 
 def test_methods_are_switched_by_pointer_and_by_keys(open_page):
     page = open_page()
     first = pixels(page)
-    shown(page, "[role=tab]").nth(1).click()
+    open_tab(page, 1)
     second = pixels(page)
-    assert (second != first).any(axis=2).mean() > 0.5
+    assert differ(second, first) > 0.5
     page.keyboard.press("ArrowRight")  # from the last to the first
-    assert (pixels(page) == first).all()
+    assert differ(pixels(page), first) == 0
     page.keyboard.press("End")
-    assert (pixels(page) == second).all()
-    assert shown(page, "[role=tab]:focus").inner_text().strip() == "Integrated Gradients"
-    assert shown(page, "[role=tabpanel]").get_attribute("aria-labelledby") == shown(page, "[role=tab]:focus").get_attribute(
-        "id"
-    )
+    assert differ(pixels(page), second) == 0
+    tab = shown(page, "[role=tab]:focus")
+    assert tab.inner_text().strip() == "Integrated Gradients"
+    assert shown(page, "[role=tabpanel]").get_attribute("aria-labelledby") == tab.get_attribute("id")
 
 
 def test_no_opacity_leaves_the_picture_itself(open_page):
     page = open_page(at="#input-2")
     slide(page, "opacity", 0)
-    picture = reports.digit().picture
-    times = pixels(page).shape[0] // picture.shape[0]
-    assert (pixels(page) == picture.repeat(times, axis=0).repeat(times, axis=1)).all()
+    drawn, picture = pixels(page), reports.digit().picture
+    assert (drawn == np.kron(picture, np.ones((drawn.shape[0] // 12,) * 2 + (1,), int))).all()
 
 
 def test_full_opacity_leaves_the_map_in_red_for_and_blue_against(open_page):
     page = open_page(at="#input-2")
     slide(page, "opacity", 100)
     scores = reports.digit().methods[0].scores
-    times = pixels(page).shape[0] // scores.shape[0]
-    red, _, blue = np.moveaxis(pixels(page)[times // 2 :: times, times // 2 :: times], 2, 0)
+    red, _, blue = np.moveaxis(centres(pixels(page)), 2, 0)
     weak = np.abs(scores) < 0.02 * np.abs(scores).max()
     assert (np.sign(red - blue) == np.sign(scores))[~weak].all()
     order = np.argsort(scores[scores > 0])
@@ -277,9 +277,7 @@ def test_the_threshold_leaves_the_strongest(open_page, threshold):
     page = open_page(at="#input-2")
     slide(page, "opacity", 60)
     slide(page, "threshold", threshold)
-    found = pixels(page)
-    times = found.shape[0] // 12
-    coloured = np.ptp(found[times // 2 :: times, times // 2 :: times], axis=2) > 60  # below the map the picture is all but grey
+    coloured = np.ptp(centres(pixels(page)), axis=2) > 60  # below the map the picture is all but grey
     strength = np.abs(reports.digit().methods[0].scores)
     hidden = strength < np.sort(strength.flatten())[int(strength.size * threshold / 100)]
     assert not coloured[hidden & (strength > 0.3)].any() or threshold == 0
@@ -292,7 +290,7 @@ def test_hover_reads_the_value_of_the_pixel(open_page):
     page = open_page()
     rng = np.random.default_rng(0)
     for tab, method in enumerate(reports.photo().methods):
-        shown(page, "[role=tab]").nth(tab).click()
+        open_tab(page, tab)
         for y, x in [(0, 0), (139, 159), *rng.integers(0, 140, (6, 2))]:
             value, place = hover_pixel(page, x, y, method.scores.shape)
             assert value == exactly(method.scores[y, x], np.abs(method.scores).max(), 14)
@@ -348,14 +346,14 @@ def test_a_reference_shows_its_own_attribution(open_page):
     page.keyboard.press("Enter")
     assert buttons.nth(2).get_attribute("aria-pressed") == "true"
     assert "Contrasted with zebra alone." in shown(page, ".shown").inner_text()
-    assert (pixels(page) != whole).any(axis=2).mean() > 0.5
+    assert differ(pixels(page), whole) > 0.5
     blocks = method.references[1].scores.reshape(70, 2, 80, 2).mean(axis=(1, 3))
     value, place = hover_pixel(page, 21, 41, method.scores.shape)
     assert value == exactly(blocks[20, 10], np.abs(blocks).max(), 8)
     assert place == "x 20, y 40, mean of 2 × 2"
     assert shown(page, ".chart .chosen").count() == 2
     buttons.nth(0).click()
-    assert (pixels(page) == whole).all()
+    assert differ(pixels(page), whole) == 0
 
 
 def test_references_without_attributions_of_their_own_are_not_offered(open_page):
@@ -399,12 +397,13 @@ def test_words_are_coloured_and_read(open_page):
     page.keyboard.press("ArrowRight")
     assert shown(page, ".words > :focus").inner_text() == view.units[1]
     assert shown(page, ".readout bdi").inner_text() == view.units[1]
-    backgrounds = words.evaluate_all("words => words.map(word => getComputedStyle(word).backgroundColor)")
+    colours = "words => words.map(word => getComputedStyle(word).backgroundColor)"
+    before = words.evaluate_all(colours)
     slide(page, "threshold", 50)
     weak = [("weak" in word.get_attribute("class")) for word in words.all()]
     assert weak == (np.abs(scores) < np.sort(np.abs(scores))[3]).tolist()
     slide(page, "opacity", 20)
-    assert backgrounds != words.evaluate_all("words => words.map(word => getComputedStyle(word).backgroundColor)")
+    assert before != words.evaluate_all(colours)
 
 
 def test_columns_are_bars_in_order_of_strength(open_page):
@@ -477,10 +476,8 @@ def test_no_screen_scrolls_sideways(open_page, name, width):
 
 
 def test_dark_mode_is_dark(open_page):
-    light, dark = (
-        open_page(color_scheme=scheme).evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
-        for scheme in ("light", "dark")
-    )
+    colour = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+    light, dark = (open_page(color_scheme=scheme).evaluate(colour) for scheme in ("light", "dark"))
     assert min(light) > 240 and max(dark) < 40
 
 
@@ -505,19 +502,15 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(open_page, index)
         reached.append(found)
     assert all(style != "none" and width >= 1 for _, style, width in reached)
     names = [str(name) for name, _, _ in reached]
-    wanted = {f"tab-{index}-0", f"threshold-{index}", "json", "csv", "SUMMARY"} | (
-        {f"opacity-{index}"} if index != ROW else set()
-    )
-    assert wanted <= set(names)
+    assert {f"tab-{index}-0", f"threshold-{index}", "json", "csv", "SUMMARY"} <= set(names)
+    assert index == ROW or f"opacity-{index}" in names
     assert len([name for name in names if name.startswith("tab-")]) == 1  # the arrow keys go on from there
 
 
 def test_nothing_moves_for_those_who_asked_for_stillness(open_page):
-    durations = [
-        open_page(reduced_motion=motion).evaluate("getComputedStyle(document.querySelector('[role=tab]')).transitionDuration")
-        for motion in ("reduce", "no-preference")
-    ]
-    assert durations[0] == "0s" != durations[1]
+    duration = "getComputedStyle(document.querySelector('[role=tab]')).transitionDuration"
+    still, moving = (open_page(reduced_motion=motion).evaluate(duration) for motion in ("reduce", "no-preference"))
+    assert still == "0s" != moving
 
 
 def test_paper_shows_the_picture_and_the_settings_and_no_controls(open_page):

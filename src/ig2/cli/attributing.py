@@ -14,8 +14,7 @@ from ig2.adapters.text import TextBatch, TextSubject
 from ig2.attribution import Attribution
 from ig2.cli.recipes import Recipe
 from ig2.errors import ModelError, describe
-from ig2.report import Content, SkippedView
-from ig2.report.gather import build
+from ig2.report import Content, SkippedView, build
 from ig2.rules import Rule
 
 # called with what begins, gives a function to be called with (done, total)

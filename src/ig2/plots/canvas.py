@@ -1,27 +1,25 @@
-"""The figure itself, and text from outside on it."""
+"""The figure itself: a canvas outside pyplot, images on it, bare axes and the note below."""
 
 from __future__ import annotations
 
 import io
 import textwrap
-from functools import cache
 from typing import Any
 
-import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager
+from matplotlib.image import AxesImage
+from numpy.typing import NDArray
 
 # The ends of matplotlib's RdBu, which people who confuse red and green tell apart.
 FOR, AGAINST = "#b2182b", "#2166ac"
 QUIET = "0.35"
-# Writing that matplotlib's own font lacks: those of these that are installed stand in.
-STAND_INS = (
-    "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC", "Hiragino Sans",
-    "Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "Nirmala UI", "Noto Sans Devanagari", "Noto Sans Thai",
-    "Arial Unicode MS", "Segoe UI Symbol", "Noto Sans Symbols2",
-)  # fmt: skip
+# Okabe and Ito's colours, which stay apart for people who do not see all of them.
+LINE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+# Beyond this an image with square pixels would be a hairline.
+MOST_SLENDER = 6.0
 
 
 class Canvas(Figure):
@@ -32,69 +30,41 @@ class Canvas(Figure):
         FigureCanvasAgg(self)
 
     def _repr_png_(self) -> bytes:
-        return png(self)
+        return encode_png(self)
 
 
-def png(figure: Figure) -> bytes:
-    """A figure as a PNG file's bytes."""
+def encode_png(figure: Figure) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, format="png", bbox_inches="tight")
     return file.getvalue()
 
 
-@cache
-def _installed() -> tuple[str, ...]:
-    names = {font.name for font in fontManager.ttflist}
-    return tuple(name for name in STAND_INS if name in names)
+def draw_image(axes: Axes, image: NDArray[np.float64], **options: Any) -> AxesImage:
+    """An image in [0, 1], (H, W) in grey or (H, W, 3); or, with other options of `imshow`, a map (H, W)."""
+    height, width = image.shape[:2]
+    aspect = "equal" if max(height, width) <= MOST_SLENDER * min(height, width) else "auto"
+    options = {"cmap": "gray", "vmin": 0, "vmax": 1, "aspect": aspect, "interpolation": "antialiased", **options}
+    drawn = axes.imshow(image, **options)
+    remove_frame(axes)
+    return drawn
 
 
-def families() -> list[str]:
-    """The user's fonts, and those that stand in for writing they lack."""
-    return [*matplotlib.rcParams["font.family"], *_installed()]
-
-
-def outside() -> dict[str, Any]:
-    """How text from outside is set: as it is, so that dollar signs start no formula, and in any writing there is a font for."""
-    return {"parse_math": False, "family": families()}
-
-
-def fitted(text: object, inches: float) -> str:
-    """A text from outside in lines that are no wider than about this, three of them at most."""
-    width = max(int(13 * inches), 8)  # small letters are about a thirteenth of an inch
-    return "\n".join(textwrap.wrap(printable(text), width, max_lines=3, placeholder=" …"))
-
-
-def printable(text: object, longest: int | None = None) -> str:
-    """A text on one line, with a space where a character cannot be shown, and cut where it is too long."""
-    shown = "".join(character if character.isprintable() else " " for character in str(text))
-    return shown if longest is None or len(shown) <= longest else shown[: longest - 1] + "…"
-
-
-def bare(axes: Axes) -> None:
+def remove_frame(axes: Axes) -> None:
     """No ticks and no frame; unlike `set_axis_off` this keeps the labels."""
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
 
 
-def align_ends(axes: Axes) -> None:
-    """The two labels of a horizontal colour bar stay between its ends, clear of its neighbours."""
+def align_end_labels(axes: Axes) -> None:
+    """Keep the two labels of a horizontal colour bar between its ends, clear of its neighbours."""
     for label, side in zip(axes.get_xticklabels(), ("left", "right"), strict=True):
         label.set(horizontalalignment=side)
 
 
-def note(figure: Figure, *texts: str) -> None:
-    """A quiet line below everything, if there is something to say."""
-    said = "; ".join(text for text in texts if text)
-    if said:
+def add_note(figure: Figure, *notes: str) -> None:
+    """A quiet line below everything, of those notes that are not empty."""
+    note = "; ".join(filter(None, notes))
+    if note:
         # the smallest letters are about a sixteenth of an inch
-        lines = textwrap.fill(said, max(int(16 * figure.get_figwidth()), 20))
+        lines = textwrap.fill(note, max(int(16 * figure.get_figwidth()), 20))
         figure.supxlabel(lines, fontsize="x-small", color=QUIET)
-
-
-def left_out(count: int, total: int) -> str:
-    return "" if count >= total else f"the first {count} of {total} explicands"
-
-
-def number(value: float) -> str:
-    """A number as short as a figure needs it, with a real minus sign."""
-    return f"{value:.3g}".replace("-", "−")

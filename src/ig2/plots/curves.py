@@ -13,15 +13,16 @@ from torch import Tensor
 
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
-from ig2.plots.canvas import Canvas, note, outside, printable
-from ig2.plots.readings import Array, check_attribution, check_index, method_name
+from ig2.plots.canvas import LINE_COLOURS, Canvas, add_note
+from ig2.plots.labels import clean_text, text_options
+from ig2.plots.values import Array, check_attribution, check_choice, check_index, method_name
 
-# Okabe and Ito's colours, which stay apart for people who do not see all of them.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+Results = Attribution | Mapping[str, Attribution]
+Field = Literal["output_curve", "distance_curve"]
 
 
-def output_curve(results: Attribution | Mapping[str, Attribution], *, explicand: int | None = None) -> Figure:
-    """f along the path, from the explicand to its baseline: where it stays flat, the output is saturated.
+def output_curve(results: Results, *, explicand: int | None = None) -> Figure:
+    """Draw f along the path, from the explicand to its baseline: where it stays flat, the output is saturated.
 
     The share of the path is counted in its steps. The line is the mean over references and explicands, the band one
     standard deviation to either side. A path with only two points, such as a straight line under a Gauss rule, is drawn as
@@ -30,28 +31,23 @@ def output_curve(results: Attribution | Mapping[str, Attribution], *, explicand:
     Args:
         results: one attribution made with `curves=True`, or names and attributions.
         explicand: only this one, a number from 0; by default all.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        InputError: if an attribution has no output curve, or one that is not finite.
     """
-    figure, axes = _start()
-    paths = set()
-    for number, (name, curves) in enumerate(_curves(results, "output_curve", explicand).items()):
-        share = np.linspace(0, 1, curves.shape[1])
-        _line(axes, share, curves, name, number)
-        paths.add(len(curves))
+    figure, axes, _ = _draw_curves(results, "output_curve", explicand)
     axes.set_xlim(0, 1)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0\nexplicand", "0.25", "0.5", "0.75", "1\nbaseline"])
     axes.set_xlabel("share of the path")
     axes.set_ylabel("output f")
-    _finish(figure, axes, paths)
     return figure
 
 
-def distance_curve(
-    results: Attribution | Mapping[str, Attribution],
-    *,
-    explicand: int | None = None,
-    scale: Literal["linear", "log"] = "linear",
-) -> Figure:
-    """The distance between the representations of the point on GradPath and of the reference, step by step.
+def distance_curve(results: Results, *, explicand: int | None = None, scale: Literal["linear", "log"] = "linear") -> Figure:
+    """Draw the distance between the representations of the point on GradPath and of the reference, step by step.
 
     The line is the mean over references and explicands, the band one standard deviation to either side.
 
@@ -59,34 +55,57 @@ def distance_curve(
         results: one attribution on GradPath made with `curves=True`, or names and attributions.
         explicand: only this one, a number from 0; by default all.
         scale: of the distance. "log" shows whether it still falls where it is small.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        InputError: if an attribution has no distance curve, as off GradPath, or one that is not finite.
     """
-    if scale not in ("linear", "log"):
-        raise InputError(f"scale must be 'linear' or 'log', got {describe(scale)}")
-    figure, axes = _start()
-    paths = set()
-    found = _curves(results, "distance_curve", explicand)
-    for number, (name, curves) in enumerate(found.items()):
-        _line(axes, np.arange(curves.shape[1], dtype=np.float64), curves, name, number)
-        paths.add(len(curves))
-    if scale == "log" and any((curves > 0).any() for curves in found.values()):
+    check_choice(scale, ("linear", "log"), "scale")
+    figure, axes, curves = _draw_curves(results, "distance_curve", explicand)
+    if scale == "log" and (curves > 0).any():
         axes.set_yscale("log")
-    elif all((curves >= 0).all() for curves in found.values()):
+    elif (curves >= 0).all():
         axes.set_ylim(bottom=0)
     axes.margins(x=0)
     axes.set_xlabel("step")
     axes.set_ylabel("distance to the reference")
-    _finish(figure, axes, paths)
     return figure
 
 
-def _curves(
-    results: Attribution | Mapping[str, Attribution], field: Literal["output_curve", "distance_curve"], explicand: int | None
-) -> dict[str, Array]:
+def _draw_curves(results: Results, field: Field, explicand: int | None) -> tuple[Figure, Axes, Array]:
+    """The figure, its axes, and all values on it."""
+    figure = Canvas(4.6, 3.2, layout="constrained")
+    axes = figure.subplots()
+    named = _read_curves(results, field, explicand)
+    for (name, curves), colour in zip(named.items(), LINE_COLOURS * len(named), strict=False):
+        steps = curves.shape[1] - 1
+        x = np.linspace(0, 1 if field == "output_curve" else steps, steps + 1)
+        mean, deviation = curves.mean(axis=0), curves.std(axis=0)
+        if steps == 1:
+            axes.plot(x, mean, "o", color=colour, label=f"{clean_text(name, 40)} (ends only)", clip_on=False)
+            continue
+        axes.plot(x, mean, color=colour, label=clean_text(name, 40), linewidth=1.6)
+        if len(curves) > 1:
+            # no further than the curves reach: a distance below zero would break a log scale
+            low, high = np.maximum(mean - deviation, curves.min(axis=0)), np.minimum(mean + deviation, curves.max(axis=0))
+            axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    for text in axes.legend(frameon=False, fontsize="small").get_texts():
+        text.update(text_options())
+    counts = sorted({len(curves) for curves in named.values()})
+    if counts != [1]:
+        add_note(figure, f"mean of {' or '.join(map(str, counts))} paths, ± one standard deviation")
+    return figure, axes, np.concatenate([curves.ravel() for curves in named.values()])
+
+
+def _read_curves(results: Results, field: Field, explicand: int | None) -> dict[str, Array]:
     """For each name the curves of all its paths, (number of paths, k + 1)."""
     named = {method_name(results): results} if isinstance(results, Attribution) else results
     if not isinstance(named, Mapping) or not named:
         raise InputError(f"results must be an Attribution or a dict of names and Attributions, got {describe(results)}")
-    found = {}
+    curves = {}
     for name, result in named.items():
         curve: Tensor | None = getattr(check_attribution(result, f"results[{name!r}]"), field)
         if curve is None:
@@ -97,33 +116,5 @@ def _curves(
         if explicand is not None:
             check_index(explicand, len(result), "explicand")
             curve = curve[explicand : explicand + 1]
-        found[name] = curve.detach().to("cpu", torch.float64).flatten(0, 1).numpy()
-    return found
-
-
-def _start() -> tuple[Figure, Axes]:
-    figure = Canvas(4.6, 3.2, layout="constrained")
-    return figure, figure.subplots()
-
-
-def _line(axes: Axes, at: Array, curves: Array, name: str, number: int) -> None:
-    colour = COLOURS[number % len(COLOURS)]
-    name = printable(name, 40)
-    mean, spread = curves.mean(axis=0), curves.std(axis=0)
-    if len(at) == 2:
-        axes.plot(at, mean, "o", color=colour, label=f"{name} (ends only)", clip_on=False)
-        return
-    axes.plot(at, mean, color=colour, label=name, linewidth=1.6)
-    if len(curves) > 1:
-        # no further than the curves reach: a distance below zero would break a log scale
-        low, high = np.maximum(mean - spread, curves.min(axis=0)), np.minimum(mean + spread, curves.max(axis=0))
-        axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
-
-
-def _finish(figure: Figure, axes: Axes, paths: set[int]) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    for text in axes.legend(frameon=False, fontsize="small").get_texts():
-        text.update(outside())
-    if paths != {1}:
-        several = " or ".join(str(count) for count in sorted(paths))
-        note(figure, f"mean of {several} paths, ± one standard deviation")
+        curves[name] = curve.detach().to("cpu", torch.float64).flatten(0, 1).numpy()
+    return curves

@@ -13,85 +13,148 @@ from torch import Tensor
 
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
-from ig2.plots.canvas import QUIET, Canvas, fitted, left_out, note, number, outside, printable
-from ig2.plots.look import Look, show
-from ig2.plots.readings import (
-    Which,
+from ig2.plots.canvas import QUIET, Canvas, add_note, draw_image
+from ig2.plots.colours import MapStyle
+from ig2.plots.labels import clean_text, format_number, text_options, wrap_text
+from ig2.plots.values import (
+    Array,
+    InputKey,
+    Titles,
     check_attribution,
     check_count,
     check_index,
     check_no_embeddings,
-    chosen,
-    maps,
+    clean_labels,
     method_name,
-    pictures,
-    rows,
-    titles_of,
+    select_tensor,
+    take_first,
+    to_images,
+    to_maps,
+    to_rows,
 )
 
-MOST_SHOWN = 8
 MOST_NAMED = 20
 
 
 def heat_map(
     result: Attribution,
     *,
-    count: int = MOST_SHOWN,
-    which: Which = None,
-    titles: Sequence[str] | None = None,
+    count: int = 8,
+    input_key: InputKey = None,
+    titles: Titles = None,
     explicand: bool = True,
-    **look: Any,
+    **style: Any,
 ) -> Figure:
-    """A row for each explicand: the image, and the map of its attribution.
+    """Draw a row for each explicand: the image, and the map of its attribution.
 
     Args:
         result: what a method returned for images (B, C, H, W), (B, H, W) or (B, H, W, C). Channels are summed.
         count: how many explicands to show at most.
-        which: the input to show, by position or name, where the network takes several.
+        input_key: the input to show, by position or name, where the network takes several.
         titles: a line above each explicand; by default its class and output.
-        explicand: show the image beside its map. With an overlay it can be left out.
-        look: how maps are drawn, for example `kind="magnitude"`, `scale="shared"` or `overlay=0.8`: see `Look`.
+        explicand: show the image beside its map. With an overlay it can be omitted.
+        style: how maps are drawn, for example `kind="magnitude"`, `scale="shared"` or `overlay=0.8`: see `MapStyle`.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        InputError: if the samples are no images, or hold NaN.
     """
-    style = Look(**look)
-    shown = min(check_count(count), len(check_attribution(result)))
-    check_no_embeddings(result.values, which)
-    values = style.of(maps(chosen(result.values, which)[:shown]))
-    samples = chosen(result.explicand, which)[:shown]
-    images = pictures(samples, style.bounds)
-    lines = titles_of(result, titles, shown)
-    scales = style.scales(values)
-    panel = style.panel(*values.shape[1:])
-    columns = 2 if explicand else 1
-    figure = _figure(style, columns, shown, panel)
-    axes = figure.subplots(shown, columns, squeeze=False)
+    map_style = MapStyle(**style)
+    shown, lines, note = take_first(result, count, titles)
+    check_no_embeddings(shown.values, input_key)
+    maps = to_maps(select_tensor(shown.values, input_key))
+    images = to_images(select_tensor(shown.explicand, input_key), map_style.bounds)
+    heads = [[line, method_name(result) if explicand and row == 0 else ""] for row, line in enumerate(lines)]
+    return _draw_rows([images] if explicand else [], maps, images, heads, map_style, "attribution", ("", note))
+
+
+def counterfactual(
+    result: Attribution,
+    *,
+    reference: int | None = 0,
+    count: int = 8,
+    input_key: InputKey = None,
+    titles: Titles = None,
+    **style: Any,
+) -> Figure:
+    """Draw a row for each explicand: the image, its GradCF, and GradCFE = explicand − GradCF.
+
+    The two images are shown with the same range of values.
+
+    Args:
+        result: what `IG2` or `GradCFE` returned for images.
+        reference: whose GradCF to show, a number from 0. None shows the mean over references.
+        count: how many explicands to show at most.
+        input_key: the input to show, by position or name, where the network takes several.
+        titles: a line above each explicand; by default its class and output.
+        style: how maps are drawn: see `MapStyle`.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        InputError: if the attribution has no GradCF, or the samples are no images.
+    """
+    map_style = MapStyle(**style)
+    shown, lines, note = take_first(result, count, titles)
+    if shown.gradcf is None:
+        raise InputError("this attribution has no GradCF: only methods on GradPath make one, such as ig2.IG2 or ig2.GradCFE")
+    ends = select_tensor(shown.gradcf, input_key)
+    total = ends.shape[1]
+    if reference is None:
+        name, whose, outputs, ends = "mean GradCF", f" over {total} references", None, ends.mean(dim=1)
+    else:
+        check_index(reference, total, "reference")
+        name, whose = "GradCF", "" if total == 1 else f" of reference {reference}"
+        outputs = None if shown.baseline_outputs is None else shown.baseline_outputs[:, reference].tolist()
+        ends = ends[:, reference]
+    samples = select_tensor(shown.explicand, input_key)
+    before, after = to_images(samples, map_style.bounds), to_images(ends, map_style.bounds, like=samples)
+    heads = [
+        [line, name + ("" if outputs is None else f", output {format_number(outputs[row])}"), "GradCFE"]
+        for row, line in enumerate(lines)
+    ]
+    notes = (f"GradCFE = explicand − {name}{whose}", note)
+    return _draw_rows([before, after], to_maps(samples - ends), before, heads, map_style, "difference", notes)
+
+
+def _draw_rows(
+    images: Sequence[Array],
+    maps: Array,
+    underlay: Array,
+    heads: list[list[str]],
+    map_style: MapStyle,
+    quantity: str,
+    notes: tuple[str, str],
+) -> Figure:
+    """A row for each map, after the columns of images; heads[row][0] may be long, and notes go around that on the colours."""
+    maps = map_style.transform(maps)
+    scales = map_style.fit_scales(maps)
+    rows, columns = len(maps), len(images) + 1
+    panel = map_style.panel_height(*maps.shape[1:])
+    bars = map_style.place_colour_bars(panel, rows)
+    height = rows * (panel + 0.35 + (0.5 if "location" in bars else 0.0)) + 0.1  # titles above, colour bars beside or below
+    figure = Canvas(columns * map_style.size + 1.0, height, layout="compressed")
+    axes = figure.subplots(rows, columns, squeeze=False)
     drawn = []
-    for row in range(shown):
-        if explicand:
-            show(axes[row, 0], images[row])
-        drawn.append(style.draw(axes[row, -1], values[row], scales[row], images[row]))
-        axes[row, 0].set_title(fitted(lines[row], style.size), fontsize="small", **outside())
-        if explicand and row == 0:
-            axes[row, 1].set_title(method_name(result), fontsize="small", **outside())
-    style.colour_bars(figure, drawn, list(axes[:, -1]), scales, **style.bar_place(panel, shown))
-    note(figure, style.remark(scales), left_out(shown, len(result)))
+    for row in range(rows):
+        for column, pictures in enumerate(images):
+            draw_image(axes[row, column], pictures[row])
+        drawn.append(map_style.draw(axes[row, -1], maps[row], scales[row], underlay[row]))
+        for column, head in enumerate(heads[row][:columns]):
+            text = head if column else wrap_text(head, map_style.size)
+            axes[row, column].set_title(text, fontsize="small", **text_options())
+    map_style.add_colour_bars(figure, drawn, scales, quantity, **bars)
+    add_note(figure, notes[0], map_style.format_note(scales), notes[1])
     return figure
 
 
-def _figure(style: Look, columns: int, rows: int, panel: float) -> Canvas:
-    """Room for titles above the panels, and for colour bars beside or below them."""
-    bar = 0.5 if "location" in style.bar_place(panel, rows) else 0.0
-    return Canvas(columns * style.size + 1.0, rows * (panel + 0.35 + bar) + 0.1, layout="compressed")
-
-
 def grid(
-    results: Mapping[str, Attribution],
-    *,
-    count: int = MOST_SHOWN,
-    which: Which = None,
-    titles: Sequence[str] | None = None,
-    **look: Any,
+    results: Mapping[str, Attribution], *, count: int = 8, input_key: InputKey = None, titles: Titles = None, **style: Any
 ) -> Figure:
-    """Methods × samples, as papers compare them: a row for each explicand, first the image and then a column a method.
+    """Draw methods × explicands, as papers compare them: a row for each explicand, first the image, then a column a method.
 
     With `scale="each"` the number below a map is where its colours end; with `scale="shared"` every method has one scale for
     all its maps, given below its column.
@@ -99,121 +162,67 @@ def grid(
     Args:
         results: names and attributions of the same explicands, in the order of the columns.
         count: how many explicands to show at most.
-        which: the input to show, by position or name, where the network takes several.
+        input_key: the input to show, by position or name, where the network takes several.
         titles: a line below each explicand; by default its class and output.
-        look: how maps are drawn: see `Look`.
+        style: how maps are drawn: see `MapStyle`.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        InputError: if the attributions explain different samples, or the samples are no images.
     """
-    style = Look(**look)
-    first = _check_same(results, which)
-    shown = min(check_count(count), len(first))
-    samples = chosen(first.explicand, which)[:shown]
-    images = pictures(samples, style.bounds)
-    one_class = all(torch.equal(result.target.cpu(), first.target.cpu()) for result in results.values())
-    if titles is None and not one_class:
-        lines = [""] * shown
-    else:
-        lines = titles_of(first, titles, shown)
-    panel = style.panel(*maps(samples).shape[1:])
-    columns = 1 + len(results)
-    figure = Canvas(columns * (style.size + 0.05), shown * (panel + 0.25) + 0.5, layout="compressed")
-    axes = figure.subplots(shown, columns, squeeze=False)
+    map_style = MapStyle(**style)
+    first = _check_same_explicands(results, input_key)
+    shown, lines, note = take_first(first, count, titles)
+    rows, columns = len(shown), 1 + len(results)
+    samples = select_tensor(shown.explicand, input_key)
+    images = to_images(samples, map_style.bounds)
+    same_classes = all(torch.equal(result.target.cpu(), first.target.cpu()) for result in results.values())
+    if titles is None and not same_classes:
+        lines = [""] * rows
+    panel = map_style.panel_height(*to_maps(samples).shape[1:])
+    figure = Canvas(columns * (map_style.size + 0.05), rows * (panel + 0.25) + 0.5, layout="compressed")
+    axes = figure.subplots(rows, columns, squeeze=False)
     for panel_axes in axes.flat:
         panel_axes.set_anchor("N")  # rows stay level, whatever stands below them
     axes[0, 0].set_title("explicand", fontsize="medium")
-    for row in range(shown):
-        show(axes[row, 0], images[row])
-        axes[row, 0].set_xlabel(fitted(lines[row], style.size), fontsize="small", **outside())
+    for row in range(rows):
+        draw_image(axes[row, 0], images[row])
+        axes[row, 0].set_xlabel(wrap_text(lines[row], map_style.size), fontsize="small", **text_options())
     all_scales = []
     for column, (name, result) in enumerate(results.items(), start=1):
-        values = style.of(maps(chosen(result.values, which)[:shown]))
-        scales = style.scales(values)
+        maps = map_style.transform(to_maps(select_tensor(result.values, input_key)[:rows]))
+        scales = map_style.fit_scales(maps)
         all_scales += scales
         drawn = []
-        axes[0, column].set_title(fitted(name, style.size), fontsize="medium", **outside())
-        for row in range(shown):
-            drawn.append(style.draw(axes[row, column], values[row], scales[row], images[row]))
-            below = [] if one_class else [f"class {int(result.target[row])}"]
-            if style.scale == "each":
-                below.append(style.end_of(scales[row]))
+        axes[0, column].set_title(wrap_text(name, map_style.size), fontsize="medium", **text_options())
+        for row in range(rows):
+            drawn.append(map_style.draw(axes[row, column], maps[row], scales[row], images[row]))
+            below = [] if same_classes else [f"class {int(result.target[row])}"]
+            if map_style.scale == "each":
+                below.append(map_style.format_end(scales[row]))
             axes[row, column].set_xlabel(", ".join(below), fontsize="x-small", color=QUIET)
-        if style.scale == "shared":
-            what = "attribution" if style.size >= 1.5 else None  # no room for it
-            column_axes = list(axes[:, column])
-            style.colour_bars(figure, drawn, column_axes, scales, what, location="bottom", aspect=16, shrink=0.9, pad=0.02)
-    note(figure, style.remark(all_scales), left_out(shown, len(first)))
+        if map_style.scale == "shared":
+            quantity = "attribution" if map_style.size >= 1.5 else None  # a narrower panel has no room for it
+            map_style.add_colour_bars(figure, drawn, scales, quantity, location="bottom", aspect=16, shrink=0.9, pad=0.02)
+    add_note(figure, map_style.format_note(all_scales), note)
     return figure
 
 
-def _check_same(results: Mapping[str, Attribution], which: Which) -> Attribution:
+def _check_same_explicands(results: Mapping[str, Attribution], input_key: InputKey) -> Attribution:
     """The first of several attributions, all of which explain the same samples."""
     if not isinstance(results, Mapping) or not results:
         raise InputError(f"results must be a dict of names and Attributions with at least one, got {describe(results)}")
-    named = list(results.items())
-    for name, result in named:
-        check_attribution(result, f"results[{name!r}]")
-    first_name, first = named[0]
-    samples = chosen(first.explicand, which)
-    for name, result in named[1:]:
-        if not torch.equal(chosen(result.explicand, which), samples):
-            raise InputError(f"{name!r} and {first_name!r} explain different samples: a grid compares methods on the same ones")
-    return first
-
-
-def counterfactual(
-    result: Attribution,
-    *,
-    reference: int | None = 0,
-    count: int = MOST_SHOWN,
-    which: Which = None,
-    titles: Sequence[str] | None = None,
-    **look: Any,
-) -> Figure:
-    """A row for each explicand: the image, its GradCF, and GradCFE, what GradCF takes away.
-
-    The two images are shown with the same range of values.
-
-    Args:
-        result: what `IG2` or `GradCFE` returned for images.
-        reference: whose GradCF to show, a number from 0. None shows the means over references.
-        count: how many explicands to show at most.
-        which: the input to show, by position or name, where the network takes several.
-        titles: a line above each explicand; by default its class and output.
-        look: how maps are drawn: see `Look`.
-    """
-    style = Look(**look)
-    shown = min(check_count(count), len(check_attribution(result)))
-    if result.gradcf is None:
-        raise InputError("this attribution has no GradCF: only methods on GradPath make one, such as ig2.IG2 or ig2.GradCFE")
-    found = chosen(result.gradcf, which)[:shown]
-    outputs = None
-    if reference is None:
-        ends = found.mean(dim=1)
-        name, whose = "mean GradCF", f" over {found.shape[1]} references"
-    else:
-        check_index(reference, found.shape[1], "reference")
-        ends = found[:, reference]
-        if result.baseline_outputs is not None:
-            outputs = result.baseline_outputs[:, reference]
-        name, whose = "GradCF", "" if found.shape[1] == 1 else f" of reference {reference}"
-    samples = chosen(result.explicand, which)[:shown]
-    before, after = pictures(samples, style.bounds), pictures(ends, style.bounds, like=samples)
-    values = style.of(maps(samples - ends))
-    scales = style.scales(values)
-    lines = titles_of(result, titles, shown)
-    panel = style.panel(*values.shape[1:])
-    figure = _figure(style, 3, shown, panel)
-    axes = figure.subplots(shown, 3, squeeze=False)
-    drawn = []
-    for row in range(shown):
-        show(axes[row, 0], before[row])
-        show(axes[row, 1], after[row])
-        drawn.append(style.draw(axes[row, 2], values[row], scales[row], before[row]))
-        axes[row, 0].set_title(fitted(lines[row], style.size), fontsize="small", **outside())
-        axes[row, 1].set_title(name + ("" if outputs is None else f", output {number(float(outputs[row]))}"), fontsize="small")
-        axes[row, 2].set_title("GradCFE", fontsize="small")
-    style.colour_bars(figure, drawn, list(axes[:, 2]), scales, "difference", **style.bar_place(panel, shown))
-    note(figure, f"GradCFE = explicand − {name}{whose}", style.remark(scales), left_out(shown, len(result)))
-    return figure
+    samples = {
+        name: select_tensor(check_attribution(result, f"results[{name!r}]").explicand, input_key)
+        for name, result in results.items()
+    }
+    first = next(iter(results))
+    for name, tensor in samples.items():
+        if not torch.equal(tensor, samples[first]):
+            raise InputError(f"{name!r} and {first!r} explain different samples: a grid compares methods on the same ones")
+    return results[first]
 
 
 def per_reference(
@@ -223,118 +232,123 @@ def per_reference(
     explicand: int = 0,
     names: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
-    count: int = MOST_SHOWN,
-    which: Which = None,
-    **look: Any,
+    count: int = 8,
+    input_key: InputKey = None,
+    **style: Any,
 ) -> Figure:
-    """What each reference contributes: its picture and, below, its own attribution; first the explicand and the mean.
+    """Draw what each reference contributes: its image and, below, its own attribution; first the explicand and the mean.
 
-    All maps share one scale unless asked otherwise, since their mean is the attribution. Where `names` are given, or the
-    samples are no images, the figure is a table instead: a row for each reference, a column for each of the features with
-    the largest values.
+    All maps share one scale by default, since their mean is the attribution. If `names` are given, or the samples are no
+    images, the figure is a table instead: a row for each reference, a column for each of the features with the largest
+    values.
 
     Args:
         result: what a path method returned with `per_reference=True`.
-        references: the samples that were contrasted with, (R, ...) or (B, R, ...). Without them GradCF is shown where the
-            method made one.
+        references: the references the method was given, (R, ...) or (B, R, ...); by default GradCF is shown, if there is one.
         explicand: which explicand to show, a number from 0.
         names: of the features: words or columns.
         labels: of the references, R of them; by default their numbers.
         count: how many references to show at most.
-        which: the input to show, by position or name, where the network takes several.
-        look: how maps are drawn: see `Look`.
+        input_key: the input to show, by position or name, where the network takes several.
+        style: how maps are drawn: see `MapStyle`.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        InputError: if the attribution does not keep each reference's own, or names, labels or references do not fit it.
     """
-    style = Look(**{"scale": "shared", **look})
+    map_style = MapStyle(**{"scale": "shared", **style})
     if check_attribution(result).per_reference is None:
         raise InputError("this attribution does not keep each reference's own: call the method with per_reference=True")
     check_index(explicand, len(result), "explicand")
     result = result[explicand]
     assert result.per_reference is not None
-    own = chosen(result.per_reference, which)[0]
-    total = len(own)
+    contributions = select_tensor(result.per_reference, input_key)[0]
+    total = len(contributions)
     shown = min(check_count(count), total)
-    if labels is not None and (isinstance(labels, str) or len(labels) != total):
-        raise InputError(f"labels are {describe(labels)}: expected one for each of {total} references")
-    lines = [f"reference {i}" if labels is None else printable(labels[i], 40) for i in range(shown)]
-    reached = None if result.baseline_outputs is None else result.baseline_outputs[0].tolist()
-    mean = chosen(result.values, which)
-    rest = "" if shown == total else f"the first {shown} of {total} references"
-    if names is not None or own.ndim < 3:
-        if reached is not None:
-            lines = [f"{line}, baseline output {number(reached[i])}" for i, line in enumerate(lines)]
-        return _reference_table(mean, own[:shown], lines, names, style, rest)
+    note = "" if shown == total else f"the first {shown} of {total} references"
+    lines = [f"reference {i}" for i in range(total)] if labels is None else clean_labels(labels, total, "labels", 40)
+    outputs = [""] * total
+    if result.baseline_outputs is not None:
+        outputs = [f"baseline output {format_number(output)}" for output in result.baseline_outputs[0].tolist()]
+    mean = select_tensor(result.values, input_key)
+    values = torch.cat([mean, contributions[:shown]])
+    if names is not None or contributions.ndim < 3:
+        rows = [", ".join(filter(None, pair)) for pair in zip(lines, outputs, strict=True)]
+        return _draw_reference_table(to_rows(values), ["mean", *rows[:shown]], names, map_style, note)
 
-    lines = [fitted(line, style.size) for line in lines]
-    if reached is not None:
-        lines = [f"{line}\nbaseline output {number(reached[i])}" for i, line in enumerate(lines)]
-    samples = chosen(result.explicand, which)
-    ends = _reference_pictures(result, references, explicand, which, own.shape)
-    values = style.of(maps(torch.cat([mean, own[:shown]])))
-    scales = style.scales(values)
-    panel = style.panel(*values.shape[1:])
-    figure = Canvas((shown + 1) * (style.size + 0.05) + 0.8, 2 * panel + 1.0, layout="compressed")
+    heads = [
+        "\n".join(filter(None, [wrap_text(line, map_style.size), output])) for line, output in zip(lines, outputs, strict=True)
+    ]
+    samples = select_tensor(result.explicand, input_key)
+    ends = _select_references(result, references, explicand, input_key, contributions.shape)
+    maps = map_style.transform(to_maps(values))
+    scales = map_style.fit_scales(maps)
+    panel = map_style.panel_height(*maps.shape[1:])
+    figure = Canvas((shown + 1) * (map_style.size + 0.05) + 0.8, 2 * panel + 1.0, layout="compressed")
     axes = figure.subplots(2, shown + 1, squeeze=False)
-    tops = samples if ends is None else torch.cat([samples, ends[:shown]])
-    for column, picture in enumerate(pictures(tops, style.bounds, like=samples)):
-        show(axes[0, column], picture)
-    for column in range(len(tops), shown + 1):
-        axes[0, column].set_axis_off()
-    under = pictures(samples, style.bounds)[0]
+    images = to_images(samples if ends is None else torch.cat([samples, ends[:shown]]), map_style.bounds, like=samples)
     drawn = []
-    for column in range(shown + 1):
-        drawn.append(style.draw(axes[1, column], values[column], scales[column], under))
-        axes[0, column].set_title(lines[column - 1] if column else "explicand", fontsize="small", **outside())
-        if style.scale == "each":
-            axes[1, column].set_xlabel(style.end_of(scales[column]), fontsize="x-small", color=QUIET)
+    for column, head in enumerate(["explicand", *heads[:shown]]):
+        above, below = axes[:, column]
+        if column < len(images):
+            draw_image(above, images[column])
+        else:
+            above.set_axis_off()
+        above.set_title(head, fontsize="small", **text_options())
+        drawn.append(map_style.draw(below, maps[column], scales[column], images[0]))
+        if map_style.scale == "each":
+            below.set_xlabel(map_style.format_end(scales[column]), fontsize="x-small", color=QUIET)
     axes[1, 0].set_title("mean", fontsize="small")
-    if style.scale == "shared":
-        style.colour_bars(figure, drawn, list(axes[1]), scales, location="bottom", aspect=40, shrink=0.4, pad=0.03)
-    above = "above the GradCF of each reference" if references is None and ends is not None else ""
-    note(figure, above, style.remark(scales), rest)
+    if map_style.scale == "shared":
+        map_style.add_colour_bars(figure, drawn, scales, location="bottom", aspect=40, shrink=0.4, pad=0.03)
+    source = "above the GradCF of each reference" if references is None and ends is not None else ""
+    add_note(figure, source, map_style.format_note(scales), note)
     return figure
 
 
-def _reference_pictures(result: Attribution, references: Any, explicand: int, which: Which, shape: torch.Size) -> Tensor | None:
+def _select_references(
+    result: Attribution, references: Any, explicand: int, input_key: InputKey, shape: torch.Size
+) -> Tensor | None:
+    """The references of one explicand: those given, or else its GradCF."""
     if references is None:
-        return None if result.gradcf is None else chosen(result.gradcf, which)[0]
-    if isinstance(references, Tensor):
-        which = None  # that input's own
-    elif not isinstance(references, (tuple, list, dict)):
+        return None if result.gradcf is None else select_tensor(result.gradcf, input_key)[0]
+    if not isinstance(references, (Tensor, tuple, list, dict)):
         raise InputError(f"references must be the samples the method was given, got {describe(references)}")
-    found = chosen(tuple(references) if isinstance(references, list) else references, which)
-    if found.ndim == len(shape) + 1 and explicand < len(found):
-        found = found[explicand]
-    if found.shape != shape:
+    structured = tuple(references) if isinstance(references, list) else references
+    samples = select_tensor(structured, None if isinstance(references, Tensor) else input_key)
+    if samples.ndim == len(shape) + 1 and explicand < len(samples):
+        samples = samples[explicand]
+    if samples.shape != shape:
         raise InputError(f"references are {describe(references)}: expected the samples the method was given, {tuple(shape)}")
-    return found
+    return samples
 
 
-def _reference_table(
-    mean: Tensor, own: Tensor, lines: list[str], names: Sequence[str] | None, style: Look, rest: str
+def _draw_reference_table(
+    values: Array, lines: list[str], names: Sequence[str] | None, map_style: MapStyle, note: str
 ) -> Figure:
-    table = rows(torch.cat([mean, own]))
-    features = table.shape[1]
+    features = values.shape[1]
     if names is not None and (isinstance(names, str) or len(names) > features):
         raise InputError(f"names are {describe(names)}: expected one for each of {features} features")
-    words = [printable(name, 24) for name in names] if names is not None else [str(i) for i in range(features)]
-    table = table[:, : len(words)]
-    strongest = np.sort(np.argsort(-np.abs(table).max(axis=0), kind="stable")[:MOST_NAMED])
+    columns = [str(i) for i in range(features)] if names is None else [clean_text(name, 24) for name in names]
+    values = values[:, : len(columns)]
+    strongest = np.sort(np.argsort(-np.abs(values).max(axis=0), kind="stable")[:MOST_NAMED])
     # few enough cells to show all of them, and nothing to blur across
-    style = replace(style, scale="shared", percentile=100, smooth=0, overlay=None)
-    values = style.of(table[:, strongest])
-    scales = style.scales(values)
-    longest = max(len(line) for line in lines)
-    figure = Canvas(1.2 + 0.08 * longest + 0.45 * len(strongest), 1.2 + 0.32 * len(table), layout="constrained")
+    map_style = replace(map_style, scale="shared", percentile=100, smooth=0, overlay=None)
+    cells = map_style.transform(values[:, strongest])
+    scales = map_style.fit_scales(cells)
+    longest = max(len(line) for line in lines[1:])
+    figure = Canvas(1.2 + 0.08 * longest + 0.45 * len(strongest), 1.2 + 0.32 * len(values), layout="constrained")
     axes = figure.subplots()
-    image = style.draw(axes, values, scales[0])
-    image.axes.set_aspect("auto")
-    axes.set_xticks(
-        range(len(strongest)), [words[i] for i in strongest], rotation=40, ha="right", fontsize="small", **outside()
-    )
-    axes.set_yticks(range(len(table)), ["mean", *lines], fontsize="small", **outside())
+    drawn = map_style.draw(axes, cells, scales[0])
+    axes.set_aspect("auto")
+    options = text_options() | {"fontsize": "small"}
+    axes.set_xticks(range(len(strongest)), [columns[i] for i in strongest], rotation=40, ha="right", **options)
+    axes.set_yticks(range(len(values)), lines, **options)
     axes.axhline(0.5, color="black", linewidth=0.8)
     axes.tick_params(length=0)
-    style.colour_bars(figure, [image], [axes], scales, aspect=12)
-    few = "" if len(strongest) == len(words) else f"the {len(strongest)} strongest of {len(words)} features"
-    note(figure, few, rest)
+    map_style.add_colour_bars(figure, [drawn], scales, aspect=12)
+    few = "" if len(strongest) == len(columns) else f"the {len(strongest)} strongest of {len(columns)} features"
+    add_note(figure, few, note)
     return figure

@@ -7,30 +7,28 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from torch import Tensor
+from numpy.typing import NDArray
 
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
-from ig2.plots.canvas import AGAINST, FOR, QUIET, Canvas, fitted, left_out, note, number, outside, printable
-from ig2.plots.readings import Array, Which, check_attribution, check_count, chosen, given_scores, titles_of
-
-MOST_SHOWN = 8
-MOST_BARS = 15
+from ig2.plots.canvas import AGAINST, FOR, QUIET, Canvas, add_note
+from ig2.plots.labels import clean_text, format_number, text_options, wrap_text
+from ig2.plots.values import Array, InputKey, Titles, check_count, check_scores, clean_labels, select_tensor, take_first
 
 
 def bars(
     result: Attribution,
     names: Sequence[str] | None = None,
     *,
-    top: int = MOST_BARS,
-    count: int = MOST_SHOWN,
+    top: int = 15,
+    count: int = 8,
     cells: Sequence[Sequence[str]] | None = None,
     scores: Sequence[Any] | None = None,
     spread: bool = False,
-    which: Which = None,
-    titles: Sequence[str] | None = None,
+    input_key: InputKey = None,
+    titles: Titles = None,
 ) -> Figure:
-    """A panel for each explicand with its strongest features as bars, red for the explained class and blue against it.
+    """Draw a panel for each explicand with its strongest features as bars, red for the explained class and blue against it.
 
     The last line is the sum of all features that have no bar, so that the numbers add up to the whole.
 
@@ -39,91 +37,90 @@ def bars(
         names: of the features; by default their positions.
         top: how many features get a bar.
         count: how many explicands to show at most.
-        cells: what stands in the features, as text, for each explicand; by default its values.
+        cells: the features' values, as text, for each explicand; by default those of the explicand.
         scores: for each explicand one number a feature, to show instead of the attribution's values, as where
             several columns of x stand for one feature.
         spread: mark the standard deviation over references. Not with scores.
-        which: the input to show, by position or name, where the network takes several.
+        input_key: the input to show, by position or name, where the network takes several.
         titles: a line above each explicand; by default its class and output.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        InputError: if names, cells or scores do not fit the attribution, or it has no spread to mark.
     """
     check_count(top, "top")
-    shown = min(check_count(count), len(check_attribution(result)))
+    shown, lines, note = take_first(result, count, titles)
+    deviations = None
     if scores is None:
-        values = chosen(result.values, which)[:shown]
-        numbers = list(values.flatten(1).numpy())
-        labels = feature_names(names, values.shape[1:])
+        values = select_tensor(shown.values, input_key)
+        numbers, shape = list(values.flatten(1).numpy()), tuple(values.shape[1:])
+        if spread:
+            if shown.spread is None:
+                raise InputError("this attribution has no spread: it takes two references or more")
+            deviations = select_tensor(shown.spread, input_key).flatten(1).numpy()
     else:
-        numbers = given_scores(result, scores, shown)
-        labels = feature_names(names, numbers[0].shape)
-    if any(len(labels) != len(row) for row in numbers):
-        raise InputError(f"names are {describe(names)}: expected one for each of {len(numbers[0])} features")
-    cells_shown = _cells(result, cells, which, shown, len(labels), own=scores is None)
-    whiskers = _whiskers(result, which, shown) if spread and scores is None else None
-    lines = titles_of(result, titles, shown)
+        numbers = check_scores(scores, len(result))[: len(shown)]
+        shape = numbers[0].shape
+    features = len(numbers[0])
+    if any(len(row) != features for row in numbers):
+        raise InputError(
+            f"scores are of {sorted({len(row) for row in numbers})} features: expected the same number in each row"
+        )
+    labels = name_positions(shape) if names is None else clean_labels(names, features, "names", 40)
+    if cells is not None:
+        if len(cells) != len(result) or any(len(row) != features for row in cells):
+            raise InputError(f"cells must be {len(result)} rows of {features} texts, got {describe(cells)}")
+        texts = [[clean_text(cell, 30) for cell in row] for row in cells]
+    elif scores is None:
+        samples = select_tensor(shown.explicand, input_key).flatten(1).tolist()
+        texts = [[format_number(value) for value in row] for row in samples]
+    else:
+        texts = []
 
-    bars_each = min(top, len(labels)) + (len(labels) > top)
-    figure = Canvas(5.6, shown * (0.75 + 0.24 * bars_each), layout="constrained")
-    grid = figure.subplots(shown, 1, squeeze=False)[:, 0]
-    for row, axes in enumerate(grid):
-        order = np.argsort(-np.abs(numbers[row]), kind="stable")[:top]
+    bars_each = min(top, features) + (features > top)
+    figure = Canvas(5.6, len(shown) * (0.75 + 0.24 * bars_each), layout="constrained")
+    panels = figure.subplots(len(shown), 1, squeeze=False)[:, 0]
+    quiet = {"fontsize": "x-small", "color": QUIET}
+    for row, axes in enumerate(panels):
+        order, rest = split_strongest(numbers[row], top)
         heights = numbers[row][order]
-        texts = [f"{labels[i]} = {cells_shown[row][i]}" if cells_shown else labels[i] for i in order]
-        places = np.arange(len(order))
+        ticks = [f"{labels[i]} = {texts[row][i]}" if texts else labels[i] for i in order]
         drawn = axes.barh(
-            places,
+            np.arange(len(order)),
             heights,
             height=0.7,
             color=[FOR if value >= 0 else AGAINST for value in heights],
-            xerr=None if whiskers is None else whiskers[row][order],
+            xerr=None if deviations is None else deviations[row][order],
             error_kw={"ecolor": QUIET, "elinewidth": 0.8},
         )
-        axes.bar_label(drawn, [number(value) for value in heights], padding=3, fontsize="x-small", color=QUIET)
-        if len(labels) > top:
+        axes.bar_label(drawn, [format_number(value) for value in heights], padding=3, **quiet)
+        if features > top:
             # as text alone: of thousands of features the sum would dwarf the bars
-            places = np.append(places, len(order))
-            texts.append(f"{len(labels) - top} other features")
-            rest = number(numbers[row].sum() - heights.sum())
-            axes.annotate(
-                rest, (0, len(order)), (3, 0), textcoords="offset points", va="center", fontsize="x-small", color=QUIET
-            )
-        axes.set_yticks(places, texts, fontsize="small", **outside())
-        axes.set_ylim(len(places) - 0.4, -0.6)
+            ticks.append(f"{features - top} other features")
+            axes.annotate(format_number(rest), (0, top), (3, 0), textcoords="offset points", va="center", **quiet)
+        axes.set_yticks(np.arange(len(ticks)), ticks, fontsize="small", **text_options())
+        axes.set_ylim(len(ticks) - 0.4, -0.6)
         axes.axvline(0, color=QUIET, linewidth=0.8)
-        axes.margins(x=0.18)  # room for the numbers
+        axes.margins(x=0.18)  # for the numbers
         axes.tick_params(axis="y", length=0)
         axes.tick_params(axis="x", labelsize="x-small")
         axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.set_title(fitted(lines[row], 5), fontsize="medium", loc="left", **outside())
-    grid[-1].set_xlabel("attribution", fontsize="small")
-    note(figure, "whiskers: standard deviation over references" if whiskers is not None else "", left_out(shown, len(result)))
+        axes.set_title(wrap_text(lines[row], 5), fontsize="medium", loc="left", **text_options())
+    panels[-1].set_xlabel("attribution", fontsize="small")
+    add_note(figure, "whiskers: standard deviation over references" if deviations is not None else "", note)
     return figure
 
 
-def feature_names(names: Sequence[str] | None, shape: Sequence[int]) -> list[str]:
-    """As given, or the positions in a sample."""
-    if names is not None:
-        if isinstance(names, str):
-            raise InputError(f"names must be one for each feature, got the text {describe(names)}")
-        return [printable(name, 40) for name in names]
+def name_positions(shape: Sequence[int]) -> list[str]:
+    """A name for each feature of a sample of this shape, by its position."""
     if len(shape) == 1:
         return [f"feature {i}" for i in range(shape[0])]
-    return ["(" + ", ".join(map(str, place)) + ")" for place in np.ndindex(*shape)]
+    return ["(" + ", ".join(map(str, position)) + ")" for position in np.ndindex(*shape)]
 
 
-def _cells(
-    result: Attribution, cells: Sequence[Sequence[str]] | None, which: Which, shown: int, features: int, own: bool
-) -> list[list[str]]:
-    if cells is None:
-        samples = chosen(result.explicand, which)[:shown] if own else None
-        return [] if samples is None else [[number(value) for value in row] for row in samples.flatten(1).tolist()]
-    if len(cells) != len(result) or any(len(row) != features for row in cells):
-        raise InputError(f"cells must be {len(result)} rows of {features} texts, got {describe(cells)}")
-    return [[printable(cell, 30) for cell in row] for row in cells[:shown]]
-
-
-def _whiskers(result: Attribution, which: Which, shown: int) -> Array:
-    if result.spread is None:
-        raise InputError("this attribution has no spread: it takes two references or more")
-    spread: Tensor = chosen(result.spread, which)
-    found: Array = spread[:shown].flatten(1).numpy()
-    return found
+def split_strongest(values: Array, top: int) -> tuple[NDArray[np.intp], float]:
+    """The indices of the strongest features, strongest first, and the sum of all others."""
+    order = np.argsort(-np.abs(values), kind="stable")[:top]
+    return order, float(values.sum() - values[order].sum())

@@ -9,25 +9,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ig2.adapters.base import Kind
+from ig2.errors import InputError, describe
 
-Picture = NDArray[np.uint8]  # (H, W, 3)
+Image = NDArray[np.uint8]  # (H, W, 3)
 Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class ReferenceView:
-    """One sample the explicand was contrasted with."""
+    """One reference of an input."""
 
     label: str
     output: float  # f at the baseline this reference led to
-    picture: Picture | None = None
+    picture: Image | None = None
     text: str | None = None
     scores: Numbers | None = None  # its own attribution: (H, W), or one number a word or column
 
 
 @dataclass(frozen=True)
 class MethodView:
-    """One method's answer for one input."""
+    """One method's attribution of one input."""
 
     name: str
     scores: Numbers  # (H, W), or one number a word or column; summed over channels
@@ -39,7 +40,7 @@ class MethodView:
     output_curve: Numbers | None = None  # (R, k + 1), from the explicand to the baseline
     distance_curve: Numbers | None = None  # (R, k + 1)
     references: tuple[ReferenceView, ...] = ()
-    gradcf: Picture | None = None  # the first reference's counterfactual
+    gradcf: Image | None = None  # the first reference's counterfactual
     trust: float | None = None  # how well gradients predicted the output, the median over references
     arrival: float | None = None  # the share of the distance the paths covered, the median over references
     reference_output: float | None = None  # f at the references, the mean over them
@@ -47,18 +48,18 @@ class MethodView:
 
 @dataclass(frozen=True)
 class InputView:
-    """One input, and what the methods say of it."""
+    """One input, with an attribution by each method."""
 
     name: str
     kind: Kind
     prediction: str
     probability: float | None
     target: str  # the class explained
-    contrasted: tuple[str, ...]  # the classes contrasted with
+    contrasted: tuple[str, ...]  # the classes of the references
     methods: tuple[MethodView, ...]
-    picture: Picture | None = None
+    picture: Image | None = None
     units: tuple[str, ...] = ()  # words, or names of columns
-    cells: tuple[str, ...] = ()  # what stands in the columns
+    cells: tuple[str, ...] = ()  # the columns' values, as text
 
 
 @dataclass(frozen=True)
@@ -81,3 +82,48 @@ class Content:
     inputs: tuple[InputView, ...]
     details: dict[str, str] = field(default_factory=dict)  # versions, seed, when
     skipped: tuple[SkippedView, ...] = ()
+
+    def check(self) -> None:
+        """Check that the page can show it, as `render` and `write` do.
+
+        Raises:
+            InputError: if something is missing, not finite, or of another shape than the rest.
+        """
+        if not self.inputs:
+            raise InputError("a report needs at least one input")
+        for view in self.inputs:
+            where = repr(view.name)
+            if view.kind not in ("image", "text", "table"):
+                raise InputError(f"{where} is of kind {view.kind!r}: expected 'image', 'text' or 'table'")
+            if not view.methods:
+                raise InputError(f"{where} has no method to show")
+            if view.kind == "table" and len(view.cells) not in (0, len(view.units)):
+                raise InputError(f"{where} has {len(view.cells)} cells for {len(view.units)} columns")
+            first = view.methods[0].scores
+            if view.kind == "image" and (first.ndim != 2 or 0 in first.shape):
+                raise InputError(f"scores of {where} are {describe(first)}: expected (H, W)")
+            if view.kind != "image" and not view.units:
+                raise InputError(f"{where} has no words or columns to show")
+            shape = first.shape if view.kind == "image" else (len(view.units),)
+            _check_fields(view, where, shape)
+            for method in view.methods:
+                _check_fields(method, f"{method.name} of {where}", shape)
+                for reference in method.references:
+                    _check_fields(reference, f"reference {reference.label!r} in {method.name} of {where}", shape)
+
+
+def _check_fields(view: InputView | MethodView | ReferenceView, where: str, shape: tuple[int, ...]) -> None:
+    """Check a view's pictures, its scores of this shape, its curves, and that its numbers are finite."""
+    for name, value in vars(view).items():
+        if not isinstance(value, (float, np.floating, np.ndarray)):
+            continue
+        array = np.asarray(value)
+        if name in ("picture", "gradcf"):
+            if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8 or not array.size:
+                raise InputError(f"the {name} of {where} is {describe(value)}: expected uint8 (H, W, 3)")
+        elif name == "scores" and array.shape != shape:
+            raise InputError(f"scores of {where} are {describe(value)}: expected {shape}")
+        elif name.endswith("curve") and (array.ndim != 2 or 0 in array.shape):
+            raise InputError(f"the {name} of {where} is {describe(value)}: expected (R, k + 1)")
+        elif not np.isfinite(array).all():
+            raise InputError(f"the {name} of {where} has numbers that are not finite, and those cannot be shown")

@@ -9,18 +9,19 @@ const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 const ellipsis = (word) => (word.length > 100 ? `${word.slice(0, 99)}…` : word); // as in the figures
 const count = (n, thing) => `${n} ${thing}${n === 1 ? "" : "s"}`;
 
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
+function furnish(element, attributes, ...children) {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   element.append(...children);
   return element;
 }
+const make = (tag, attributes = {}, ...children) => furnish(document.createElement(tag), attributes, ...children);
+const draw = (tag, attributes, ...children) =>
+  furnish(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, ...children);
 
-function draw(tag, attributes = {}, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
+// What a key stands for among these, if anything; the page then does not scroll.
+function pick(event, moves) {
+  if (event.key in moves) event.preventDefault();
+  return moves[event.key];
 }
 
 // Three digits that count, and a real minus: what the page's own text does too.
@@ -35,8 +36,8 @@ const signed = (value) => (value > 0 ? "+" : "") + number(value);
 
 // -- the scores -------------------------------------------------------------------------------------------------------
 
-async function unpacked(scores) {
-  if (Array.isArray(scores)) return measured(Float64Array.from(scores), scores.length, 1, 1);
+async function unpack(scores) {
+  if (Array.isArray(scores)) return measure(Float64Array.from(scores), scores.length, 1, 1);
   const bytes = Uint8Array.from(atob(scores.data), (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   const planes = new Uint8Array(await new Response(stream).arrayBuffer());
@@ -48,31 +49,31 @@ async function unpacked(scores) {
     values[i] = whole * scores.scale;
   }
   // a few extreme pixels must not leave the rest without colour
-  return measured(values, width, height, 0.99);
+  return measure(values, width, height, 0.99);
 }
 
-function measured(values, width, height, share) {
+function measure(values, width, height, share) {
   const sorted = values.map(Math.abs).sort();
   const largest = sorted[sorted.length - 1];
   return { values, width, height, sorted, largest, limit: quantile(sorted, share) || largest || 1 };
 }
 
 // The average around each pixel: what the eye looks for in a map that flickers from one pixel to the next.
-function smoothed(map, sigma, mode) {
+function smooth(map, sigma, mode) {
   if (sigma === 0) return map;
   map.kept ??= new Map();
   const key = `${sigma} ${mode}`;
   if (!map.kept.has(key)) {
     // neighbours for and against cancel out, but not in how strong they are
     const values = mode === "magnitude" ? map.values.map(Math.abs) : map.values;
-    const across = blurred(values, map.width, map.height, sigma, 1, map.width);
-    const both = blurred(across, map.height, map.width, sigma, map.width, 1);
-    map.kept.set(key, { ...measured(both, map.width, map.height, 0.99), smooth: true });
+    const across = blur(values, map.width, map.height, sigma, 1, map.width);
+    const both = blur(across, map.height, map.width, sigma, map.width, 1);
+    map.kept.set(key, { ...measure(both, map.width, map.height, 0.99), smooth: true });
   }
   return map.kept.get(key);
 }
 
-function blurred(values, length, lines, sigma, step, stride) {
+function blur(values, length, lines, sigma, step, stride) {
   const reach = Math.ceil(3 * sigma);
   const kernel = Array.from({ length: 2 * reach + 1 }, (_, i) => Math.exp(-((i - reach) ** 2) / (2 * sigma * sigma)));
   const result = new Float64Array(values.length);
@@ -91,7 +92,7 @@ function blurred(values, length, lines, sigma, step, stride) {
 
 const quantile = (sorted, share) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))];
 
-function pixels(picture, width, height) {
+function readPixels(picture, width, height) {
   const canvas = make("canvas", { width, height });
   const context = canvas.getContext("2d", { willReadFrequently: true });
   if (picture) {
@@ -106,15 +107,15 @@ function pixels(picture, width, height) {
 }
 
 const loading = new Map();
-function loaded(index) {
+function loadOnce(index) {
   if (!loading.has(index)) loading.set(index, load(report.inputs[index]));
   return loading.get(index);
 }
 
 async function load(input) {
-  const maps = await Promise.all(input.methods.map((method) => unpacked(method.scores)));
+  const maps = await Promise.all(input.methods.map((method) => unpack(method.scores)));
   const references = await Promise.all(
-    input.methods.map((method) => Promise.all(method.references.map((item) => item.scores && unpacked(item.scores)))),
+    input.methods.map((method) => Promise.all(method.references.map((item) => item.scores && unpack(item.scores)))),
   );
   if (input.kind !== "image") return { maps, references };
   let picture = null;
@@ -133,8 +134,8 @@ async function load(input) {
     references,
     width,
     height,
-    small: pixels(picture, width, height),
-    large: pixels(picture, width * times, height * times),
+    small: readPixels(picture, width, height),
+    large: readPixels(picture, width * times, height * times),
   };
 }
 
@@ -211,23 +212,25 @@ function paint(canvas, base, map, { limit, mode, opacity, cutoff }) {
 // -- what is shown now ------------------------------------------------------------------------------------------------
 
 const section = () => one(`section[data-input="${state.input}"]`);
+const input = () => report.inputs[state.input];
+const method = () => input().methods[state.method];
 let content = null; // of the input shown, once it is unpacked
 
 // Photos flicker; in a digit of 28 pixels each one counts.
-const smoothing = () => (report.inputs[state.input].kind !== "image" ? 0 : state.smoothing ?? (content.width < 96 ? 0 : 1.5));
-const soft = (map) => smoothed(map, (smoothing() * map.width) / content.width || 0, state.mode);
+const smoothing = () => (input().kind !== "image" ? 0 : state.smoothing ?? (content.width < 96 ? 0 : 1.5));
+const smoothNow = (map) => smooth(map, (smoothing() * map.width) / content.width || 0, state.mode);
 
 function current() {
   const whole = content.maps[state.method];
   const exact = state.reference === null ? whole : content.references[state.method][state.reference];
-  const map = soft(exact);
+  const map = smoothNow(exact);
   const cutoff = state.threshold > 0 ? quantile(map.sorted, state.threshold / 100) : 0;
   // a reference's own map is coloured on the scale of the whole, so that the two can be compared
-  return { exact, map, cutoff, limit: soft(whole).limit, mode: state.mode, opacity: state.opacity / 100 };
+  return { exact, map, cutoff, limit: smoothNow(whole).limit, mode: state.mode, opacity: state.opacity / 100 };
 }
 
 function drawStage() {
-  const { kind } = report.inputs[state.input];
+  const { kind } = input();
   const view = current();
   if (kind === "image") paint(one(".stage canvas", section()), content.large, view.map, view);
   else if (kind === "text") drawWords(view);
@@ -247,23 +250,27 @@ function drawStage() {
   }
 }
 
+function paintThumbnail(canvas, map, whole) {
+  paint(canvas, content.small, smoothNow(map), { limit: smoothNow(whole).limit, mode: state.mode, opacity: 0.75, cutoff: 0 });
+}
+
 function drawLegend() {
-  const input = report.inputs[state.input];
+  const { kind, target } = input();
   const { exact, map, limit } = current();
-  const reference = state.reference === null ? null : input.methods[state.method].references[state.reference];
-  const strongest = input.kind === "image" ? "pixel" : input.kind === "text" ? "word" : "column";
+  const reference = method().references[state.reference];
+  const strongest = { image: "pixel", text: "word", table: "column" }[kind];
   const [plus, minus] = ["for", "against"].map((side) => make("span", { class: `swatch ${side}` }));
   one(".shown", section()).replaceChildren(
     ...(reference ? ["Contrasted with ", make("bdi", {}, reference.label), " alone. "] : []),
-    ...(input.kind === "table" ? [plus, "speaks for, ", minus, "against ", make("bdi", {}, input.target), ". "] : []),
+    ...(kind === "table" ? [plus, "speaks for, ", minus, "against ", make("bdi", {}, target), ". "] : []),
     ...(smoothing() ? [`Colours show the average ${state.mode === "signed" ? "" : "strength "}around each pixel. `] : []),
     `The strongest ${strongest} ${smoothing() ? "alone " : ""}has ${number(exact.largest)}.`,
   );
-  if (input.kind === "table") return;
+  if (kind === "table") return;
   const part = (name) => colours[name].filter((_, i) => i % 15 === 0).map((rgb) => `rgb(${rgb.map(Math.round).join(" ")})`);
   const shades = state.mode === "signed" ? [...part("negative").reverse(), ...part("positive")] : part("magnitude");
   const bar = one(".bar", section());
-  if (input.kind === "text") bar.className = `bar ${state.mode}`;
+  if (kind === "text") bar.className = `bar ${state.mode}`;
   else bar.style.backgroundImage = `linear-gradient(to right, ${shades.join(", ")})`;
   const ticks =
     state.mode === "signed"
@@ -331,10 +338,9 @@ function watchPicture(canvas) {
   canvas.addEventListener("blur", unpoint);
   canvas.addEventListener("keydown", (event) => {
     const step = event.shiftKey ? 10 : 1;
-    const move = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, -step], ArrowDown: [0, step] }[event.key];
+    const move = pick(event, { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, -step], ArrowDown: [0, step] });
     if (event.key === "Escape") unpoint();
     if (!move || !content) return;
-    event.preventDefault();
     const { map } = current();
     const shown = !one(".cross", section()).hidden;
     const from = pointed ?? { x: Math.floor(map.width / 2), y: Math.floor(map.height / 2) };
@@ -349,7 +355,7 @@ const ink = (opacity) => Math.min(1, opacity * 1.2);
 function drawWords({ map, cutoff, limit, mode, opacity }) {
   one(".bar", section()).style.setProperty("--strength", ink(opacity));
   const words = one(".words", section());
-  const { units } = report.inputs[state.input];
+  const { units } = input();
   if (!words.childElementCount) {
     units.forEach((unit, i) => {
       const word = make("span", { role: "option", tabindex: i ? -1 : 0, "aria-selected": "false" }, make("bdi", {}, ellipsis(unit)));
@@ -363,9 +369,8 @@ function drawWords({ map, cutoff, limit, mode, opacity }) {
       const options = [...words.children];
       const from = options.indexOf(document.activeElement);
       const [back, on, end] = [from - 1, from + 1, options.length - 1];
-      const to = { ArrowLeft: back, ArrowUp: back, ArrowRight: on, ArrowDown: on, Home: 0, End: end }[event.key];
+      const to = pick(event, { ArrowLeft: back, ArrowUp: back, ArrowRight: on, ArrowDown: on, Home: 0, End: end });
       if (to === undefined) return;
-      event.preventDefault();
       const next = options[clamp(to, 0, options.length - 1)];
       options.forEach((option) => (option.tabIndex = option === next ? 0 : -1));
       next.focus();
@@ -388,19 +393,15 @@ function readWord(words, word) {
   const options = [...words.children];
   const active = word ?? options.find((option) => option === document.activeElement);
   options.forEach((option) => option.setAttribute("aria-selected", String(option === active)));
-  if (!active) {
-    readout.replaceChildren();
-    mark(null);
-    return;
-  }
   const at = options.indexOf(active);
-  const value = current().map.values[at];
-  readout.replaceChildren(make("bdi", {}, report.inputs[state.input].units[at]), " ", make("strong", {}, signed(value)));
+  const value = active ? current().map.values[at] : null;
   mark(value);
+  if (!active) return readout.replaceChildren();
+  return readout.replaceChildren(make("bdi", {}, input().units[at]), " ", make("strong", {}, signed(value)));
 }
 
 function drawBars({ map, cutoff }) {
-  const { units, cells } = report.inputs[state.input];
+  const { units, cells } = input();
   const order = [...map.values.keys()].sort((a, b) => Math.abs(map.values[b]) - Math.abs(map.values[a]));
   const scale = map.largest || 1;
   one(".bars tbody", section()).replaceChildren(
@@ -423,16 +424,15 @@ function drawBars({ map, cutoff }) {
 // -- references -------------------------------------------------------------------------------------------------------
 
 function drawReferences() {
-  const input = report.inputs[state.input];
-  const { references } = input.methods[state.method];
+  const { references } = method();
   const place = one(".references", section());
   place.hidden = references.length === 0;
   if (place.hidden) return;
   const whole = content.maps[state.method];
   const thumbnail = (map) => {
-    if (input.kind !== "image") return [];
+    if (input().kind !== "image") return [];
     const canvas = make("canvas", { "aria-hidden": "true" });
-    paint(canvas, content.small, soft(map), { limit: soft(whole).limit, mode: state.mode, opacity: 0.75, cutoff: 0 });
+    paintThumbnail(canvas, map, whole);
     return [canvas];
   };
   const card = (index, map, ...inside) => {
@@ -471,7 +471,7 @@ function drawReferences() {
 function choose(reference) {
   state.reference = reference;
   for (const [i, button] of all(".references button", section()).entries()) {
-    const several = report.inputs[state.input].methods[state.method].references.length > 1;
+    const several = method().references.length > 1; // then the first button is all of them
     button.setAttribute("aria-pressed", String((several ? i - 1 : i) === (reference ?? -1)));
   }
   unpoint();
@@ -482,10 +482,7 @@ function choose(reference) {
 
 // -- curves -----------------------------------------------------------------------------------------------------------
 
-const CURVES = {
-  output: { title: "Output along the path", axis: "output" },
-  distance: { title: "Distance to the reference", axis: "distance" },
-};
+const CURVES = { output: "Output along the path", distance: "Distance to the reference" };
 
 function ticksBetween(low, high, wanted, whole) {
   const rough = (high - low) / wanted;
@@ -503,17 +500,16 @@ function ticksBetween(low, high, wanted, whole) {
 }
 
 function drawCharts() {
-  const method = report.inputs[state.input].methods[state.method];
   const place = one(".curves", section());
-  const kinds = Object.keys(CURVES).filter((kind) => method[`${kind}_curve`]);
+  const kinds = Object.keys(CURVES).filter((kind) => method()[`${kind}_curve`]);
   place.hidden = !kinds.length;
   // in their place before they are drawn, since their width decides where everything goes
   const figures = kinds.map(() => make("figure", { class: "chart" }));
   place.replaceChildren(...figures);
-  kinds.forEach((kind, i) => drawChart(figures[i], CURVES[kind], method[`${kind}_curve`]));
+  kinds.forEach((kind, i) => drawChart(figures[i], CURVES[kind], kind, method()[`${kind}_curve`]));
 }
 
-function drawChart(figure, { title, axis }, { steps, values }) {
+function drawChart(figure, title, axis, { steps, values }) {
   const mean = steps.map((_, k) => values.reduce((sum, curve) => sum + curve[k], 0) / values.length);
   const width = figure.clientWidth || 360;
   const [height, left, right, top, bottom] = [190, 46, 6, 10, 38];
@@ -560,10 +556,8 @@ function drawChart(figure, { title, axis }, { steps, values }) {
     if (k === null) return readout.replaceChildren(several ? "mean bold, each reference thin" : "");
     const shown = (chosen ?? mean)[k];
     const here = values.map((curve) => curve[k]);
-    rule.setAttribute("x1", x(steps[k]));
-    rule.setAttribute("x2", x(steps[k]));
-    dot.setAttribute("cx", x(steps[k]));
-    dot.setAttribute("cy", y(shown));
+    furnish(rule, { x1: x(steps[k]), x2: x(steps[k]) });
+    furnish(dot, { cx: x(steps[k]), cy: y(shown) });
     const range = several ? ` (${number(Math.min(...here))} to ${number(Math.max(...here))})` : "";
     return readout.replaceChildren(`step ${steps[k]}: `, make("strong", {}, number(shown)), range);
   };
@@ -572,13 +566,10 @@ function drawChart(figure, { title, axis }, { steps, values }) {
     const step = (((event.clientX - box.left) / box.width) * width - left) / (width - left - right) * last;
     read(steps.reduce((best, value, k) => (Math.abs(value - step) < Math.abs(steps[best] - step) ? k : best), 0));
   });
-  svg.addEventListener("pointerleave", () => read(null));
-  svg.addEventListener("blur", () => read(null));
+  for (const left of ["pointerleave", "blur"]) svg.addEventListener(left, () => read(null));
   svg.addEventListener("keydown", (event) => {
-    const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!move) return;
-    event.preventDefault();
-    read(at === null ? 0 : clamp(at + move, 0, steps.length - 1));
+    const move = pick(event, { ArrowLeft: -1, ArrowRight: 1 });
+    if (move) read(at === null ? 0 : clamp(at + move, 0, steps.length - 1));
   });
   read(null);
   figure.replaceChildren(make("figcaption", {}, make("h3", {}, title), readout), svg);
@@ -587,37 +578,38 @@ function drawChart(figure, { title, axis }, { steps, values }) {
 // -- the numbers ------------------------------------------------------------------------------------------------------
 
 const short = (value) => Number(value.toPrecision(6));
-function shaped(map) {
-  if (map.height === 1 && report.inputs[state.input].kind !== "image") return [...map.values].map(short);
+function nest(map) {
+  if (map.height === 1 && input().kind !== "image") return [...map.values].map(short);
   return Array.from({ length: map.height }, (_, y) => [...map.values.subarray(y * map.width, (y + 1) * map.width)].map(short));
 }
 
-function asJson(input) {
-  const { picture, methods, ...rest } = input;
+function writeJson() {
+  const { picture, methods, ...rest } = input();
   return JSON.stringify({
     ...rest,
     methods: methods.map(({ scores, gradcf, references, ...method }, m) => ({
       ...method,
-      scores: shaped(content.maps[m]),
+      scores: nest(content.maps[m]),
       references: references.map(({ picture, scores, ...reference }, r) => ({
         ...reference,
-        scores: scores && shaped(content.references[m][r]),
+        scores: scores && nest(content.references[m][r]),
       })),
     })),
   });
 }
 
-function asCsv(input) {
+function writeCsv() {
+  const { kind, units, cells, methods } = input();
   // a spreadsheet would run a word that starts like a formula
   const guard = (text) => (/^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? "'" : "");
   const cell = (text) => `"${guard(text)}${text.replaceAll('"', '""')}"`;
   const { width } = content.maps[0];
   const place = {
     image: { names: ["y", "x"], of: (i) => [Math.floor(i / width), i % width] },
-    text: { names: ["position", "word"], of: (i) => [i, cell(input.units[i])] },
-    table: { names: ["column", "cell"], of: (i) => [cell(input.units[i]), cell(input.cells[i] ?? "")] },
-  }[input.kind];
-  const lines = [[...place.names, ...input.methods.map((method) => cell(method.name))].join(",")];
+    text: { names: ["position", "word"], of: (i) => [i, cell(units[i])] },
+    table: { names: ["column", "cell"], of: (i) => [cell(units[i]), cell(cells[i] ?? "")] },
+  }[kind];
+  const lines = [[...place.names, ...methods.map(({ name }) => cell(name))].join(",")];
   for (let i = 0; i < content.maps[0].values.length; i++) {
     lines.push([...place.of(i), ...content.maps.map((map) => short(map.values[i]))].join(","));
   }
@@ -625,10 +617,9 @@ function asCsv(input) {
 }
 
 function download(kind) {
-  const input = report.inputs[state.input];
-  const text = kind === "json" ? asJson(input) : asCsv(input);
-  const url = URL.createObjectURL(new Blob([text], { type: kind === "json" ? "application/json" : "text/csv;charset=utf-8" }));
-  const name = input.name.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "scores";
+  const [text, type] = kind === "json" ? [writeJson(), "application/json"] : [writeCsv(), "text/csv;charset=utf-8"];
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  const name = input().name.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "scores";
   make("a", { href: url, download: `${name}.${kind}` }).click();
   setTimeout(() => URL.revokeObjectURL(url), 60000);
 }
@@ -648,8 +639,8 @@ function showMethod() {
 
 function drawTabs() {
   for (const canvas of all("[role=tab] canvas", section())) {
-    const map = soft(content.maps[Number(canvas.parentElement.dataset.method)]);
-    paint(canvas, content.small, map, { limit: map.limit, mode: state.mode, opacity: 0.75, cutoff: 0 });
+    const map = content.maps[Number(canvas.parentElement.dataset.method)];
+    paintThumbnail(canvas, map, map);
   }
 }
 
@@ -660,12 +651,12 @@ function drawAll() {
   drawCharts();
 }
 
-async function show(index, method) {
+async function show(index, wanted) {
   const changed = state.input !== index;
-  const name = state.input < 0 ? null : report.inputs[state.input].methods[state.method].name;
   // the same method as before, where the other input has it
-  const same = report.inputs[index].methods.findIndex((item) => item.name === name);
-  Object.assign(state, { input: index, method: method ?? (changed ? Math.max(0, same) : state.method), reference: null });
+  const name = state.input < 0 ? null : method().name;
+  const same = Math.max(0, report.inputs[index].methods.findIndex((item) => item.name === name));
+  Object.assign(state, { input: index, method: wanted ?? (changed ? same : state.method), reference: null });
   unpoint();
   for (const other of all("section[data-input]")) other.hidden = Number(other.dataset.input) !== index;
   for (const link of all("nav [aria-current]")) link.removeAttribute("aria-current");
@@ -676,7 +667,7 @@ async function show(index, method) {
   for (const image of all("img[data-picture]:not([src])", section())) image.src = report.pictures[image.dataset.picture];
   showMethod();
   if (changed) content = null;
-  const ready = await loaded(index);
+  const ready = await loadOnce(index);
   if (state.input !== index) return;
   content = ready;
   const frame = one(".frame", section());
@@ -692,11 +683,11 @@ function chooseMethod(index) {
 }
 
 function follow() {
-  const [, input, method] = /^#input-(\d+)(?:-method-(\d+))?$/.exec(location.hash) ?? [];
-  if (input === undefined && state.input >= 0) return;
-  const index = clamp(Number(input ?? 1) - 1, 0, report.inputs.length - 1);
-  const methods = report.inputs[index].methods.length;
-  show(index, method === undefined ? undefined : clamp(Number(method) - 1, 0, methods - 1)).catch(complain);
+  const [, number, tab] = /^#input-(\d+)(?:-method-(\d+))?$/.exec(location.hash) ?? [];
+  if (number === undefined && state.input >= 0) return;
+  const index = clamp(Number(number ?? 1) - 1, 0, report.inputs.length - 1);
+  const last = report.inputs[index].methods.length - 1;
+  show(index, tab && clamp(Number(tab) - 1, 0, last)).catch(complain);
 }
 
 function complain(error) {
@@ -715,9 +706,8 @@ for (const root of all("section[data-input]")) {
     tab.addEventListener("keydown", (event) => {
       const tabs = all("[role=tab]", root);
       const from = tabs.indexOf(tab);
-      const to = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: tabs.length - 1 }[event.key];
+      const to = pick(event, { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: tabs.length - 1 });
       if (to === undefined) return;
-      event.preventDefault();
       const next = tabs[(to + tabs.length) % tabs.length];
       next.focus();
       chooseMethod(Number(next.dataset.method));

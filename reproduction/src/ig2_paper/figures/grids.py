@@ -14,8 +14,8 @@ from torch import Tensor
 import ig2
 from ig2.benchmarks.figures import Array, Figure, Options, Stored
 from ig2.errors import InputError
-from ig2.plots.canvas import outside
-from ig2.plots.look import Look
+from ig2.plots.colours import MapStyle
+from ig2.plots.labels import text_options
 from ig2_paper.figures.panels import (
     caption,
     column_titles,
@@ -34,7 +34,7 @@ from ig2_paper.figures.paths import photo_step, photo_steps
 from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, of_faces, of_photos, of_wafers, short
 
 # photos: a little smoother than pixels, so that small prints can be read
-PHOTO_LOOK = Look(kind="positive", cmap="inferno", smooth=1.0)
+PHOTO_LOOK = MapStyle(kind="positive", cmap="inferno", smooth=1.0)
 
 Made = dict[str, Array]
 
@@ -157,7 +157,7 @@ def draw_photo_gradcfe(stored: Stored) -> Drawing:
     figure, axes = sheet(3, len(texts["names"]), (1, 1), 1.25, 0.6)
     row_labels(axes, ("explicand", *texts["methods"]))
     column_titles(axes, [f"[{name}]" for name in texts["names"]])
-    look = Look(kind="magnitude", cmap="inferno", smooth=1.0)
+    look = MapStyle(kind="magnitude", cmap="inferno", smooth=1.0)
     for column, photo in enumerate(arrays["photos"]):
         picture(axes[0, column], photo / 255)
         heat(axes[1, column], arrays["maps"][0, column], look)
@@ -211,13 +211,13 @@ def draw_photo_references(stored: Stored) -> Drawing:
     for block, name in enumerate(texts["names"]):
         above, below = axes[2 * block], axes[2 * block + 1]
         picture(above[0], arrays["photos"][block] / 255)
-        above[0].set_title(f"explicand\n[{name}]", fontsize="x-small", **outside())
+        above[0].set_title(f"explicand\n[{name}]", fontsize="x-small", **text_options())
         below[0].set_xlabel("mean", fontsize="x-small")
         heat(below[0], arrays["maps"][block, 0], PHOTO_LOOK)
         for column, label in enumerate(texts["labels"][block]):
             kind = "relevant" if column < texts["near"] else "irrelevant"
             picture(above[1 + column], arrays["references"][block, column] / 255)
-            above[1 + column].set_title(f"{kind}\n{wrapped(f'[{label}]', 17)}", fontsize="x-small", **outside())
+            above[1 + column].set_title(f"{kind}\n{wrapped(f'[{label}]', 17)}", fontsize="x-small", **text_options())
             heat(below[1 + column], arrays["maps"][block, 1 + column], PHOTO_LOOK)
     key(figure, axes, PHOTO_LOOK)
     caption(
@@ -309,7 +309,7 @@ def draw_wafer_patterns(stored: Stored) -> Drawing:
 
 # -- faces -------------------------------------------------------------------------------------------------------------
 
-FACE_LOOK = Look(kind="positive", cmap="inferno", smooth=1.0)
+FACE_LOOK = MapStyle(kind="positive", cmap="inferno", smooth=1.0)
 SHOWN = ("Eyeglasses", "Black_Hair", "Smiling", "Wearing_Hat", "Wearing_Lipstick", "Wearing_Earrings", "Bangs", "Blond_Hair")
 
 

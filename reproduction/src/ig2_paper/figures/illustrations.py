@@ -12,12 +12,12 @@ from torch import Tensor, nn
 import ig2
 from ig2._utils.training import own_randomness
 from ig2.benchmarks.figures import Array, Figure, Options, Stored
-from ig2.plots.canvas import QUIET, Canvas, bare, number
-from ig2.plots.curves import COLOURS
+from ig2.plots.canvas import LINE_COLOURS, QUIET, Canvas, remove_frame
+from ig2.plots.labels import format_number
 from ig2_paper.figures.panels import MARK, caption, picture
 from ig2_paper.figures.sources import of_digits
 
-STRAIGHT, GUIDED, GRADPATH = COLOURS[1], COLOURS[2], COLOURS[0]
+STRAIGHT, GUIDED, GRADPATH = LINE_COLOURS[1], LINE_COLOURS[2], LINE_COLOURS[0]
 BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8}
 
 
@@ -85,9 +85,11 @@ def draw_toy(stored: Stored) -> Drawing:
     plane.set_title("(a) y = max($x_1$, $x_2$ − 1), and two paths", fontsize="small")
 
     places = np.arange(len(values))
-    for feature, (colour, beside) in enumerate(((COLOURS[0], -0.19), (COLOURS[4], 0.19))):
+    for feature, (colour, beside) in enumerate(((LINE_COLOURS[0], -0.19), (LINE_COLOURS[4], 0.19))):
         drawn = bars.barh(places + beside, values[:, feature], 0.36, color=colour, label=f"$x_{feature + 1}$")
-        bars.bar_label(drawn, [number(value) for value in values[:, feature]], padding=3, fontsize="x-small", color=QUIET)
+        bars.bar_label(
+            drawn, [format_number(value) for value in values[:, feature]], padding=3, fontsize="x-small", color=QUIET
+        )
     bars.set_yticks(places, stored.texts["methods"], fontsize="small")
     bars.invert_yaxis()
     bars.set_xlabel("attribution", fontsize="small")
@@ -235,7 +237,7 @@ def draw_gaussians(stored: Stored) -> Drawing:
     names = ("explicand", "CF1:\na sample", "CF2:\nan attack", "GradCF")
     for each, image, name, said in zip(axes, arrays["digits"], names, stored.texts["said"], strict=True):
         picture(each, image)
-        bare(each)
+        remove_frame(each)
         each.set_title(name, fontsize="x-small")
         each.set_xlabel(said, fontsize="x-small", color=QUIET)
     lower.suptitle("(c) a digit: what the network says, with its softmax", fontsize="small")

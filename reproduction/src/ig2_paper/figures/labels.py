@@ -12,8 +12,7 @@ from torch import Tensor
 import ig2
 from ig2.benchmarks import run
 from ig2.benchmarks.figures import Figure, Options, Stored
-from ig2.plots.canvas import Canvas, bare
-from ig2.plots.curves import COLOURS
+from ig2.plots.canvas import LINE_COLOURS, Canvas, remove_frame
 from ig2_paper.figures.grids import FACE_LOOK
 from ig2_paper.figures.panels import caption, column_titles, heat, key, outline, own_scale, picture, row_labels, summed
 from ig2_paper.figures.sources import experiment
@@ -75,7 +74,7 @@ def draw_label_distance(stored: Stored) -> Drawing:
     above, below = halves
     kinds = {"without the attribute": slice(len(NEARNESS)), "with it": slice(len(NEARNESS), None)}
     for column, (metric, axes) in enumerate(zip(texts["metrics"], above.subplots(1, len(texts["metrics"])), strict=True), 1):
-        for (name, some), colour in zip(kinds.items(), COLOURS, strict=False):
+        for (name, some), colour in zip(kinds.items(), LINE_COLOURS, strict=False):
             at, mean = arrays["mean"][some, 0], arrays["mean"][some, column]
             error = 2 * np.nan_to_num(arrays["error"][some, column])
             axes.errorbar(at, mean, error, color=colour, marker="o", markersize=3, linewidth=1.2, elinewidth=0.8, label=name)
@@ -88,7 +87,7 @@ def draw_label_distance(stored: Stored) -> Drawing:
     above.suptitle("(a) metrics by the distance of the references' labels", fontsize="small")
     axes = below.subplots(2, 1 + len(SHOWN))
     for each in axes.flat:
-        bare(each)
+        remove_frame(each)
     column_titles(axes, ("explicand", *SHOWN.values()))
     row_labels(axes[:, 1:], ("a reference", "IG²"))
     for column, face in enumerate(arrays["faces"]):

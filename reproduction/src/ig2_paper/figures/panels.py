@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ig2.benchmarks.figures import Array
-from ig2.plots.canvas import QUIET, Canvas, bare, outside, printable
-from ig2.plots.look import Look, Scale, show
+from ig2.plots.canvas import QUIET, Canvas, draw_image, remove_frame
+from ig2.plots.colours import ColourScale, MapStyle
+from ig2.plots.labels import clean_text, text_options
 
 # the paper's red box, in a red that people who confuse red and green tell from the blue of a signed map
 MARK = "#e66100"
-SIGNED = Look()
-FOR_THE_CLASS = Look(kind="positive", cmap="inferno")
+SIGNED = MapStyle()
+FOR_THE_CLASS = MapStyle(kind="positive", cmap="inferno")
 # outside, passing and failing dies: light to dark, so that they differ in brightness and not in hue alone
 DIES = np.array([[1.0, 1.0, 1.0], [0.80, 0.85, 0.90], [0.13, 0.22, 0.42]])
 
@@ -35,25 +36,25 @@ def sheet(rows: int, columns: int, shape: Sequence[int], size: float = 1.15, lef
     figure = Canvas(columns * (size + 0.04) + left, rows * (panel + 0.06) + 0.9, layout="compressed")
     axes = figure.subplots(rows, columns, squeeze=False)
     for each in axes.flat:
-        bare(each)
+        remove_frame(each)
     return figure, axes
 
 
 def column_titles(axes: NDArray[Any], titles: Sequence[str], size: str = "small", width: int = 16) -> None:
     """A line or two above each column."""
     for each, title in zip(axes[0], titles, strict=False):
-        each.set_title(wrapped(title, width), fontsize=size, **outside())
+        each.set_title(wrapped(title, width), fontsize=size, **text_options())
 
 
 def row_labels(axes: NDArray[Any], labels: Sequence[str], width: int = 16, size: str = "small") -> None:
     """Words beside each row."""
     for each, label in zip(axes[:, 0], labels, strict=False):
-        each.set_ylabel(wrapped(label, width), fontsize=size, **outside())
+        each.set_ylabel(wrapped(label, width), fontsize=size, **text_options())
 
 
 def wrapped(text: str, width: int) -> str:
     """A text on two lines at most."""
-    return "\n".join(textwrap.wrap(printable(text), width, max_lines=2, placeholder=" …"))
+    return "\n".join(textwrap.wrap(clean_text(text), width, max_lines=2, placeholder=" …"))
 
 
 def picture(axes: Axes, image: Array) -> None:
@@ -61,7 +62,7 @@ def picture(axes: Axes, image: Array) -> None:
     image = np.asarray(image, dtype=np.float64)
     if image.ndim == 3 and image.shape[0] in (1, 3) and image.shape[-1] != 3:
         image = image[0] if image.shape[0] == 1 else image.transpose(1, 2, 0)
-    show(axes, image)
+    draw_image(axes, image)
 
 
 def dies(codes: Array) -> Array:
@@ -69,10 +70,10 @@ def dies(codes: Array) -> Array:
     return DIES[np.asarray(codes, dtype=np.int64)]
 
 
-def heat(axes: Axes, values: Array, look: Look = SIGNED, end: float | None = None) -> float:
+def heat(axes: Axes, values: Array, look: MapStyle = SIGNED, end: float | None = None) -> float:
     """A map (H, W) on its own scale, or up to the end given; where its colours end."""
-    shown = look.of(np.asarray(values, dtype=np.float64)[None])
-    scale = look.scales(shown)[0] if end is None else Scale(end, False)
+    shown = look.transform(np.asarray(values, dtype=np.float64)[None])
+    scale = look.fit_scales(shown)[0] if end is None else ColourScale(end, False)
     look.draw(axes, shown[0], scale)
     return scale.end
 
@@ -89,11 +90,11 @@ def outline(axes: Axes, mask: Array, colour: str = MARK, style: str = "solid") -
         axes.set(xlim=(-0.5, marked.shape[1] - 0.5), ylim=(marked.shape[0] - 0.5, -0.5))
 
 
-def key(figure: Figure, axes: NDArray[Any], look: Look = SIGNED, ends: tuple[str, str] | None = None) -> None:
+def key(figure: Figure, axes: NDArray[Any], look: MapStyle = SIGNED, ends: tuple[str, str] | None = None) -> None:
     """One colour bar for maps that have each their own scale."""
     signed = look.kind == "signed"
     ends = ends or (("against the class", "for the class") if signed else ("none", "strongest"))
-    colours = ScalarMappable(Normalize(-1 if signed else 0, 1), matplotlib.colormaps[look.colours])
+    colours = ScalarMappable(Normalize(-1 if signed else 0, 1), matplotlib.colormaps[look.cmap_name])
     bar = figure.colorbar(colours, ax=list(axes.flat), location="bottom", fraction=0.03, aspect=30, shrink=0.35, pad=0.015)
     bar.set_ticks([-1 if signed else 0, 1], labels=list(ends))
     bar.ax.tick_params(labelsize="x-small", length=2)
@@ -103,16 +104,16 @@ def key(figure: Figure, axes: NDArray[Any], look: Look = SIGNED, ends: tuple[str
 def caption(figure: Figure, *texts: str) -> None:
     """What is to be known of the figure, quietly below it: what is shown, and which data it is from."""
     lines = lines_of(texts, figure.get_figwidth())
-    figure.supxlabel(lines, fontsize="x-small", color=QUIET, x=0.01, ha="left", **outside())
+    figure.supxlabel(lines, fontsize="x-small", color=QUIET, x=0.01, ha="left", **text_options())
 
 
 def lines_of(texts: Sequence[str], inches: float) -> str:
     """Sentences in lines of small letters that are about this wide."""
     said = ". ".join(text[:1].upper() + text[1:] for text in (one.strip(" .") for one in texts) if text)
-    return textwrap.fill(printable(said) + ".", max(int(18.5 * inches), 40))
+    return textwrap.fill(clean_text(said) + ".", max(int(18.5 * inches), 40))
 
 
-def own_scale(look: Look = SIGNED) -> str:
+def own_scale(look: MapStyle = SIGNED) -> str:
     """How the colours of maps are to be read."""
     summed = "channels are summed" + (", and negative sums left out" if look.kind == "positive" else "")
     blurred = f"; maps are blurred by {look.smooth:g} px" if look.smooth else ""

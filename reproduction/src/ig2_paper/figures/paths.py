@@ -12,8 +12,9 @@ from torch import Tensor
 import ig2
 from ig2.benchmarks.figures import Array, Figure, Options, Stored
 from ig2.errors import InputError
-from ig2.plots.canvas import QUIET, Canvas, bare, number, outside
-from ig2.plots.look import Look
+from ig2.plots.canvas import QUIET, Canvas, remove_frame
+from ig2.plots.colours import MapStyle
+from ig2.plots.labels import format_number, text_options
 from ig2_paper.figures.illustrations import GRADPATH, GUIDED, STRAIGHT
 from ig2_paper.figures.panels import SIGNED, caption, dies, heat, key, own_scale, picture, row_labels, summed, wrapped
 from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, of_digits, of_photos, of_wafers
@@ -86,7 +87,7 @@ def photo_step(options: Options) -> float:
 
 def draw_paths(stored: Stored) -> Drawing:
     arrays, texts = stored.arrays, stored.texts
-    look = Look(kind="magnitude", cmap="inferno")
+    look = MapStyle(kind="magnitude", cmap="inferno")
     figure = Canvas(9.2, 5.6, layout="constrained")
     columns = (1.0, 1.45, 1.0, 1.0, 1.0, 1.0, 1.0)
     axes = figure.subplots(3, len(columns), width_ratios=columns)
@@ -102,7 +103,7 @@ def draw_paths(stored: Stored) -> Drawing:
     low, high = arrays["curves"].min(), arrays["curves"].max()
     for row, name in enumerate(texts["methods"]):
         for each in axes[row, [0, 2, 3, 4, 5, 6]]:
-            bare(each)
+            remove_frame(each)
         picture(axes[row, 0], arrays["photo"]) if row == 0 else axes[row, 0].set_axis_off()
         curve = axes[row, 1]
         values = arrays["curves"][row]
@@ -122,7 +123,7 @@ def draw_paths(stored: Stored) -> Drawing:
         for column, colour in ((5, GUIDED), (6, GRADPATH)):
             axes[row, column].spines[:].set(visible=True, color=colour, linewidth=1.2)
         axes[row, 4].set_ylabel("")
-    axes[0, 0].set_xlabel(wrapped(f"[{texts['class']}]", 18), fontsize="small", **outside())
+    axes[0, 0].set_xlabel(wrapped(f"[{texts['class']}]", 18), fontsize="small", **text_options())
     key(figure, axes[:, 2:], look)
     caption(
         figure,
@@ -177,7 +178,7 @@ def draw_baselines(stored: Stored) -> Drawing:
     figure = Canvas(5.6, 4.9, layout="compressed")
     axes = figure.subplots(3, 4)
     for each in axes.flat:
-        bare(each)
+        remove_frame(each)
     for each, title in zip(axes[0], ("explicand", "− black", "− samples of another class", "− GradCF"), strict=True):
         each.set_title(wrapped(title, 15), fontsize="small")
     labels = []
@@ -301,7 +302,9 @@ def draw_saturation(stored: Stored) -> Drawing:
         "above the softmax of the explained class, 1 at the explicand and 0 at the baseline; below, how far the gradient of "
         "its logit points along the path. Bands are two standard errors to either side",
         "the straight line and the guided path end at a sample of another class, GradPath at GradCF for that sample",
-        f"left out: {', '.join(left_out)}, whose softmax falls by less than {number(ENOUGH)} on some path" if left_out else "",
+        f"left out: {', '.join(left_out)}, whose softmax falls by less than {format_number(ENOUGH)} on some path"
+        if left_out
+        else "",
         stored.source,
     )
     return figure

@@ -14,8 +14,8 @@ import ig2
 from ig2.benchmarks.figures import Array, Figure, Options, Stored
 from ig2.paths import L2, SparseL1
 from ig2.paths.distances import cosine, euclidean, manhattan
-from ig2.plots.canvas import Canvas, bare, outside
-from ig2.plots.curves import COLOURS
+from ig2.plots.canvas import LINE_COLOURS, Canvas, remove_frame
+from ig2.plots.labels import text_options
 from ig2_paper.figures.grids import PATTERNS, PHOTO_LOOK, wafer_rows
 from ig2_paper.figures.panels import (
     caption,
@@ -88,7 +88,7 @@ def draw_steps(stored: Stored) -> Drawing:
     left, right = halves
     curve, photo = left.subplots(2, 1, height_ratios=[1.4, 1])
     for line, (values, size) in enumerate(zip(arrays["curves"], sizes, strict=True)):
-        curve.plot(values / values[0], color=COLOURS[line], linewidth=1.5, label=f"step size {size:g}")
+        curve.plot(values / values[0], color=LINE_COLOURS[line], linewidth=1.5, label=f"step size {size:g}")
     curve.set_xlabel("step", fontsize="small")
     curve.set_ylabel("distance, 1 at the explicand", fontsize="small")
     curve.set_ylim(bottom=0)
@@ -98,11 +98,11 @@ def draw_steps(stored: Stored) -> Drawing:
     curve.legend(fontsize="x-small", frameon=False)
     curve.set_title("(a) squared distance to the reference", fontsize="small")
     picture(photo, arrays["photos"][0] / 255)
-    bare(photo)
-    photo.set_xlabel(wrapped(f"[{texts['names'][0]}]", 24), fontsize="small", **outside())
+    remove_frame(photo)
+    photo.set_xlabel(wrapped(f"[{texts['names'][0]}]", 24), fontsize="small", **text_options())
     axes = right.subplots(len(sizes), len(numbers))
     for each in axes.flat:
-        bare(each)
+        remove_frame(each)
     column_titles(axes, [f"{count} steps" for count in numbers])
     row_labels(axes, [f"size {size:g}" for size in sizes])
     for row, each in enumerate(arrays["maps"]):

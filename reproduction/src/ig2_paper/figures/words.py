@@ -18,8 +18,9 @@ import ig2
 from ig2.adapters.text import TextBatch, TextSubject
 from ig2.benchmarks.figures import Figure, Options, Stored
 from ig2.errors import InputError
-from ig2.plots.canvas import QUIET, Canvas, align_ends, outside, printable
-from ig2.plots.words import POINTS, flow, letters
+from ig2.plots.canvas import QUIET, Canvas, align_end_labels
+from ig2.plots.labels import choose_ink, clean_text, text_options
+from ig2.plots.texts import POINTS, lay_out_words
 from ig2_paper.datasets.base import Samples, by_turns
 from ig2_paper.figures.panels import lines_of
 from ig2_paper.figures.sources import Questions, of_questions
@@ -197,7 +198,7 @@ def _page(rows: Sequence[Row], *said: str) -> Drawing:
     """Labels to the left, coloured words to the right, one key and the caption below."""
     size = FontProperties(size="small").get_size_in_points()
     label, margin, line = 1.45 * POINTS, 0.6 * size, 1.75 * size
-    placed = [flow([str(word) for word in row.words], WIDEST * POINTS - label - 2 * margin, size) for row in rows]
+    placed = [lay_out_words([str(word) for word in row.words], WIDEST * POINTS - label - 2 * margin, size) for row in rows]
     longest = max(piece.x + piece.width for pieces in placed for piece in pieces)
     width = max(label + longest + 2 * margin, 0.75 * WIDEST * POINTS)
     heights = [
@@ -213,27 +214,27 @@ def _page(rows: Sequence[Row], *said: str) -> Drawing:
     y = 0.5 * size
     for row, pieces, height in zip(rows, placed, heights, strict=True):
         weight = "bold" if row.heading else "normal"
-        axes.text(margin, y + 1.25 * size, printable(row.label, 60), fontsize=size, fontweight=weight, **outside())
+        axes.text(margin, y + 1.25 * size, clean_text(row.label, 60), fontsize=size, fontweight=weight, **text_options())
         if row.scores is not None:
             _coloured(axes, pieces, row.scores, label + margin, y, line, size)
         if row.below:
             axes.text(
                 label + margin,
                 y + height - 0.35 * size,
-                printable(row.below, 95),
+                clean_text(row.below, 95),
                 fontsize=0.85 * size,
                 color=QUIET,
-                **outside(),
+                **text_options(),
             )
         y += height
     colours = matplotlib.colormaps["RdBu_r"]
     place = (label + margin) / width, 1 - (y + 1.2 * size) / total, 18 * size / width, 0.55 * size / total
     bar = figure.colorbar(ScalarMappable(Normalize(-1, 1), colours), cax=figure.add_axes(place), orientation="horizontal")
     bar.set_ticks([-1, 1], labels=["against the class", "for the class"])
-    align_ends(bar.ax)
+    align_end_labels(bar.ax)
     bar.ax.tick_params(labelsize="x-small", length=2)
     bar.outline.set_linewidth(0.5)
-    figure.text(margin / width, 0.3 * size / total, noted, fontsize="x-small", color=QUIET, va="bottom", **outside())
+    figure.text(margin / width, 0.3 * size / total, noted, fontsize="x-small", color=QUIET, va="bottom", **text_options())
     return figure
 
 
@@ -249,8 +250,8 @@ def _coloured(axes: Axes, pieces: Any, scores: list[float], left: float, top: fl
                 boxstyle="round,pad=0,rounding_size=2", facecolor=(red, green, blue), linewidth=0,
             )
         )  # fmt: skip
-        ink = letters((red, green, blue))
-        axes.text(left + piece.x + 0.25 * size, base, piece.text, fontsize=size, color=ink, **outside())
+        ink = choose_ink((red, green, blue))
+        axes.text(left + piece.x + 0.25 * size, base, piece.text, fontsize=size, color=ink, **text_options())
 
 
 TREC_WORDS = Figure("words of questions by all methods", trec_words, draw_trec_words, ("trec",))

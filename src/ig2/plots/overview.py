@@ -1,0 +1,117 @@
+"""An attribution of any kind, as a figure or as HTML for a notebook: images as heat maps, anything else as bars."""
+
+from __future__ import annotations
+
+import base64
+from html import escape
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from ig2.attribution import Attribution
+from ig2.errors import InputError
+from ig2.plots.canvas import AGAINST, FOR, encode_png
+from ig2.plots.colours import fit_scales
+from ig2.plots.images import heat_map
+from ig2.plots.labels import clean_text, format_number
+from ig2.plots.tables import bars, name_positions, split_strongest
+from ig2.plots.values import Array, InputKey, check_count, is_image, method_name, select_tensor, split_inputs, take_first
+
+MOST_HTML_BARS = 8
+
+
+def attribution(result: Attribution, count: int = 8, input_key: InputKey = None, **options: Any) -> Figure:
+    """Draw a row for each explicand: images as `heat_map` shows them, other samples as `bars` does.
+
+    Args:
+        result: what a method returned. Samples (H, W), (C, H, W) or (H, W, C) are taken for images.
+        count: how many explicands to show at most.
+        input_key: the input to show, by position or name, where the network takes several.
+        options: those of `heat_map` or of `bars`.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        InputError: if `heat_map` or `bars` raises one.
+    """
+    values = select_tensor(result.values, input_key)
+    draw = heat_map if is_image(values) else bars
+    return draw(result, count=count, input_key=input_key, **options)
+
+
+def html(result: Attribution, count: int = 3) -> str:
+    """Write the first explicands with their attributions, the numbers, and what the residual means, as a `<div>`.
+
+    Images are an inline PNG, anything else is bars that take the page's colours. Everything is escaped, and nothing is
+    loaded from elsewhere.
+
+    Args:
+        result: what a method returned.
+        count: how many explicands to show at most.
+
+    Returns:
+        HTML that needs nothing else.
+
+    Raises:
+        InputError: if count is not a positive integer. What cannot be drawn is not an error: the HTML says why.
+    """
+    shown = result[: check_count(count)]
+    head = f"<strong>{escape(method_name(result))}</strong>, {len(result)} explicand{'s' * (len(result) != 1)}"
+    parts = [head + (f", the first {len(shown)} shown" if len(shown) < len(result) else "")]
+    for key in split_inputs(result.values):
+        if key is not None:
+            parts.append(f"input {escape(clean_text(key, 40))}")
+        try:
+            parts.append(_write_values(shown, key))
+        except InputError as error:  # the numbers are worth showing even where nothing can be drawn
+            parts.append(escape(str(error)))
+    parts += [_write_numbers(shown), escape(f"The attribution {result.verdict}.")]
+    body = "".join(f'<div style="margin:2px 0 8px">{part}</div>' for part in parts)
+    return f'<div class="ig2-attribution" style="max-width:46em;overflow-x:auto;line-height:1.4">{body}</div>'
+
+
+def _write_values(result: Attribution, key: InputKey) -> str:
+    values = select_tensor(result.values, key)
+    if is_image(values):
+        code = base64.b64encode(encode_png(heat_map(result, input_key=key, count=len(result)))).decode("ascii")
+        return f'<img style="max-width:100%" alt="explicands and heat maps" src="data:image/png;base64,{code}">'
+    names = name_positions(values.shape[1:])
+    _, lines, _ = take_first(result, len(result), None)
+    return "".join(escape(line) + _write_bars(row, names) for line, row in zip(lines, values.flatten(1).numpy(), strict=True))
+
+
+def _write_bars(values: Array, names: list[str]) -> str:
+    """The strongest features of one explicand, drawn by the page."""
+    order, rest = split_strongest(values, MOST_HTML_BARS)
+    (scale,) = fit_scales([values], "each")
+    rows = []
+    for i in order:
+        share = 50 * abs(values[i]) / scale.end
+        colour, left = (FOR, 50.0) if values[i] >= 0 else (AGAINST, 50.0 - share)
+        bar = f'<div style="margin-left:{left:.1f}%;width:{share:.1f}%;height:.8em;background:{colour}"></div>'
+        bar = f'<div style="width:16em">{bar}</div>'
+        rows.append([escape(names[i]), bar, format_number(values[i])])
+    if len(values) > MOST_HTML_BARS:
+        rows.append([f"{len(values) - MOST_HTML_BARS} other features", "", format_number(rest)])
+    return _write_table(rows, "margin:6px 0")
+
+
+def _write_numbers(result: Attribution) -> str:
+    """A line for each explicand: what was explained, and how far the attribution is from accounting for it."""
+    columns = {
+        "class": result.target,
+        "output": result.output,
+        "baseline": result.baseline_output,
+        "sum": result.total,
+        "residual": result.residual,
+    }
+    kept = {name: values.tolist() for name, values in columns.items() if values is not None}
+    heads = [f"<strong>{name}</strong>" for name in kept]
+    rows = [[str(v) if isinstance(v, int) else format_number(v) for v in row] for row in zip(*kept.values(), strict=True)]
+    return _write_table([heads, *rows])
+
+
+def _write_table(rows: list[list[str]], style: str = "") -> str:
+    cells = ["".join(f'<td style="padding:1px 14px 1px 0;text-align:left">{cell}</td>' for cell in row) for row in rows]
+    return f'<table style="border-collapse:collapse;{style}">' + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"

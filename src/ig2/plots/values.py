@@ -1,0 +1,160 @@
+"""What is drawn of an attribution: its first explicands and one of its tensors, checked, as maps, images or rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ig2._engine.inputs import Structured
+from ig2.attribution import Attribution
+from ig2.errors import InputError, describe
+from ig2.plots.labels import clean_text, format_number
+
+Array = NDArray[np.float64]
+InputKey = int | str | None
+Titles = Sequence[str] | None
+
+
+def check_attribution(result: object, name: str = "result") -> Attribution:
+    if not isinstance(result, Attribution):
+        raise InputError(f"{name} must be an Attribution, as a method returns it; got {describe(result)}")
+    if not len(result):
+        raise InputError(f"{name} is an empty Attribution: there is nothing to draw")
+    return result
+
+
+def check_count(count: object, name: str = "count") -> int:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise InputError(f"{name} must be a positive integer, got {describe(count)}")
+    return count
+
+
+def check_index(index: object, total: int, name: str) -> None:
+    if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < total:
+        raise InputError(f"{name} must be a number from 0 to {total - 1}, got {describe(index)}")
+
+
+def check_choice(value: object, choices: Sequence[str], name: str) -> None:
+    if value not in choices:
+        *others, last = map(repr, choices)
+        raise InputError(f"{name} must be {', '.join(others)} or {last}, got {describe(value)}")
+
+
+def clean_labels(labels: Sequence[str], total: int, name: str, longest: int | None = None) -> list[str]:
+    """A cleaned label for each of `total` things."""
+    if isinstance(labels, str) or len(labels) != total:
+        raise InputError(f"{name} are {describe(labels)}: expected a list of {total}, one for each")
+    return [clean_text(label, longest) for label in labels]
+
+
+def take_first(result: Attribution, count: int, titles: Titles) -> tuple[Attribution, list[str], str]:
+    """The explicands to show, a title for each (by default its class and output), and a note if there are others."""
+    first = check_attribution(result)[: check_count(count)]
+    note = "" if len(first) == len(result) else f"the first {len(first)} of {len(result)} explicands"
+    if titles is None:
+        scored = zip(first.target.tolist(), first.output.tolist(), strict=True)
+        return first, [f"class {target}, output {format_number(output)}" for target, output in scored], note
+    return first, clean_labels(titles, len(result), "titles")[: len(first)], note
+
+
+def method_name(result: Attribution) -> str:
+    return clean_text(result.settings.get("method", "attribution"), 40)
+
+
+def split_inputs(value: Structured) -> dict[Any, Tensor]:
+    """The tensors by position or name; a single one by None."""
+    if isinstance(value, Tensor):
+        return {None: value}
+    return dict(value) if isinstance(value, dict) else dict(enumerate(value))
+
+
+def select_tensor(value: Structured, key: InputKey) -> Tensor:
+    """The tensor to draw, in float64: the only one, or the one named where the network takes several. Raises on NaN."""
+    tensors = split_inputs(value)
+    if isinstance(value, Tensor) and key is not None:
+        raise InputError(f"input_key={key!r} chooses among several inputs, and this attribution is of a single tensor")
+    if key is None and len(tensors) == 1:
+        key = next(iter(tensors))
+    if key not in tensors:
+        keys = ", ".join(map(repr, tensors))
+        raise InputError(f"this attribution is of several inputs, and a figure shows one: input_key={key!r} is none of {keys}")
+    tensor = tensors[key].detach().to(device="cpu", dtype=torch.float64)
+    if not torch.isfinite(tensor).all():
+        row = int((~torch.isfinite(tensor)).nonzero()[0][0])
+        raise InputError(f"NaN or infinite values (first in row {row}) cannot be drawn")
+    return tensor
+
+
+def check_no_embeddings(value: Structured, key: InputKey) -> None:
+    """Embeddings have the axes of grey images, and would be drawn as noise."""
+    keys = list(split_inputs(value)) if key is None else [key]
+    if len(keys) == 1 and "embed" in str(keys[0]):
+        raise InputError(
+            "the embeddings of words make no image: ig2.plots.text(attribution, batch.units, scores=...) shows words"
+        )
+
+
+def is_image(values: Tensor) -> bool:
+    """Whether samples have the axes of images: (H, W), (C, H, W) or (H, W, C)."""
+    return values.ndim in (3, 4)
+
+
+def _move_channels_first(images: Tensor) -> Tensor:
+    """(N, H, W), (N, C, H, W) or (N, H, W, C) as (N, C, H, W)."""
+    if not is_image(images):
+        raise InputError(
+            f"samples {tuple(images.shape[1:])} are no images: expected (H, W), (C, H, W) or (H, W, C). "
+            "ig2.plots.bars and ig2.plots.text show other data"
+        )
+    if images.ndim == 3:
+        return images[:, None]
+    return images.movedim(-1, 1) if images.shape[-1] <= 4 < images.shape[1] else images
+
+
+def to_maps(values: Tensor) -> Array:
+    """Attributions of images with their channels summed, (N, H, W)."""
+    maps: Array = _move_channels_first(values).sum(dim=1).numpy()
+    return maps
+
+
+def to_images(samples: Tensor, bounds: tuple[float, float] | None, like: Tensor | None = None) -> Array:
+    """Images as they are shown: (N, H, W) in grey or (N, H, W, 3), in [0, 1].
+
+    The range is that of `like`, if given, so that an image and its counterfactual are shown in the same way.
+    """
+    low, high = bounds or _guess_bounds(samples if like is None else like)
+    scaled = ((_move_channels_first(samples) - low) / (high - low)).clamp(0, 1)
+    # a fourth channel is rarely opacity in what a network is given: depth or infrared more often
+    images: Array = (scaled[:, :3].movedim(1, -1) if scaled.shape[1] in (3, 4) else scaled.mean(dim=1)).numpy()
+    return images
+
+
+def _guess_bounds(samples: Tensor) -> tuple[float, float]:
+    low, high = float(samples.min()), float(samples.max())
+    if low >= 0 and high <= 1:
+        return 0.0, 1.0
+    if low >= 0 and 128 < high <= 255:
+        return 0.0, 255.0
+    return low, high if high > low else low + 1.0
+
+
+def to_rows(values: Tensor) -> Array:
+    """Attributions as one number for each position: what lies beyond the first two axes, such as an embedding, is summed."""
+    rows: Array = (values.flatten(2).sum(dim=2) if values.ndim > 2 else values).numpy()
+    return rows
+
+
+def check_scores(scores: Sequence[Any], total: int) -> list[Array]:
+    """For each explicand a row of numbers, to show instead of the attribution's values."""
+    if len(scores) != total:
+        raise InputError(f"scores are of {len(scores)} explicands, the attribution is of {total}")
+    rows = [np.asarray(row, dtype=np.float64) for row in scores]
+    for i, row in enumerate(rows):
+        if row.ndim != 1 or not np.isfinite(row).all():
+            raise InputError(f"scores[{i}] is {describe(row)}: expected finite numbers, one for each feature")
+    return rows

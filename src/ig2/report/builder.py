@@ -1,0 +1,163 @@
+"""The content of a report, built from attributions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+
+from ig2.adapters.base import Batch, Contrast, Subject, extract_tensor
+from ig2.adapters.tabular import TableSubject
+from ig2.adapters.vision import VisionSubject
+from ig2.attribution import Attribution
+from ig2.errors import InputError, describe
+from ig2.report.content import Content, Image, InputView, MethodView, Numbers, ReferenceView
+
+
+def build(
+    title: str,
+    subject: Subject,
+    batch: Batch,
+    attributions: Mapping[str, Attribution],
+    contrasts: Mapping[str, Contrast] | None = None,
+    details: Mapping[str, str] | None = None,
+) -> Content:
+    """Build a report from the methods' attributions of one batch.
+
+    Args:
+        title: of the page.
+        subject: the model with the data it understands.
+        batch: the inputs.
+        attributions: one for each method, by the name it is shown under. With `per_reference=True` each reference is shown
+            with its own attribution, with `curves=True` the output along the path.
+        contrasts: the references a method was given, by the same names; methods with a baseline of their own have none.
+        details: anything else worth knowing, such as versions and the seed.
+
+    Returns:
+        What `write` and `render` take.
+
+    Raises:
+        InputError: if attributions or contrasts do not go by the methods' names, or an attribution lacks what is shown of it.
+    """
+    contrasts = {} if contrasts is None else contrasts
+    if not isinstance(attributions, Mapping) or not all(isinstance(each, Attribution) for each in attributions.values()):
+        raise InputError(f"attributions must be one for each method by its name, {{'IG²': ...}}; got {describe(attributions)}")
+    if not attributions:
+        raise InputError("a report needs at least one attribution")
+    if not isinstance(contrasts, Mapping):
+        raise InputError(f"contrasts must go by the methods' names, {{'IG²': ...}}; got {describe(contrasts)}")
+    for name in contrasts:
+        if name not in attributions:
+            names = ", ".join(map(repr, attributions))
+            raise InputError(f"contrasts are for {name!r}, which is no method here: there are {names}")
+    outputs = subject.predict(batch)
+    probabilities = subject.probabilities(outputs)
+    targets = next(iter(attributions.values())).target
+    views = [_view_method(name, subject, batch, each, contrasts.get(name)) for name, each in attributions.items()]
+    inputs = []
+    for i, methods in enumerate(zip(*views, strict=True)):
+        likely = None if probabilities is None else probabilities[i]
+        prediction, probability, target = _answer(subject, outputs[i], likely, int(targets[i]))
+        inputs.append(
+            InputView(
+                name=batch.names[i],
+                kind=subject.kind,
+                prediction=prediction,
+                probability=probability,
+                target=target,
+                contrasted=tuple(dict.fromkeys(reference.label for method in methods for reference in method.references)),
+                methods=methods,
+                picture=_draw_sample(subject, batch.attributed[i]),
+                units=() if batch.units is None else batch.units[i],
+                cells=() if batch.cells is None else batch.cells[i],
+            )
+        )
+    return Content(title, subject.name, tuple(inputs), dict(details or {}))
+
+
+def _answer(subject: Subject, outputs: Tensor, likely: Tensor | None, target: int) -> tuple[str, float | None, str]:
+    """The model's prediction for a sample, its probability, and what is explained."""
+    label = subject.label(target)
+    if subject.outputs == "numbers":
+        number = f"{label} = {float(outputs[target]):.4g}"
+        return number, None, number
+    if likely is not None and (subject.outputs == "labels" or len(outputs) == 1):  # a yes or a no to the one explained
+        yes = float(likely[target])
+        return (label, yes, label) if yes > 0.5 else (f"not {label}", 1 - yes, label)
+    return subject.describe_output(outputs), None if likely is None else float(likely.max()), label
+
+
+def _draw_sample(subject: Subject, sample: Tensor) -> Image | None:
+    return subject.picture(sample) if isinstance(subject, VisionSubject) else None
+
+
+def _view_method(
+    name: str, subject: Subject, batch: Batch, attribution: Attribution, contrast: Contrast | None
+) -> list[MethodView]:
+    """One method's attribution of each input of a batch."""
+    scores = subject.scores(batch, attribution)
+    references = [()] * len(scores) if contrast is None else _view_references(subject, batch, attribution, contrast)
+    views = []
+    for i in range(len(scores)):
+        row = attribution[i]
+        gradcf = None if row.gradcf is None else extract_tensor(row, row.gradcf)[0, 0]
+        views.append(
+            MethodView(
+                name=name,
+                scores=scores[i],
+                output=float(row.output),
+                baseline_output=_reduce(row.baseline_output),
+                residual=_reduce(row.residual),
+                verdict=row.verdict,
+                settings=row.settings,
+                output_curve=None if row.output_curve is None else row.output_curve[0].double().cpu().numpy(),
+                distance_curve=None if row.distance_curve is None else row.distance_curve[0].double().cpu().numpy(),
+                references=references[i],
+                gradcf=None if gradcf is None else _draw_sample(subject, gradcf),
+                trust=_reduce(row.trust, Tensor.median),
+                arrival=_reduce(row.arrival, Tensor.median),
+                reference_output=_reduce(row.reference_outputs),
+            )
+        )
+    return views
+
+
+def _reduce(values: Tensor | None, function: Callable[[Tensor], Tensor] = Tensor.mean) -> float | None:
+    return None if values is None else float(function(values))
+
+
+def _view_references(
+    subject: Subject, batch: Batch, attribution: Attribution, contrast: Contrast
+) -> list[tuple[ReferenceView, ...]]:
+    """The references of each input of a batch."""
+    samples = extract_tensor(attribution, contrast.samples)
+    outputs = attribution.baseline_outputs
+    if outputs is None and attribution.output_curve is not None:  # of GradCFE, which is no attribution of the output
+        outputs = attribution.output_curve[:, :, -1]
+    if outputs is None:
+        method = attribution.settings.get("method")
+        raise InputError(f"{method} does not say where its references led: call it with curves=True")
+    scores: list[list[Numbers]] = []  # for each reference, each input's
+    if attribution.per_reference is not None:
+        each = extract_tensor(attribution, attribution.per_reference)
+        scores = [subject.scores(batch, attribution, each[:, r]) for r in range(each.shape[1])]
+
+    def describe_sample(i: int, r: int) -> str | None:
+        if isinstance(subject, TableSubject):
+            columns = zip(subject.attributed, subject.cells(samples[i, r]), strict=True)
+            return ", ".join(f"{column.name} {cell}" for column, cell in columns)
+        return None if isinstance(subject, VisionSubject) else contrast.names[i][r]
+
+    return [
+        tuple(
+            ReferenceView(
+                label=contrast.labels[i][r],
+                output=float(outputs[i, r]),
+                picture=_draw_sample(subject, samples[i, r]),
+                text=describe_sample(i, r),
+                scores=scores[r][i] if scores else None,
+            )
+            for r in range(len(names))
+        )
+        for i, names in enumerate(contrast.names)
+    ]

@@ -1,0 +1,137 @@
+"""A report's pictures, scores, curves and settings in the form the page's script reads."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import math
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ig2.errors import describe, import_extra
+from ig2.report.content import Image, InputView, MethodView, Numbers, ReferenceView
+
+# A reference's own map is a small picture beside the main one, and there may be hundreds: at most this many pixels a side.
+REFERENCE_SIDE = 128
+REFERENCE_PICTURE_SIDE = 160
+REFERENCE_BITS = 8
+# Six photos by five methods with eight references each make 6 MB so; 16 bits would add half a megabyte.
+MAP_BITS = 14
+# More points than this on a curve would not be seen.
+MOST_CURVE_POINTS = 101
+# Pictures up to this side are kept exactly: blurring a digit of 28 pixels would show.
+EXACT_PICTURE_SIDE = 64
+
+
+class PictureStore:
+    """Every picture once, as a data URL, however many methods show it."""
+
+    def __init__(self) -> None:
+        self.urls: list[str] = []
+        self._indices: dict[tuple[bytes, int, int | None], int] = {}
+
+    def add(self, picture: Image | None, side: int | None = None) -> int | None:
+        """The index of a picture, shrunk so that no side is longer than `side`."""
+        if picture is None:
+            return None
+        key = hashlib.sha256(picture.tobytes()).digest(), picture.shape[1], side
+        if key not in self._indices:
+            self._indices[key] = len(self.urls)
+            self.urls.append(_encode_picture(picture, side))
+        return self._indices[key]
+
+
+def _encode_picture(picture: Image, side: int | None) -> str:
+    """A data URL in whichever format is smaller."""
+    image = import_extra("PIL.Image", "image", "pictures in a report").fromarray(picture)
+    if side is not None:
+        image.thumbnail((side, side))
+    files: dict[str, bytes] = {}
+    for name in ("png",) if max(picture.shape) <= EXACT_PICTURE_SIDE else ("png", "jpeg"):
+        buffer = io.BytesIO()
+        image.save(buffer, name, **({"quality": 88} if name == "jpeg" else {}))
+        files[name] = buffer.getvalue()
+    smallest = min(files, key=lambda name: len(files[name]))
+    return f"data:image/{smallest};base64,{base64.b64encode(files[smallest]).decode()}"
+
+
+def encode_input(view: InputView, pictures: PictureStore) -> dict[str, Any]:
+    """The fields of an input as JSON."""
+    methods = [_encode_method(method, pictures) for method in view.methods]
+    return {**vars(view), "picture": pictures.add(view.picture), "methods": methods}
+
+
+def _encode_method(method: MethodView, pictures: PictureStore) -> dict[str, Any]:
+    return {
+        **vars(method),
+        "scores": _encode_scores(method.scores),
+        "settings": _encode_settings(method.settings),
+        "output_curve": encode_curves(method.output_curve),
+        "distance_curve": encode_curves(method.distance_curve),
+        "references": [_encode_reference(reference, pictures, len(method.references)) for reference in method.references],
+        "gradcf": pictures.add(method.gradcf),
+    }
+
+
+def _encode_reference(reference: ReferenceView, pictures: PictureStore, total: int) -> dict[str, Any]:
+    scores: Any = None
+    if reference.scores is not None and total > 1:  # the only one's own are the method's
+        is_map = reference.scores.ndim == 2
+        scores = pack_map(pool_map(reference.scores), REFERENCE_BITS) if is_map else _encode_scores(reference.scores)
+    return {**vars(reference), "picture": pictures.add(reference.picture, REFERENCE_PICTURE_SIDE), "scores": scores}
+
+
+def _encode_scores(scores: Numbers) -> Any:
+    """A map packed into MAP_BITS a pixel; words and columns as they are."""
+    return pack_map(scores, MAP_BITS) if scores.ndim == 2 else scores.astype(float).tolist()
+
+
+def pack_map(values: Numbers, bits: int) -> dict[str, Any]:
+    """Whole multiples of a scale, so that no number is off by more than half of it; deflated, in base64."""
+    scale = float(np.abs(values).max()) / (2 ** (bits - 1) - 1) or 1.0
+    whole = np.rint(values / scale).astype("<i1" if bits <= 8 else "<i2")
+    # low bytes first, then high ones: the high ones hardly vary, and deflate to a third when they stand together
+    planes = whole.reshape(-1, 1).view(np.uint8).T.tobytes()
+    data = base64.b64encode(zlib.compress(planes, 9)).decode()
+    return {"shape": list(values.shape), "bits": bits, "scale": scale, "data": data}
+
+
+def pool_map(scores: Numbers) -> Numbers:
+    """The means of square blocks that make the map no larger than REFERENCE_SIDE."""
+    block = block_side(scores)
+    for axis in (0, 1):
+        starts = np.arange(0, scores.shape[axis], block)
+        sizes = np.diff(np.append(starts, scores.shape[axis]))
+        scores = np.add.reduceat(scores, starts, axis=axis) / (sizes[:, None] if axis == 0 else sizes)
+    return scores
+
+
+def block_side(scores: Numbers) -> int:
+    """How many pixels a side a block of a reference's map stands for."""
+    return int(-(-max(scores.shape) // REFERENCE_SIDE))
+
+
+def encode_curves(curves: Numbers | None) -> dict[str, Any] | None:
+    """Each reference's curve in five digits, at no more steps than can be seen."""
+    if curves is None:
+        return None
+    last = curves.shape[1] - 1
+    steps = np.unique(np.rint(np.linspace(0, last, min(last + 1, MOST_CURVE_POINTS))).astype(int))
+    return {"steps": steps.tolist(), "values": [[float(f"{value:.5g}") for value in curve[steps]] for curve in curves]}
+
+
+def _encode_settings(value: Any) -> Any:
+    """A setting in the types of JSON."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Mapping):
+        return {str(key): _encode_settings(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encode_settings(item) for item in value]
+    if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return describe(value) if hasattr(value, "shape") else str(value)
