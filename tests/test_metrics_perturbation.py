@@ -11,7 +11,8 @@ import ig2
 from ig2.errors import IG2Warning, InputError, ModelError
 from ig2.methods.simple import Gradient, InputXGradient, Random
 from ig2.metrics import conditional as conditional_module
-from ig2.metrics.conditional import Conditional, Constant, Marginal, expected, replaced
+from ig2.metrics.conditional import Conditional, ConstantFill, Marginal, average_outputs, replace_unknown
+from ig2.metrics.correlation import order_features
 from ig2.metrics.gaussian import Gaussian
 from ig2.metrics.perturbation import (
     Faithfulness,
@@ -21,7 +22,6 @@ from ig2.metrics.perturbation import (
     NearZero,
     Noise,
     PublishedMonotonicity,
-    by_size,
 )
 from ig2.references import Samples
 from networks import Polynomial, data, relu_cnn, tanh_mlp
@@ -50,7 +50,7 @@ def masks(*shape, seed=0):
     return torch.rand(*shape, generator=generator(seed)) < 0.5
 
 
-@pytest.mark.parametrize("distribution", [BACKGROUND, Constant(0.7), Constant(MEANS), Gaussian.correlated(5, 0.4)])
+@pytest.mark.parametrize("distribution", [BACKGROUND, ConstantFill(0.7), ConstantFill(MEANS), Gaussian.correlated(5, 0.4)])
 def test_known_features_are_kept_and_the_noise_of_a_row_does_not_depend_on_the_others(distribution):
     known = masks(7, 5)
     drawn = distribution.draw(X, known, 6, generator())
@@ -71,14 +71,14 @@ def test_marginal_takes_whole_rows_of_the_data_each_as_often():
 def test_constant_takes_the_place_of_what_is_not_known():
     known = masks(7, 5)
     for value in (0.7, MEANS):
-        drawn = Constant(value).draw(X, known, 3, generator())
+        drawn = ConstantFill(value).draw(X, known, 3, generator())
         assert torch.equal(drawn, torch.where(known, X, torch.as_tensor(value, dtype=X.dtype))[:, None].expand(7, 3, 5))
 
 
 def test_expected_output_of_a_linear_model_is_its_output_at_the_conditional_mean():
     distribution = Gaussian.correlated(5, 0.6)
     known = masks(4, 5)
-    found = expected(lambda points, of: linear(points), X, known, distribution, 20000, 0)
+    found = average_outputs(lambda points, of: linear(points), X, known, distribution, 20000, 0)
     rows = X[:, None].expand(7, 4, 5).reshape(-1, 5)
     exact = linear(distribution.expect(rows, known.repeat(7, 1))).view(7, 4)
     assert torch.allclose(found, exact, atol=0.05)
@@ -88,16 +88,16 @@ def test_expected_output_of_a_linear_model_is_its_output_at_the_conditional_mean
 
 def test_expected_output_does_not_depend_on_how_much_is_drawn_at_once(monkeypatch):
     arguments = lambda points, of: linear(points) * (of + 1), X, masks(4, 5), Gaussian.correlated(5, 0.6), 10, 3
-    whole = expected(*arguments)
+    whole = average_outputs(*arguments)
     monkeypatch.setattr(conditional_module, "MOST_NUMBERS", 120)
-    assert torch.allclose(expected(*arguments), whole, atol=1e-14)
+    assert torch.allclose(average_outputs(*arguments), whole, atol=1e-14)
 
 
 def test_replaced_rows_have_noise_of_their_own():
     x = torch.zeros(3000, 2, dtype=torch.float64)
     known = torch.tensor([True, False]).expand(3000, 2)
     for distribution in (Gaussian.correlated(2, 0.0), Marginal(torch.randn(500, 2, generator=generator(5)).double())):
-        second = replaced(x, known, distribution, generator())[:, 1]
+        second = replace_unknown(x, known, distribution, generator())[:, 1]
         assert len(second.unique()) > 400
         assert abs(float(second.mean())) < 0.15 and abs(float(second.std()) - 1) < 0.1
 
@@ -108,8 +108,8 @@ def test_conditionals_refuse_what_they_cannot_use():
             Marginal(wrong)
     for wrong in (math.inf, "black", torch.zeros(2, 2), True):
         with pytest.raises(InputError, match="value"):
-            Constant(wrong)
-    for narrow in (Marginal(DATA[:, :3]), Constant(torch.zeros(3))):
+            ConstantFill(wrong)
+    for narrow in (Marginal(DATA[:, :3]), ConstantFill(torch.zeros(3))):
         with pytest.raises(InputError, match=r"5 features and .* 3"):
             Faithfulness(narrow)(NET, VALUES, X)
 
@@ -118,12 +118,15 @@ def test_conditionals_refuse_what_they_cannot_use():
 
 
 def test_order_is_by_absolute_value_and_ties_are_broken_by_the_seed():
-    assert by_size(torch.tensor([[3.0, -1.0, 2.0, -4.0]]), 0).tolist() == [[1, 2, 0, 3]]
+    def order_by_size(values, seed):
+        return order_features(values.abs(), generator(seed))
+
+    assert order_by_size(torch.tensor([[3.0, -1.0, 2.0, -4.0]]), 0).tolist() == [[1, 2, 0, 3]]
     tied = torch.tensor([[1.0, -1.0, 1.0, 0.0, 1.0, 2.0]])
-    orders = {tuple(by_size(tied, seed)[0].tolist()) for seed in range(60)}
+    orders = {tuple(order_by_size(tied, seed)[0].tolist()) for seed in range(60)}
     assert all(order[0] == 3 and order[-1] == 5 for order in orders)
     assert len(orders) > 12  # of 24
-    assert torch.equal(by_size(tied, 4), by_size(tied, 4))
+    assert torch.equal(order_by_size(tied, 4), order_by_size(tied, 4))
 
 
 # -- faithfulness ------------------------------------------------------------------------------------------------------
@@ -158,7 +161,7 @@ def test_faithfulness_is_its_definition():
 
 def test_faithfulness_of_a_linear_models_contributions_is_one_and_of_their_reverse_negative():
     exact = WEIGHTS * (X - MEANS)
-    faithfulness = Faithfulness(Constant(MEANS), draws=1)
+    faithfulness = Faithfulness(ConstantFill(MEANS), draws=1)
     assert torch.allclose(faithfulness(linear, exact, X).values, torch.ones(7, dtype=torch.float64))
     assert torch.allclose(faithfulness(linear, -2 * exact, X).values, torch.ones(7, dtype=torch.float64))  # of |φ|
     reverse = exact.abs().amax(dim=1, keepdim=True) - exact.abs()
@@ -176,7 +179,7 @@ def test_faithfulness_of_a_linear_model_with_correlated_gaussian_features():
 def test_faithfulness_of_chance_is_about_zero():
     x = torch.randn(400, 5, generator=generator(), dtype=torch.float64)
     attribution = Random()(linear, x)
-    scores = Faithfulness(Constant(0.0), draws=1)(linear, attribution)
+    scores = Faithfulness(ConstantFill(0.0), draws=1)(linear, attribution)
     assert abs(scores.mean) < 4 * scores.standard_error < 0.15
 
 
@@ -193,7 +196,7 @@ def test_faithfulness_of_what_is_constant_is_left_out_or_counted_as_published():
     assert published.values[2:4].tolist() == [0, 0] and not published.undefined
     assert torch.equal(published.values[4:], whole.values[4:])
     with pytest.warns(IG2Warning, match="7 because no feature's loss changes more than others"):
-        assert Faithfulness(Constant(0.5), draws=3)(lambda x: x.sum(dim=1) * 0 + 0.1, VALUES, X).n == 0
+        assert Faithfulness(ConstantFill(0.5), draws=3)(lambda x: x.sum(dim=1) * 0 + 0.1, VALUES, X).n == 0
 
 
 # -- monotonicity ------------------------------------------------------------------------------------------------------
@@ -252,13 +255,13 @@ def test_published_monotonicity_depends_on_the_batch_and_the_corrected_one_does_
     plain = lambda x: x.sum(dim=1)  # noqa: E731
     for metric, same in ((Monotonicity, True), (PublishedMonotonicity, False)):
         # alone, the first starts at −1, near its next point, 1; beside the second at 22.5
-        scores = [metric(Constant(0.0), draws=1)(plain, some, some) for some in (x, x[:1])]
+        scores = [metric(ConstantFill(0.0), draws=1)(plain, some, some) for some in (x, x[:1])]
         assert torch.equal(scores[0].values[:1], scores[1].values) == same
 
 
 def test_monotonicity_of_a_linear_models_contributions_is_one_and_of_their_reverse_zero():
     exact = WEIGHTS * (X - MEANS)
-    monotonicity = Monotonicity(Constant(MEANS), draws=1)
+    monotonicity = Monotonicity(ConstantFill(MEANS), draws=1)
     assert monotonicity(linear, exact, X).values.tolist() == [1.0] * 7
     assert monotonicity(linear, 1 / exact, X).values.tolist() == [0.0] * 7
 
@@ -278,16 +281,16 @@ def test_an_increment_as_large_as_the_last_does_not_shrink_and_rounding_makes_no
     plain = lambda x: x.sum(dim=1)  # noqa: E731
     x = torch.tensor([[0.1] * 5, [1 / 3] * 5], dtype=torch.float64)  # sums of 0.1 differ by 0.1, but for the last digits
     assert len(set(x[0].cumsum(dim=0).diff().tolist())) > 1
-    assert Monotonicity(Constant(0.0), draws=3)(plain, x, x).values.tolist() == [1.0, 1.0]
+    assert Monotonicity(ConstantFill(0.0), draws=3)(plain, x, x).values.tolist() == [1.0, 1.0]
     less = x * torch.tensor([1, 1 - 1e-9, 1 - 2e-9, 1 - 3e-9, 1 - 4e-9], dtype=torch.float64)  # but this is no rounding
-    assert Monotonicity(Constant(0.0), draws=3)(plain, 1 / less, less).values.tolist() == [0.0, 0.0]
+    assert Monotonicity(ConstantFill(0.0), draws=3)(plain, 1 / less, less).values.tolist() == [0.0, 0.0]
     ones = torch.ones(1, 5, dtype=torch.float64)
     by_index = torch.arange(1.0, 6.0, dtype=torch.float64)[None]
-    assert PublishedMonotonicity(Constant(0.0), draws=3)(plain, by_index, ones).values.tolist() == [0.75]
+    assert PublishedMonotonicity(ConstantFill(0.0), draws=3)(plain, by_index, ones).values.tolist() == [0.75]
 
 
 def test_monotonicity_needs_more_than_one_feature():
-    for metric in (Monotonicity(Constant()), PublishedMonotonicity(Constant())):
+    for metric in (Monotonicity(ConstantFill()), PublishedMonotonicity(ConstantFill())):
         with pytest.warns(IG2Warning, match="single feature"):
             assert metric(lambda x: x[:, 0], X[:, :1], X[:, :1]).n == 0
 
@@ -593,10 +596,10 @@ def test_single_precision_gives_about_the_same(metric):
 @pytest.mark.parametrize("metric", [Faithfulness, Monotonicity, PublishedMonotonicity])
 def test_images_and_outputs_that_are_not_finite_are_errors(metric):
     with pytest.raises(InputError, match="tabular samples"):
-        metric(Constant())(relu_cnn(), data(3, 2, 8, 8), data(3, 2, 8, 8))
+        metric(ConstantFill())(relu_cnn(), data(3, 2, 8, 8), data(3, 2, 8, 8))
     fails = lambda x: x.sum(dim=1) / (x[:, 0] - 0.5)  # noqa: E731
     with pytest.raises(ModelError, match="not finite where features of explicand 0"):
-        metric(Constant(0.5), draws=2)(fails, VALUES, X)
+        metric(ConstantFill(0.5), draws=2)(fails, VALUES, X)
 
 
 def test_infidelity_of_outputs_that_are_not_finite_is_an_error():
@@ -613,7 +616,7 @@ class Narrow(Conditional):
 
 def test_settings_that_cannot_be_used_are_refused():
     for metric in (Faithfulness, Monotonicity, PublishedMonotonicity):
-        with pytest.raises(InputError, match="conditional must say"):
+        with pytest.raises(InputError, match="conditional"):
             metric(DATA)
         with pytest.raises(InputError, match="draws"):
             metric(BACKGROUND, draws=0)
@@ -626,7 +629,7 @@ def test_settings_that_cannot_be_used_are_refused():
         with pytest.raises(InputError, match="scale"):
             kind(0)
     for made in (lambda x, draws, generator: x, lambda x, draws, generator: x[:, None].expand(-1, draws, -1) * math.nan):
-        with pytest.raises(InputError, match="the perturbation gave"):
+        with pytest.raises(InputError, match="the perturbation returned"):
             Infidelity(made, draws=3)(NET, VALUES, X)
     for wrong in ({"radius": -1}, {"draws": True}, {"norm": 0}, {"norm": "fro"}):
         with pytest.raises(InputError, match=next(iter(wrong))):

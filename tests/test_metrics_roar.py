@@ -9,9 +9,9 @@ import torch
 import ig2
 from ig2.errors import InputError, ModelError
 from ig2.methods.simple import Random
-from ig2.metrics.conditional import Constant
+from ig2.metrics.conditional import ConstantFill
 from ig2.metrics.gaussian import Gaussian
-from ig2.metrics.roar import ROAR, each
+from ig2.metrics.roar import ROAR, train_one_by_one
 from networks import data
 
 GAUSSIAN = Gaussian.correlated(5)
@@ -46,7 +46,7 @@ def scored(attribute, metric=None, seed=0):
 def test_roar_with_constants_is_its_definition():
     value = 0.7
     values, test_values = data(400, 5, seed=3), data(100, 5, seed=4)
-    scores = ROAR(regression, Constant(value))((*TRAIN, values), (*TEST, test_values))
+    scores = ROAR(regression, ConstantFill(value))((*TRAIN, values), (*TEST, test_values))
 
     def without(x, phi, count):
         x = x.numpy().copy()
@@ -134,7 +134,7 @@ def test_several_methods_in_one_retraining_score_as_alone():
 
     metric = ROAR(counted, GAUSSIAN)
     attributions = {name: (data(400, 5, seed=k), data(100, 5, seed=k + 10)) for k, name in enumerate(["one", "two", "three"])}
-    together = metric.several(
+    together = metric.compare(
         (*TRAIN, {name: pair[0] for name, pair in attributions.items()}),
         (*TEST, {name: pair[1] for name, pair in reversed(attributions.items())}),
         seed=7,
@@ -152,12 +152,12 @@ def test_a_function_that_trains_one_model():
         return lambda some: predict(some[None])[0]
 
     values = data(400, 5, seed=3), data(100, 5, seed=4)
-    alone = ROAR(each(one), GAUSSIAN)((*TRAIN, values[0]), (*TEST, values[1]))
+    alone = ROAR(train_one_by_one(one), GAUSSIAN)((*TRAIN, values[0]), (*TEST, values[1]))
     at_once = ROAR(regression, GAUSSIAN)((*TRAIN, values[0]), (*TEST, values[1]))
     assert torch.allclose(alone.values, at_once.values, atol=1e-10)
     assert alone.settings["retrain"] == "one"
     # a model that knows the mean alone is equally wrong whatever was removed
-    level = ROAR(each(mean), GAUSSIAN)((*TRAIN, values[0]), (*TEST, values[1]))
+    level = ROAR(train_one_by_one(mean), GAUSSIAN)((*TRAIN, values[0]), (*TEST, values[1]))
     assert torch.allclose(level.values, 0.9 * (TEST[1] - TRAIN[1].mean()).abs())
 
 
@@ -188,7 +188,7 @@ def test_cutoffs_are_not_lost_to_rounding():
         return lambda some: torch.zeros(some.shape[:2])
 
     x = data(3, 100)
-    ROAR(spy, Constant(9.0), cutoffs=(0.0, 0.29, 0.57, 1.0))((x, x[:, 0], x), (x, x[:, 0], x))
+    ROAR(spy, ConstantFill(9.0), cutoffs=(0.0, 0.29, 0.57, 1.0))((x, x[:, 0], x), (x, x[:, 0], x))
     assert seen == [[0, 29, 57, 100]]
 
 
@@ -216,14 +216,14 @@ def test_what_cannot_be_used_is_refused():
     with pytest.raises(InputError, match="the same features"):
         metric(train, (TEST[0][:, :4], TEST[1], test_values[:, :4]))
     with pytest.raises(InputError, match="train has attributions of a, test of b"):
-        metric.several((*TRAIN, {"a": values}), (*TEST, {"b": test_values}))
+        metric.compare((*TRAIN, {"a": values}), (*TEST, {"b": test_values}))
     with pytest.raises(InputError, match="no method"):
-        metric.several((*TRAIN, {}), (*TEST, {}))
+        metric.compare((*TRAIN, {}), (*TEST, {}))
     with pytest.raises(InputError, match="by its name"):
-        metric.several(train, test)
+        metric.compare(train, test)
     with pytest.raises(InputError, match="seed"):
         metric(train, test, seed="a")
-    with pytest.raises(InputError, match=r"expected \(5, 100\).*each"):
+    with pytest.raises(InputError, match=r"expected \(5, 100\).*train_one_by_one"):
         ROAR(lambda x, y, seed: lambda some: torch.zeros(100), GAUSSIAN)(train, test)
     broken = torch.zeros(5, 100)
     broken[2] = math.nan

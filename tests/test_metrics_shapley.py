@@ -10,7 +10,7 @@ import torch
 import ig2
 from ig2.errors import IG2Warning, InputError
 from ig2.methods.simple import Random
-from ig2.metrics.conditional import Constant, Marginal
+from ig2.metrics.conditional import ConstantFill, Marginal
 from ig2.metrics.gaussian import Gaussian
 from ig2.metrics.shapley import GTShapley, coalition_worth, coalitions, conditional_shapley, shapley_values
 from networks import data, tanh_mlp
@@ -111,7 +111,7 @@ def test_with_the_whole_background_it_is_shaps_exact_explainer():
 
 
 def test_with_a_constant_it_is_kernelshap_over_all_coalitions():
-    found = conditional_shapley(NET, X, Constant(0.3), draws=1)
+    found = conditional_shapley(NET, X, ConstantFill(0.3), draws=1)
     assert torch.allclose(found, ig2.KernelSHAP()(NET, X, references=0.3).values, atol=1e-10)
 
 
@@ -150,7 +150,7 @@ def test_it_depends_neither_on_the_batch_nor_on_its_size_but_on_the_seed():
 
 def test_any_function_has_coalitions_worth_something():
     """A step has no gradient, so it cannot be explained; its coalitions can be tried all the same."""
-    worth = coalition_worth(lambda points, of: (points[:, 0] > 0).double(), X, Constant(-1.0), 1, 0)
+    worth = coalition_worth(lambda points, of: (points[:, 0] > 0).double(), X, ConstantFill(-1.0), 1, 0)
     expected = torch.zeros(6, 4, dtype=torch.float64)
     expected[:, 0] = (X[:, 0] > 0).double()
     assert torch.allclose(shapley_values(worth), expected, atol=1e-15)
@@ -167,9 +167,9 @@ def test_several_inputs_keep_their_structure():
 def test_what_cannot_be_computed_is_refused():
     wide = data(2, 17)
     with pytest.raises(InputError, match=r"17 features have 2\^17"):
-        conditional_shapley(lambda x: x.sum(dim=1), wide, Constant())
+        conditional_shapley(lambda x: x.sum(dim=1), wide, ConstantFill())
     with pytest.raises(InputError, match="tabular"):
-        conditional_shapley(lambda x: x.sum(dim=(1, 2)), data(2, 2, 2), Constant())
+        conditional_shapley(lambda x: x.sum(dim=(1, 2)), data(2, 2, 2), ConstantFill())
     with pytest.raises(InputError, match="conditional must"):
         conditional_shapley(NET, X, DATA)
     with pytest.raises(InputError, match="draws"):
@@ -193,7 +193,7 @@ def test_gt_shapley_is_the_correlation_with_the_truth():
 
 def test_exact_shapley_values_of_an_additive_model_score_one_their_reverse_minus_one_and_chance_nothing():
     x = torch.randn(300, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    metric = GTShapley(Constant(0.0), draws=1)
+    metric = GTShapley(ConstantFill(0.0), draws=1)
     parts = torch.stack([x[:, 0] ** 2, torch.sin(3 * x[:, 1]), -x[:, 2], torch.exp(x[:, 3]) - 1], dim=1)
     one = torch.ones(300, dtype=torch.float64)
     assert torch.allclose(metric(additive, parts, x).values, one)
