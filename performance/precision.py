@@ -15,7 +15,7 @@ from torch import Tensor
 
 import ig2
 from ig2.benchmarks.suite import BenchOptions, find_suite
-from ig2.metrics.sanity import correlation, midranks
+from ig2.metrics.correlation import midranks, pearson
 from ig2_paper.suites.experiment import OTHERS, Experiment
 from performance.store import Row, save, table
 
@@ -30,7 +30,7 @@ PREPARATIONS = {
 def rank_correlation(one: Tensor, two: Tensor) -> float:
     """Spearman's, of pixels, mean over the explicands."""
     ranks = [midranks(values.sum(dim=1).flatten(1)) for values in (one, two)]
-    return float(correlation(*ranks).mean())
+    return float(pearson(*ranks).mean())
 
 
 def measure(suite: Experiment, rule: ig2.rules.Rule) -> list[Row]:

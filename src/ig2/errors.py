@@ -102,3 +102,14 @@ def reason(error: BaseException) -> str:
     line = " ".join(text.split())
     line = line if len(line) <= 200 else line[:199] + "…"
     return line if isinstance(error, OSError) and line else f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def require(valid: bool, name: str, value: object, expected: str) -> None:
+    """Raise an `InputError` that quotes the value of a setting, unless it is valid."""
+    if not valid:
+        raise InputError(f"{name} must be {expected}, got {describe(value)}")
+
+
+def check_count(value: object, name: str) -> None:
+    """Raise an `InputError` unless a setting is a positive integer."""
+    require(is_count(value), name, value, "a positive integer")

@@ -17,6 +17,7 @@ from networks import Record, data, multi_label, relu_cnn, seeded, tanh_mlp, unif
 
 QUIET = {"disable_warnings": True, "display_progressbar": False}
 both = pytest.mark.parametrize("kind", [Insertion, Deletion])
+CNN, X, VALUES = relu_cnn(), uniform(3, 2, 8, 8), data(3, 2, 8, 8, seed=1)
 
 
 class Spy(nn.Module):
@@ -55,9 +56,6 @@ def slow_curve(kind, score, x, background, importance, thresholds):
     return curve, area
 
 
-# -- the replica -------------------------------------------------------------------------------------------------------
-
-
 @both
 @pytest.mark.parametrize(
     ("background", "made"),
@@ -73,15 +71,12 @@ def slow_curve(kind, score, x, background, importance, thresholds):
     ids=["black", "white", "mean", "blurred", "number", "sample", "strategy"],
 )
 def test_curves_of_pixels_are_those_of_a_slow_replica(kind, background, made):
-    net, x, values = relu_cnn(), uniform(3, 2, 8, 8), data(3, 2, 8, 8, seed=1)
-    model = ig2.wrap(net, bounds=(-0.5, 2.0))
-    scores = kind(background, thresholds=7)(model, values, x, target=[0, 3, 1])
-    for i, target in enumerate([0, 3, 1]):
-        curve, area = slow_curve(
-            kind, lambda p, t=target: net(p).softmax(1)[0, t], x[i], made(x[i]), values[i].sum(dim=0), thresholds=7
-        )
-        np.testing.assert_allclose(scores.curves[i].numpy(), curve, atol=1e-12)
-        assert float(scores.values[i]) == pytest.approx(area, abs=1e-12)
+    scores = kind(background, thresholds=7)(ig2.wrap(CNN, bounds=(-0.5, 2.0)), VALUES, X, target=[0, 3, 1])
+    for x, values, target, curve, area in zip(X, VALUES, [0, 3, 1], scores.curves, scores.values, strict=True):
+        output = lambda p, t=target: CNN(p).softmax(1)[0, t]  # noqa: E731
+        expected, expected_area = slow_curve(kind, output, x, made(x), values.sum(dim=0), thresholds=7)
+        np.testing.assert_allclose(curve.numpy(), expected, atol=1e-12)
+        assert float(area) == pytest.approx(expected_area, abs=1e-12)
     torch.testing.assert_close(scores.at, torch.linspace(0, 1, 8, dtype=torch.float64))
 
 
@@ -102,38 +97,27 @@ def test_curves_of_tables_are_those_of_a_slow_replica_for_few_and_many_threshold
     assert passed - (sum(spy.sizes) - 2 * 2) == 2 * (min(thresholds, 6) + 1)
 
 
-def test_black_and_white_without_bounds_are_zero_and_one():
-    net, x, values = relu_cnn(), uniform(2, 2, 8, 8), data(2, 2, 8, 8, seed=1)
-    assert torch.equal(Insertion("black")(net, values, x).curves, Insertion(Zeros())(net, values, x).curves)
-    assert torch.equal(Insertion("white")(net, values, x).curves, Insertion(1.0)(net, values, x).curves)
-
-
 def test_the_curves_run_between_the_background_and_the_explicand():
-    net, x, values = relu_cnn(), uniform(2, 2, 8, 8), data(2, 2, 8, 8, seed=1)
-    ends = torch.stack([net(torch.zeros_like(x)).softmax(1)[:, 1], net(x).softmax(1)[:, 1]], dim=1).detach()
-    torch.testing.assert_close(Insertion()(net, values, x, target=1).curves[:, [0, -1]], ends)
-    torch.testing.assert_close(Deletion()(net, values, x, target=1).curves[:, [-1, 0]], ends)
-
-
-def test_adding_by_one_order_is_deleting_by_the_reverse():
-    net, x, values = relu_cnn(), uniform(2, 2, 8, 8), data(2, 2, 8, 8, seed=1)
-    added = Insertion(thresholds=64)(net, values, x)
-    torch.testing.assert_close(added.curves, Deletion(thresholds=64)(net, -values, x).curves.flip(1))
-    assert not torch.allclose(added.curves, Deletion(thresholds=64)(net, values, x).curves.flip(1))
+    ends = torch.stack([CNN(torch.zeros_like(X)).softmax(1)[:, 1], CNN(X).softmax(1)[:, 1]], dim=1).detach()
+    torch.testing.assert_close(Insertion()(CNN, VALUES, X, target=1).curves[:, [0, -1]], ends)
+    torch.testing.assert_close(Deletion()(CNN, VALUES, X, target=1).curves[:, [-1, 0]], ends)
+    # without bounds, black and white are zero and one
+    for name, same in (("black", Zeros()), ("white", 1.0), ("black", torch.zeros(1, 2, 8, 8))):  # the last in float32
+        assert torch.equal(Insertion(name)(CNN, VALUES, X).curves, Insertion(same)(CNN, VALUES, X).curves)
+    # adding by one order is deleting by the reverse
+    added = Insertion(thresholds=64)(CNN, VALUES, X)
+    torch.testing.assert_close(added.curves, Deletion(thresholds=64)(CNN, -VALUES, X).curves.flip(1))
+    assert not torch.allclose(added.curves, Deletion(thresholds=64)(CNN, VALUES, X).curves.flip(1))
 
 
 def test_several_backgrounds_make_the_mean_of_their_curves():
-    net, x, values = relu_cnn(), uniform(2, 2, 8, 8), data(2, 2, 8, 8, seed=1)
-    own = uniform(2, 3, 2, 8, 8, seed=7)  # for each explicand its own three
-    together = Deletion(own)(net, values, x)
-    one_by_one = [Deletion(own[:, i : i + 1])(net, values, x).curves for i in range(3)]
-    torch.testing.assert_close(together.curves, torch.stack(one_by_one).mean(dim=0))
-    pair = Deletion(Union(Zeros(), White()))(net, values, x).curves
-    torch.testing.assert_close(pair, (Deletion("black")(net, values, x).curves + Deletion("white")(net, values, x).curves) / 2)
-    assert Deletion(Samples(uniform(9, 2, 8, 8), 4))(net, values, x).n == 2
+    def delete(background):
+        return Deletion(background)(CNN, VALUES, X).curves
 
-
-# -- orders ------------------------------------------------------------------------------------------------------------
+    own = uniform(3, 3, 2, 8, 8, seed=7)  # for each explicand its own three
+    torch.testing.assert_close(delete(own), torch.stack([delete(own[:, i : i + 1]) for i in range(3)]).mean(dim=0))
+    torch.testing.assert_close(delete(Union(Zeros(), White())), (delete("black") + delete("white")) / 2)
+    assert len(delete(Samples(uniform(9, 2, 8, 8), 4))) == 3
 
 
 @pytest.mark.parametrize("thresholds", [5, 50])
@@ -159,61 +143,48 @@ def test_better_attributions_score_better_on_a_network():
 
 
 def test_signs():
-    x = torch.tensor([[3.0, -2.0, 1.0]])
-    curves = {
-        sign: Insertion(sign=sign, thresholds=3, output="model")(Additive(), x, x, 0).curves[0].tolist()
-        for sign in ("keep", "positive", "absolute")
-    }
-    assert curves == {"keep": [0, 3, 4, 2], "positive": [0, 3, 4, 2], "absolute": [0, 3, 1, 2]}
-    negative = torch.tensor([[-3.0, -2.0, -1.0]])  # as zeros these are in no order
-    areas = {float(Insertion(sign="positive")(Additive(), negative, negative, 0, seed=seed).values) for seed in range(20)}
-    assert len(areas) == 6
-    assert len({float(Insertion()(Additive(), negative, negative, 0, seed=seed).values) for seed in range(20)}) == 1
+    x, negative = torch.tensor([[3.0, -2.0, 1.0]]), torch.tensor([[-3.0, -2.0, -1.0]])
+    for sign, curve in (("keep", [0, 3, 4, 2]), ("positive", [0, 3, 4, 2]), ("absolute", [0, 3, 1, 2])):
+        assert Insertion(sign=sign, thresholds=3, output="model")(Additive(), x, x, 0).curves[0].tolist() == curve
+    for sign, orders in (("positive", 6), ("keep", 1)):  # as zeros the negative ones are in no order
+        areas = {float(Insertion(sign=sign)(Additive(), negative, negative, 0, seed=seed).values) for seed in range(20)}
+        assert len(areas) == orders
 
 
 def test_ties_are_broken_by_the_seed_alike_for_each_explicand():
-    x = data(1, 12).expand(3, 12)
-    constant = torch.ones(3, 12).double()
-    scores = Insertion(thresholds=12)(Additive(), constant, x, 0, seed=3)
-    assert scores.curves.unique(dim=0).shape[0] == 1
-    assert torch.equal(scores.curves, Insertion(thresholds=12)(Additive(), constant, x, 0, seed=3).curves)
-    alone = Insertion(thresholds=12)(Additive(), constant[:1], x[:1], 0, seed=3)
-    assert torch.equal(scores.curves[:1], alone.curves)
-    assert not torch.equal(scores.curves, Insertion(thresholds=12)(Additive(), constant, x, 0, seed=4).curves)
+    x, constant = data(1, 12).expand(3, 12), torch.ones(3, 12).double()
+
+    def insert(values, x, seed=3):
+        return Insertion(thresholds=12)(Additive(), values, x, 0, seed=seed)
+
+    curves = insert(constant, x).curves
+    assert curves.unique(dim=0).shape[0] == 1
+    assert torch.equal(curves, insert(constant, x).curves) and torch.equal(curves[:1], insert(constant[:1], x[:1]).curves)
+    assert not torch.equal(curves, insert(constant, x, seed=4).curves)
     # random orders, so that over seeds a constant is worth what noise is
-    areas = [Insertion(thresholds=12)(Additive(), constant[:1], x[:1], 0, seed=seed).mean for seed in range(200)]
-    noise = Insertion(thresholds=12)(Additive(), data(200, 12, seed=1), x[:1].expand(200, 12), 0)
+    areas = [insert(constant[:1], x[:1], seed).mean for seed in range(200)]
+    noise = insert(data(200, 12, seed=1), x[:1].expand(200, 12), 0)
     assert abs(np.mean(areas) - noise.mean) < 4 * noise.standard_error
-
-
-def test_features_that_are_in_an_order_do_not_see_the_seed():
-    values, x = data(2, 12, seed=1), data(2, 12)
-    found = [Insertion()(Additive(), values, x, 0, seed=seed).curves for seed in (0, 1)]
-    assert torch.equal(*found)
-
-
-# -- outputs -----------------------------------------------------------------------------------------------------------
+    # features that are in an order do not see the seed
+    assert torch.equal(*(insert(data(2, 12, seed=1), data(2, 12), seed).curves for seed in (0, 1)))
 
 
 def test_the_output_shown():
-    x, values = data(2, 6), data(2, 6, seed=1)
-    net = tanh_mlp()
+    x, net, single = data(2, 6), tanh_mlp(), tanh_mlp(classes=1)
     raw = net(x).detach()
-
-    def last(model, output):
-        return Insertion(output=output)(model, values, x, target=1).curves[:, -1]
-
-    torch.testing.assert_close(last(net, "auto"), raw.softmax(1)[:, 1])
-    torch.testing.assert_close(last(ig2.wrap(net, output="log-probability"), "auto"), raw.softmax(1)[:, 1])
-    torch.testing.assert_close(last(ig2.wrap(net, output="sigmoid"), "auto"), raw.sigmoid()[:, 1])
-    torch.testing.assert_close(last(ig2.wrap(net, output="sigmoid"), "probability"), raw.softmax(1)[:, 1])
-    torch.testing.assert_close(last(net, "model"), raw[:, 1])
-    torch.testing.assert_close(last(ig2.wrap(net, output=lambda result: 2 * result), "model"), 2 * raw[:, 1])
-    single = tanh_mlp(classes=1)
-    found = Insertion()(single, values, x).curves[:, -1]
-    torch.testing.assert_close(found, single(x).detach().sigmoid()[:, 0])
-    found = Insertion(output="model")(single, values, x).curves[:, -1]
-    torch.testing.assert_close(found, single(x).detach()[:, 0])
+    for model, output, expected in [
+        (net, "auto", raw.softmax(1)[:, 1]),
+        (ig2.wrap(net, output="log-probability"), "auto", raw.softmax(1)[:, 1]),
+        (ig2.wrap(net, output="sigmoid"), "auto", raw.sigmoid()[:, 1]),
+        (ig2.wrap(net, output="sigmoid"), "probability", raw.softmax(1)[:, 1]),
+        (net, "model", raw[:, 1]),
+        (ig2.wrap(net, output=lambda result: 2 * result), "model", 2 * raw[:, 1]),
+        (single, "auto", single(x).detach().sigmoid()[:, 0]),
+        (single, "model", single(x).detach()[:, 0]),
+        (multi_label(), "model", multi_label()(x).detach()[:, 1]),
+    ]:
+        curves = Insertion(output=output)(model, data(2, 6, seed=1), x, target=0 if model is single else 1).curves
+        torch.testing.assert_close(curves[:, -1], expected)
 
 
 def test_outputs_that_cannot_be_known_are_asked_for():
@@ -222,15 +193,8 @@ def test_outputs_that_cannot_be_known_are_asked_for():
         Insertion()(ig2.wrap(tanh_mlp(), output=lambda result: result), values, x)
     with pytest.raises(InputError, match="output='softmax' is unknown: use one of 'auto', 'model', 'logit'"):
         Insertion(output="softmax")(tanh_mlp(), values, x)
-    probabilities = nn.Sequential(tanh_mlp(), nn.Softmax(dim=1))
     with pytest.warns(IG2Warning, match="returns probabilities already"):
-        Insertion()(probabilities, values, x)
-    labels = multi_label()
-    found = Insertion(output="model")(labels, values, x, target=2).curves[:, -1]
-    torch.testing.assert_close(found, labels(x).detach()[:, 2])
-
-
-# -- peers -------------------------------------------------------------------------------------------------------------
+        Insertion()(nn.Sequential(tanh_mlp(), nn.Softmax(dim=1)), values, x)
 
 
 @pytest.mark.parametrize(("softmax", "output"), [(True, "probability"), (False, "model")])
@@ -245,59 +209,34 @@ def test_deletion_is_quantus_pixel_flipping(softmax, output):
     torch.testing.assert_close(ours, Deletion(darkest[:, None], 16, output=output)(net, values, x, [0, 1, 2, 3]).curves)
 
 
-# -- how the work is done ----------------------------------------------------------------------------------------------
-
-
 @both
 @pytest.mark.parametrize("batch_size", [1, 2, 7, 11, 12, 100])
 def test_scores_do_not_depend_on_the_batch_size(kind, batch_size):
-    net, x, values = relu_cnn(), uniform(3, 2, 8, 8), data(3, 2, 8, 8, seed=1)
-    metric = kind(uniform(2, 2, 8, 8, seed=3), thresholds=10)
-    whole = metric(net, values, x)
-    spy = Spy(net)
-    found = metric(spy, values, x, batch_size=batch_size)
-    torch.testing.assert_close(found.curves, whole.curves, atol=1e-12, rtol=0)
+    metric, spy = kind(uniform(2, 2, 8, 8, seed=3), thresholds=10), Spy(CNN)
+    found = metric(spy, VALUES, X, batch_size=batch_size)
+    torch.testing.assert_close(found.curves, metric(CNN, VALUES, X).curves, atol=1e-12, rtol=0)
     assert max(spy.sizes) <= max(2, batch_size)  # two, when the network is opened
 
 
-def test_scores_do_not_depend_on_the_neighbours():
-    net, x, values = relu_cnn(), uniform(4, 2, 8, 8), data(4, 2, 8, 8, seed=1)
-    whole = Insertion("blurred")(net, values, x).curves
-    torch.testing.assert_close(Insertion("blurred")(net, values[2:3], x[2:3]).curves, whole[2:3])
-
-
-def test_memory_that_runs_out_is_no_end():
+def test_scores_do_not_depend_on_the_neighbours_and_memory_that_runs_out_is_no_end():
     class Small(Spy):
         def forward(self, x):
             if len(x) > 5:
                 raise torch.OutOfMemoryError("out of memory")
             return super().forward(x)
 
-    net, x, values = relu_cnn(), uniform(3, 2, 8, 8), data(3, 2, 8, 8, seed=1)
-    told = []
-    found = Insertion()(Small(net), values, x, progress=lambda done, total: told.append((done, total)))
-    torch.testing.assert_close(found.curves, Insertion()(net, values, x).curves)
+    whole, told = Insertion("blurred")(CNN, VALUES, X).curves, []
+    torch.testing.assert_close(Insertion("blurred")(CNN, VALUES[2:3], X[2:3]).curves, whole[2:3])
+    found = Insertion("blurred")(Small(CNN), VALUES, X, progress=lambda done, total: told.append((done, total)))
+    torch.testing.assert_close(found.curves, whole)
     assert told[-1] == (153, 153) and told == sorted(told)
 
 
-def test_backgrounds_of_another_precision():
-    net, x, values = relu_cnn(), uniform(2, 2, 8, 8), data(2, 2, 8, 8, seed=1)
-    found = Insertion(torch.zeros(1, 2, 8, 8))(net, values, x)
-    assert torch.equal(found.curves, Insertion("black")(net, values, x).curves)
-
-
 def test_a_network_that_fails_on_the_background_is_named():
-    class Logarithm(nn.Module):
-        def forward(self, x):
-            return x.log()
-
     x = uniform(2, 3) + 0.1
     with pytest.raises(ModelError, match="explicand 0 is not a finite number when 0 of its 3 features have gone over"):
-        Insertion()(Logarithm(), x, x)
-    assert Insertion(0.5)(Logarithm(), x, x).n == 2
-
-
-# -- words and several tensors -----------------------------------------------------------------------------------------
+        Insertion()(torch.log, x, x)
+    assert Insertion(0.5)(torch.log, x, x).n == 2
 
 
 class Sentence(nn.Module):
@@ -340,65 +279,47 @@ def test_words_go_over_as_a_whole(kind):
 
 
 def test_several_tensors_are_ranked_together():
-    class Two(nn.Module):
-        def forward(self, one, other):
-            return Additive()(torch.cat([one, other.flatten(1)], dim=1))
+    def two(one, other):
+        return Additive()(torch.cat([one, other.flatten(1)], dim=1))
 
     one, other = data(2, 3), data(2, 2, 2, seed=1)
-    flat = torch.cat([one, other.flatten(1)], dim=1)
-    expected = Insertion()(Additive(), flat, flat, target=0)
-    found = Insertion(features="element")(Two(), (one, other), (one, other), target=0)
-    torch.testing.assert_close(found.curves, expected.curves)
-    named = {"one": one, "other": other}
-    torch.testing.assert_close(Insertion()(Two(), named, named, target=0).curves, expected.curves)
-    given = Insertion((torch.zeros(1, 3), torch.zeros(1, 2, 2)))(Two(), (one, other), (one, other), target=0)
-    torch.testing.assert_close(given.curves, expected.curves)
-
-
-# -- what cannot be --------------------------------------------------------------------------------------------------
+    flat, pair, named = torch.cat([one, other.flatten(1)], dim=1), (one, other), {"one": one, "other": other}
+    expected = Insertion()(Additive(), flat, flat, target=0).curves
+    for metric, x in (
+        (Insertion(features="element"), pair),
+        (Insertion(), named),
+        (Insertion((torch.zeros(1, 3), torch.zeros(1, 2, 2))), pair),
+    ):
+        torch.testing.assert_close(metric(two, x, x, target=0).curves, expected)
 
 
 def test_what_cannot_be_is_said():
-    net, x, values = tanh_mlp(), data(2, 6), data(2, 6, seed=1)
-    with pytest.raises(InputError, match=r"of a table it would mix its columns.*background=data.mean"):
-        Insertion("mean")(net, values, x)
-    with pytest.raises(InputError, match="background='blurred' is for images"):
-        Insertion("blurred")(net, values, x)
-    with pytest.raises(InputError, match="background='grey': use 'black', 'white', 'mean', 'blurred'"):
-        Insertion("grey")(net, values, x)
-    image = data(2, 3, 4, 4)
-    for values, way in ((image[:, :1], r"values\.expand_as\(x\)"), (image[:, 0], r"values\[:, None\]\.expand_as\(x\)")):
-        with pytest.raises(InputError, match=rf"expected \(2, 3, 4, 4\), the shape of x\. A map for all channels .* {way}$"):
-            Insertion()(lambda x: x.sum(dim=(1, 2, 3)), values, image)
-    with pytest.raises(
-        InputError, match=r"SIC AUC-ADD got no attribution: .* Insertion\(\.\.\.\)\(model, attribution, \.\.\.\)"
-    ):
-        Insertion()(values)
-    with pytest.raises(InputError, match="thresholds must be a positive integer, got 0"):
-        Deletion(thresholds=0)
-    with pytest.raises(InputError, match="give it x=, the explicands"):
-        Insertion()(net, values)
-    with pytest.raises(InputError, match="compares with no truth"):
-        Insertion()(net, values, x, truth=x)
-    values[1, 2] = torch.nan
-    with pytest.raises(InputError, match=r"attribution holds NaN or infinite values in row 1"):
-        Insertion()(net, values, x)
+    net, x, values, image = tanh_mlp(), data(2, 6), data(2, 6, seed=1), data(2, 3, 4, 4)
+    bad = values.clone()
+    bad[1, 2] = torch.nan
+    shape = r"expected \(2, 3, 4, 4\), the shape of x\. A map for all channels .* values"
+    for message, call in [
+        (r"of a table it would mix its columns.*background=data.mean", lambda: Insertion("mean")(net, values, x)),
+        ("background='blurred' is for images", lambda: Insertion("blurred")(net, values, x)),
+        ("background='grey': use 'black', 'white', 'mean', 'blurred'", lambda: Insertion("grey")(net, values, x)),
+        (rf"{shape}\.expand_as\(x\)$", lambda: Insertion()(lambda x: x.sum(dim=(1, 2, 3)), image[:, :1], image)),
+        (rf"{shape}\[:, None\]\.expand_as\(x\)$", lambda: Insertion()(lambda x: x.sum(dim=(1, 2, 3)), image[:, 0], image)),
+        (r"SIC AUC-ADD got no attribution: .* Insertion\(\.\.\.\)\(model, attribution", lambda: Insertion()(values)),
+        ("thresholds", lambda: Deletion(thresholds=0)),
+        ("x=", lambda: Insertion()(net, values)),
+        ("compares with no truth", lambda: Insertion()(net, values, x, truth=x)),
+        (r"attribution holds NaN or infinite values in row 1", lambda: Insertion()(net, bad, x)),
+    ]:
+        with pytest.raises(InputError, match=message):
+            call()
 
 
 def test_the_result_repeats_what_was_asked():
-    net, x, values = relu_cnn(), uniform(2, 2, 8, 8), data(2, 2, 8, 8, seed=1)
-    scores = Insertion("blurred", thresholds=9, sign="absolute")(net, values, x, seed=5)
+    scores = Insertion("blurred", thresholds=9, sign="absolute")(CNN, VALUES, X, seed=5)
     assert scores.metric == "SIC AUC-ADD" and Deletion.name == "SIC AUC-DEL"
-    assert scores.settings == {
-        "type": "Insertion",
-        "background": "blurred",
-        "thresholds": 9,
-        "features": "auto",
-        "sign": "absolute",
-        "output": "auto",
-        "seed": 5,
-    }
+    settings = {"background": "blurred", "thresholds": 9, "features": "auto", "sign": "absolute", "output": "auto", "seed": 5}
+    assert scores.settings == {"type": "Insertion", **settings}
     bounds = (torch.tensor([-1.0, -2.0])[:, None, None], 3.0)
-    for model, black, white in ((net, [0.0], [1.0]), (ig2.wrap(net, bounds=bounds), [-2.0, -1.0], [3.0])):
-        assert Insertion("black", thresholds=2)(model, values, x).settings["background_values"] == black
-        assert Deletion("white", thresholds=2)(model, values, x).settings["background_values"] == white
+    for model, black, white in ((CNN, [0.0], [1.0]), (ig2.wrap(CNN, bounds=bounds), [-2.0, -1.0], [3.0])):
+        assert Insertion("black", thresholds=2)(model, VALUES, X).settings["background_values"] == black
+        assert Deletion("white", thresholds=2)(model, VALUES, X).settings["background_values"] == white

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -31,11 +32,8 @@ def some_gaussian(features: int = 4, seed: int = 0) -> Gaussian:
 
 def some_mixture() -> Mixture:
     parts = [some_gaussian(seed=seed) for seed in (0, 5, 9)]
-    return Mixture(
-        torch.stack([part.mean for part in parts]),
-        torch.stack([part.covariance for part in parts]),
-        torch.tensor([1.0, 2.0, 3.0]),
-    )
+    means, covariances = torch.stack([part.mean for part in parts]), torch.stack([part.covariance for part in parts])
+    return Mixture(means, covariances, torch.tensor([1.0, 2.0, 3.0]))
 
 
 def test_two_features_follow_their_regression() -> None:
@@ -101,10 +99,8 @@ def test_draws_of_a_mixture_have_the_conditional_mean_and_the_posterior_shares()
 
 
 def test_a_mixture_of_one_is_its_gaussian() -> None:
-    alone = some_gaussian()
-    mixture = Mixture(alone.mean[None], alone.covariance[None])
-    x, known = data(16, 4, seed=3), masks(4)
-    torch.testing.assert_close(mixture.expect(x, known), alone.expect(x, known))
+    alone, x, known = some_gaussian(), data(16, 4, seed=3), masks(4)
+    torch.testing.assert_close(Mixture(alone.mean[None], alone.covariance[None]).expect(x, known), alone.expect(x, known))
 
 
 @pytest.mark.parametrize("distribution", [some_gaussian(), some_mixture()], ids=["gaussian", "mixture"])
@@ -114,22 +110,16 @@ def test_a_row_draws_the_same_whatever_stands_beside_it(distribution: Distributi
     alone = torch.cat([distribution.draw(x[i : i + 1], known[i : i + 1], 5, generator(7)) for i in range(16)])
     torch.testing.assert_close(together, alone, rtol=1e-12, atol=1e-12)
     assert not torch.allclose(together, distribution.draw(x, known, 5, generator(8)))
-
-
-@pytest.mark.parametrize("distribution", [some_gaussian(), some_mixture()], ids=["gaussian", "mixture"])
-def test_samples_are_what_nothing_known_draws(distribution: Distribution) -> None:
     nothing = torch.zeros(1, 4, dtype=torch.float64)
-    samples = distribution.sample(50_000, generator())
+    samples = distribution.sample(50_000, generator())  # what is drawn where nothing is known
     assert torch.equal(samples, distribution.draw(nothing, nothing.bool(), 50_000, generator())[0])
     torch.testing.assert_close(samples.mean(dim=0), distribution.expect(nothing, nothing.bool())[0], rtol=0, atol=0.03)
 
 
 def test_independent_features_do_not_answer_to_each_other() -> None:
-    plain = Gaussian.correlated(5)
-    x, known = data(32, 5), masks(5)
-    drawn = plain.draw(x, known, 3, generator())
+    plain, x, known = Gaussian.correlated(5), data(32, 5), masks(5)
     free = plain.sample(3, generator())
-    torch.testing.assert_close(drawn, torch.where(known[:, None], x[:, None], free))
+    torch.testing.assert_close(plain.draw(x, known, 3, generator()), torch.where(known[:, None], x[:, None], free))
 
 
 def test_what_is_drawn_is_like_the_rows() -> None:
@@ -143,37 +133,31 @@ def test_what_is_drawn_is_like_the_rows() -> None:
 
 def test_correlated_features_have_that_correlation() -> None:
     assert Gaussian.correlated(3, -0.4).covariance.tolist() == [[1, -0.4, -0.4], [-0.4, 1, -0.4], [-0.4, -0.4, 1]]
-    found = torch.corrcoef(Gaussian.correlated(5, 0.7).sample(50_000, generator()).T)
-    torch.testing.assert_close(found, Gaussian.correlated(5, 0.7).covariance, rtol=0, atol=0.02)
     assert Gaussian.correlated(1).covariance.tolist() == [[1.0]]
+    strong = Gaussian.correlated(5, 0.7)
+    torch.testing.assert_close(torch.corrcoef(strong.sample(50_000, generator()).T), strong.covariance, rtol=0, atol=0.02)
+    for rho in (1.0, 1.2, -0.25, -0.5, math.nan, "much", True):
+        with pytest.raises(InputError, match=r"rho=.* 5 features can be correlated by more than -0.25, less than 1"):
+            Gaussian.correlated(5, rho)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("rho", [1.0, 1.2, -0.25, -0.5, math.nan, "much", True])
-def test_features_that_decide_each_other_are_refused(rho: object) -> None:
-    with pytest.raises(InputError, match=r"rho=.* 5 features can be correlated by more than -0.25, less than 1"):
-        Gaussian.correlated(5, rho)  # type: ignore[arg-type]
-
-
-def test_covariances_that_are_none_are_refused() -> None:
-    ones = torch.ones(2, 2)
-    with pytest.raises(InputError, match=r"positive definite: its eigenvalues reach from .* to 2"):
-        Gaussian(torch.zeros(2), ones)
-    with pytest.raises(InputError, match="positive definite"):
-        Gaussian(torch.zeros(2), ones * -1)
-    with pytest.raises(InputError, match="symmetric"):
-        Gaussian(torch.zeros(2), torch.tensor([[1.0, 0.5], [0.0, 1.0]]))
-    with pytest.raises(InputError, match=r"expected \(3, 3\)"):
-        Gaussian(torch.zeros(3), torch.eye(2))
-    with pytest.raises(InputError, match="finite"):
-        Gaussian(torch.tensor([0.0, math.nan]), torch.eye(2))
-    with pytest.raises(InputError, match="mean must be"):
-        Gaussian("zero", torch.eye(2))  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="positive definite"):
-        Mixture(torch.zeros(2, 2), torch.stack([torch.eye(2), ones]))
-    with pytest.raises(InputError, match="2 means and 1 covariances"):
-        Mixture(torch.zeros(2, 2), torch.eye(2)[None])
-    with pytest.raises(InputError, match="2 positive numbers"):
-        Mixture(torch.zeros(2, 2), torch.stack([torch.eye(2)] * 2), torch.tensor([1.0, -1.0]))
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ((torch.zeros(2), torch.ones(2, 2)), r"positive definite: its eigenvalues range from .* to 2"),
+        ((torch.zeros(2), -torch.ones(2, 2)), "positive definite"),
+        ((torch.zeros(2), torch.tensor([[1.0, 0.5], [0.0, 1.0]])), "symmetric"),
+        ((torch.zeros(3), torch.eye(2)), r"expected \(3, 3\)"),
+        ((torch.tensor([0.0, math.nan]), torch.eye(2)), "finite"),
+        (("zero", torch.eye(2)), "mean must be"),
+        ((torch.zeros(2, 2), torch.stack([torch.eye(2), torch.ones(2, 2)])), "positive definite"),
+        ((torch.zeros(2, 2), torch.eye(2)[None]), "2 means and 1 covariances"),
+        ((torch.zeros(2, 2), torch.stack([torch.eye(2)] * 2), torch.tensor([1.0, -1.0])), "2 positive numbers"),
+    ],
+)
+def test_parts_that_make_no_distribution_are_refused(parts: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        (Mixture if isinstance(parts[0], Tensor) and parts[0].ndim == 2 else Gaussian)(*parts)
 
 
 def test_rows_of_another_width_are_refused() -> None:

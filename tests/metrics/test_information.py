@@ -83,9 +83,6 @@ def as_image(x):
     return image if image.shape[2] == 3 else image[..., 0]
 
 
-# -- the published code ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("metric", "predict"), [(SIC, probability), (AIC, correct)])
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("monotone", [True, False])
@@ -93,29 +90,18 @@ def test_curves_are_those_of_pair(metric, predict, channels, monotone, monkeypat
     monkeypatch.setattr(np, "trapz", np.trapezoid, raising=False)  # which their code asks for and NumPy no longer has
     x, values = X[:, :channels], VALUES[:, :channels]
     ours = metric(monotone=monotone)(MODEL, values, x, target=1)
+    maps = values.sum(dim=1).numpy()
     theirs = [
-        pic.compute_pic_metric(
-            as_image(x[i]),
-            values[i].sum(dim=0).numpy(),
-            start_mask(),
-            predict,
-            SHARES,
-            keep_monotonous=monotone,
-        )
-        for i in range(5)
+        pic.compute_pic_metric(as_image(image), heat, start_mask(), predict, SHARES, keep_monotonous=monotone)
+        for image, heat in zip(x, maps, strict=True)
     ]
-    for i in range(5):
-        np.testing.assert_allclose(ours.curves[i].numpy(), theirs[i].curve_y, atol=1e-9)
-        assert float(ours.values[i]) == pytest.approx(theirs[i].auc, abs=1e-9)
+    whole, (curve, area) = pic.aggregate_individual_pic_results(theirs), median_curve(ours)
+    np.testing.assert_allclose(ours.curves.numpy(), [result.curve_y for result in theirs], atol=1e-9)
+    np.testing.assert_allclose(ours.values.numpy(), [result.auc for result in theirs], atol=1e-9)
     np.testing.assert_allclose(ours.at.numpy(), theirs[0].curve_x)
-    whole = pic.aggregate_individual_pic_results(theirs)
-    curve, area = median_curve(ours)
     np.testing.assert_allclose(curve.numpy(), whole.curve_y, atol=1e-9)
     assert area == pytest.approx(whole.auc, abs=1e-9)
     assert ours.values.unique().numel() > 1 and abs(area - ours.mean) > 1e-4
-
-
-# -- the definition ----------------------------------------------------------------------------------------------------
 
 
 def test_a_curve_is_that_of_a_slow_replica():
@@ -151,67 +137,46 @@ def test_a_curve_is_that_of_a_slow_replica():
 
 @pytest.mark.parametrize("metric", [SIC, AIC])
 def test_finding_the_board_scores_better_than_missing_it(metric):
-    good, noise, bad = MASK.double(), uniform(5, SIZE, SIZE), -MASK.double()
-    scores = [metric()(MODEL, values[:, None].expand_as(X), X, target=1).mean for values in (good, noise, bad)]
-    assert scores[0] > max(scores[1:]) + 0.1
+    maps = (MASK.double(), uniform(5, SIZE, SIZE), -MASK.double())
+    good, *others = [metric()(MODEL, values[:, None].expand_as(X), X, target=1).mean for values in maps]
+    assert good > max(others) + 0.1
     assert metric.better == "higher" and metric.name == metric.__name__
 
 
 def test_of_single_and_independent_outputs_more_than_one_half_is_yes():
-    expected = AIC()(MODEL, VALUES, X, target=1).curves
-    single = ig2.wrap(Board(255.0, single=True), bounds=(0, 255))
-    assert torch.equal(AIC()(single, VALUES, X).curves, expected)
+    expected, single = AIC()(MODEL, VALUES, X, target=1).curves, Board(255.0, single=True)
 
     def labels(x):
-        return torch.cat([Board(255.0, single=True)(x), x.mean(dim=(1, 2, 3))[:, None]], dim=1)
+        return torch.cat([single(x), x.mean(dim=(1, 2, 3))[:, None]], dim=1)
 
     assert (labels(X).argmax(dim=1) == 1).all()  # by the largest, label 0 would never be there
-    independent = ig2.wrap(labels, output="sigmoid", bounds=(0, 255))
-    assert torch.equal(AIC()(independent, VALUES, X, target=0).curves, expected)
+    for net, output in ((single, "logit"), (labels, "sigmoid")):
+        model = ig2.wrap(net, output=output, bounds=(0, 255))
+        assert torch.equal(AIC()(model, VALUES, X, target=0).curves, expected)
 
 
 def test_any_range_of_the_data_gives_the_same_images():
     expected = SIC()(MODEL, VALUES, X, target=1).curves
-    low, high = torch.tensor([-2.0, -1.0, 0.0]).view(3, 1, 1).double(), torch.tensor([2.0, 3.0, 1.0]).view(3, 1, 1).double()
-
-    def back(x):
-        return (x - low) / (high - low) * 255
-
-    model = ig2.wrap(Board(255.0), bounds=(low, high), preprocess=back)
+    low, high = (torch.tensor(bound).view(3, 1, 1).double() for bound in ([-2.0, -1.0, 0.0], [2.0, 3.0, 1.0]))
+    model = ig2.wrap(Board(255.0), bounds=(low, high), preprocess=lambda x: (x - low) / (high - low) * 255)
     torch.testing.assert_close(SIC()(model, VALUES, low + X / 255 * (high - low), target=1).curves, expected)
 
 
-# -- how the work is done ----------------------------------------------------------------------------------------------
-
-
 def test_scores_depend_on_the_seed_but_not_on_batches_or_neighbours():
-    whole = SIC()(MODEL, VALUES, X, target=1)
+    told = []
+    whole = SIC()(MODEL, VALUES, X, target=1, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (5 * (2 + len(SHARES)),) * 2
     for size in (1, 3, 11):
         torch.testing.assert_close(SIC()(MODEL, VALUES, X, target=1, batch_size=size).curves, whole.curves)
     torch.testing.assert_close(SIC()(MODEL, VALUES[3:4], X[3:4], target=1).curves, whole.curves[3:4])
     assert not torch.allclose(SIC()(MODEL, VALUES, X, target=1, seed=1).curves, whole.curves)
-    told = []
-    SIC()(MODEL, VALUES, X, target=1, progress=lambda done, total: told.append((done, total)))
-    assert told[-1] == (5 * (2 + len(SHARES)),) * 2
 
 
 def test_settings_are_repeated():
     scores = SIC(sign="absolute", compression="png")(MODEL, VALUES, X, target=1)
-    assert scores.settings == {
-        "type": "SIC",
-        "shares": list(SHARES),
-        "sign": "absolute",
-        "known": 0.01,
-        "least": 0.8,
-        "monotone": True,
-        "points": 1000,
-        "compression": "png",
-        "seed": 0,
-    }
+    numbers = {"known": 0.01, "least": 0.8, "monotone": True, "points": 1000, "seed": 0}
+    assert scores.settings == {"type": "SIC", "shares": list(SHARES), "sign": "absolute", "compression": "png", **numbers}
     assert not torch.equal(scores.curves, SIC(sign="absolute")(MODEL, VALUES, X, target=1).curves)
-
-
-# -- what is not defined -----------------------------------------------------------------------------------------------
 
 
 def test_images_the_published_curves_leave_out_are_counted_and_left_out():
@@ -229,17 +194,13 @@ def test_images_the_published_curves_leave_out_are_counted_and_left_out():
     torch.testing.assert_close(curve, scores.curves[2:].median(dim=0).values)
 
 
-@pytest.mark.parametrize(("metric", "count"), [(SIC(), 5), (SIC(least=0.9999), 5), (AIC(), 5)])
-def test_an_output_that_is_low_on_the_original_leaves_it_out(metric, count):
-    target = 1 if metric.least > 0.8 else 0
-    with pytest.warns(IG2Warning, match=f"{count} because the output of the original is below {metric.least}"):
+@pytest.mark.parametrize(("metric", "target"), [(SIC(), 0), (SIC(least=0.9999), 1), (AIC(), 0)])
+def test_an_output_that_is_low_on_the_original_leaves_it_out(metric, target):
+    with pytest.warns(IG2Warning, match=f"5 because the output of the original is below {metric.least}"):
         scores = metric(MODEL, VALUES, X, target=target)
     assert scores.n == 0 and np.isnan(scores.mean)
     with pytest.raises(InputError, match="not defined for any of the 5 explicands"):
         median_curve(scores)
-
-
-# -- the median curve --------------------------------------------------------------------------------------------------
 
 
 def test_the_median_curve_of_an_even_number_lies_between_the_two_in_the_middle():
@@ -247,47 +208,36 @@ def test_the_median_curve_of_an_even_number_lies_between_the_two_in_the_middle()
     curve, area = median_curve(Scores(curves.mean(dim=1), "SIC", "higher", curves=curves, at=torch.tensor([0.0, 1.0])))
     torch.testing.assert_close(curve, torch.tensor([0.4, 1.0]))
     assert area == pytest.approx(0.7)
-
-
-def test_any_curves_have_a_median_but_scores_without_curves_have_none():
-    added = Insertion()(MODEL, VALUES, X, target=1)
+    added = Insertion()(MODEL, VALUES, X, target=1)  # any curves have a median
     torch.testing.assert_close(median_curve(added)[0], added.curves.median(dim=0).values)
     with pytest.raises(InputError, match="GT-AUC draws no curves"):
         median_curve(Scores(torch.ones(2), "GT-AUC", "higher"))
 
 
-# -- what cannot be ----------------------------------------------------------------------------------------------------
-
-
 def test_what_cannot_be_is_said(monkeypatch):
-    with pytest.raises(InputError, match=r"the data's range must be known: ig2.wrap\(net, bounds=\(0, 1\)\)"):
-        SIC()(Board(255.0), VALUES, X)
-    with pytest.raises(InputError, match=r"one or three channels, these samples are \(2, 24, 24\)"):
-        SIC()(MODEL, VALUES[:, :2], X[:, :2])
-    with pytest.raises(InputError, match="outside the model's bounds"):
-        SIC()(MODEL, VALUES, 2 * X)
-    with pytest.raises(InputError, match="a function of what the network returns"):
-        SIC()(ig2.wrap(Board(255.0), output=lambda result: result, bounds=(0, 255)), VALUES, X)
-    for shares in ((0.5, 0.2), (0.0, 0.5), (0.5, 1.0), (), "half", (0.2, float("nan"))):
-        with pytest.raises(InputError, match="shares must be numbers that increase, between 0 and 1"):
-            SIC(shares)
-    for wrong in ({"known": 1.0}, {"least": "high"}, {"points": 0}, {"compression": "jpeg"}):
+    function = ig2.wrap(Board(255.0), output=lambda result: result, bounds=(0, 255))
+    for message, model, values, x in [
+        (r"the data's range must be known: ig2.wrap\(net, bounds=\(0, 1\)\)", Board(255.0), VALUES, X),
+        (r"one or three channels, these samples are \(2, 24, 24\)", MODEL, VALUES[:, :2], X[:, :2]),
+        ("outside the model's bounds", MODEL, VALUES, 2 * X),
+        ("a function of what the network returns", function, VALUES, X),
+        ("holds NaN", MODEL, VALUES * torch.nan, X),
+    ]:
+        with pytest.raises(InputError, match=message):
+            SIC()(model, values, x)
+    shares = [{"shares": shares} for shares in ((0.5, 0.2), (0.0, 0.5), (0.5, 1.0), (), "half", (0.2, float("nan")))]
+    for wrong in (*shares, {"known": 1.0}, {"least": "high"}, {"points": 0}, {"compression": "jpeg"}):
         with pytest.raises(InputError, match=next(iter(wrong))):
             SIC(**wrong)
-    with pytest.raises(InputError, match="holds NaN"):
-        SIC()(MODEL, VALUES * torch.nan, X)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'ig2\[image\]'"):
         SIC()(MODEL, VALUES, X)
 
 
 def test_a_network_that_fails_on_blurred_images_is_named():
-    class Fails(Board):
-        def forward(self, x):
-            rough = x.diff(dim=-1).abs().mean(dim=(1, 2, 3))
-            return (
-                super().forward(x) + 0 * (rough - 30).sqrt()[:, None]
-            )  # a square root of less than nothing where it is blurred
+    def fails(x):
+        rough = x.diff(dim=-1).abs().mean(dim=(1, 2, 3))
+        return Board(255.0)(x) + 0 * (rough - 30).sqrt()[:, None]  # of less than nothing where it is blurred
 
     with pytest.raises(ModelError, match="with some of its pixels blurred is not a finite number"):
-        SIC()(ig2.wrap(Fails(255.0), bounds=(0, 255)), VALUES, X, target=1)
+        SIC()(ig2.wrap(fails, bounds=(0, 255)), VALUES, X, target=1)

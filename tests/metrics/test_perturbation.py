@@ -11,7 +11,8 @@ import ig2
 from ig2.errors import IG2Warning, InputError, ModelError
 from ig2.methods.simple import Gradient, InputXGradient, Random
 from ig2.metrics import conditional as conditional_module
-from ig2.metrics.conditional import Conditional, Constant, Marginal, expected, replaced
+from ig2.metrics.conditional import Conditional, ConstantFill, Marginal, average_outputs, replace_unknown
+from ig2.metrics.correlation import order_features
 from ig2.metrics.gaussian import Gaussian
 from ig2.metrics.perturbation import (
     Faithfulness,
@@ -21,7 +22,6 @@ from ig2.metrics.perturbation import (
     NearZero,
     Noise,
     PublishedMonotonicity,
-    by_size,
 )
 from ig2.references import Samples
 from networks import Polynomial, data, relu_cnn, tanh_mlp
@@ -39,7 +39,8 @@ def linear(x):
     return x @ WEIGHTS
 
 
-# -- what is drawn -----------------------------------------------------------------------------------------------------
+def total(x):
+    return x.sum(dim=1)
 
 
 def generator(seed=0):
@@ -50,83 +51,65 @@ def masks(*shape, seed=0):
     return torch.rand(*shape, generator=generator(seed)) < 0.5
 
 
-@pytest.mark.parametrize("distribution", [BACKGROUND, Constant(0.7), Constant(MEANS), Gaussian.correlated(5, 0.4)])
+@pytest.mark.parametrize("distribution", [BACKGROUND, ConstantFill(0.7), ConstantFill(MEANS), Gaussian.correlated(5, 0.4)])
 def test_known_features_are_kept_and_the_noise_of_a_row_does_not_depend_on_the_others(distribution):
     known = masks(7, 5)
     drawn = distribution.draw(X, known, 6, generator())
     assert drawn.shape == (7, 6, 5)
-    assert torch.equal(drawn[known[:, None].expand_as(drawn)], X[:, None].expand_as(drawn)[known[:, None].expand_as(drawn)])
-    assert not (drawn == X[:, None])[~known[:, None].expand_as(drawn)].any()
+    assert torch.equal(drawn == X[:, None], known[:, None].expand_as(drawn))
     assert torch.allclose(distribution.draw(X[4:5], known[4:5], 6, generator()), drawn[4:5], atol=1e-14)
 
 
-def test_marginal_takes_whole_rows_of_the_data_each_as_often():
-    nothing = torch.zeros(1, 5, dtype=torch.bool)
+def test_marginal_takes_whole_rows_of_the_data_each_as_often_and_a_constant_its_value():
+    nothing, known = torch.zeros(1, 5, dtype=torch.bool), masks(7, 5)
     drawn = BACKGROUND.draw(X[:1], nothing, 18, generator())[0]
-    counts = (drawn[:, None] == DATA).all(dim=-1).sum(dim=0)
-    assert counts.tolist() == [2] * 9
+    assert (drawn[:, None] == DATA).all(dim=-1).sum(dim=0).tolist() == [2] * 9
     assert not torch.equal(drawn, BACKGROUND.draw(X[:1], nothing, 18, generator(1))[0])
-
-
-def test_constant_takes_the_place_of_what_is_not_known():
-    known = masks(7, 5)
     for value in (0.7, MEANS):
-        drawn = Constant(value).draw(X, known, 3, generator())
+        drawn = ConstantFill(value).draw(X, known, 3, generator())
         assert torch.equal(drawn, torch.where(known, X, torch.as_tensor(value, dtype=X.dtype))[:, None].expand(7, 3, 5))
 
 
-def test_expected_output_of_a_linear_model_is_its_output_at_the_conditional_mean():
-    distribution = Gaussian.correlated(5, 0.6)
-    known = masks(4, 5)
-    found = expected(lambda points, of: linear(points), X, known, distribution, 20000, 0)
+def test_expected_output_of_a_linear_model_is_its_output_at_the_conditional_mean(monkeypatch):
+    distribution, known = Gaussian.correlated(5, 0.6), masks(4, 5)
+    found = average_outputs(lambda points, rows: linear(points), X, known, distribution, 20000, 0)
     rows = X[:, None].expand(7, 4, 5).reshape(-1, 5)
-    exact = linear(distribution.expect(rows, known.repeat(7, 1))).view(7, 4)
-    assert torch.allclose(found, exact, atol=0.05)
+    assert torch.allclose(found, linear(distribution.expect(rows, known.repeat(7, 1))).view(7, 4), atol=0.05)
     # and is not, had the others been drawn as if nothing were known
     assert not torch.allclose(found, linear(torch.where(known, X[:, None], 0.0)), atol=0.05)
-
-
-def test_expected_output_does_not_depend_on_how_much_is_drawn_at_once(monkeypatch):
-    arguments = lambda points, of: linear(points) * (of + 1), X, masks(4, 5), Gaussian.correlated(5, 0.6), 10, 3
-    whole = expected(*arguments)
+    # whatever is drawn at once
+    arguments = lambda points, rows: linear(points) * (rows + 1), X, known, distribution, 10, 3
+    whole = average_outputs(*arguments)
     monkeypatch.setattr(conditional_module, "MOST_NUMBERS", 120)
-    assert torch.allclose(expected(*arguments), whole, atol=1e-14)
+    assert torch.allclose(average_outputs(*arguments), whole, atol=1e-14)
 
 
 def test_replaced_rows_have_noise_of_their_own():
     x = torch.zeros(3000, 2, dtype=torch.float64)
     known = torch.tensor([True, False]).expand(3000, 2)
     for distribution in (Gaussian.correlated(2, 0.0), Marginal(torch.randn(500, 2, generator=generator(5)).double())):
-        second = replaced(x, known, distribution, generator())[:, 1]
+        second = replace_unknown(x, known, distribution, generator())[:, 1]
         assert len(second.unique()) > 400
         assert abs(float(second.mean())) < 0.15 and abs(float(second.std()) - 1) < 0.1
 
 
 def test_conditionals_refuse_what_they_cannot_use():
-    for wrong in (torch.zeros(3), torch.zeros(0, 3), torch.full((2, 2), math.nan), [[1.0]]):
-        with pytest.raises(InputError, match="data"):
-            Marginal(wrong)
-    for wrong in (math.inf, "black", torch.zeros(2, 2), True):
-        with pytest.raises(InputError, match="value"):
-            Constant(wrong)
-    for narrow in (Marginal(DATA[:, :3]), Constant(torch.zeros(3))):
-        with pytest.raises(InputError, match=r"5 features and .* 3"):
-            Faithfulness(narrow)(NET, VALUES, X)
+    calls = [("data", lambda wrong=wrong: Marginal(wrong)) for wrong in (X[0], X[:0], X * math.nan, [[1.0]])]
+    calls += [("value", lambda wrong=wrong: ConstantFill(wrong)) for wrong in (math.inf, "black", X, True)]
+    for narrow in (Marginal(DATA[:, :3]), ConstantFill(torch.zeros(3))):
+        calls.append((r"5 features and .* 3", lambda narrow=narrow: Faithfulness(narrow)(NET, VALUES, X)))
+    for message, call in calls:
+        with pytest.raises(InputError, match=message):
+            call()
 
 
-# -- order -------------------------------------------------------------------------------------------------------------
-
-
-def test_order_is_by_absolute_value_and_ties_are_broken_by_the_seed():
-    assert by_size(torch.tensor([[3.0, -1.0, 2.0, -4.0]]), 0).tolist() == [[1, 2, 0, 3]]
-    tied = torch.tensor([[1.0, -1.0, 1.0, 0.0, 1.0, 2.0]])
-    orders = {tuple(by_size(tied, seed)[0].tolist()) for seed in range(60)}
+def test_ties_in_an_order_are_broken_by_the_seed():
+    assert order_features(torch.tensor([[3.0, 1.0, 2.0, 4.0]]), generator()).tolist() == [[1, 2, 0, 3]]
+    tied = torch.tensor([[1.0, 1.0, 1.0, 0.0, 1.0, 2.0]])
+    orders = [tuple(order_features(tied, generator(seed))[0].tolist()) for seed in (*range(60), 0)]
     assert all(order[0] == 3 and order[-1] == 5 for order in orders)
-    assert len(orders) > 12  # of 24
-    assert torch.equal(by_size(tied, 4), by_size(tied, 4))
-
-
-# -- faithfulness ------------------------------------------------------------------------------------------------------
+    assert len(set(orders)) > 12  # of 24
+    assert orders[0] == orders[-1]
 
 
 def output(row, target):
@@ -147,37 +130,28 @@ def slow_faithfulness(x, values, background, target):
 
 
 def test_faithfulness_is_its_definition():
-    scores = Faithfulness(BACKGROUND, draws=9)(NET, VALUES, X)
-    target = NET(X).argmax(dim=1)
-    assert torch.allclose(scores.values, slow_faithfulness(X, VALUES, DATA, target), atol=1e-12)
-    other = Faithfulness(BACKGROUND, draws=9)(NET, VALUES, X, 0)
-    assert torch.allclose(other.values, slow_faithfulness(X, VALUES, DATA, torch.zeros(7, dtype=int)), atol=1e-12)
+    scores, other = (Faithfulness(BACKGROUND, draws=9)(NET, VALUES, X, target) for target in (None, 0))
+    assert torch.allclose(scores.values, slow_faithfulness(X, VALUES, DATA, NET(X).argmax(dim=1)), atol=1e-12)
+    assert torch.allclose(other.values, slow_faithfulness(X, VALUES, DATA, [0] * 7), atol=1e-12)
     assert not torch.allclose(other.values, scores.values)
     assert scores.better == "higher" and scores.settings["draws"] == 9 and scores.settings["conditional"]["type"] == "Marginal"
 
 
 def test_faithfulness_of_a_linear_models_contributions_is_one_and_of_their_reverse_negative():
     exact = WEIGHTS * (X - MEANS)
-    faithfulness = Faithfulness(Constant(MEANS), draws=1)
-    assert torch.allclose(faithfulness(linear, exact, X).values, torch.ones(7, dtype=torch.float64))
-    assert torch.allclose(faithfulness(linear, -2 * exact, X).values, torch.ones(7, dtype=torch.float64))  # of |φ|
+    faithfulness, ones = Faithfulness(ConstantFill(MEANS), draws=1), torch.ones(7, dtype=torch.float64)
+    assert torch.allclose(faithfulness(linear, exact, X).values, ones)
+    assert torch.allclose(faithfulness(linear, -2 * exact, X).values, ones)  # of |φ|
     reverse = exact.abs().amax(dim=1, keepdim=True) - exact.abs()
-    assert torch.allclose(faithfulness(linear, reverse, X).values, -torch.ones(7, dtype=torch.float64))
-
-
-def test_faithfulness_of_a_linear_model_with_correlated_gaussian_features():
-    distribution = Gaussian.correlated(5, 0.5)
-    but_one = ~torch.eye(5, dtype=torch.bool)
+    assert torch.allclose(faithfulness(linear, reverse, X).values, -ones)
+    # with correlated features, what is lost is what the others do not tell
+    distribution, but_one = Gaussian.correlated(5, 0.5), ~torch.eye(5, dtype=torch.bool)
     lost = torch.stack([WEIGHTS[j] * (X - distribution.expect(X, but_one[j].expand(7, 5)))[:, j] for j in range(5)], dim=1)
     assert Faithfulness(distribution, draws=2000)(linear, lost, X).mean > 0.995
     assert Faithfulness(distribution, draws=2000)(linear, WEIGHTS * X, X).mean < 0.95
-
-
-def test_faithfulness_of_chance_is_about_zero():
     x = torch.randn(400, 5, generator=generator(), dtype=torch.float64)
-    attribution = Random()(linear, x)
-    scores = Faithfulness(Constant(0.0), draws=1)(linear, attribution)
-    assert abs(scores.mean) < 4 * scores.standard_error < 0.15
+    chance = Faithfulness(ConstantFill(0.0), draws=1)(linear, Random()(linear, x))
+    assert abs(chance.mean) < 4 * chance.standard_error < 0.15
 
 
 def test_faithfulness_of_what_is_constant_is_left_out_or_counted_as_published():
@@ -193,27 +167,20 @@ def test_faithfulness_of_what_is_constant_is_left_out_or_counted_as_published():
     assert published.values[2:4].tolist() == [0, 0] and not published.undefined
     assert torch.equal(published.values[4:], whole.values[4:])
     with pytest.warns(IG2Warning, match="7 because no feature's loss changes more than others"):
-        assert Faithfulness(Constant(0.5), draws=3)(lambda x: x.sum(dim=1) * 0 + 0.1, VALUES, X).n == 0
-
-
-# -- monotonicity ------------------------------------------------------------------------------------------------------
+        assert Faithfulness(ConstantFill(0.5), draws=3)(lambda x: x.sum(dim=1) * 0 + 0.1, VALUES, X).n == 0
 
 
 def slow_curves(x, values, background, target):
     """The features in order, and E f(X | the k first known) from k = 0."""
-    curves, orders = [], []
-    for row, phi, k in zip(x.numpy(), values.numpy(), target, strict=True):
-        order, points = np.argsort(np.abs(phi)), []
+    orders = np.argsort(np.abs(values.numpy()), axis=1)
+    curves = np.zeros((len(x), 6))
+    for i, (row, order, k) in enumerate(zip(x.numpy(), orders, target, strict=True)):
         for count in range(6):
-            total = 0.0
             for other in background.numpy():
                 moved = other.copy()
                 moved[order[:count]] = row[order[:count]]
-                total += output(moved, k)
-            points.append(total / len(background))
-        curves.append(points)
-        orders.append(order)
-    return np.array(orders), np.array(curves)
+                curves[i, count] += output(moved, k) / len(background)
+    return orders, curves
 
 
 def slow_share(curve):
@@ -233,15 +200,12 @@ def test_published_monotonicity_is_its_definition():
     target = NET(X).argmax(dim=1)
     scores = PublishedMonotonicity(BACKGROUND, draws=9)(NET, VALUES, X)
     orders, curves = slow_curves(X, VALUES, DATA, target)
-    start = np.mean([output(row, k) for row, k in zip(X.numpy(), target, strict=True)])
-    expected_scores = []
-    for order, curve in zip(orders, curves, strict=True):
-        stored = np.zeros(6)
-        stored[0] = start
+    stored = np.zeros((7, 6))
+    stored[:, 0] = np.mean([output(row, k) for row, k in zip(X.numpy(), target, strict=True)])
+    for row, (order, curve) in enumerate(zip(orders, curves, strict=True)):
         for rank, j in enumerate(order):
-            stored[j + 1] = curve[rank + 1]
-        expected_scores.append(slow_share(stored))
-    assert scores.values.tolist() == expected_scores
+            stored[row, j + 1] = curve[rank + 1]
+    assert scores.values.tolist() == [slow_share(curve) for curve in stored]
     corrected = Monotonicity(BACKGROUND, draws=9)(NET, VALUES, X)
     assert scores.values.tolist() != corrected.values.tolist()
     assert scores.metric == "monotonicity (as published)" and corrected.metric == "monotonicity"
@@ -249,16 +213,15 @@ def test_published_monotonicity_is_its_definition():
 
 def test_published_monotonicity_depends_on_the_batch_and_the_corrected_one_does_not():
     x = torch.tensor([[1.0, 5.0, -6.0, 7.0, -8.0], [9.0, 9.1, 9.2, 9.3, 9.4]], dtype=torch.float64)
-    plain = lambda x: x.sum(dim=1)  # noqa: E731
     for metric, same in ((Monotonicity, True), (PublishedMonotonicity, False)):
         # alone, the first starts at −1, near its next point, 1; beside the second at 22.5
-        scores = [metric(Constant(0.0), draws=1)(plain, some, some) for some in (x, x[:1])]
+        scores = [metric(ConstantFill(0.0), draws=1)(total, some, some) for some in (x, x[:1])]
         assert torch.equal(scores[0].values[:1], scores[1].values) == same
 
 
 def test_monotonicity_of_a_linear_models_contributions_is_one_and_of_their_reverse_zero():
     exact = WEIGHTS * (X - MEANS)
-    monotonicity = Monotonicity(Constant(MEANS), draws=1)
+    monotonicity = Monotonicity(ConstantFill(MEANS), draws=1)
     assert monotonicity(linear, exact, X).values.tolist() == [1.0] * 7
     assert monotonicity(linear, 1 / exact, X).values.tolist() == [0.0] * 7
 
@@ -275,24 +238,17 @@ def test_monotonicity_separates_chance_from_the_truth_where_the_published_one_do
 
 
 def test_an_increment_as_large_as_the_last_does_not_shrink_and_rounding_makes_no_difference():
-    plain = lambda x: x.sum(dim=1)  # noqa: E731
+    monotonicity, published = (kind(ConstantFill(0.0), draws=3) for kind in (Monotonicity, PublishedMonotonicity))
     x = torch.tensor([[0.1] * 5, [1 / 3] * 5], dtype=torch.float64)  # sums of 0.1 differ by 0.1, but for the last digits
     assert len(set(x[0].cumsum(dim=0).diff().tolist())) > 1
-    assert Monotonicity(Constant(0.0), draws=3)(plain, x, x).values.tolist() == [1.0, 1.0]
+    assert monotonicity(total, x, x).values.tolist() == [1.0, 1.0]
     less = x * torch.tensor([1, 1 - 1e-9, 1 - 2e-9, 1 - 3e-9, 1 - 4e-9], dtype=torch.float64)  # but this is no rounding
-    assert Monotonicity(Constant(0.0), draws=3)(plain, 1 / less, less).values.tolist() == [0.0, 0.0]
-    ones = torch.ones(1, 5, dtype=torch.float64)
-    by_index = torch.arange(1.0, 6.0, dtype=torch.float64)[None]
-    assert PublishedMonotonicity(Constant(0.0), draws=3)(plain, by_index, ones).values.tolist() == [0.75]
-
-
-def test_monotonicity_needs_more_than_one_feature():
-    for metric in (Monotonicity(Constant()), PublishedMonotonicity(Constant())):
+    assert monotonicity(total, 1 / less, less).values.tolist() == [0.0, 0.0]
+    ones, by_index = torch.ones(1, 5, dtype=torch.float64), torch.arange(1.0, 6.0, dtype=torch.float64)[None]
+    assert published(total, by_index, ones).values.tolist() == [0.75]
+    for metric in (monotonicity, published):
         with pytest.warns(IG2Warning, match="single feature"):
             assert metric(lambda x: x[:, 0], X[:, :1], X[:, :1]).n == 0
-
-
-# -- infidelity --------------------------------------------------------------------------------------------------------
 
 
 def given_noise(noise):
@@ -318,39 +274,33 @@ def test_infidelity_as_published_is_its_definition():
 
 
 def test_published_perturbation_leaves_a_little_of_zero():
-    left = X[:, None] - NearZero(0.2)(X, 500, generator())
-    assert left.min() >= 0 and left.max() < 1
+    left, far = (X[:, None] - NearZero(scale)(X, 500, generator()) for scale in (0.2, 3.0))
+    assert left.min() >= 0 and left.max() < 1 and float(far.max()) == pytest.approx(1.0)
     assert 0.45 < float((left == 0).double().mean()) < 0.55
-    far = X[:, None] - NearZero(3.0)(X, 500, generator())
-    assert float(far.max()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("fit", [False, True])
 @pytest.mark.parametrize("scale", [0.05, 0.5])
 def test_infidelity_agrees_with_captum(fit, scale):
     noise = scale * torch.randn(40, 5, generator=generator(7), dtype=torch.float64)
-    target = NET(X).argmax(dim=1)
 
     def perturb(inputs):
         spread = noise.repeat(len(inputs) // len(noise), 1)
         return spread, inputs - spread
 
-    theirs = captum.metrics.infidelity(NET, perturb, X, VALUES, target=target, n_perturb_samples=40, normalize=fit)
-    ours = Infidelity(given_noise(noise), draws=40, fit=fit)(NET, VALUES, X)
-    assert torch.allclose(ours.values, theirs, rtol=1e-8)
-    assert not torch.allclose(Infidelity(given_noise(noise), draws=40, fit=not fit)(NET, VALUES, X).values, theirs, rtol=1e-2)
+    options = {"target": NET(X).argmax(dim=1), "n_perturb_samples": 40, "normalize": fit}
+    theirs = captum.metrics.infidelity(NET, perturb, X, VALUES, **options)
+    ours, other = (Infidelity(given_noise(noise), draws=40, fit=f)(NET, VALUES, X).values for f in (fit, not fit))
+    assert torch.allclose(ours, theirs, rtol=1e-8) and not torch.allclose(other, theirs, rtol=1e-2)
 
 
-def test_infidelity_of_a_linear_models_gradient_is_zero():
+def test_infidelity_of_a_linear_models_gradient_is_zero_and_of_zero_the_mean_square_of_the_change():
     slope = WEIGHTS.expand(7, 5)
     for perturbation in (NearZero(), Noise()):
         assert Infidelity(perturbation, 50, fit=False)(linear, slope, X).values.max() < 1e-25
         assert Infidelity(perturbation, 50)(linear, -3 * slope, X).values.max() < 1e-25
         assert Infidelity(perturbation, 50, fit=False)(linear, -3 * slope, X).values.min() > 1e-3
         assert Infidelity(perturbation, 50)(linear, slope + VALUES, X).values.min() > 1e-4
-
-
-def test_infidelity_of_zero_is_the_mean_square_of_the_change():
     noise = Noise(0.3)(X, 60, generator())[0]
     change = linear(X)[:, None] - linear(X[:, None] - noise)
     for fit in (True, False):
@@ -359,8 +309,7 @@ def test_infidelity_of_zero_is_the_mean_square_of_the_change():
 
 
 def test_infidelity_of_images_in_pieces(monkeypatch):
-    net, x, values = relu_cnn(), data(3, 2, 8, 8, seed=1), data(3, 2, 8, 8, seed=2)
-    metric = Infidelity(Noise(0.1), draws=12)
+    net, x, values, metric = relu_cnn(), data(3, 2, 8, 8, seed=1), data(3, 2, 8, 8, seed=2), Infidelity(Noise(0.1), draws=12)
     whole = metric(net, values, x)
     assert whole.values.shape == (3,)
     monkeypatch.setattr("ig2.metrics.perturbation.MOST_NUMBERS", 12 * 128)  # one sample at a time
@@ -369,9 +318,6 @@ def test_infidelity_of_images_in_pieces(monkeypatch):
     pieces = metric(net, values, x)
     assert torch.allclose(pieces.values[:1], metric(net, values[:1], x[:1]).values, rtol=1e-10)
     assert 0.3 < pieces.mean / whole.mean < 3
-
-
-# -- max-sensitivity ---------------------------------------------------------------------------------------------------
 
 
 class Seen(ig2.Method):
@@ -395,34 +341,26 @@ def copies_of(x, model, **settings):
 
 @pytest.mark.parametrize("norm", [1, 2, math.inf])
 def test_max_sensitivity_is_its_definition(norm):
-    copies = copies_of(X, NET, radius=0.1, draws=6)
-    target = NET(X).argmax(dim=1)
+    copies, attribution = copies_of(X, NET, radius=0.1, draws=6), InputXGradient()(NET, X)
     assert copies.shape == (7, 6, 5)
-    attribution = InputXGradient()(NET, X)
-    worst = [
-        max(
-            np.linalg.norm((InputXGradient()(NET, copy[None], int(k)).values[0] - phi).numpy(), norm) for copy in mine
-        )  # the class stays that of x
-        / np.linalg.norm(phi.numpy(), norm)
-        for mine, phi, k in zip(copies, attribution.values, target, strict=True)
-    ]
+    target = NET(X).argmax(dim=1)[:, None].expand(7, 6).flatten()  # the class stays that of x
+    moved = InputXGradient()(NET, copies.flatten(0, 1), target).values.view(7, 6, 5)
+    sizes = [np.linalg.norm(part.numpy(), norm, axis=-1) for part in (moved - attribution.values[:, None], attribution.values)]
     scores = MaxSensitivity(InputXGradient(), radius=0.1, draws=6, norm=norm)(NET, attribution)
-    assert scores.values.tolist() == pytest.approx(worst, rel=1e-10)
+    assert scores.values.tolist() == pytest.approx(list(sizes[0].max(axis=1) / sizes[1]), rel=1e-10)
     assert scores.better == "lower"
 
 
 def test_max_sensitivity_agrees_with_captum():
-    copies = copies_of(X, NET, radius=0.05)
-    target = NET(X).argmax(dim=1)
+    copies, method = copies_of(X, NET, radius=0.05), InputXGradient()
     theirs = captum.metrics.sensitivity_max(
-        lambda inputs, target: (InputXGradient()(NET, inputs[0], target).values,),
+        lambda inputs, target: (method(NET, inputs[0], target).values,),
         X,
         perturb_func=lambda inputs: (copies.flatten(0, 1),),
-        target=target,
+        target=NET(X).argmax(dim=1),
     )
-    ours = MaxSensitivity(InputXGradient(), radius=0.05)(NET, InputXGradient()(NET, X))
-    assert torch.allclose(ours.values, theirs, rtol=1e-10)
-    assert not torch.allclose(MaxSensitivity(InputXGradient())(NET, InputXGradient()(NET, X)).values, theirs, rtol=0.1)
+    ours, other = (MaxSensitivity(method, radius=radius)(NET, method(NET, X)).values for radius in (0.05, 0.02))
+    assert torch.allclose(ours, theirs, rtol=1e-10) and not torch.allclose(other, theirs, rtol=0.1)
 
 
 def test_samples_stay_in_the_ball_and_inside_the_bounds():
@@ -437,100 +375,11 @@ def test_samples_stay_in_the_ball_and_inside_the_bounds():
 
 def test_max_sensitivity_of_gradients_in_closed_form():
     assert MaxSensitivity(Gradient())(linear, Gradient()(linear, X)).values.max() < 1e-14
+    assert MaxSensitivity(Random())(NET, Random()(NET, X)).values.min() > 1  # chance is the most sensitive
     square = Polynomial(WEIGHTS, 2)
     noise = copies_of(X, square)[0] - X[0]
-    expected_scores = (WEIGHTS * noise).norm(dim=1).max() / (WEIGHTS * X).norm(dim=1)
-    found = MaxSensitivity(Gradient())(square, Gradient()(square, X)).values
-    assert torch.allclose(found, expected_scores, rtol=1e-8)
-
-
-def test_chance_is_the_most_sensitive():
-    scores = MaxSensitivity(Random())(NET, Random()(NET, X))
-    assert scores.values.min() > 1
-
-
-def test_a_function_with_the_common_call_scores_as_the_method_it_calls():
-    references = data(3, 5, seed=8)
-    each_its_own = data(7, 2, 5, seed=9)
-    method = ig2.IntegratedGradients(8)
-    for given in (None, references, each_its_own):
-        attribution = method(NET, X, references=given)
-
-        def function(model, x, target=None, references=None, *, seed):
-            return method(model, x, target, references, seed=seed)
-
-        def tensors(model, x, target=None, references=None, *, seed):
-            return function(model, x, target, references, seed=seed).values
-
-        ours = MaxSensitivity(method, given, draws=3)(NET, attribution)
-        for other in (function, tensors):
-            assert torch.allclose(MaxSensitivity(other, given, draws=3)(NET, attribution).values, ours.values, rtol=1e-10)
-
-
-def test_a_function_may_take_gradients_itself():
-    def saliency(model, x, target=None, references=None, *, seed):
-        x = x.clone().requires_grad_()
-        score = model.net(x).gather(1, target[:, None]).sum()
-        return torch.autograd.grad(score, x)[0]
-
-    attribution = Gradient()(NET, X)
-    ours = MaxSensitivity(Gradient())(NET, attribution).values
-    assert torch.allclose(MaxSensitivity(saliency)(NET, attribution).values, ours, rtol=1e-10)
-
-
-def test_several_inputs_and_inputs_that_only_come_along():
-    first, second, mask = X[:, :3].contiguous(), X[:, 3:].contiguous(), torch.arange(7)
-    net = lambda a, b, scale: NET(torch.cat([a, b], dim=1)) * (1 + scale)[:, None]  # noqa: E731
-    x = (first, second, ig2.Fixed(mask))
-    attribution = Gradient()(net, x)
-    ours = MaxSensitivity(Gradient(), draws=4)(net, attribution, x)
-    function = MaxSensitivity(lambda model, x, target, references, seed: Gradient()(model, x, target).values, draws=4)
-    assert torch.allclose(function(net, attribution, x).values, ours.values, rtol=1e-10)
-    alone = MaxSensitivity(Gradient(), draws=4)(NET, Gradient()(NET, X))  # a factor for all of a sample changes nothing
-    assert torch.allclose(ours.values, alone.values, rtol=1e-8)
-    assert Faithfulness(BACKGROUND, draws=9)(net, attribution, x).values == pytest.approx(
-        Faithfulness(BACKGROUND, draws=9)(NET, Gradient()(NET, X)).values, rel=1e-8
-    )
-
-
-def test_references_are_those_of_the_explicand_also_where_it_is_in_the_pool():
-    seen = Seen(ig2.IntegratedGradients(4))
-    drawn = []
-
-    class Spied(Samples):
-        def draw(self, task):
-            drawn.append(super().draw(task))
-            return drawn[-1]
-
-    pool = Spied(X, count=6)
-    attribution = ig2.IntegratedGradients(4)(NET, X, references=pool)
-    drawn.clear()
-    MaxSensitivity(seen, pool, draws=2)(NET, attribution)
-    again, copies = drawn
-    assert torch.equal(copies, again.repeat_interleave(2, dim=0))
-
-
-def test_an_attribution_that_the_method_did_not_make_is_an_error():
-    attribution = InputXGradient()(NET, X)
-    with pytest.raises(InputError, match="does not give this attribution again"):
-        MaxSensitivity(Gradient())(NET, attribution)
-    chance = Random()(NET, X, seed=5)
-    assert MaxSensitivity(Random())(NET, chance, seed=1).n == 7  # it knows its seed
-    with pytest.raises(InputError, match="seed"):
-        MaxSensitivity(Random())(NET, chance.values, X, seed=1)
-    assert MaxSensitivity(Random())(NET, chance.values, X, seed=5).n == 7
-
-
-def test_samples_are_explained_with_the_seed_the_attribution_was_made_with():
-    method, pool = ig2.IntegratedGradients(8), Samples(data(30, 5, seed=6, low=-3, high=3), count=1)
-    attribution = method(NET, X, references=pool, seed=5)
-    assert MaxSensitivity(method, pool, radius=1e-4)(NET, attribution, seed=1).values.max() < 1e-2
-    other = method(NET, X, references=pool, seed=1).values
-    assert ((other - attribution.values).norm(dim=1) / attribution.values.norm(dim=1)).min() > 1e-2
-
-
-def test_the_sensitivity_of_a_zero_attribution_is_left_out():
-    square = Polynomial(WEIGHTS, 2)
+    expected = (WEIGHTS * noise).norm(dim=1).max() / (WEIGHTS * X).norm(dim=1)
+    assert torch.allclose(MaxSensitivity(Gradient())(square, Gradient()(square, X)).values, expected, rtol=1e-8)
     x = X.clone()
     x[2] = 0
     with pytest.warns(IG2Warning, match="1 because the attribution is zero"):
@@ -538,13 +387,72 @@ def test_the_sensitivity_of_a_zero_attribution_is_left_out():
     assert scores.values.isnan().tolist() == [False, False, True, False, False, False, False]
 
 
-def test_the_network_is_left_as_it_was():
-    net = tanh_mlp(5)
-    MaxSensitivity(lambda model, x, target, references, seed: Gradient()(model, x, target).values)(net, Gradient()(net, X))
-    assert all(parameter.requires_grad for parameter in net.parameters())
+def test_a_function_with_the_common_call_scores_as_the_method_it_calls():
+    method = ig2.IntegratedGradients(8)
+    for references in (None, data(3, 5, seed=8), data(7, 2, 5, seed=9)):
+        attribution = method(NET, X, references=references)
+
+        def tensors(model, x, target=None, references=None, *, seed):
+            return method(model, x, target, references, seed=seed).values
+
+        ours, *others = (
+            MaxSensitivity(called, references, draws=3)(NET, attribution).values
+            for called in (method, lambda *args, **options: method(*args, **options), tensors)
+        )
+        assert all(torch.allclose(other, ours, rtol=1e-10) for other in others)
 
 
-# -- all of them -------------------------------------------------------------------------------------------------------
+def test_a_function_may_take_gradients_itself_and_the_network_is_left_as_it_was():
+    def saliency(model, x, target=None, references=None, *, seed):
+        x = x.clone().requires_grad_()
+        return torch.autograd.grad(model.net(x).gather(1, target[:, None]).sum(), x)[0]
+
+    attribution = Gradient()(NET, X)
+    ours, theirs = (MaxSensitivity(method)(NET, attribution).values for method in (Gradient(), saliency))
+    assert torch.allclose(theirs, ours, rtol=1e-10)
+    assert all(parameter.requires_grad for parameter in NET.parameters())
+
+
+def test_several_inputs_and_inputs_that_only_come_along():
+    x = (X[:, :3].contiguous(), X[:, 3:].contiguous(), ig2.Fixed(torch.arange(7)))
+    net = lambda a, b, scale: NET(torch.cat([a, b], dim=1)) * (1 + scale)[:, None]  # noqa: E731
+    attribution, alone = Gradient()(net, x), Gradient()(NET, X)
+    function = MaxSensitivity(lambda model, x, target, references, seed: Gradient()(model, x, target).values, draws=4)
+    ours = MaxSensitivity(Gradient(), draws=4)(net, attribution, x).values
+    assert torch.allclose(function(net, attribution, x).values, ours, rtol=1e-10)
+    for metric in (MaxSensitivity(Gradient(), draws=4), Faithfulness(BACKGROUND, draws=9)):
+        # a factor for all of a sample changes nothing
+        assert torch.allclose(metric(net, attribution, x).values, metric(NET, alone).values, rtol=1e-8)
+
+
+def test_references_are_those_of_the_explicand_also_where_it_is_in_the_pool():
+    drawn, method = [], ig2.IntegratedGradients(4)
+
+    class Spied(Samples):
+        def draw(self, task):
+            drawn.append(super().draw(task))
+            return drawn[-1]
+
+    pool = Spied(X, count=6)
+    MaxSensitivity(Seen(method), pool, draws=2)(NET, method(NET, X, references=pool))
+    _, again, copies = drawn
+    assert torch.equal(copies, again.repeat_interleave(2, dim=0))
+
+
+def test_an_attribution_that_the_method_did_not_make_is_an_error():
+    with pytest.raises(InputError, match="does not give this attribution again"):
+        MaxSensitivity(Gradient())(NET, InputXGradient()(NET, X))
+    chance = Random()(NET, X, seed=5)
+    assert MaxSensitivity(Random())(NET, chance, seed=1).n == 7  # it knows its seed
+    with pytest.raises(InputError, match="seed"):
+        MaxSensitivity(Random())(NET, chance.values, X, seed=1)
+    assert MaxSensitivity(Random())(NET, chance.values, X, seed=5).n == 7
+    # and samples are explained with that seed
+    method, pool = ig2.IntegratedGradients(8), Samples(data(30, 5, seed=6, low=-3, high=3), count=1)
+    one, other = (method(NET, X, references=pool, seed=seed) for seed in (5, 1))
+    assert MaxSensitivity(method, pool, radius=1e-4)(NET, one, seed=1).values.max() < 1e-2
+    assert ((other.values - one.values).norm(dim=1) / one.values.norm(dim=1)).min() > 1e-2
+
 
 METRICS = [
     Faithfulness(Gaussian.correlated(5, 0.3), draws=20),
@@ -555,53 +463,35 @@ METRICS = [
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_a_score_depends_neither_on_the_batch_nor_on_its_size_but_on_the_seed(metric):
+def test_a_score_depends_neither_on_the_batch_nor_on_its_size_nor_on_the_default_device_but_on_the_seed(metric):
     attribution = ig2.IntegratedGradients(4)(NET, X)
-    state = torch.get_rng_state()
-    scores = metric(NET, attribution)
-    assert torch.equal(state, torch.get_rng_state())
-    assert torch.allclose(metric(NET, attribution[2:4]).values, scores.values[2:4], rtol=1e-9)
-    assert torch.allclose(metric(NET, attribution, batch_size=3).values, scores.values, rtol=1e-9)
-    assert torch.equal(metric(NET, attribution).values, scores.values)
-    if metric.name != "monotonicity":
-        assert not torch.allclose(metric(NET, attribution, seed=1).values, scores.values, rtol=1e-6)
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_a_default_device_that_is_not_the_networks_makes_no_difference(metric):
-    attribution = ig2.IntegratedGradients(4)(NET, X)
-    scores = metric(NET, attribution)
-    with torch.device("meta"):  # tensors made without saying where would have no data
-        assert torch.equal(metric(NET, attribution).values, scores.values)
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_progress_reaches_its_total(metric):
-    told = []
-    metric(NET, ig2.IntegratedGradients(4)(NET, X), progress=lambda done, total: told.append((done, total)))
+    state, told = torch.get_rng_state(), []
+    scores = metric(NET, attribution, progress=lambda done, total: told.append((done, total))).values
     assert told and told[-1][0] == told[-1][1]
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_single_precision_gives_about_the_same(metric):
-    attribution = ig2.IntegratedGradients(4)(NET, X)
-    single = ig2.IntegratedGradients(4)(tanh_mlp(5, classes=2).float(), X.float())
-    found = metric(tanh_mlp(5, classes=2).float(), single).values
-    assert torch.allclose(found.double(), metric(NET, attribution).values, rtol=0.02, atol=1e-4)
+    assert torch.equal(state, torch.get_rng_state())
+    assert torch.allclose(metric(NET, attribution[2:4]).values, scores[2:4], rtol=1e-9)
+    assert torch.allclose(metric(NET, attribution, batch_size=3).values, scores, rtol=1e-9)
+    assert torch.equal(metric(NET, attribution).values, scores)
+    with torch.device("meta"):  # tensors made without saying where would have no data
+        assert torch.equal(metric(NET, attribution).values, scores)
+    if metric.name != "monotonicity":
+        assert not torch.allclose(metric(NET, attribution, seed=1).values, scores, rtol=1e-6)
+    net = tanh_mlp(5, classes=2).float()
+    single = metric(net, ig2.IntegratedGradients(4)(net, X.float())).values
+    assert torch.allclose(single.double(), scores, rtol=0.02, atol=1e-4)
 
 
 @pytest.mark.parametrize("metric", [Faithfulness, Monotonicity, PublishedMonotonicity])
 def test_images_and_outputs_that_are_not_finite_are_errors(metric):
     with pytest.raises(InputError, match="tabular samples"):
-        metric(Constant())(relu_cnn(), data(3, 2, 8, 8), data(3, 2, 8, 8))
-    fails = lambda x: x.sum(dim=1) / (x[:, 0] - 0.5)  # noqa: E731
+        metric(ConstantFill())(relu_cnn(), data(3, 2, 8, 8), data(3, 2, 8, 8))
     with pytest.raises(ModelError, match="not finite where features of explicand 0"):
-        metric(Constant(0.5), draws=2)(fails, VALUES, X)
+        metric(ConstantFill(0.5), draws=2)(lambda x: total(x) / (x[:, 0] - 0.5), VALUES, X)
 
 
 def test_infidelity_of_outputs_that_are_not_finite_is_an_error():
     with pytest.raises(ModelError, match="explicand 0 perturbed"):
-        Infidelity(lambda x, draws, generator: x[:, None].expand(-1, draws, -1))(lambda x: 1 / x.sum(dim=1), VALUES, X)
+        Infidelity(lambda x, draws, generator: x[:, None].expand(-1, draws, -1))(lambda x: 1 / total(x), VALUES, X)
     with pytest.raises(ModelError, match="explicand 3 is inf"):
         Infidelity()(lambda x: 1 / (x - X[3]).square().sum(dim=1), VALUES, X)
 
@@ -611,27 +501,35 @@ class Narrow(Conditional):
         return x
 
 
-def test_settings_that_cannot_be_used_are_refused():
-    for metric in (Faithfulness, Monotonicity, PublishedMonotonicity):
-        with pytest.raises(InputError, match="conditional must say"):
-            metric(DATA)
-        with pytest.raises(InputError, match="draws"):
-            metric(BACKGROUND, draws=0)
-        with pytest.raises(InputError, match=r"drew .* expected"):
-            metric(Narrow(), draws=2)(NET, VALUES, X)
-    for wrong in ({"draws": 1.5}, {"perturbation": NearZero}, {"perturbation": 0.2}):
-        with pytest.raises(InputError, match=next(iter(wrong))):
-            Infidelity(**wrong)
-    for kind in (NearZero, Noise):
-        with pytest.raises(InputError, match="scale"):
-            kind(0)
-    for made in (lambda x, draws, generator: x, lambda x, draws, generator: x[:, None].expand(-1, draws, -1) * math.nan):
-        with pytest.raises(InputError, match="the perturbation gave"):
-            Infidelity(made, draws=3)(NET, VALUES, X)
-    for wrong in ({"radius": -1}, {"draws": True}, {"norm": 0}, {"norm": "fro"}):
-        with pytest.raises(InputError, match=next(iter(wrong))):
-            MaxSensitivity(Gradient(), **wrong)
-    with pytest.raises(InputError, match="if_constant"):
-        Faithfulness(BACKGROUND, if_constant=math.nan)
-    with pytest.raises(InputError, match="method must be"):
-        MaxSensitivity(Gradient)
+@pytest.mark.parametrize(
+    ("message", "call"),
+    [
+        ("draws", lambda: Infidelity(draws=1.5)),
+        ("perturbation", lambda: Infidelity(NearZero)),
+        ("perturbation", lambda: Infidelity(0.2)),
+        ("the perturbation returned", lambda: Infidelity(lambda x, draws, _: x, draws=3)(NET, VALUES, X)),
+        ("the perturbation returned", lambda: Infidelity(given_noise(torch.full((3, 5), math.nan)), draws=3)(NET, VALUES, X)),
+        ("scale", lambda: NearZero(0)),
+        ("scale", lambda: Noise(0)),
+        ("if_constant", lambda: Faithfulness(BACKGROUND, if_constant=math.nan)),
+        ("method must be", lambda: MaxSensitivity(Gradient)),
+        ("radius", lambda: MaxSensitivity(Gradient(), radius=-1)),
+        ("draws", lambda: MaxSensitivity(Gradient(), draws=True)),
+        ("norm", lambda: MaxSensitivity(Gradient(), norm=0)),
+        ("norm", lambda: MaxSensitivity(Gradient(), norm="fro")),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(message, call):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("metric", [Faithfulness, Monotonicity, PublishedMonotonicity])
+def test_conditionals_that_cannot_be_used_are_refused(metric):
+    for message, call in (
+        ("conditional", lambda: metric(DATA)),
+        ("draws", lambda: metric(BACKGROUND, draws=0)),
+        (r"drew .* expected", lambda: metric(Narrow(), draws=2)(NET, VALUES, X)),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()

@@ -9,9 +9,9 @@ import torch
 import ig2
 from ig2.errors import InputError, ModelError
 from ig2.methods.simple import Random
-from ig2.metrics.conditional import Constant
+from ig2.metrics.conditional import ConstantFill
 from ig2.metrics.gaussian import Gaussian
-from ig2.metrics.roar import ROAR, each
+from ig2.metrics.roar import ROAR, train_one_by_one
 from networks import data
 
 GAUSSIAN = Gaussian.correlated(5)
@@ -26,11 +26,6 @@ def regression(x, y, seed):
     return lambda some: (torch.cat([some, torch.ones_like(some[..., :1])], dim=-1) @ solution)[..., 0]
 
 
-def mean(x, y, seed):
-    """One model, which knows the mean of its labels."""
-    return lambda some: y.mean().expand(len(some))
-
-
 def samples(count, seed):
     x = torch.randn(count, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return x, x @ WEIGHTS
@@ -43,20 +38,33 @@ def scored(attribute, metric=None, seed=0):
     return (metric or ROAR(regression, GAUSSIAN))((*TRAIN, attribute(TRAIN[0])), (*TEST, attribute(TEST[0])), seed=seed)
 
 
+VALUES, TEST_VALUES = data(400, 5, seed=3), data(100, 5, seed=4)
+
+
+class Spy:
+    """Remembers what it was trained and tested on, and predicts nothing."""
+
+    def __call__(self, x, y, seed):
+        self.train, self.labels, self.seed = x, y, seed
+        return self.predict
+
+    def predict(self, samples):
+        self.test = samples
+        return torch.zeros(samples.shape[:2])
+
+
 def test_roar_with_constants_is_its_definition():
-    value = 0.7
-    values, test_values = data(400, 5, seed=3), data(100, 5, seed=4)
-    scores = ROAR(regression, Constant(value))((*TRAIN, values), (*TEST, test_values))
+    scores = ROAR(regression, ConstantFill(0.7))((*TRAIN, VALUES), (*TEST, TEST_VALUES))
 
     def without(x, phi, count):
         x = x.numpy().copy()
         for row, mine in zip(x, phi.numpy(), strict=True):
-            row[np.argsort(-np.abs(mine))[:count]] = value
+            row[np.argsort(-np.abs(mine))[:count]] = 0.7
         return x
 
     curves = np.zeros((100, 6))
     for place, count in enumerate([0, 0, 1, 2, 3, 4]):
-        inside, outside = without(TRAIN[0], values, count), without(TEST[0], test_values, count)
+        inside, outside = without(TRAIN[0], VALUES, count), without(TEST[0], TEST_VALUES, count)
         solution = np.linalg.lstsq(np.c_[inside, np.ones(400)], TRAIN[1].numpy(), rcond=None)[0]
         curves[:, place] = np.abs(np.c_[outside, np.ones(100)] @ solution - TEST[1].numpy())
     assert np.allclose(scores.curves, curves, atol=1e-10)
@@ -83,46 +91,32 @@ def test_nothing_is_lost_at_cutoff_zero_and_the_error_is_that_of_the_features_lo
 
 
 def test_replacements_are_drawn_for_each_sample_and_differ_between_training_and_test():
-    seen = {}
-
-    def spy(x, y, seed):
-        seen["train"], seen["labels"], seen["seed"] = x, y, seed
-
-        def predict(some):
-            seen["test"] = some
-            return torch.zeros(some.shape[:2])
-
-        return predict
-
-    scored(lambda x: WEIGHTS.expand_as(x), ROAR(spy, GAUSSIAN), seed=3)
-    train, test = seen["train"], seen["test"]
-    assert train.shape == (5, 400, 5) and test.shape == (5, 100, 5)  # cutoffs 0 and 0.1 share a model
-    assert torch.equal(seen["labels"], TRAIN[1].expand(5, 400)) and seen["seed"] == 3
-    order = [0, 3, 1, 2, 4]
+    spy, other = Spy(), Spy()
+    scored(WEIGHTS.expand_as, ROAR(spy, GAUSSIAN), seed=3)
+    assert spy.train.shape == (5, 400, 5) and spy.test.shape == (5, 100, 5)  # cutoffs 0 and 0.1 share a model
+    assert torch.equal(spy.labels, TRAIN[1].expand(5, 400)) and spy.seed == 3
     for count in range(5):
-        changed = (train[count] != TRAIN[0]).any(dim=0)
-        assert changed.nonzero()[:, 0].tolist() == sorted(order[:count])
-    drawn, test_drawn = train[1][:, 0], test[1][:, 0]
+        changed = (spy.train[count] != TRAIN[0]).any(dim=0)
+        assert changed.nonzero()[:, 0].tolist() == sorted([0, 3, 1, 2, 4][:count])
+    drawn, test_drawn = spy.train[1][:, 0], spy.test[1][:, 0]
     assert len(drawn.unique()) == 400
     assert not set(drawn.tolist()) & set(test_drawn.tolist())
     assert abs(float(drawn.mean())) < 0.2 and abs(float(drawn.std()) - 1) < 0.15
-    scored(lambda x: WEIGHTS.expand_as(x), ROAR(spy, GAUSSIAN), seed=4)
-    assert not torch.equal(seen["train"], train) and not torch.equal(seen["test"], test)
+    scored(WEIGHTS.expand_as, ROAR(other, GAUSSIAN), seed=4)
+    assert not torch.equal(spy.train, other.train) and not torch.equal(spy.test, other.test)
 
 
 def test_correlated_features_are_drawn_given_those_that_stay():
-    strong = Gaussian.correlated(5, 0.95)
+    strong, spy = Gaussian.correlated(5, 0.95), Spy()
     x = strong.sample(400, torch.Generator().manual_seed(0))
-    seen = {}
+    ROAR(spy, strong)(*[(x, x @ WEIGHTS, WEIGHTS.expand_as(x))] * 2)
+    assert float(torch.corrcoef(torch.stack([spy.train[1][:, 0], x[:, 1]]))[0, 1]) > 0.85
 
-    def spy(x, y, seed):
-        seen["train"] = x
-        return lambda some: torch.zeros(some.shape[:2])
 
-    values = WEIGHTS.expand_as(x)
-    ROAR(spy, strong)((x, x @ WEIGHTS, values), (x, x @ WEIGHTS, values))
-    drawn = seen["train"][1][:, 0]
-    assert float(torch.corrcoef(torch.stack([drawn, x[:, 1]]))[0, 1]) > 0.85
+def test_cutoffs_are_not_lost_to_rounding():
+    spy, x = Spy(), data(3, 100)
+    ROAR(spy, ConstantFill(9.0), cutoffs=[0.0, 0.29, 0.57, 1.0])(*[(x, x[:, 0], x)] * 2)
+    assert (spy.train == 9).sum(dim=2)[:, 0].tolist() == [0, 29, 57, 100]
 
 
 def test_several_methods_in_one_retraining_score_as_alone():
@@ -134,7 +128,7 @@ def test_several_methods_in_one_retraining_score_as_alone():
 
     metric = ROAR(counted, GAUSSIAN)
     attributions = {name: (data(400, 5, seed=k), data(100, 5, seed=k + 10)) for k, name in enumerate(["one", "two", "three"])}
-    together = metric.several(
+    together = metric.compare(
         (*TRAIN, {name: pair[0] for name, pair in attributions.items()}),
         (*TEST, {name: pair[1] for name, pair in reversed(attributions.items())}),
         seed=7,
@@ -151,13 +145,14 @@ def test_a_function_that_trains_one_model():
         predict = regression(x[None], y[None], seed)
         return lambda some: predict(some[None])[0]
 
-    values = data(400, 5, seed=3), data(100, 5, seed=4)
-    alone = ROAR(each(one), GAUSSIAN)((*TRAIN, values[0]), (*TEST, values[1]))
-    at_once = ROAR(regression, GAUSSIAN)((*TRAIN, values[0]), (*TEST, values[1]))
-    assert torch.allclose(alone.values, at_once.values, atol=1e-10)
+    def score(retrain):
+        return ROAR(retrain, GAUSSIAN)((*TRAIN, VALUES), (*TEST, TEST_VALUES))
+
+    alone = score(train_one_by_one(one))
+    assert torch.allclose(alone.values, score(regression).values, atol=1e-10)
     assert alone.settings["retrain"] == "one"
     # a model that knows the mean alone is equally wrong whatever was removed
-    level = ROAR(each(mean), GAUSSIAN)((*TRAIN, values[0]), (*TEST, values[1]))
+    level = score(train_one_by_one(lambda x, y, seed: lambda some: y.mean().expand(len(some))))
     assert torch.allclose(level.values, 0.9 * (TEST[1] - TRAIN[1].mean()).abs())
 
 
@@ -180,52 +175,31 @@ def test_ties_are_broken_by_the_seed():
     assert same[0] != pytest.approx(same[2], rel=1e-3)
 
 
-def test_cutoffs_are_not_lost_to_rounding():
-    seen = []
-
-    def spy(x, y, seed):
-        seen.append([int((x[k] == 9).sum(dim=1)[0]) for k in range(len(x))])
-        return lambda some: torch.zeros(some.shape[:2])
-
-    x = data(3, 100)
-    ROAR(spy, Constant(9.0), cutoffs=(0.0, 0.29, 0.57, 1.0))((x, x[:, 0], x), (x, x[:, 0], x))
-    assert seen == [[0, 29, 57, 100]]
-
-
 def test_what_cannot_be_used_is_refused():
-    values, test_values = data(400, 5, seed=3), data(100, 5, seed=4)
-    train, test = (*TRAIN, values), (*TEST, test_values)
-    metric = ROAR(regression, GAUSSIAN)
-    for wrong in ((0.5,), (0.5, 0.2), (0, 1.5), ("a", "b")):
-        with pytest.raises(InputError, match="cutoffs"):
-            ROAR(regression, GAUSSIAN, wrong)
-    with pytest.raises(InputError, match="retrain"):
-        ROAR(None, GAUSSIAN)
-    with pytest.raises(InputError, match="conditional"):
-        ROAR(regression, TRAIN[0])
-    with pytest.raises(InputError, match="train must be"):
-        metric(TRAIN, test)
-    with pytest.raises(InputError, match="test's labels"):
-        metric(train, (TEST[0], TEST[1][:5], test_values))
-    with pytest.raises(InputError, match="train's attribution is"):
-        metric((*TRAIN, values[:, :2]), test)
-    with pytest.raises(InputError, match="NaN"):
-        metric((*TRAIN, values * math.nan), test)
-    with pytest.raises(InputError, match="tabular"):
-        metric((TRAIN[0][:, None], TRAIN[1], values), test)
-    with pytest.raises(InputError, match="the same features"):
-        metric(train, (TEST[0][:, :4], TEST[1], test_values[:, :4]))
-    with pytest.raises(InputError, match="train has attributions of a, test of b"):
-        metric.several((*TRAIN, {"a": values}), (*TEST, {"b": test_values}))
-    with pytest.raises(InputError, match="no method"):
-        metric.several((*TRAIN, {}), (*TEST, {}))
-    with pytest.raises(InputError, match="by its name"):
-        metric.several(train, test)
-    with pytest.raises(InputError, match="seed"):
-        metric(train, test, seed="a")
-    with pytest.raises(InputError, match=r"expected \(5, 100\).*each"):
-        ROAR(lambda x, y, seed: lambda some: torch.zeros(100), GAUSSIAN)(train, test)
-    broken = torch.zeros(5, 100)
+    train, test = (*TRAIN, VALUES), (*TEST, TEST_VALUES)
+    metric, broken = ROAR(regression, GAUSSIAN), torch.zeros(5, 100)
     broken[2] = math.nan
+    for message, call in [
+        *[("cutoffs", lambda wrong=wrong: ROAR(regression, GAUSSIAN, wrong)) for wrong in ((0.5,), (0.5, 0.2), (0, 1.5), "ab")],
+        ("retrain", lambda: ROAR(None, GAUSSIAN)),
+        ("conditional", lambda: ROAR(regression, TRAIN[0])),
+        ("train must be", lambda: metric(TRAIN, test)),
+        ("test's labels", lambda: metric(train, (TEST[0], TEST[1][:5], TEST_VALUES))),
+        ("train's attribution is", lambda: metric((*TRAIN, VALUES[:, :2]), test)),
+        ("NaN", lambda: metric((*TRAIN, VALUES * math.nan), test)),
+        ("tabular", lambda: metric((TRAIN[0][:, None], TRAIN[1], VALUES), test)),
+        ("the same features", lambda: metric(train, (TEST[0][:, :4], TEST[1], TEST_VALUES[:, :4]))),
+        ("of a, test of b", lambda: metric.compare((*TRAIN, {"a": VALUES}), (*TEST, {"b": TEST_VALUES}))),
+        ("no method", lambda: metric.compare((*TRAIN, {}), (*TEST, {}))),
+        ("by its name", lambda: metric.compare(train, test)),
+        ("seed", lambda: metric(train, test, seed="a")),
+        (r"expected \(5, 100\).*train_one_by_one", lambda: scored(data_like, ROAR(lambda *_: lambda _: broken[0], GAUSSIAN))),
+    ]:
+        with pytest.raises(InputError, match=message):
+            call()
     with pytest.raises(ModelError, match="without 2 features"):
-        ROAR(lambda x, y, seed: lambda some: broken, GAUSSIAN)(train, test)
+        scored(data_like, ROAR(lambda *_: lambda _: broken, GAUSSIAN))
+
+
+def data_like(x):
+    return data(*x.shape, seed=3)

@@ -1,8 +1,8 @@
 """New weights must change an attribution, and nothing else: not the network, not the random numbers of others."""
 
 import copy
+import functools
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import ig2
 from ig2.errors import IG2Warning, InputError, ModelError
-from ig2.metrics.sanity import ITSELF, ParameterRandomisation, correlation, midranks, redraw
+from ig2.metrics.correlation import midranks, pearson
+from ig2.metrics.sanity import ITSELF, ParameterRandomisation, redraw
 from networks import data, made, relu_cnn, tanh_mlp, trained_on_patterns, uniform
 
 X = data(5, 6, seed=1)
@@ -40,9 +41,6 @@ class Spy:
         return [{name.rpartition(".")[0] for name in own if not torch.equal(own[name], stage[name])} for stage in stages]
 
 
-# -- what it finds -----------------------------------------------------------------------------------------------------
-
-
 def test_a_gradient_goes_with_the_weights_and_an_edge_detector_stays():
     net, x, _ = trained_on_patterns()
     x = x[:8]
@@ -57,11 +55,9 @@ def test_a_gradient_goes_with_the_weights_and_an_edge_detector_stays():
 
 
 def test_the_score_is_the_mean_size_of_the_correlations_and_stands_beside_its_curve():
-    net = tanh_mlp()
-    scores = ParameterRandomisation(ig2.Gradient(), sign="keep")(net, ig2.Gradient()(net, X))
-    assert scores.curves is not None and (scores.curves < 0).any()
+    scores = ParameterRandomisation(ig2.Gradient(), sign="keep")(tanh_mlp(), ig2.Gradient()(tanh_mlp(), X))
+    assert (scores.curves < 0).any() and scores.at.tolist() == [1, 2, 3]
     torch.testing.assert_close(scores.values, scores.curves.abs().mean(dim=1))
-    assert scores.at is not None and scores.at.tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("order", ["cascading", "independent"])
@@ -97,14 +93,12 @@ def test_layers_are_drawn_anew_from_the_output_back(order: Any, stages: list[set
 
 
 def test_a_layer_gets_the_same_weights_at_every_stage_and_in_either_order():
-    seen = {}
-    for order in ("cascading", "independent"):
-        spy = Spy()
-        ParameterRandomisation(spy, order=order)(tanh_mlp(), edges(None, X), X)  # type: ignore[arg-type]
-        seen[order] = spy.weights
+    cascading, independent = Spy(), Spy()
+    ParameterRandomisation(cascading)(tanh_mlp(), edges(None, X), X)
+    ParameterRandomisation(independent, order="independent")(tanh_mlp(), edges(None, X), X)
     for stage, name in enumerate(["4.weight", "2.weight", "0.weight"], start=1):
-        for later in seen["cascading"][stage:]:
-            assert torch.equal(later[name], seen["independent"][stage][name])
+        for later in cascading.weights[stage:]:
+            assert torch.equal(later[name], independent.weights[stage][name])
 
 
 def test_named_modules_are_drawn_anew_in_the_order_given_with_all_that_is_in_them():
@@ -151,16 +145,12 @@ def test_the_order_is_that_of_running():
 
 
 def test_a_transformer_layer_is_drawn_anew_whole():
-    def build() -> nn.Module:
-        return nn.Sequential(
-            nn.TransformerEncoderLayer(8, 2, 16, dropout=0, batch_first=True), nn.Flatten(), nn.Linear(8 * 5, 2)
-        )
-
-    spy, x = Spy(), uniform(2, 5, 8)
-    ParameterRandomisation(spy, features="word")(made(build), edges(None, x), x)
+    layer = functools.partial(nn.TransformerEncoderLayer, 8, 2, 16, dropout=0, batch_first=True)
+    net, spy, x = made(lambda: nn.Sequential(layer(), nn.Flatten(), nn.Linear(8 * 5, 2))), Spy(), uniform(2, 5, 8)
+    ParameterRandomisation(spy, features="word")(net, edges(None, x), x)
     assert {"0.self_attn", "0.self_attn.out_proj", "0.linear1", "0.linear2", "2"} <= spy.changed()[-1]
     with pytest.raises(InputError, match="may be words by embedding"):
-        ParameterRandomisation(spy)(made(build), edges(None, x), x)
+        ParameterRandomisation(spy)(net, edges(None, x), x)
 
 
 def test_pixels_are_ranked_by_the_sum_over_their_channels():
@@ -188,9 +178,6 @@ def test_references_and_fixed_inputs_come_along():
     assert scores.n == 5
 
 
-# -- what it leaves alone ----------------------------------------------------------------------------------------------
-
-
 def test_the_network_and_everyones_random_numbers_are_left_as_they_were():
     net: Any = made(lambda: nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)))
     net[3].weight.requires_grad_(False)
@@ -210,89 +197,55 @@ def test_the_network_and_everyones_random_numbers_are_left_as_they_were():
 def test_scores_follow_the_seed_alone():
     net = tanh_mlp()
     found, metric = ig2.Gradient()(net, X), ParameterRandomisation(ig2.Gradient())
-    first = metric(net, found, seed=1)
+    told: list[tuple[int, int]] = []
+    first = metric(net, found, seed=1, progress=lambda done, total: told.append((done, total)))
+    assert told == [(1, 3), (2, 3), (3, 3)]  # the layers
     torch.rand(3)
     assert torch.equal(first.curves, metric(net, found, seed=1, batch_size=2).curves)  # type: ignore[arg-type]
     assert not torch.equal(first.curves, metric(net, found, seed=2).curves)  # type: ignore[arg-type]
-
-
-def test_an_explicand_scores_the_same_alone():
-    net = tanh_mlp()
-    found, metric = ig2.Gradient()(net, X), ParameterRandomisation(ig2.Gradient())
-    torch.testing.assert_close(metric(net, found).values[3:4], metric(net, found[3]).values)
-
-
-def test_progress_counts_the_layers():
-    told: list[tuple[int, int]] = []
-    ParameterRandomisation(edges)(tanh_mlp(), edges(None, X), X, progress=lambda done, total: told.append((done, total)))
-    assert told == [(1, 3), (2, 3), (3, 3)]
-
-
-# -- what it refuses ---------------------------------------------------------------------------------------------------
+    torch.testing.assert_close(first.values[3:4], metric(net, found[3], seed=1).values)
 
 
 def test_constant_attributions_have_no_ranks():
-    def ones_elsewhere(original: nn.Module) -> Callable[..., Tensor]:
-        def method(model: Any, x: Any, target: Any = None, references: Any = None, *, seed: int = 0) -> Tensor:
-            found = edges(model, x)
-            found[1] = 3.0
-            if model.net is not original:
-                found[2] = -1.0
-            return found
-
-        return method
-
     net = tanh_mlp()
-    method = ones_elsewhere(net)
+
+    def method(model: Any, x: Any, target: Any = None, references: Any = None, *, seed: int = 0) -> Tensor:
+        values = edges(model, x)
+        values[1] = 3.0
+        if model.net is not net:
+            values[2] = -1.0
+        return values
+
     with pytest.warns(IG2Warning, match="2 of 5") as caught:
         scores = ParameterRandomisation(method)(net, method(ig2.wrap(net), X), X)
-    assert scores.values.isnan().tolist() == [False, True, True, False, False]
+    assert scores.values.isnan().tolist() == [False, True, True, False, False] and len(caught) == 1
     assert scores.undefined == {
         "the attribution is constant, and has no ranks": 1,
         "the attribution of a randomised network is constant, and has no ranks": 1,
     }
-    assert len(caught) == 1
 
 
-def test_a_function_that_calls_a_network_elsewhere_is_refused():
-    net = tanh_mlp()
-    with pytest.raises(ModelError, match=r"new weights change no output.* Wrap the network itself"):
-        ParameterRandomisation(ig2.Gradient())(lambda x: net(x), ig2.Gradient()(net, X))
+def test_what_cannot_be_randomised_is_refused():
+    net, uncopyable, small = tanh_mlp(), tanh_mlp(), nn.Sequential(nn.Linear(6, 6), nn.Tanh()).double()
+    uncopyable.cache = uncopyable(X)  # type: ignore[assignment]
+    gradient, found, randomise = ig2.Gradient(), ig2.Gradient()(net, X), ParameterRandomisation
     # a bound method is copied with what it is bound to
-    assert ParameterRandomisation(ig2.Gradient())(net.forward, ig2.Gradient()(net, X)).n == 5
-
-
-def test_a_network_without_parameters_or_that_cannot_be_copied_is_refused():
-    with pytest.raises(ModelError, match="no parameters to draw anew"):
-        ParameterRandomisation(edges)(lambda x: x.sum(dim=1), edges(None, X), X)
-    net: Any = tanh_mlp()
-    net.cache = net(X)
-    with pytest.raises(ModelError, match=r"it cannot be copied: .*deepcopy"):
-        ParameterRandomisation(edges)(net, edges(None, X), X)
-
-
-def test_the_wrong_method_is_an_error():
-    net = tanh_mlp()
-    with pytest.raises(InputError, match="does not give this attribution again on the same network"):
-        ParameterRandomisation(ig2.InputXGradient())(net, ig2.Gradient()(net, X))
-    with pytest.raises(InputError, match=r"what the method returned is .*the shape of x"):
-        ParameterRandomisation(lambda *_, **__: torch.zeros(5))(net, X, X)
-
-
-def test_settings_that_cannot_be_are_refused():
-    with pytest.raises(InputError, match="order='top-down': use 'cascading' or 'independent'"):
-        ParameterRandomisation(edges, order="top-down")  # type: ignore[arg-type]
-    for layers in ([], "fc", [3]):
-        with pytest.raises(InputError, match="layers must be names of modules"):
-            ParameterRandomisation(edges, layers=layers)  # type: ignore[arg-type]
-    net = nn.Sequential(nn.Linear(6, 6), nn.Tanh()).double()
-    with pytest.raises(InputError, match="'fc' names no module of this network; there are '0', '1'"):
-        ParameterRandomisation(edges, layers=["fc"])(net, edges(None, X), X)
-    with pytest.raises(InputError, match=r"'1' \(Tanh\) has no parameters"):
-        ParameterRandomisation(edges, layers=["1"])(net, edges(None, X), X)
-
-
-# -- its parts ---------------------------------------------------------------------------------------------------------
+    assert randomise(gradient)(net.forward, found).n == 5
+    for error, message, call in [
+        (ModelError, r"new weights change no output.* Wrap", lambda: randomise(gradient)(lambda x: net(x), found)),
+        (ModelError, "no parameters to draw anew", lambda: randomise(edges)(lambda x: x.sum(dim=1), edges(None, X), X)),
+        (ModelError, r"it cannot be copied: .*deepcopy", lambda: randomise(edges)(uncopyable, edges(None, X), X)),
+        (InputError, "does not give this attribution again", lambda: randomise(ig2.InputXGradient())(net, found)),
+        (InputError, "what the method returned", lambda: randomise(lambda *_, **__: torch.zeros(5))(net, X, X)),
+        (InputError, "order", lambda: randomise(edges, order="top-down")),  # type: ignore[arg-type]
+        (InputError, "layers", lambda: randomise(edges, layers=[])),
+        (InputError, "layers", lambda: randomise(edges, layers="fc")),
+        (InputError, "layers", lambda: randomise(edges, layers=[3])),  # type: ignore[list-item]
+        (InputError, "'fc' names no module .* '0', '1'", lambda: randomise(edges, layers=["fc"])(small, edges(None, X), X)),
+        (InputError, r"'1' \(Tanh\) has no param", lambda: randomise(edges, layers=["1"])(small, edges(None, X), X)),
+    ]:
+        with pytest.raises(error, match=message):
+            call()
 
 
 class Scale(nn.Module):
@@ -318,14 +271,10 @@ def test_a_layer_that_cannot_reset_itself_gets_normal_weights_of_its_own_size():
     assert torch.equal(layer.weight, again.weight)
 
 
-def test_ranks_of_ties_are_their_mean():
+def test_ranks_of_ties_are_their_mean_and_their_correlation_is_spearmans():
     values = torch.tensor([[3.0, 1.0, 3.0, -2.0], [0.0, -0.0, 0.0, 1.0]])
     assert torch.equal(midranks(values) / 2, torch.tensor(stats.rankdata(values.numpy(), axis=1)).float())
-
-
-def test_correlation_is_spearmans_with_ties():
     one, other = (data(20, 9, seed=seed).mul(3).round() for seed in (6, 7))
     truth = [stats.spearmanr(a, b).statistic for a, b in zip(one, other, strict=True)]
-    torch.testing.assert_close(correlation(midranks(one), midranks(other)), torch.tensor(truth, dtype=torch.float64))
-    flat = correlation(midranks(torch.full((1, 7), 0.1)), midranks(one[:1, :7]))
-    assert flat.isnan().all()
+    torch.testing.assert_close(pearson(midranks(one), midranks(other)), torch.tensor(truth, dtype=torch.float64))
+    assert pearson(midranks(torch.full((1, 7), 0.1)), midranks(one[:1, :7])).isnan().all()

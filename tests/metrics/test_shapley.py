@@ -10,7 +10,7 @@ import torch
 import ig2
 from ig2.errors import IG2Warning, InputError
 from ig2.methods.simple import Random
-from ig2.metrics.conditional import Constant, Marginal
+from ig2.metrics.conditional import ConstantFill, Marginal
 from ig2.metrics.gaussian import Gaussian
 from ig2.metrics.shapley import GTShapley, coalition_worth, coalitions, conditional_shapley, shapley_values
 from networks import data, tanh_mlp
@@ -43,9 +43,6 @@ def slow_shapley(worth, d):
     return values
 
 
-# -- the values --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("d", [1, 2, 3, 5])
 def test_shapley_values_are_means_over_all_orders(d):
     worth = data(3, 2, 2**d, seed=d)
@@ -65,22 +62,13 @@ def test_shapley_values_share_out_the_whole_and_keep_their_digits():
 
 
 def test_a_dummy_gets_nothing_and_twins_the_same():
+    assert coalitions(2).tolist() == [[False, False], [True, False], [False, True], [True, True]]  # numbered by their bits
     members = coalitions(4).double()
     worth = members[:, 0] * members[:, 1] * 6 + members[:, 3]
     assert torch.allclose(shapley_values(worth), torch.tensor([3.0, 3.0, 0.0, 1.0], dtype=torch.float64))
-
-
-def test_coalitions_are_numbered_by_their_bits():
-    assert coalitions(2).tolist() == [[False, False], [True, False], [False, True], [True, True]]
-
-
-def test_worth_that_is_not_of_all_coalitions_is_refused():
     for wrong in (torch.zeros(6), torch.zeros(3, 1), torch.tensor(1.0), [0.0, 1.0]):
         with pytest.raises(InputError, match="coalition of d players"):
             shapley_values(wrong)
-
-
-# -- of a model --------------------------------------------------------------------------------------------------------
 
 
 def test_conditional_shapley_is_its_definition():
@@ -99,19 +87,14 @@ def test_conditional_shapley_is_its_definition():
     assert not torch.allclose(other, found)
 
 
-def test_with_the_whole_background_it_is_shaps_exact_explainer():
-    def predict(samples):
-        return NET(torch.from_numpy(samples)).detach().numpy()[:, 1]
-
+def test_with_the_whole_background_it_is_shaps_exact_explainer_and_with_a_constant_kernelshap():
     masker = shap.maskers.Independent(DATA.numpy(), max_samples=len(DATA))
-    theirs = shap.explainers.Exact(predict, masker)(X.numpy()).values
-    assert np.allclose(conditional_shapley(NET, X, BACKGROUND, 1, draws=11), theirs, atol=1e-8)
-    assert np.allclose(conditional_shapley(NET, X, BACKGROUND, 1, draws=22), theirs, atol=1e-8)
-    assert not np.allclose(conditional_shapley(NET, X, BACKGROUND, 1, draws=7), theirs, atol=1e-3)
-
-
-def test_with_a_constant_it_is_kernelshap_over_all_coalitions():
-    found = conditional_shapley(NET, X, Constant(0.3), draws=1)
+    explainer = shap.explainers.Exact(lambda samples: NET(torch.from_numpy(samples)).detach().numpy()[:, 1], masker)
+    theirs = explainer(X.numpy()).values
+    for draws, same in ((11, True), (22, True), (7, False)):
+        found = conditional_shapley(NET, X, BACKGROUND, 1, draws=draws)
+        assert np.allclose(found, theirs, atol=1e-8 if same else 1e-3) == same
+    found = conditional_shapley(NET, X, ConstantFill(0.3), draws=1)
     assert torch.allclose(found, ig2.KernelSHAP()(NET, X, references=0.3).values, atol=1e-10)
 
 
@@ -123,34 +106,32 @@ def test_independent_gaussian_features_of_an_additive_model_in_closed_form():
     assert torch.allclose(found, parts - means, atol=0.05)
 
 
-def test_correlated_gaussian_features_of_a_linear_model_in_closed_form():
+def test_gaussian_features_of_a_linear_model_in_closed_form():
     distribution = Gaussian.correlated(4, 0.6)
-    known = coalitions(4)
-    worth = torch.stack([linear(distribution.expect(X, mask.expand(6, 4))) for mask in known], dim=1)
+    worth = torch.stack([linear(distribution.expect(X, mask.expand(6, 4))) for mask in coalitions(4)], dim=1)
     found = conditional_shapley(linear, X, distribution, draws=20000)
     assert torch.allclose(found, shapley_values(worth), atol=0.05)
     assert not torch.allclose(found, WEIGHTS * X, atol=0.3)  # what it would be without the correlation
-
-
-def test_noise_is_shared_so_that_a_linear_model_is_exact_but_for_the_mean():
-    found = conditional_shapley(linear, X, Gaussian.correlated(4), draws=50)
-    assert torch.allclose(found - WEIGHTS * X, (found - WEIGHTS * X)[:1].expand(6, 4), atol=1e-12)
+    # noise is shared: without correlation, values are exact but for the mean
+    error = conditional_shapley(linear, X, Gaussian.correlated(4), draws=50) - WEIGHTS * X
+    assert torch.allclose(error, error[:1].expand(6, 4), atol=1e-12)
 
 
 def test_it_depends_neither_on_the_batch_nor_on_its_size_but_on_the_seed():
-    distribution = Gaussian.correlated(4, 0.5)
-    found = conditional_shapley(NET, X, distribution, draws=40)
-    assert torch.allclose(conditional_shapley(NET, X[2:3], distribution, draws=40), found[2:3], atol=1e-12)
-    assert torch.allclose(conditional_shapley(NET, X, distribution, draws=40, batch_size=3), found, atol=1e-12)
-    assert not torch.allclose(conditional_shapley(NET, X, distribution, draws=40, seed=1), found, atol=1e-4)
+    def values(x, **options):
+        return conditional_shapley(NET, x, Gaussian.correlated(4, 0.5), draws=40, **options)
+
     told = []
-    conditional_shapley(NET, X, distribution, draws=40, progress=lambda done, total: told.append((done, total)))
+    found = values(X, progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (6 * 16 * 40,) * 2
+    assert torch.allclose(values(X[2:3]), found[2:3], atol=1e-12)
+    assert torch.allclose(values(X, batch_size=3), found, atol=1e-12)
+    assert not torch.allclose(values(X, seed=1), found, atol=1e-4)
 
 
 def test_any_function_has_coalitions_worth_something():
     """A step has no gradient, so it cannot be explained; its coalitions can be tried all the same."""
-    worth = coalition_worth(lambda points, of: (points[:, 0] > 0).double(), X, Constant(-1.0), 1, 0)
+    worth = coalition_worth(lambda points, of: (points[:, 0] > 0).double(), X, ConstantFill(-1.0), 1, 0)
     expected = torch.zeros(6, 4, dtype=torch.float64)
     expected[:, 0] = (X[:, 0] > 0).double()
     assert torch.allclose(shapley_values(worth), expected, atol=1e-15)
@@ -164,36 +145,35 @@ def test_several_inputs_keep_their_structure():
     assert torch.allclose(first, whole[:, :1]) and torch.allclose(second, whole[:, 1:])
 
 
-def test_what_cannot_be_computed_is_refused():
-    wide = data(2, 17)
-    with pytest.raises(InputError, match=r"17 features have 2\^17"):
-        conditional_shapley(lambda x: x.sum(dim=1), wide, Constant())
-    with pytest.raises(InputError, match="tabular"):
-        conditional_shapley(lambda x: x.sum(dim=(1, 2)), data(2, 2, 2), Constant())
-    with pytest.raises(InputError, match="conditional must"):
-        conditional_shapley(NET, X, DATA)
-    with pytest.raises(InputError, match="draws"):
-        conditional_shapley(NET, X, BACKGROUND, draws=0)
-    with pytest.raises(InputError, match="seed"):
-        conditional_shapley(NET, X, BACKGROUND, seed=0.5)
-
-
-# -- the metric --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("x", "conditional", "options", "message"),
+    [
+        (data(2, 17), ConstantFill(), {}, r"17 features have 2\^17"),
+        (data(2, 2, 2), ConstantFill(), {}, "tabular"),
+        (X, DATA, {}, "conditional must"),
+        (X, BACKGROUND, {"draws": 0}, "draws"),
+        (X, BACKGROUND, {"seed": 0.5}, "seed"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(x, conditional, options, message):
+    with pytest.raises(InputError, match=message):
+        conditional_shapley(lambda x: x.flatten(1).sum(dim=1), x, conditional, **options)
 
 
 def test_gt_shapley_is_the_correlation_with_the_truth():
     truth = conditional_shapley(NET, X, BACKGROUND, draws=11)
     expected = [np.corrcoef(phi, true)[0, 1] for phi, true in zip(VALUES.numpy(), truth.numpy(), strict=True)]
-    computed = GTShapley(BACKGROUND, draws=11)(NET, VALUES, X)
     given = GTShapley()(None, VALUES, truth=truth)
-    assert computed.values.tolist() == pytest.approx(expected, rel=1e-10)
-    assert given.values.tolist() == pytest.approx(expected, rel=1e-10)
+    for scores in (given, GTShapley(BACKGROUND, draws=11)(NET, VALUES, X)):
+        assert scores.values.tolist() == pytest.approx(expected, rel=1e-10)
     assert given.better == "higher" and given.metric == "GT-Shapley"
+    attribution = ig2.KernelSHAP()(NET, X)
+    assert GTShapley()(None, attribution, truth=attribution).values.tolist() == pytest.approx([1.0] * 6)
 
 
 def test_exact_shapley_values_of_an_additive_model_score_one_their_reverse_minus_one_and_chance_nothing():
     x = torch.randn(300, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    metric = GTShapley(Constant(0.0), draws=1)
+    metric = GTShapley(ConstantFill(0.0), draws=1)
     parts = torch.stack([x[:, 0] ** 2, torch.sin(3 * x[:, 1]), -x[:, 2], torch.exp(x[:, 3]) - 1], dim=1)
     one = torch.ones(300, dtype=torch.float64)
     assert torch.allclose(metric(additive, parts, x).values, one)
@@ -203,11 +183,6 @@ def test_exact_shapley_values_of_an_additive_model_score_one_their_reverse_minus
     assert abs(chance.mean) < 4 * chance.standard_error < 0.2
     assert metric(additive, ig2.IntegratedGradients(64)(additive, x)).mean > 0.999
     assert metric(additive, ig2.methods.simple.Gradient()(additive, x)).mean < 0.9
-
-
-def test_an_attribution_may_be_the_truth():
-    attribution = ig2.KernelSHAP()(NET, X)
-    assert GTShapley()(None, attribution, truth=attribution).values.tolist() == pytest.approx([1.0] * 6)
 
 
 def test_what_is_constant_is_left_out_or_counted_as_published():
@@ -225,20 +200,19 @@ def test_what_is_constant_is_left_out_or_counted_as_published():
         assert GTShapley(BACKGROUND, draws=3)(even, VALUES, X).n == 0
 
 
-def test_gt_shapley_needs_a_truth_of_the_right_shape():
-    with pytest.raises(InputError, match="truth=the true Shapley values"):
-        GTShapley()(None, VALUES)
-    with pytest.raises(InputError, match="they must be equal"):
-        GTShapley()(None, VALUES, truth=torch.zeros(6, 3))
-    with pytest.raises(InputError, match="NaN"):
-        GTShapley()(None, VALUES, truth=VALUES / 0)
-    with pytest.raises(InputError, match="compares with no truth"):
-        GTShapley(BACKGROUND)(NET, VALUES, X, truth=VALUES)
-    with pytest.raises(InputError, match="conditional must"):
-        GTShapley(DATA)
-    with pytest.raises(InputError, match="draws"):
-        GTShapley(BACKGROUND, draws=2.5)
-    with pytest.raises(InputError, match="if_constant"):
-        GTShapley(if_constant="0")
-    # one metric's settings are not another's
-    assert GTShapley.runs_model and GTShapley().runs_model is False and GTShapley(BACKGROUND).runs_model is True
+@pytest.mark.parametrize(
+    ("settings", "truth", "message"),
+    [
+        ({}, None, "truth=the true Shapley values"),
+        ({}, torch.zeros(6, 3), "they must be equal"),
+        ({}, VALUES / 0, "NaN"),
+        ({"conditional": BACKGROUND}, VALUES, "compares with no truth"),
+        ({"conditional": DATA}, None, "conditional must"),
+        ({"conditional": BACKGROUND, "draws": 2.5}, None, "draws"),
+        ({"if_constant": "0"}, None, "if_constant"),
+    ],
+)
+def test_gt_shapley_needs_a_truth_of_the_right_shape(settings, truth, message):
+    with pytest.raises(InputError, match=message):
+        GTShapley(**settings)(NET, VALUES, X, truth=truth)
+    assert GTShapley().runs_model is False and GTShapley(BACKGROUND).runs_model is True

@@ -257,7 +257,7 @@ def summary(part: Any) -> Any:
         return {"type": type(part).__name__, **{f.name: summary(getattr(part, f.name)) for f in fields(part)}}
     if part is None or isinstance(part, (str, int, float, bool)):
         return part
-    if isinstance(part, tuple):
+    if isinstance(part, (tuple, list)):
         return [summary(item) for item in part]
     if callable(part) and hasattr(part, "__name__"):
         return part.__name__

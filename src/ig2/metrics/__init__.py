@@ -1,8 +1,8 @@
 """How good is an attribution? Every metric of the paper, batched, each saying what it does."""
 
-from ig2.metrics.axioms import Completeness, Dummy, ImplementationInvariance, Symmetry, fulfilled
-from ig2.metrics.base import Case, Metric, Result, Scores
-from ig2.metrics.conditional import Conditional, Constant, Marginal
+from ig2.metrics.axioms import Completeness, Dummy, ImplementationInvariance, Symmetry, is_satisfied
+from ig2.metrics.base import Case, Metric, Scores
+from ig2.metrics.conditional import Conditional, ConstantFill, Marginal
 from ig2.metrics.curves import Deletion, Insertion
 from ig2.metrics.gaussian import Gaussian, Mixture
 from ig2.metrics.information import AIC, SIC, median_curve
@@ -16,7 +16,7 @@ from ig2.metrics.perturbation import (
     Noise,
     PublishedMonotonicity,
 )
-from ig2.metrics.roar import ROAR, each
+from ig2.metrics.roar import ROAR, train_one_by_one
 from ig2.metrics.sanity import ParameterRandomisation
 from ig2.metrics.shapley import GTShapley, conditional_shapley, shapley_values
 
@@ -28,7 +28,7 @@ __all__ = [
     "Case",
     "Completeness",
     "Conditional",
-    "Constant",
+    "ConstantFill",
     "Deletion",
     "Dummy",
     "Faithfulness",
@@ -48,12 +48,11 @@ __all__ = [
     "ParameterRandomisation",
     "PointingGame",
     "PublishedMonotonicity",
-    "Result",
     "Scores",
     "Symmetry",
     "conditional_shapley",
-    "each",
-    "fulfilled",
+    "is_satisfied",
     "median_curve",
     "shapley_values",
+    "train_one_by_one",
 ]

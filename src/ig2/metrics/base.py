@@ -1,12 +1,12 @@
-"""The call every metric shares: it checks, opens the network if it is asked for, and leaves the mathematics to `run`."""
+"""The call that every metric shares: it checks, opens the network if the metric runs it, and leaves the maths to `run`."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -18,7 +18,7 @@ from ig2._engine.session import Session
 from ig2._engine.task import Task, check_seed
 from ig2._utils.progress import Progress, ProgressOption
 from ig2.attribution import Attribution
-from ig2.errors import InputError, describe, warn
+from ig2.errors import InputError, ModelError, describe, warn
 from ig2.methods.base import summary
 from ig2.model import Model, wrap
 
@@ -27,22 +27,41 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What a metric says of B attributions."""
+    """The scores of B attributions. `Metric.run` gives the values; the call adds the metric's name, direction and settings.
+
+    >>> Scores(torch.tensor([0.5, 0.75, torch.nan]), "GT-AUC", undefined={"the mask is empty": 1})
+    GT-AUC: 0.625 ± 0.12 (higher is better; 2 explicands)
+      1 not defined: the mask is empty
+    """
 
     values: Tensor
-    """One score for each explicand, (B,). NaN where the metric is not defined; `undefined` says why."""
-    metric: str
+    """One score for each explicand, (B,). NaN where the metric is not defined; `undefined` has the reason."""
+    metric: str = ""
     """The metric's name."""
-    better: Better
+    better: Better = "higher"
     """Which direction is better."""
     undefined: dict[str, int] = field(default_factory=dict)
-    """Why some scores are not defined, and how many for each reason. They are left out of the mean."""
+    """Why some scores are not defined, and how many for each reason. The mean excludes them."""
     curves: Tensor | None = None
     """The curve behind each score, (B, K), for metrics that draw one."""
     at: Tensor | None = None
     """Where the curves were taken, (K,)."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """The metric's settings, and the seed."""
+    """The metric's settings, what it found out on the way, and the seed."""
+
+    @classmethod
+    def where_defined(cls, values: Tensor, reasons: Mapping[str, Tensor], **fields: Any) -> Scores:
+        """Scores (B,) that are NaN where one of the masks (B,) is true, counted under the first reason that holds.
+
+        >>> Scores.where_defined(torch.ones(2), {"the mask is empty": torch.tensor([False, True])}).undefined
+        {'the mask is empty': 1}
+        """
+        defined, undefined = torch.ones_like(values, dtype=torch.bool), {}
+        for reason, mask in reasons.items():
+            if count := int((mask & defined).sum()):
+                undefined[reason] = count
+            defined &= ~mask
+        return cls(values.masked_fill(~defined, torch.nan), undefined=undefined, **fields)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -73,52 +92,42 @@ class Scores:
         return self.sd / math.sqrt(self.n) if self.n > 1 else math.nan
 
     def __repr__(self) -> str:
-        text = f"{self.metric}: {self.mean:.4g}"
-        if self.n > 1:
-            text += f" ± {self.standard_error:.2g}"
-        text += f" ({self.better} is better; {self.n} explicand{'s' * (self.n != 1)})"
-        return text + "".join(f"\n  {count} not defined: {why}" for why, count in self.undefined.items())
-
-
-@dataclass(frozen=True)
-class Result:
-    """What `run` returns, on any device; the names are those of `Scores`."""
-
-    values: Tensor
-    undefined: dict[str, int] = field(default_factory=dict)
-    curves: Tensor | None = None
-    at: Tensor | None = None
-    settings: dict[str, Any] = field(default_factory=dict)  # what was found out on the way, beside the metric's own
+        error = f" ± {self.standard_error:.2g}" if self.n > 1 else ""
+        text = f"{self.metric}: {self.mean:.4g}{error} ({self.better} is better; {self.n} explicand{'s' * (self.n != 1)})"
+        return text + "".join(f"\n  {count} not defined: {reason}" for reason, count in self.undefined.items())
 
 
 @dataclass(frozen=True)
 class Case:
-    """Attributions to be scored."""
+    """What `Metric.run` is given. `task`, `model` and `output` are None where the metric does not run the model."""
 
-    values: Tensor  # (B, ...), finite
-    truth: Any  # what the caller gave to compare with, or None
+    values: Tensor
+    """The attributions, (B, ...), finite."""
+    truth: Any
+    """What the caller gave to compare with, or None."""
     seed: int
-    attribution: Attribution | None  # what `values` came in, if it was one
-    opened: Task | None  # the network, the explicands and the class explained, for metrics that run it
-    asked: Model | None = None  # what the caller gave, with the output the metric looks at
-    output: Tensor | None = None  # that output of the class explained, at the explicands, (B,)
+    """The seed of the call."""
+    attribution: Attribution | None
+    """The `Attribution` that `values` came in, if it was one."""
+    task: Task
+    """The opened network, the explicands in the layout and precision of `values`, and the class explained of each."""
+    model: Model
+    """The model with the output the metric looks at. The session of `task` may run a copy that was made fast."""
+    output: Tensor
+    """That output of the class explained, at the explicands, (B,)."""
 
-    @property
-    def model(self) -> Model:
-        """The model itself: the session of `task` may run a copy of its network that was made fast."""
-        assert self.asked is not None
-        return self.asked
-
-    @property
-    def task(self) -> Task:
-        """The network, the explicands (in the layout and precision of `values`) and the class explained of each."""
-        assert self.opened is not None
-        return self.opened
+    def finite_output(self) -> Tensor:
+        """The output at the explicands in float64 on the CPU, (B,); a `ModelError` where it is not finite."""
+        output = self.output.cpu().double()
+        if not output.isfinite().all():
+            row = int((~output.isfinite()).nonzero()[0])
+            raise ModelError(f"the output of explicand {row} is {float(output[row])}: the network fails on it")
+        return output
 
 
 @dataclass(frozen=True, eq=False)
 class Metric(ABC):
-    """Something that scores attributions. Subclasses are dataclasses of their settings and write `run`."""
+    """Something that scores attributions. Subclasses are frozen dataclasses of their settings and write `run`."""
 
     name: ClassVar[str]
     better: ClassVar[Better]
@@ -129,10 +138,10 @@ class Metric(ABC):
     truth_optional: ClassVar[bool] = False
 
     @abstractmethod
-    def run(self, case: Case) -> Result:
-        """Score the case's attributions."""
+    def run(self, case: Case) -> Scores:
+        """Score the case's attributions: return `Scores(values)`, or `Scores.where_defined(values, reasons)`."""
 
-    def asked(self, model: Model) -> Model:
+    def adapt_model(self, model: Model) -> Model:
         """The model with the output this metric looks at; by default the one explained."""
         return model
 
@@ -154,13 +163,21 @@ class Metric(ABC):
         Args:
             model: what was explained: what `ig2.wrap` returned, or a network. Metrics that do not run it take None.
             attribution: what a method returned, or a tensor (or tuple or dict of them) in x's shape.
-            x: the explicands, with the `ig2.Fixed` inputs of the network's call. An `Attribution` knows them; give them with
+            x: the explicands, with the `ig2.Fixed` inputs of the network's call. An `Attribution` has them; pass them with
                 a plain tensor.
-            target: the class explained. An `Attribution` knows it; with a plain tensor, by default the class predicted.
+            target: the class explained. An `Attribution` has it; with a plain tensor, by default the class predicted.
             truth: what the attribution is compared with, for metrics that need it.
-            seed: of everything random. Global random state is neither read nor changed.
-            batch_size: how many points the network sees at once; "auto" goes by the memory that is free.
+            seed: the seed for all random draws. Global random state is neither read nor changed.
+            batch_size: how many points the network sees at once; "auto" chooses by the free memory.
             progress: True for a bar, or a function called with (done, total).
+
+        Returns:
+            One score for each explicand, with the settings that led to it. Scores that are not defined are NaN, counted with
+            their reasons, and reported in a warning.
+
+        Raises:
+            InputError: an argument is missing, or has the wrong shape or values; the message quotes it.
+            ModelError: the network fails, or its output is not finite.
         """
         check_seed(seed)
         if attribution is None:
@@ -173,35 +190,38 @@ class Metric(ABC):
             raise InputError(f"{self.name} compares with no truth, got truth={describe(truth)}")
         if self.truth is not None and truth is None and not self.truth_optional:
             raise InputError(f"{self.name} needs truth={self.truth}")
-        given = attribution if isinstance(attribution, Attribution) else None
-        values = given.values if given is not None else attribution
+        source = attribution if isinstance(attribution, Attribution) else None
+        values = attribution if source is None else source.values
+        adapted: Any = None
+        task: Any = None
+        output: Any = None
         with torch.inference_mode(False), torch.no_grad(), said_clearly(), ExitStack() as stack:
             if self.runs_model:
-                if x is None and given is None:
-                    raise InputError(f"{self.name} runs the model: give it x=, the explicands of this plain tensor")
+                if x is None and source is None:
+                    raise InputError(f"{self.name} runs the model: pass x=, the explicands of this plain tensor")
                 if model is None:
                     raise InputError(f"{self.name} runs the model, got model=None")
-                asked = self.asked(model if isinstance(model, Model) else wrap(model))
+                adapted = self.adapt_model(model if isinstance(model, Model) else wrap(model))
                 inputs, task, output = self._open(
-                    stack, asked, x if x is not None else given, target, given, int(seed), batch_size, progress
+                    stack, adapted, x if x is not None else source, target, source, int(seed), batch_size, progress
                 )
             else:
-                asked, inputs, task, output = None, Inputs.of(values, name="attribution", needs_gradient=False), None, None
-            found = self.run(Case(inputs.pack(values, "attribution"), truth, int(seed), given, task, asked, output))
-        if found.undefined:
-            reasons = "; ".join(f"{count} because {why}" for why, count in found.undefined.items())
+                inputs = Inputs.of(values, name="attribution", needs_gradient=False)
+            scores = self.run(Case(inputs.pack(values, "attribution"), truth, int(seed), source, task, adapted, output))
+        if scores.undefined:
+            reasons = "; ".join(f"{count} because {reason}" for reason, count in scores.undefined.items())
             warn(
-                f"{self.name} is not defined for {sum(found.undefined.values())} of {len(found.values)} explicands "
-                f"({reasons}); they are left out of the mean"
+                f"{self.name} is not defined for {sum(scores.undefined.values())} of {len(scores)} explicands "
+                f"({reasons}); the mean excludes them"
             )
-        return Scores(
-            found.values.to(inputs.home),
-            self.name,
-            self.better,
-            found.undefined,
-            None if found.curves is None else found.curves.to(inputs.home),
-            None if found.at is None else found.at.to(inputs.home),
-            {**summary(self), **found.settings, "seed": int(seed)},
+        return replace(
+            scores,
+            values=scores.values.to(inputs.home),
+            metric=self.name,
+            better=self.better,
+            curves=None if scores.curves is None else scores.curves.to(inputs.home),
+            at=None if scores.at is None else scores.at.to(inputs.home),
+            settings={**summary(self), **scores.settings, "seed": int(seed)},
         )
 
     def _open(
@@ -210,7 +230,7 @@ class Metric(ABC):
         model: Model,
         x: Any,
         target: Any,
-        given: Attribution | None,
+        source: Attribution | None,
         seed: int,
         batch_size: int | Literal["auto"],
         progress: ProgressOption,
@@ -218,8 +238,8 @@ class Metric(ABC):
         """The network, opened until the stack closes, on the explicands, and its output there."""
         if isinstance(x, Attribution):
             x = x.x
-        if target is None and given is not None:
-            target = given.target
+        if target is None and source is not None:
+            target = source.target
         inputs = Inputs.of(x, model.device, needs_gradient=self.needs_gradient)
         session = stack.enter_context(Session(model, inputs, check_mixing=batch_size != 1, prepares=not self.runs_once))
         bar = stack.enter_context(Progress(progress, self.name))

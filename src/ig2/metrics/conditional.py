@@ -1,4 +1,4 @@
-"""What the features left out may be, given those that are known: what perturbation metrics replace features by."""
+"""What the features left out may be, given those that are known: what takes the place of features that are removed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ig2._engine.inputs import check_numeric
 from ig2._utils.progress import Progress
-from ig2.errors import InputError, ModelError, describe, is_number
+from ig2.errors import InputError, ModelError, describe, is_number, require
 
 # How many numbers of drawn samples are held at once.
 MOST_NUMBERS = 1 << 23
@@ -20,24 +20,27 @@ ROWS_AT_ONCE = 64
 
 
 class Conditional(ABC):
-    """A distribution of tabular samples (d,), asked for what it says of some features when others are known."""
+    """A distribution of tabular samples (d,) that can be sampled given some of its features. Subclasses write `draw`."""
 
     @abstractmethod
     def draw(self, x: Tensor, known: Tensor, count: int, generator: torch.Generator) -> Tensor:
-        """`count` samples for each of n rows, (n, count, d): x where it is known, drawn given that elsewhere.
+        """Samples of p(X | the known features of x): x where it is known, drawn given that elsewhere.
 
         Args:
             x: rows (n, d), on any device.
             known: which features of each row are known, booleans (n, d).
-            count: how many.
-            generator: on the CPU. The numbers drawn do not depend on n: each row gets the same noise, so that a sample's
+            count: how many samples of each row.
+            generator: on the CPU. The numbers drawn must not depend on n: each row gets the same noise, so that a sample's
                 score does not depend on which others are scored beside it.
+
+        Returns:
+            Samples (n, count, d).
         """
 
 
 @dataclass(frozen=True, eq=False)
 class Marginal(Conditional):
-    """Features that are not known are those of samples of the data, whatever the known ones are (interventional).
+    """Unknown features come from samples of the data, whatever the known ones are ("interventional") [Lundberg 2017].
 
     Samples are drawn without replacement, and from the start again when all were: with as many draws as there are samples,
     or a multiple of it, a mean over the draws is the exact mean over the data.
@@ -49,8 +52,8 @@ class Marginal(Conditional):
     data: Tensor = field(repr=False)
 
     def __post_init__(self) -> None:
-        if check_numeric(self.data, "data").ndim != 2 or len(self.data) == 0:
-            raise InputError(f"data must be samples (N, d), got {describe(self.data)}")
+        data = check_numeric(self.data, "data")
+        require(data.ndim == 2 and len(data) > 0, "data", data, "samples (N, d)")
 
     def draw(self, x: Tensor, known: Tensor, count: int, generator: torch.Generator) -> Tensor:
         _check_width(x, self.data.shape[1], "the data")
@@ -60,8 +63,8 @@ class Marginal(Conditional):
 
 
 @dataclass(frozen=True, eq=False)
-class Constant(Conditional):
-    """Features that are not known get a fixed value. There is nothing to draw: `draws=1` is enough for the metrics.
+class ConstantFill(Conditional):
+    """Unknown features get a fixed value. There is nothing to draw: `draws=1` is enough for the metrics.
 
     Args:
         value: one number for all features, or one for each, (d,).
@@ -70,11 +73,8 @@ class Constant(Conditional):
     value: float | Tensor = 0.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.value, Tensor):
-            if check_numeric(self.value, "value").ndim > 1:
-                raise InputError(f"value must be a number, or one for each feature (d,), got {describe(self.value)}")
-        elif not is_number(self.value):
-            raise InputError(f"value must be a number, or one for each feature (d,), got {describe(self.value)}")
+        valid = check_numeric(self.value, "value").ndim < 2 if isinstance(self.value, Tensor) else is_number(self.value)
+        require(valid, "value", self.value, "a number, or one for each feature (d,)")
 
     def draw(self, x: Tensor, known: Tensor, count: int, generator: torch.Generator) -> Tensor:
         value = torch.as_tensor(self.value, dtype=x.dtype, device=x.device)
@@ -89,21 +89,18 @@ def _check_width(x: Tensor, width: int, what: str) -> None:
 
 
 def check_conditional(conditional: object) -> None:
-    """A distribution to ask, or an error that says where to find one."""
-    if not isinstance(conditional, Conditional):
-        raise InputError(
-            "conditional must say what features left out may be: Gaussian(...), Mixture(...), Marginal(data) or "
-            f"Constant(value), got {describe(conditional)}"
-        )
+    """Raise unless this is a distribution to draw from; the error says where to find one."""
+    expected = "what features left out may be: Gaussian(...), Mixture(...), Marginal(data) or ConstantFill(value)"
+    require(isinstance(conditional, Conditional), "conditional", conditional, expected)
 
 
 def check_tabular(x: Tensor, name: str) -> None:
-    """Samples (B, d), which is what conditional distributions are of."""
+    """Raise unless samples are (B, d), which is what conditional distributions are of."""
     if x.ndim != 2:
         raise InputError(f"{name} is for tabular samples (B, d), x is {describe(x)}")
 
 
-def expected(
+def average_outputs(
     outputs: Callable[[Tensor, Tensor], Tensor],
     x: Tensor,
     known: Tensor,
@@ -112,48 +109,50 @@ def expected(
     seed: int,
     progress: Progress | None = None,
 ) -> Tensor:
-    """E f(X | the known features of x), each explicand with m choices of what is known; (B, m) in float64, on the CPU.
+    """E f(X | the known features of x), for each explicand with m choices of what is known.
 
     The same noise serves every explicand and every choice, so that differences are of the function and not of the draws.
 
     Args:
-        outputs: f at points (n, d) that are variants of explicands numbered (n,).
+        outputs: f at points (n, d) that are variants of explicands with these indices (n,).
         x: explicands (B, d).
         known: booleans (m, d), the same for all explicands, or (B, m, d).
         conditional: what the other features may be.
         draws: how many samples are averaged.
-        seed: of the draws.
-        progress: told of the points evaluated.
+        seed: the seed of the draws.
+        progress: counts the points evaluated.
+
+    Returns:
+        The means, (B, m) in float64 on the CPU.
     """
     known = known.to(x.device).expand(len(x), *known.shape[-2:])
     choices, d = known.shape[1:]
     means = []
-    block = max(1, MOST_NUMBERS // (draws * d))
     if progress is not None:
         progress.expect(len(x) * choices * draws)
-    for number in torch.split(torch.arange(len(x) * choices, device=x.device), block):
-        of, choice = number // choices, number % choices
-        points = conditional.draw(x[of], known[of, choice], draws, torch.Generator().manual_seed(seed))
+    for number in torch.split(torch.arange(len(x) * choices, device=x.device), max(1, MOST_NUMBERS // (draws * d))):
+        row, choice = number // choices, number % choices
+        points = conditional.draw(x[row], known[row, choice], draws, torch.Generator().manual_seed(seed))
         if points.shape != (len(number), draws, d):
             raise InputError(f"{describe(conditional)} drew {describe(points)}, expected {(len(number), draws, d)}")
-        found = outputs(points.to(x).flatten(0, 1), of.repeat_interleave(draws)).cpu().double()
-        if not found.isfinite().all():
-            row = int(of[int((~found.isfinite()).nonzero()[0]) // draws])
+        scores = outputs(points.to(x).flatten(0, 1), row.repeat_interleave(draws)).cpu().double()
+        if not scores.isfinite().all():
+            bad = int(row[int((~scores.isfinite()).nonzero()[0]) // draws])
             raise ModelError(
-                f"the output is not finite where features of explicand {row} are replaced: the network fails on samples that "
+                f"the output is not finite where features of explicand {bad} are replaced: the network fails on samples that "
                 f"{type(conditional).__name__} draws"
             )
-        means.append(found.view(-1, draws).mean(dim=1))
+        means.append(scores.view(-1, draws).mean(dim=1))
         if progress is not None:
             progress.advance(len(points) * draws)
     return torch.cat(means).view(len(x), choices)
 
 
-def replaced(x: Tensor, known: Tensor, conditional: Conditional, generator: torch.Generator) -> Tensor:
+def replace_unknown(x: Tensor, known: Tensor, conditional: Conditional, generator: torch.Generator) -> Tensor:
     """One draw for each of the rows (n, d) with noise of its own; x where it is known."""
     pieces = []
     for rows, mask in zip(torch.split(x, ROWS_AT_ONCE), torch.split(known, ROWS_AT_ONCE), strict=True):
         # a distribution gives all rows the same noise, so each row takes another of as many draws as there are rows
-        which = torch.arange(len(rows), device=x.device)
-        pieces.append(conditional.draw(rows, mask, len(rows), generator)[which, which].to(x))
+        index = torch.arange(len(rows), device=x.device)
+        pieces.append(conditional.draw(rows, mask, len(rows), generator)[index, index].to(x))
     return torch.cat(pieces)

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2.errors import InputError, ModelError, describe, is_count
-from ig2.metrics.base import Better, Case, Metric, Result
-from ig2.metrics.features import FeatureOption, Features, Sign, signed
+from ig2.errors import InputError, ModelError, check_count, describe
+from ig2.metrics.base import Better, Case, Metric, Scores
+from ig2.metrics.correlation import order_features
+from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign
 from ig2.model import OUTPUTS, Model, OutputName
 from ig2.references.base import References, as_references, drawn
 from ig2.references.constant import BlurredExplicand, Constant, White
@@ -23,8 +24,8 @@ OutputOption = Literal["auto", "model"] | OutputName
 
 
 @dataclass(frozen=True, eq=False)
-class Perturbation(Metric):
-    """The area under the output as features go over from one sample to another, by decreasing attribution.
+class PerturbationCurve(Metric):
+    """The area under the output as features go over from one sample to another, by decreasing attribution [Petsiuk 2018].
 
     The curve is taken at the shares k/thresholds, k = 0 … thresholds, of the M features: of each share, rounded to a whole
     number of features. Its area is the trapezoid's. Features with equal attributions go in a random order, the same for each
@@ -54,46 +55,50 @@ class Perturbation(Metric):
     adds: ClassVar[bool]  # whether the explicand's features come into the background, or it into the explicand
 
     def __post_init__(self) -> None:
-        if not is_count(self.thresholds):
-            raise InputError(f"thresholds must be a positive integer, got {describe(self.thresholds)}")
+        check_count(self.thresholds, "thresholds")
 
-    def asked(self, model: Model) -> Model:
-        return with_output(model, self.output)
+    def adapt_model(self, model: Model) -> Model:
+        return select_output(model, self.output)
 
-    def run(self, case: Case) -> Result:
+    def run(self, case: Case) -> Scores:
         task = case.task
         features = Features.of(self.features, task.x.shape[1:])
-        values, moves = signed(features.pool(case.values), self.sign), task.session.inputs.moves
+        values = apply_sign(features.pool(case.values), self.sign)
         backgrounds = drawn(as_background(self.background, self.features == "word", task), task, "the background")
         curves = task.x.new_empty(len(task), self.thresholds + 1)
-        for rows, which in features.moving(moves, values):
-            some, behind = task, backgrounds
-            if len(rows) < len(task):
-                some = replace(task, x=task.x[rows], rows=task.rows[rows], target=task.target[rows])
-                behind = backgrounds[rows.to(backgrounds.device)]
+        for rows, movable in features.group_movable(task.session.inputs.moves, values):
+            group = replace(task, x=task.x[rows], rows=task.rows[rows], target=task.target[rows])
             # fixed features come last, and the count never reaches them
             ranks = torch.full((len(rows), len(features)), len(features), dtype=torch.int32, device=values.device)
-            ranks.scatter_(1, which, ranked(values[rows].gather(1, which), task.generator()))
-            curves[rows] = self._curves(some, behind, ranks, features, which.shape[1])
+            ranks.scatter_(1, movable, _rank(values[rows].gather(1, movable), task.generator()))
+            behind = backgrounds if len(rows) == len(task) else backgrounds[rows.to(backgrounds.device)]
+            curves[rows] = self._draw_curves(group, behind, ranks, features, movable.shape[1])
         at = torch.arange(self.thresholds + 1, device=task.x.device).to(task.x.dtype) / self.thresholds
-        named = isinstance(self.background, str) and self.background in ("black", "white")
-        # without bounds they are a guess
-        found = {"background_values": sorted(set(torch.stack(backgrounds[:1].aminmax()).tolist()))} if named else {}
-        return Result(torch.trapezoid(curves, at), curves=curves, at=at, settings=found)
+        # without bounds, black and white are a guess
+        guess = isinstance(self.background, str) and self.background in ("black", "white")
+        used = {"background_values": sorted(set(torch.stack(backgrounds[:1].aminmax()).tolist()))} if guess else {}
+        return Scores(torch.trapezoid(curves, at), curves=curves, at=at, settings=used)
 
-    def _curves(self, task: Task, backgrounds: Tensor, ranks: Tensor, features: Features, size: int) -> Tensor:
+    def _draw_curves(self, task: Task, backgrounds: Tensor, ranks: Tensor, features: Features, size: int) -> Tensor:
         """The curves, (B, thresholds + 1), of explicands of which `size` features go over."""
         steps = self.thresholds
         # in whole numbers, so that halves are not rounded now up and now down
         counts, step = np.unique((2 * np.arange(steps + 1) * size + steps) // (2 * steps), return_inverse=True)
         points = _Points(task.x, backgrounds, ranks, torch.from_numpy(counts).to(task.x.device), features, self.adds)
-        outputs = _outputs(points, task, size).mean(dim=1)
+        outputs = _evaluate(points, task, size).mean(dim=1)
         return outputs[:, torch.from_numpy(step).to(task.x.device)]
 
 
 @dataclass(frozen=True, eq=False)
-class Insertion(Perturbation):
-    """Features are added to the background, the most important first. The arguments are those of `Perturbation`."""
+class Insertion(PerturbationCurve):
+    """Features are added to the background, the largest attribution first; "SIC AUC-ADD" in [Zhuo 2024].
+
+    The arguments are those of `PerturbationCurve`.
+
+    >>> x = torch.tensor([[3.0, 1.0]])
+    >>> Insertion(thresholds=2, output="model")(lambda x: x.sum(dim=1), x, x).curves
+    tensor([[0., 3., 4.]])
+    """
 
     name: ClassVar[str] = "SIC AUC-ADD"
     better: ClassVar[Better] = "higher"
@@ -101,8 +106,11 @@ class Insertion(Perturbation):
 
 
 @dataclass(frozen=True, eq=False)
-class Deletion(Perturbation):
-    """Features are replaced by the background, the most important first. The arguments are those of `Perturbation`."""
+class Deletion(PerturbationCurve):
+    """Features are replaced by the background, the largest attribution first; "SIC AUC-DEL" in [Zhuo 2024].
+
+    The arguments are those of `PerturbationCurve`.
+    """
 
     name: ClassVar[str] = "SIC AUC-DEL"
     better: ClassVar[Better] = "lower"
@@ -111,7 +119,7 @@ class Deletion(Perturbation):
 
 @dataclass(frozen=True)
 class _Points:
-    """Every point of the curves, made when it is asked for: by explicand, then background, then count."""
+    """Every point of the curves, made when it is needed: by explicand, then background, then count."""
 
     x: Tensor  # (B, ...)
     backgrounds: Tensor  # (B, R, ...), on any device
@@ -124,7 +132,7 @@ class _Points:
     def shape(self) -> tuple[int, int, int]:
         return len(self.x), self.backgrounds.shape[1], len(self.counts)
 
-    def made(self, piece: range) -> Tensor:
+    def make(self, piece: range) -> Tensor:
         """The points of these numbers, (n, ...)."""
         points = self.x.new_empty(len(piece), *self.x.shape[1:])
         done = 0
@@ -135,44 +143,44 @@ class _Points:
             left = len(piece) - done
             whole = step == 0 and left >= len(self.counts)
             pairs, steps = (left // len(self.counts), len(self.counts)) if whole else (1, min(len(self.counts) - step, left))
-            self._make(range(pair, pair + pairs), slice(step, step + steps), points[done : done + pairs * steps])
+            self._fill(range(pair, pair + pairs), slice(step, step + steps), points[done : done + pairs * steps])
             done += pairs * steps
         return points
 
-    def _make(self, pairs: range, steps: slice, into: Tensor) -> None:
+    def _fill(self, pairs: range, steps: slice, points: Tensor) -> None:
         number = torch.arange(pairs.start, pairs.stop, device=self.x.device)
-        row, which = number // self.backgrounds.shape[1], number % self.backgrounds.shape[1]
+        row, index = number // self.backgrounds.shape[1], number % self.backgrounds.shape[1]
         home = self.backgrounds.device
-        x, background = self.x[row, None], self.backgrounds[row.to(home), which.to(home), None].to(self.x)
+        x, background = self.x[row, None], self.backgrounds[row.to(home), index.to(home), None].to(self.x)
         first = (self.ranks[row, None] < self.counts[steps, None]).view(len(pairs), -1, *self.features.shape)
         new, old = (x, background) if self.adds else (background, x)
-        torch.where(first, new, old, out=into.view(len(pairs), -1, *self.x.shape[1:]))
+        torch.where(first, new, old, out=points.view(len(pairs), -1, *self.x.shape[1:]))
 
 
-def _outputs(points: _Points, task: Task, size: int) -> Tensor:
+def _evaluate(points: _Points, task: Task, size: int) -> Tensor:
     """The explained output at all points, (B, R, K), of explicands with `size` features."""
     total = math.prod(points.shape)
-    found = task.x.new_empty(total)
+    outputs = task.x.new_empty(total)
     task.progress.expect(total)
 
     def work(piece: range) -> None:
         row = torch.arange(piece.start, piece.stop, device=task.x.device) // (total // len(task))
-        scores = task.session.scores(points.made(piece), task.rows[row])
-        found[piece.start : piece.stop] = scores.gather(1, task.target[row, None])[:, 0]
+        scores = task.session.scores(points.make(piece), task.rows[row])
+        outputs[piece.start : piece.stop] = scores.gather(1, task.target[row, None])[:, 0]
         task.progress.advance(len(piece))
 
     task.batch.over(total, work)
-    found = found.view(points.shape)
-    if not found.isfinite().all():
-        row, _, step = (~found.isfinite()).nonzero()[0].tolist()
+    outputs = outputs.view(points.shape)
+    if not outputs.isfinite().all():
+        row, _, step = (~outputs.isfinite()).nonzero()[0].tolist()
         raise ModelError(
             f"the output of explicand {int(task.rows[row])} is not a finite number when {int(points.counts[step])} of its "
             f"{size} features have gone over: the network fails between it and its background"
         )
-    return found
+    return outputs
 
 
-def with_output(model: Model, output: OutputOption) -> Model:
+def select_output(model: Model, output: OutputOption) -> Model:
     """The model with the output a curve shows."""
     if output == "model":
         return model
@@ -182,7 +190,7 @@ def with_output(model: Model, output: OutputOption) -> Model:
     if callable(model.output):
         raise InputError(
             "the model explains a function of what the network returns, which may be a probability or not: wrap the network "
-            "with a named output, or take the function's as it is with output='model' where the metric has that option"
+            "with a named output, or use the function's value with output='model' where the metric has that option"
         )
     if output == "auto" and model.returns_probabilities:
         return model
@@ -191,41 +199,37 @@ def with_output(model: Model, output: OutputOption) -> Model:
     return replace(model, output=output)
 
 
-def ranked(values: Tensor, generator: torch.Generator) -> Tensor:
-    """The place of each feature by decreasing value, from 0, (B, M); ties in a random order that all rows share."""
-    shuffled = torch.randperm(values.shape[1], generator=generator, device="cpu").to(values.device)
-    order = shuffled[values[:, shuffled].argsort(dim=1, descending=True, stable=True)]
+def _rank(values: Tensor, generator: torch.Generator) -> Tensor:
+    """The place of each feature by decreasing value, from 0, (B, M)."""
+    order = order_features(values, generator, descending=True)
     places = torch.arange(values.shape[1], dtype=torch.int32, device=values.device).expand_as(order)
     return torch.empty_like(order, dtype=torch.int32).scatter_(1, order, places)
 
 
-def as_background(given: Any, words: bool, task: Task) -> References:
-    """A strategy from a background's name, or from anything that references can be given as."""
-    if not isinstance(given, str):
-        return as_references(given)
-    axes = task.x.ndim - 1
-    if given == "black":
-        bounds = task.session.model.bounds
-        return Constant(0.0 if bounds is None else bounds[0])
-    if given == "white":
-        return White()
-    if given == "mean":
-        if axes == 1:
-            raise InputError(
-                "background='mean' is the mean of a picture's pixels or a text's words; of a table it would mix its columns. "
-                "Give the mean of your data instead: background=data.mean(dim=0, keepdim=True)"
-            )
-        return _Mean((-2,) if words else (-2, -1))
-    if given == "blurred":
-        if words or axes == 1:
-            raise InputError(
-                f"background='blurred' is for images (C, H, W) or (H, W), these samples are {tuple(task.x.shape[1:])}"
-            )
-        return BlurredExplicand()
-    raise InputError(
-        f"background={describe(given)}: use 'black', 'white', 'mean', 'blurred', samples (R, ...) or (B, R, ...), a number, or "
-        "a strategy of ig2.references"
-    )
+def as_background(background: Any, words: bool, task: Task) -> References:
+    """A strategy from a background's name, or from anything that references can be passed as."""
+    if not isinstance(background, str):
+        return as_references(background)
+    axes, bounds = task.x.ndim - 1, task.session.model.bounds
+    if background == "mean" and axes == 1:
+        raise InputError(
+            "background='mean' is the mean of a picture's pixels or a text's words; of a table it would mix its columns. "
+            "Pass the mean of your data instead: background=data.mean(dim=0, keepdim=True)"
+        )
+    if background == "blurred" and (words or axes == 1):
+        raise InputError(f"background='blurred' is for images (C, H, W) or (H, W), these samples are {tuple(task.x.shape[1:])}")
+    strategies: dict[str, References] = {
+        "black": Constant(0.0 if bounds is None else bounds[0]),
+        "white": White(),
+        "mean": _Mean((-2,) if words else (-2, -1)),
+        "blurred": BlurredExplicand(),
+    }
+    if background not in strategies:
+        raise InputError(
+            f"background={describe(background)}: use 'black', 'white', 'mean', 'blurred', samples (R, ...) or (B, R, ...), a "
+            "number, or a strategy of ig2.references"
+        )
+    return strategies[background]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ig2.errors import InputError, describe
+from ig2.errors import InputError, describe, require
 
 FeatureOption = Literal["auto", "pixel", "word", "element"]
 Sign = Literal["keep", "positive", "absolute"]
@@ -26,28 +26,32 @@ class Features:
     def of(cls, option: FeatureOption, sample: torch.Size) -> Features:
         """The features of samples of this shape.
 
-        "pixel": images (C, H, W), all channels of a pixel together. "word": texts (length, embedding), each word's numbers
-        together. "element": each number alone. "auto": by the number of axes, "pixel" for three, "element" for one.
+        >>> Features.of("auto", torch.Size([3, 8, 8])).shape
+        (1, 8, 8)
+
+        Args:
+            option: "pixel": images (C, H, W), all channels of a pixel together. "word": texts (length, embedding), each
+                word's numbers together. "element": each number alone. "auto": "pixel" for three axes, "element" for one.
+            sample: the shape of a sample.
+
+        Raises:
+            InputError: the option is unknown, or does not suit the shape.
         """
+        if option not in ("auto", "pixel", "word", "element"):
+            raise InputError(f"features={describe(option)}: use 'auto', 'pixel', 'word' or 'element'")
         axes = len(sample)
-        if option == "auto":
-            if axes == 2:
-                raise InputError(
-                    f"samples of shape {tuple(sample)} may be words by embedding or a grey picture: say features='word' or "
-                    "features='element'"
-                )
-            option = "pixel" if axes == 3 else "element"
-        if option == "pixel":
-            if axes != 3:
-                raise InputError(f"features='pixel' takes images (C, H, W), these samples are {tuple(sample)}")
-            return cls((1, *sample[1:]))
+        if option == "auto" and axes == 2:
+            raise InputError(
+                f"samples of shape {tuple(sample)} may be words by embedding or a grey picture: say features='word' or "
+                "features='element'"
+            )
+        if option == "pixel" and axes != 3:
+            raise InputError(f"features='pixel' takes images (C, H, W), these samples are {tuple(sample)}")
+        if option == "word" and axes != 2:
+            raise InputError(f"features='word' takes texts (length, embedding), these samples are {tuple(sample)}")
         if option == "word":
-            if axes != 2:
-                raise InputError(f"features='word' takes texts (length, embedding), these samples are {tuple(sample)}")
             return cls((sample[0], 1))
-        if option == "element":
-            return cls(tuple(sample))
-        raise InputError(f"features={describe(option)}: use 'auto', 'pixel', 'word' or 'element'")
+        return cls((1, *sample[1:]) if axes == 3 and option != "element" else tuple(sample))
 
     def __len__(self) -> int:
         return math.prod(self.shape)
@@ -57,8 +61,8 @@ class Features:
         axes = [axis + 1 for axis, size in enumerate(self.shape) if size != values.shape[axis + 1]]
         return (values.sum(dim=axes, keepdim=True) if axes else values).flatten(1)
 
-    def moving(self, moves: Tensor | None, values: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """The explicands by how many of their features may move: their rows (n,), and which features those are (n, m).
+    def group_movable(self, moves: Tensor | None, values: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The explicands by how many of their features may move: their rows (n,), and the indices of those features (n, m).
 
         Args:
             moves: booleans (B, ...) for the numbers of each explicand, or None where all may move.
@@ -74,17 +78,8 @@ class Features:
             rows = (counts == count).nonzero()[:, 0]
             yield rows, movable[rows].nonzero()[:, 1].view(len(rows), count)
 
-    def spread(self, chosen: Tensor) -> Tensor:
-        """One entry a feature (n, M), in a shape that broadcasts to samples (n, ...)."""
-        return chosen.view(len(chosen), *self.shape)
 
-
-def signed(values: Tensor, sign: Sign) -> Tensor:
-    """Attributions with their sign kept, with the negative ones at zero, or without it."""
-    if sign == "keep":
-        return values
-    if sign == "positive":
-        return values.clamp(min=0)
-    if sign == "absolute":
-        return values.abs()
-    raise InputError(f"sign={describe(sign)}: use 'keep', 'positive' or 'absolute'")
+def apply_sign(values: Tensor, sign: Sign) -> Tensor:
+    """Attributions as they are ("keep"), with the negative ones at zero ("positive"), or their sizes ("absolute")."""
+    require(sign in ("keep", "positive", "absolute"), "sign", sign, "'keep', 'positive' or 'absolute'")
+    return values if sign == "keep" else values.clamp(min=0) if sign == "positive" else values.abs()

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ig2.errors import InputError, describe, is_count, is_number
+from ig2.errors import InputError, check_count, describe, is_number
 from ig2.metrics.conditional import Conditional
 
 # A covariance whose smallest eigenvalue is below this share of its largest leaves too few digits to divide by it.
@@ -17,7 +17,7 @@ SMALLEST_EIGENVALUE = 1e-10
 
 
 class Distribution(Conditional):
-    """A distribution that can also be sampled, and whose conditional means are exact. All is reckoned on the CPU in float64."""
+    """A distribution that can also be sampled, and whose conditional means are exact. It computes in float64 on the CPU."""
 
     @abstractmethod
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
@@ -25,40 +25,43 @@ class Distribution(Conditional):
 
     @abstractmethod
     def expect(self, x: Tensor, known: Tensor) -> Tensor:
-        """The conditional mean of each row given its known features, (n, d): x where it is known."""
+        """E[X | the known features of x] of each row, (n, d): x where it is known."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Gaussian(Distribution):
-    """A multivariate normal distribution.
+    """The multivariate normal distribution N(μ, Σ).
 
-    Args:
-        mean: (d,).
-        covariance: (d, d), symmetric and positive definite.
+    Given features K, the others are normal with mean μ_U + Σ_UK Σ_KK⁻¹ (x_K − μ_K), their regression on the known ones.
 
     >>> Gaussian.correlated(2, 0.5).expect(torch.tensor([[2.0, 0.0]]), torch.tensor([[True, False]]))
     tensor([[2., 1.]])
+
+    Args:
+        mean: μ, (d,).
+        covariance: Σ, (d, d), symmetric and positive definite.
+
+    Raises:
+        InputError: the shapes differ, or the covariance is none.
     """
 
     mean: Tensor
     covariance: Tensor
 
     def __post_init__(self) -> None:
-        mean, covariance = _double(self.mean, "mean", 1), _double(self.covariance, "covariance", 2)
-        if covariance.shape != (len(mean), len(mean)):
-            raise InputError(
-                f"covariance is {describe(self.covariance)}, the mean has {len(mean)} features: expected {(len(mean),) * 2}"
-            )
-        if not torch.allclose(covariance, covariance.T, rtol=1e-9, atol=0):
+        self.mean, self.covariance = _double(self.mean, "mean", 1), _double(self.covariance, "covariance", 2)
+        shape, size = tuple(self.covariance.shape), len(self.mean)
+        if shape != (size, size):
+            raise InputError(f"covariance is {shape}, the mean has {size} features: expected {(size, size)}")
+        if not torch.allclose(self.covariance, self.covariance.T, rtol=1e-9, atol=0):
             raise InputError("covariance must be symmetric, and its two halves differ")
-        values = torch.linalg.eigvalsh(covariance)
-        if not values[0] > SMALLEST_EIGENVALUE * values[-1]:
+        eigenvalues = torch.linalg.eigvalsh(self.covariance)
+        least, most = float(eigenvalues[0]), float(eigenvalues[-1])
+        if not least > SMALLEST_EIGENVALUE * most:
             raise InputError(
-                f"covariance must be positive definite: its eigenvalues reach from {float(values[0]):.3g} to "
-                f"{float(values[-1]):.3g}, so some features decide others. Leave those out, or correlate them less"
+                f"covariance must be positive definite: its eigenvalues range from {least:.3g} to {most:.3g}, so some features "
+                "determine others. Remove those, or correlate them less"
             )
-        object.__setattr__(self, "mean", mean)
-        object.__setattr__(self, "covariance", covariance)
 
     @classmethod
     def correlated(cls, features: int, rho: float = 0.0, mean: float = 0.0) -> Gaussian:
@@ -66,11 +69,10 @@ class Gaussian(Distribution):
 
         Args:
             features: how many.
-            rho: between −1/(d − 1) and 1, neither included: there, some features decide the others.
+            rho: between −1/(d − 1) and 1, neither included: there, some features determine the others.
             mean: of each feature.
         """
-        if not is_count(features):
-            raise InputError(f"the number of features must be a positive integer, got {describe(features)}")
+        check_count(features, "the number of features")
         least = -1 / (features - 1) if features > 1 else -1.0
         if not (is_number(rho) and least < rho < 1):
             raise InputError(
@@ -85,36 +87,36 @@ class Gaussian(Distribution):
         return factor
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        return self.placed(_normal(count, len(self.mean), generator))
+        return self.transform(_normal(count, len(self.mean), generator))
 
-    def placed(self, noise: Tensor) -> Tensor:
+    def transform(self, noise: Tensor) -> Tensor:
         """Standard normal noise (count, d) as samples of this distribution."""
         return self.mean + noise @ self._factor.T
 
     def draw(self, x: Tensor, known: Tensor, count: int, generator: torch.Generator) -> Tensor:
-        rows = _rows(x, known, len(self.mean))
-        return _beside(self.conditioned(self.sample(count, generator), rows, known.cpu()), x, known)
+        rows, mask = _check_rows(x, known, len(self.mean))
+        return _keep_known(self.condition(self.sample(count, generator), rows, mask), x, known)
 
     def expect(self, x: Tensor, known: Tensor) -> Tensor:
-        rows = _rows(x, known, len(self.mean))
-        return _beside(self.conditioned(self.mean[None], rows, known.cpu()), x, known)[:, 0]
+        rows, mask = _check_rows(x, known, len(self.mean))
+        return _keep_known(self.condition(self.mean[None], rows, mask), x, known)[:, 0]
 
-    def conditioned(self, samples: Tensor, x: Tensor, known: Tensor) -> Tensor:
+    def condition(self, samples: Tensor, x: Tensor, known: Tensor) -> Tensor:
         """Samples (count, d) of this distribution, made samples given the known features of each row of x, (n, count, d).
 
         What a sample has to move in its known features to meet x, the others follow by their regression on them. So one
         sample serves every row, whatever is known of it.
         """
-        masks, which = torch.unique(known, dim=0, return_inverse=True)
-        pull = self._pull(masks)
-        left = samples - samples @ pull  # (masks, count, d)
-        return left[which] + (x[:, None] @ pull[which])
+        masks, index = torch.unique(known, dim=0, return_inverse=True)
+        known_rows = masks[:, :, None]
+        regression: Tensor = torch.linalg.solve(self._block(masks), known_rows * self.covariance) * known_rows
+        residual = samples - samples @ regression  # (masks, count, d)
+        return residual[index] + (x[:, None] @ regression[index])
 
     def log_density(self, x: Tensor, known: Tensor) -> Tensor:
         """Of the known features of each row, (n,), up to a term that depends on their number alone."""
-        apart = (x - self.mean) * known
-        block = self._block(known)
-        squared = (apart * torch.linalg.solve(block, apart)).sum(dim=1)
+        centred, block = (x - self.mean) * known, self._block(known)
+        squared = (centred * torch.linalg.solve(block, centred)).sum(dim=1)
         density: Tensor = -0.5 * (squared + torch.linalg.slogdet(block).logabsdet)
         return density
 
@@ -123,41 +125,34 @@ class Gaussian(Distribution):
         both = known[:, :, None] & known[:, None, :]
         return torch.where(both, self.covariance, torch.diag_embed((~known).double()))
 
-    def _pull(self, known: Tensor) -> Tensor:
-        """The regression of all features on the known ones, (n, d, d), to be multiplied from the right."""
-        known_rows = known[:, :, None]
-        pull: Tensor = torch.linalg.solve(self._block(known), known_rows * self.covariance)
-        return pull * known_rows
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Mixture(Distribution):
-    """A mixture of Gaussians.
+    """A mixture of Gaussians, Σₖ wₖ N(μₖ, Σₖ).
 
     Args:
         means: (k, d).
         covariances: (k, d, d), each symmetric and positive definite.
         weights: (k,), positive; they are scaled to sum to one. By default equal.
+
+    Raises:
+        InputError: the shapes differ, a weight is not positive, or a covariance is none.
     """
 
     means: Tensor
     covariances: Tensor
-    weights: Tensor | None = None
+    weights: Tensor = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        means, covariances = _double(self.means, "means", 2), _double(self.covariances, "covariances", 3)
-        if len(means) != len(covariances):
-            raise InputError(f"there are {len(means)} means and {len(covariances)} covariances: give one for each component")
-        weights = torch.ones(len(means), dtype=torch.float64, device="cpu") if self.weights is None else self.weights
-        weights = _double(weights, "weights", 1)
-        if weights.shape != means.shape[:1] or not (weights > 0).all():
-            raise InputError(
-                f"weights must be {len(means)} positive numbers, one for each component, got {describe(weights.tolist())}"
-            )
-        object.__setattr__(self, "means", means)
-        object.__setattr__(self, "covariances", covariances)
-        object.__setattr__(self, "weights", weights / weights.sum())
-        _checked = self.components  # each looks at its own covariance
+        self.means, self.covariances = _double(self.means, "means", 2), _double(self.covariances, "covariances", 3)
+        count = len(self.means)
+        if count != len(self.covariances):
+            raise InputError(f"there are {count} means and {len(self.covariances)} covariances: pass one for each component")
+        weights = _double(torch.ones(count, device="cpu") if self.weights is None else self.weights, "weights", 1)
+        if len(weights) != count or not (weights > 0).all():
+            raise InputError(f"weights must be {count} positive numbers, one for each component, got {weights.tolist()}")
+        self.weights = weights / weights.sum()
+        self.components = tuple(Gaussian(*parts) for parts in zip(self.means, self.covariances, strict=True))
 
     @classmethod
     def opposed(cls, features: int, rho: float = 0.0) -> Mixture:
@@ -165,38 +160,32 @@ class Mixture(Distribution):
         sides = [Gaussian.correlated(features, rho, mean) for mean in (1.0, -1.0)]
         return cls(torch.stack([side.mean for side in sides]), torch.stack([side.covariance for side in sides]))
 
-    @cached_property
-    def components(self) -> tuple[Gaussian, ...]:
-        """The Gaussians it is made of."""
-        return tuple(Gaussian(*parts) for parts in zip(self.means, self.covariances, strict=True))
-
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         nothing = torch.zeros(1, self.means.shape[1], dtype=torch.float64, device="cpu")
         return self.draw(nothing, nothing.bool(), count, generator)[0]
 
     def draw(self, x: Tensor, known: Tensor, count: int, generator: torch.Generator) -> Tensor:
-        rows, where = _rows(x, known, self.means.shape[1]), known.cpu()
+        rows, mask = _check_rows(x, known, self.means.shape[1])
         chance = torch.rand(count, generator=generator, dtype=torch.float64, device="cpu")
         noise = _normal(count, rows.shape[1], generator)
         edges = self.posterior(x, known).cumsum(dim=1)[:, :-1]
         chosen = (chance[None, :, None] >= edges[:, None]).sum(dim=-1)  # (n, count)
-        drawn = torch.zeros(len(rows), count, rows.shape[1], dtype=torch.float64, device="cpu")
+        samples = torch.zeros(len(rows), count, rows.shape[1], dtype=torch.float64, device="cpu")
         for number, component in enumerate(self.components):
-            given = component.conditioned(component.placed(noise), rows, where)
-            drawn = torch.where((chosen == number)[..., None], given, drawn)
-        return _beside(drawn, x, known)
+            drawn = component.condition(component.transform(noise), rows, mask)
+            samples = torch.where((chosen == number)[..., None], drawn, samples)
+        return _keep_known(samples, x, known)
 
     def expect(self, x: Tensor, known: Tensor) -> Tensor:
-        rows, where = _rows(x, known, self.means.shape[1]), known.cpu()
-        each = torch.cat([c.conditioned(c.mean[None], rows, where) for c in self.components], dim=1)  # (n, k, d)
-        return _beside((self.posterior(x, known)[:, None] @ each), x, known)[:, 0]
+        rows, mask = _check_rows(x, known, self.means.shape[1])
+        means = torch.cat([c.condition(c.mean[None], rows, mask) for c in self.components], dim=1)  # (n, k, d)
+        return _keep_known(self.posterior(x, known)[:, None] @ means, x, known)[:, 0]
 
     def posterior(self, x: Tensor, known: Tensor) -> Tensor:
-        """How likely each component is given the known features of each row, (n, k)."""
-        rows, where = _rows(x, known, self.means.shape[1]), known.cpu()
-        assert self.weights is not None
-        odds = torch.stack([component.log_density(rows, where) for component in self.components], dim=1)
-        return (odds + self.weights.log()).softmax(dim=1)
+        """The probability of each component given the known features of each row, (n, k)."""
+        rows, mask = _check_rows(x, known, self.means.shape[1])
+        log_odds = torch.stack([component.log_density(rows, mask) for component in self.components], dim=1)
+        return (log_odds + self.weights.log()).softmax(dim=1)
 
 
 def _double(values: object, name: str, axes: int) -> Tensor:
@@ -213,16 +202,16 @@ def _normal(count: int, features: int, generator: torch.Generator) -> Tensor:
     return torch.randn(count, features, generator=generator, dtype=torch.float64, device="cpu")
 
 
-def _rows(x: Tensor, known: Tensor, features: int) -> Tensor:
-    """The rows in float64 on the CPU."""
+def _check_rows(x: Tensor, known: Tensor, features: int) -> tuple[Tensor, Tensor]:
+    """The rows in float64, and what is known of them, on the CPU."""
     if x.ndim != 2 or x.shape[1] != features or known.shape != x.shape or known.dtype != torch.bool:
         raise InputError(
             f"x is {describe(x)} and known {describe(known)}: the distribution takes rows (n, {features}) and booleans in "
             "their shape"
         )
-    return x.detach().to(device="cpu", dtype=torch.float64)
+    return x.detach().to(device="cpu", dtype=torch.float64), known.cpu()
 
 
-def _beside(drawn: Tensor, x: Tensor, known: Tensor) -> Tensor:
-    """What was drawn (n, count, d), like x and exactly x where it is known."""
-    return torch.where(known[:, None], x[:, None], drawn.to(x))
+def _keep_known(samples: Tensor, x: Tensor, known: Tensor) -> Tensor:
+    """Samples (n, count, d), like x and exactly x where it is known."""
+    return torch.where(known[:, None], x[:, None], samples.to(x))

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2.errors import InputError, ModelError, describe, import_extra, is_count, is_number
-from ig2.metrics.base import Better, Case, Metric, Result, Scores
-from ig2.metrics.curves import with_output
-from ig2.metrics.features import Features, Sign, signed
+from ig2.errors import InputError, ModelError, check_count, import_extra, is_number, require
+from ig2.metrics.base import Better, Case, Metric, Scores
+from ig2.metrics.curves import select_output
+from ig2.metrics.features import Features, Sign, apply_sign
 from ig2.model import Model
 
 # Shares of the pixels at which the curves are usually taken: dense at the start, where they rise.
@@ -29,11 +29,14 @@ COMPRESSIONS: dict[str, dict[str, Any]] = {
     "webp": {"format": "webp", "lossless": True, "quality": 100},
     "png": {"format": "png", "optimize": True},
 }
+Images = NDArray[np.uint8]  # (..., H, W, C), 8 bits a channel
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]  # of pixels, (H, W)
 
 
 @dataclass(frozen=True, eq=False)
 class InformationCurve(Metric):
-    """The area under the output over the information in the image, as pixels come back by decreasing attribution.
+    """The area under the output over the information in the image, as pixels return by attribution [Kapishnikov 2019].
 
     The image starts blurred: a few of its pixels, drawn at random, and between them a linear interpolation. At each share the
     pixels with the largest attributions come back (all that are equal to the smallest of them, too), and the rest is
@@ -64,73 +67,60 @@ class InformationCurve(Metric):
     better: ClassVar[Better] = "higher"
 
     def __post_init__(self) -> None:
-        ends = [0.0, *self.shares, 1.0] if isinstance(self.shares, (tuple, list)) and all(map(is_number, self.shares)) else []
-        if len(ends) < 3 or any(before >= after for before, after in itertools.pairwise(ends)):
-            raise InputError(f"shares must be numbers that increase, between 0 and 1, got {describe(self.shares)}")
-        if not (is_number(self.known) and 0 <= self.known < 1):
-            raise InputError(f"known must be a share of the pixels, from 0 to below 1, got {describe(self.known)}")
-        if not is_number(self.least):
-            raise InputError(f"least must be a number, got {describe(self.least)}")
-        if not is_count(self.points):
-            raise InputError(f"points must be a positive integer, got {describe(self.points)}")
-        if self.compression not in COMPRESSIONS:
-            raise InputError(f"compression={describe(self.compression)}: use 'webp' or 'png'")
+        numbers = isinstance(self.shares, (tuple, list)) and len(self.shares) > 0 and all(map(is_number, self.shares))
+        increase = numbers and all(low < high for low, high in itertools.pairwise([0.0, *self.shares, 1.0]))
+        require(increase, "shares", self.shares, "numbers that increase, between 0 and 1")
+        require(is_number(self.known) and 0 <= self.known < 1, "known", self.known, "a share of the pixels, from 0 to below 1")
+        require(is_number(self.least), "least", self.least, "a number")
+        check_count(self.points, "points")
+        require(self.compression in COMPRESSIONS, "compression", self.compression, "'webp' or 'png'")
 
     @abstractmethod
     def measure(self, scores: Tensor, target: Tensor, model: Model) -> Tensor:
         """What the curve shows, (n,), of the probabilities of all classes (n, classes)."""
 
-    def asked(self, model: Model) -> Model:
-        return with_output(model, "auto")
+    def adapt_model(self, model: Model) -> Model:
+        return select_output(model, "auto")
 
-    def run(self, case: Case) -> Result:
+    def run(self, case: Case) -> Scores:
         task = case.task
         film = _Film.of(task)
-        start = self._start(film.images.shape[1:3], task.generator())
-        whole = np.ones_like(start)
-        rows = np.arange(len(task))
-        sizes, outputs = self._measured(task, film, np.repeat(rows, 2), lambda number: whole if number % 2 else start)
+        start = self._blur_mask(film.images.shape[1:3], task.generator())
+        ends, rows = (start, np.ones_like(start)), np.arange(len(task))
+        sizes, outputs = self._evaluate(task, film, np.repeat(rows, 2), lambda number: ends[number % 2])
         (blurred_size, size), (blurred_output, output) = sizes.reshape(-1, 2).T, outputs.reshape(-1, 2).T
-        unsure = output < self.least
-        no_information = (blurred_size >= size) & ~unsure
-        no_change = (blurred_output >= output) & ~unsure & ~no_information
         reasons = {
-            f"the output of the original is below {self.least:g}": unsure,
-            "the blurred image has no less information than the original": no_information,
-            "the blurred image has no less output than the original": no_change,
+            f"the output of the original is below {self.least:g}": output < self.least,
+            "the blurred image has no less information than the original": blurred_size >= size,
+            "the blurred image has no less output than the original": blurred_output >= output,
         }
-
-        kept, shares = rows[~(unsure | no_information | no_change)], len(self.shares)
-        values = signed(Features.of("pixel", task.x.shape[1:]).pool(case.values), self.sign).cpu().numpy()[kept]
+        kept, shares = rows[~np.any(list(reasons.values()), axis=0)], len(self.shares)
+        values = apply_sign(Features.of("pixel", task.x.shape[1:]).pool(case.values), self.sign).cpu().numpy()[kept]
         smallest = np.quantile(values, 1 - np.array(self.shares), axis=1)
 
-        def back(number: int) -> NDArray[np.bool_]:
-            which, share = divmod(number, shares)
-            mask: NDArray[np.bool_] = (values[which] >= smallest[share, which]).reshape(start.shape) | start
+        def mask_of(number: int) -> Mask:
+            index, share = divmod(number, shares)
+            mask: Mask = (values[index] >= smallest[share, index]).reshape(start.shape) | start
             return mask
 
-        sizes, outputs = (found.reshape(-1, shares) for found in self._measured(task, film, np.repeat(kept, shares), back))
+        sizes, outputs = self._evaluate(task, film, np.repeat(kept, shares), mask_of)
+        information = _rescale(sizes.reshape(-1, shares), blurred_size[kept], size[kept])
+        gained = _rescale(outputs.reshape(-1, shares), blurred_output[kept], output[kept])
         at = np.arange(self.points + 1) / self.points
         curves = np.full((len(task), len(at)), np.nan)
-        curves[kept] = self._curves(
-            at,
-            _between(sizes, blurred_size[kept], size[kept]),
-            _between(outputs, blurred_output[kept], output[kept]),
-        )
-        drawn, where = (torch.from_numpy(found).to(task.x) for found in (curves, at))
-        counted = {why: int(found.sum()) for why, found in reasons.items() if found.any()}
-        return Result(torch.trapezoid(drawn, where), counted, drawn, where)
+        curves[kept] = self._interpolate_curves(at, information, gained)
+        drawn, where = (torch.from_numpy(array).to(task.x) for array in (curves, at))
+        masks = {reason: torch.from_numpy(mask).to(task.x.device) for reason, mask in reasons.items()}
+        return Scores.where_defined(torch.trapezoid(drawn, where), masks, curves=drawn, at=where)
 
-    def _start(self, shape: tuple[int, ...], generator: torch.Generator) -> NDArray[np.bool_]:
-        """The pixels (H, W) that the blurred image keeps."""
+    def _blur_mask(self, shape: tuple[int, ...], generator: torch.Generator) -> Mask:
+        """The pixels that the blurred image keeps."""
         mask = np.zeros(shape, dtype=bool)
         mask.flat[torch.randperm(mask.size, generator=generator, device="cpu")[: int(mask.size * self.known)].numpy()] = True
         mask[[0, 0, -1, -1], [0, -1, 0, -1]] = True
         return mask
 
-    def _curves(
-        self, at: NDArray[np.float64], information: NDArray[np.float64], gained: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _interpolate_curves(self, at: Floats, information: Floats, gained: Floats) -> Floats:
         """Curves (n, K) through what was gained for which information, (n, shares), and through both ends."""
         if self.monotone:
             gained = np.maximum.accumulate(gained, axis=1)
@@ -141,23 +131,23 @@ class InformationCurve(Metric):
             curves[i] = np.interp(at, x[order], y[order])
         return curves
 
-    def _measured(
-        self, task: Task, film: _Film, rows: NDArray[np.intp], known: Callable[[int], NDArray[np.bool_]]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Size and output of the explicands `rows` (n,), each interpolated between the pixels that `known` gives its number."""
+    def _evaluate(
+        self, task: Task, film: _Film, rows: NDArray[np.intp], mask_of: Callable[[int], Mask]
+    ) -> tuple[Floats, Floats]:
+        """Size and output of the explicands `rows` (n,), each interpolated between the pixels of the mask for its number."""
         sizes, outputs = np.empty(len(rows)), np.empty(len(rows))
         task.progress.expect(len(rows))
 
-        def developed(number: int) -> tuple[NDArray[np.uint8], int]:
-            image = interpolated(film.images[rows[number]], known(number))
+        def make(number: int) -> tuple[Images, int]:
+            image = interpolate(film.images[rows[number]], mask_of(number))
             return image, compressed_size(image, self.compression)
 
         def work(piece: range) -> None:
-            images, found = zip(*threads.map(developed, piece), strict=True)
-            of = torch.from_numpy(rows[piece.start : piece.stop]).to(task.x.device)
-            scores = task.session.scores(film.shown(np.stack(images)), task.rows[of])
-            sizes[piece.start : piece.stop] = found
-            outputs[piece.start : piece.stop] = self.measure(scores, task.target[of], task.session.model).double().cpu().numpy()
+            part = slice(piece.start, piece.stop)
+            images, sizes[part] = zip(*threads.map(make, piece), strict=True)
+            row = torch.from_numpy(rows[part]).to(task.x.device)
+            scores = task.session.scores(film.to_data(np.stack(images)), task.rows[row])
+            outputs[part] = self.measure(scores, task.target[row], task.session.model).double().cpu().numpy()
             task.progress.advance(len(piece))
 
         # both the interpolation and the compression let other threads run
@@ -171,7 +161,7 @@ class InformationCurve(Metric):
 
 @dataclass(frozen=True, eq=False)
 class SIC(InformationCurve):
-    """The softmax information curve: the output is the probability of the explained class.
+    """The softmax information curve: the output is the probability of the explained class [Kapishnikov 2019].
 
     The arguments are those of `InformationCurve`.
     """
@@ -184,7 +174,7 @@ class SIC(InformationCurve):
 
 @dataclass(frozen=True, eq=False)
 class AIC(InformationCurve):
-    """The accuracy information curve: the output is 1 where the explained class is the one predicted, and 0 elsewhere.
+    """The accuracy information curve: the output is 1 where the explained class is predicted, else 0 [Kapishnikov 2019].
 
     Of independent labels and of a single output, a probability above one half predicts the class. The arguments are those of
     `InformationCurve`.
@@ -200,24 +190,34 @@ class AIC(InformationCurve):
 
 
 def median_curve(scores: Scores) -> tuple[Tensor, float]:
-    """The median over explicands of the curves at each of `scores.at`, (K,), and the area under it.
+    """Sum up the curves of many images as published: the median at each of `scores.at` [Kapishnikov 2019].
 
-    This is how information curves of many images are summed up as published; explicands without a score are left out.
+    >>> curves = torch.tensor([[0.0, 1.0], [0.2, 1.0], [0.6, 1.0]])
+    >>> median_curve(Scores(curves.mean(dim=1), "SIC", curves=curves, at=torch.tensor([0.0, 1.0])))[0]
+    tensor([0.2000, 1.0000])
+
+    Args:
+        scores: what `SIC`, `AIC`, `Insertion` or `Deletion` returned. Explicands without a score do not count.
+
+    Returns:
+        The median curve, (K,), and the area under it.
+
+    Raises:
+        InputError: the metric draws no curves, or no score is defined.
     """
     if scores.curves is None or scores.at is None:
         raise InputError(f"{scores.metric} draws no curves; Insertion, Deletion, SIC and AIC do")
-    defined = scores.curves[~scores.values.isnan()]
-    if not len(defined):
+    if not scores.n:
         raise InputError(f"{scores.metric} is not defined for any of the {len(scores)} explicands, so there is no curve")
-    curve = defined.quantile(0.5, dim=0)
+    curve = scores.curves[~scores.values.isnan()].quantile(0.5, dim=0)
     return curve, float(torch.trapezoid(curve, scores.at))
 
 
 @dataclass(frozen=True)
 class _Film:
-    """The explicands as images of 8 bits a channel, and the way back to the data space."""
+    """The explicands as images of 8 bits a channel, and the conversion back to the data space."""
 
-    images: NDArray[np.uint8]  # (B, H, W, C)
+    images: Images  # (B, H, W, C)
     low: Tensor  # in the shape of a sample
     high: Tensor
 
@@ -239,14 +239,14 @@ class _Film:
         levels = ((task.x - low) / span.where(span > 0, 1.0) * 255).round().to(torch.uint8)
         return cls(levels.permute(0, 2, 3, 1).contiguous().cpu().numpy(), low, high)
 
-    def shown(self, images: NDArray[np.uint8]) -> Tensor:
+    def to_data(self, images: Images) -> Tensor:
         """Images (n, H, W, C) as the network takes them."""
         levels = torch.from_numpy(images).to(self.low.device).permute(0, 3, 1, 2).to(self.low.dtype)
         return self.low + levels * (self.high - self.low) / 255
 
 
-def interpolated(image: NDArray[np.uint8], known: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """An image (H, W, C) of which some pixels, among them its corners, are known; the others lie on planes between them."""
+def interpolate(image: Images, known: Mask) -> Images:
+    """Fill in an image (H, W, C) of which some pixels, among them its corners, are known: the others lie on planes between."""
     if known.all():
         return image
     spatial = import_extra("scipy.spatial", "image", "an information curve")
@@ -255,7 +255,7 @@ def interpolated(image: NDArray[np.uint8], known: NDArray[np.bool_]) -> NDArray[
     # The pixels of each triangle are looked for in the box around it, in whole numbers: twice the area across from each corner
     # is its weight. `scipy.interpolate` has the same weights from a call of LAPACK for each triangle; in several threads at
     # once, each of which LAPACK spread over all cores, it took six times as long as in one.
-    triangles = triangles[np.abs(_areas(triangles, triangles[:, 0]).sum(axis=1)) > 1]  # smaller ones have corners alone
+    triangles = triangles[np.abs(_double_areas(triangles, triangles[:, 0]).sum(axis=1)) > 1]  # smaller ones have corners alone
     low = triangles.min(axis=1)
     height, width = (triangles.max(axis=1) - low + 1).T
     owner = np.repeat(np.arange(len(triangles)), height * width)
@@ -263,7 +263,7 @@ def interpolated(image: NDArray[np.uint8], known: NDArray[np.bool_]) -> NDArray[
     pixels = low[owner] + np.stack(np.divmod(place, width[owner]), axis=1)
     unknown = ~known[tuple(pixels.T)]
     owner, pixels = owner[unknown], pixels[unknown]
-    areas = _areas(triangles[owner], pixels)
+    areas = _double_areas(triangles[owner], pixels)
     inside = (areas >= 0).all(axis=1) | (areas <= 0).all(axis=1)
     areas, corners = areas[inside], triangles[owner[inside]]
     filled = image.copy()
@@ -272,14 +272,14 @@ def interpolated(image: NDArray[np.uint8], known: NDArray[np.bool_]) -> NDArray[
     return filled
 
 
-def _areas(triangles: NDArray[np.intp], points: NDArray[np.intp]) -> NDArray[np.intp]:
+def _double_areas(triangles: NDArray[np.intp], points: NDArray[np.intp]) -> NDArray[np.intp]:
     """Twice the areas, signed, between a point (n, 2) and the side across from each corner of a triangle (n, 3, 2)."""
     first, second = (np.roll(triangles - points[:, None], turn, axis=1) for turn in (-1, -2))
     areas: NDArray[np.intp] = first[..., 0] * second[..., 1] - first[..., 1] * second[..., 0]
     return areas
 
 
-def compressed_size(image: NDArray[np.uint8], compression: str) -> int:
+def compressed_size(image: Images, compression: str) -> int:
     """Bytes of the losslessly compressed image (H, W, C)."""
     pillow = import_extra("PIL.Image", "image", "an information curve")
     file = io.BytesIO()
@@ -287,6 +287,6 @@ def compressed_size(image: NDArray[np.uint8], compression: str) -> int:
     return file.tell()
 
 
-def _between(found: NDArray[np.float64], start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
+def _rescale(values: Floats, start: Floats, end: Floats) -> Floats:
     """How far values (n, K) have come from start to end (n,), from 0 to 1."""
-    return np.clip((found - start[:, None]) / (end - start)[:, None], 0.0, 1.0)
+    return np.clip((values - start[:, None]) / (end - start)[:, None], 0.0, 1.0)

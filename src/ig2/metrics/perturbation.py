@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -12,42 +11,49 @@ from torch import Tensor
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
-from ig2.attribution import Attribution
-from ig2.errors import InputError, ModelError, describe, is_count, is_number
+from ig2.errors import InputError, ModelError, check_count, describe, is_number, require
 from ig2.methods.base import Method
-from ig2.metrics.again import MethodLike, as_given, check_method, check_repeats
-from ig2.metrics.base import Better, Case, Metric, Result
-from ig2.metrics.conditional import MOST_NUMBERS, Conditional, check_conditional, check_tabular, expected
+from ig2.metrics.base import Better, Case, Metric, Scores
+from ig2.metrics.conditional import MOST_NUMBERS, Conditional, average_outputs, check_conditional, check_tabular
+from ig2.metrics.correlation import correlate, order_features, rounding_error
+from ig2.metrics.reattribution import MethodLike, attribute_again, check_method, check_reproduces, original_seed
 from ig2.references.base import as_references
-
-# How much of the largest number two results may differ by when only the order of the sums was another one.
-ROUNDING = 8
-
-
-def _check_draws(draws: object) -> None:
-    if not is_count(draws):
-        raise InputError(f"draws must be a positive integer, got {describe(draws)}")
-
-
-def _check_scale(scale: object) -> None:
-    if not is_number(scale) or not float(scale) > 0:  # type: ignore[arg-type]
-        raise InputError(f"scale must be a positive number, got {describe(scale)}")
-
-
-def check_if_constant(score: object) -> None:
-    """A score for what has no correlation, or None to leave it out."""
-    if score is not None and not is_number(score):
-        raise InputError(f"if_constant must be a number, or None to leave constant attributions out, got {describe(score)}")
 
 
 @dataclass(frozen=True, eq=False)
-class Faithfulness(Metric):
-    """Are the features with large attributions those whose loss changes the output? Samples are tabular.
+class ConditionalMetric(Metric):
+    """A metric of tabular samples that averages outputs over what the features left out may be.
 
-    The correlation (Pearson, over the features) of |φⱼ| with |f(x) − E f(X | all features of x but j)|.
+    Args:
+        conditional: what the other features may be when some are known.
+        draws: how many samples are averaged.
+    """
 
-    Where the attribution or the changes are the same for all features up to rounding, there is no correlation: the score is
-    NaN, and left out of the mean.
+    conditional: Conditional
+    draws: int = 100
+    better: ClassVar[Better] = "higher"
+
+    def __post_init__(self) -> None:
+        check_conditional(self.conditional)
+        check_count(self.draws, "draws")
+
+    def average(self, task: Task, known: Tensor) -> Tensor:
+        """E f(X | the known features of x), for m choices of them, (m, d) or (B, m, d); (B, m) in float64 on the CPU."""
+        check_tabular(task.x, self.name)
+        return average_outputs(task.outputs, task.x, known, self.conditional, self.draws, task.seed, task.progress)
+
+
+@dataclass(frozen=True, eq=False)
+class Faithfulness(ConditionalMetric):
+    """Are the features with large attributions those whose loss changes the output? [Alvarez-Melis 2018], [Liu 2021].
+
+    The correlation (Pearson, over the features) of |φⱼ| with |f(x) − E f(X | all features of x but j)|. Where either is the
+    same for all features up to rounding, there is no correlation, and the score is not defined.
+
+    >>> from ig2.metrics import ConstantFill
+    >>> x = torch.tensor([[3.0, 1.0, 2.0]])
+    >>> Faithfulness(ConstantFill(0.0), draws=1)(lambda x: x.sum(dim=1), x, x).values.float()
+    tensor([1.])
 
     Args:
         conditional: what a feature may be when the others are known.
@@ -55,90 +61,73 @@ class Faithfulness(Metric):
         if_constant: the score where there is no correlation. XAI-BENCH counts 0.
     """
 
-    conditional: Conditional
-    draws: int = 100
     if_constant: float | None = None
-
     name: ClassVar[str] = "faithfulness"
-    better: ClassVar[Better] = "higher"
 
     def __post_init__(self) -> None:
-        check_conditional(self.conditional)
-        _check_draws(self.draws)
+        super().__post_init__()
         check_if_constant(self.if_constant)
 
-    def run(self, case: Case) -> Result:
-        task = case.task
-        check_tabular(task.x, self.name)
-        output = _at_explicands(case)
-        but_one = ~torch.eye(task.x.shape[1], dtype=torch.bool, device=task.x.device)
-        without = expected(task.outputs, task.x, but_one, self.conditional, self.draws, task.seed, task.progress)
-        changes = (output[:, None] - without).abs()
-        rounding = ROUNDING * torch.finfo(task.x.dtype).eps * torch.maximum(output.abs(), without.abs().amax(dim=1))
-        return correlated(case.values.abs(), changes, rounding, self.if_constant, "no feature's loss changes more than others")
+    def run(self, case: Case) -> Scores:
+        x, output = case.task.x, case.finite_output()[:, None]
+        without = self.average(case.task, ~torch.eye(x[0].numel(), dtype=torch.bool, device=x.device))
+        rounding = rounding_error(torch.cat([output, without], dim=1), x.dtype)
+        reason = "no feature's loss changes more than others"
+        return correlate(case.values.abs(), (output - without).abs(), rounding, self.if_constant, reason)
+
+
+def check_if_constant(score: object) -> None:
+    """Raise unless this is a score for what has no correlation, or None."""
+    require(score is None or is_number(score), "if_constant", score, "a number, or None for not defined")
 
 
 @dataclass(frozen=True, eq=False)
-class Monotonicity(Metric):
-    """Does the output change more and more as features become known by increasing |φ|? Samples are tabular.
+class Monotonicity(ConditionalMetric):
+    """Does the output change more and more as features become known by increasing |φ|? [Luss 2021], [Liu 2021].
 
     With f₀ = E f(X) and fₖ = E f(X | the k features with the smallest |φ|), the share of the d − 1 steps from one increment
     |fₖ₊₁ − fₖ| to the next that do not shrink; a difference of rounding is none. Ties are broken in a random order, which
-    the seed decides. With a single feature there is no step, and the score is NaN.
+    the seed determines. With a single feature there is no step, and the score is not defined.
 
     Args:
         conditional: what the other features may be when some are known.
         draws: how many samples are averaged.
     """
 
-    conditional: Conditional
-    draws: int = 100
-
     name: ClassVar[str] = "monotonicity"
-    better: ClassVar[Better] = "higher"
 
-    def __post_init__(self) -> None:
-        check_conditional(self.conditional)
-        _check_draws(self.draws)
+    def run(self, case: Case) -> Scores:
+        count, d = len(case.values), case.values[0].numel()
+        if d == 1:
+            return Scores(torch.full((count,), torch.nan, device="cpu"), undefined={"a single feature has no order": count})
+        order = order_features(case.values.abs().flatten(1), torch.Generator().manual_seed(case.seed))
+        known = order.argsort(dim=1)[:, None] < torch.arange(d + 1, device=order.device)[:, None]
+        curves, rounding = self.arrange(self.average(case.task, known), order.cpu(), case)
+        increments = curves.diff(dim=1).abs()
+        shares = (increments.diff(dim=1) >= -rounding[:, None]).double().mean(dim=1)
+        return Scores(shares, curves=curves, at=torch.arange(d + 1, device="cpu"))
 
-    def run(self, case: Case) -> Result:
-        if (undefined := _single_feature(case)) is not None:
-            return undefined
-        _, outputs = _as_features_become_known(case, self.conditional, self.draws)
-        rounding = ROUNDING * torch.finfo(case.task.x.dtype).eps * outputs.abs().amax(dim=1, keepdim=True)
-        return Result(_share_that_grows(outputs, rounding), curves=outputs, at=torch.arange(outputs.shape[1], device="cpu"))
+    def arrange(self, outputs: Tensor, order: Tensor, case: Case) -> tuple[Tensor, Tensor]:
+        """The curves (B, d + 1) from the outputs f₀ … f_d, and how much of a difference is rounding, (B,)."""
+        return outputs, rounding_error(outputs, case.task.x.dtype)
 
 
 @dataclass(frozen=True, eq=False)
-class PublishedMonotonicity(Metric):
-    """Monotonicity as XAI-BENCH's published code computes it, for comparing with figures made by it.
+class PublishedMonotonicity(Monotonicity):
+    """Monotonicity as the published code of XAI-BENCH [Liu 2021] computes it, for comparing with figures made by it.
 
-    It differs from `Monotonicity` in two ways. The output after feature j became known is stored in place j + 1 of the
-    curve, not in the place of its rank, so that the increments are between features that are neighbours in the table. And
-    the curve starts at the mean output over the explicands, so that a score depends on the batch it is computed in.
-
-    Args:
-        conditional: what the other features may be when some are known.
-        draws: how many samples are averaged.
+    It differs from `Monotonicity` in three ways. The output after feature j became known is stored in place j + 1 of the
+    curve, not in the place of its rank, so that the increments are between features that are neighbours in the table. The
+    curve starts at the mean output over the explicands, so that a score depends on the batch it is computed in. And a
+    difference of rounding counts. The arguments are those of `Monotonicity`.
     """
 
-    conditional: Conditional
-    draws: int = 100
-
     name: ClassVar[str] = "monotonicity (as published)"
-    better: ClassVar[Better] = "higher"
 
-    def __post_init__(self) -> None:
-        check_conditional(self.conditional)
-        _check_draws(self.draws)
-
-    def run(self, case: Case) -> Result:
-        if (undefined := _single_feature(case)) is not None:
-            return undefined
-        order, outputs = _as_features_become_known(case, self.conditional, self.draws)
-        start = _at_explicands(case).mean().expand(len(outputs), 1)
-        stored = torch.cat([start, torch.empty_like(outputs[:, 1:]).scatter_(1, order, outputs[:, 1:])], dim=1)
-        return Result(_share_that_grows(stored, 0.0), curves=stored, at=torch.arange(stored.shape[1], device="cpu"))
+    def arrange(self, outputs: Tensor, order: Tensor, case: Case) -> tuple[Tensor, Tensor]:
+        start = case.finite_output().mean().expand(len(outputs), 1)
+        stored = torch.empty_like(outputs[:, 1:]).scatter_(1, order, outputs[:, 1:])
+        return torch.cat([start, stored], dim=1), torch.zeros(len(outputs), device="cpu")
 
 
 Perturbation = Callable[[Tensor, int, torch.Generator], Tensor]
@@ -149,38 +138,45 @@ Each sample should get the same noise, so that its score does not depend on the 
 
 
 @dataclass(frozen=True)
-class NearZero:
-    """XAI-BENCH's perturbation r = clip(N(x, scale), x − 1, x): what is left, x − r, is half-normal noise, at most 1."""
+class Noise:
+    """Gaussian noise around the sample: r = N(0, scale).
+
+    Args:
+        scale: the standard deviation, positive.
+    """
 
     scale: float = 0.2
 
     def __post_init__(self) -> None:
-        _check_scale(self.scale)
+        require(is_number(self.scale) and self.scale > 0, "scale", self.scale, "a positive number")
 
     def __call__(self, x: Tensor, draws: int, generator: torch.Generator) -> Tensor:
-        around = x[:, None] + self.scale * _normal(x, draws, generator)
-        return around.clamp(x[:, None] - 1, x[:, None])
+        noise = torch.randn(1, draws, *x.shape[1:], generator=generator, dtype=torch.float64, device="cpu").to(x)
+        return (self.scale * noise).expand(len(x), draws, *x.shape[1:])
 
 
 @dataclass(frozen=True)
-class Noise:
-    """Gaussian noise around the sample: r = N(0, scale)."""
+class NearZero(Noise):
+    """XAI-BENCH's r = clip(N(x, scale), x − 1, x): what is left, x − r, is half-normal noise, at most 1 [Liu 2021].
 
-    scale: float = 0.2
-
-    def __post_init__(self) -> None:
-        _check_scale(self.scale)
+    Args:
+        scale: the standard deviation, positive.
+    """
 
     def __call__(self, x: Tensor, draws: int, generator: torch.Generator) -> Tensor:
-        return (self.scale * _normal(x, draws, generator)).expand(len(x), draws, *x.shape[1:])
+        return (x[:, None] + super().__call__(x, draws, generator)).clamp(x[:, None] - 1, x[:, None])
 
 
 @dataclass(frozen=True, eq=False)
 class Infidelity(Metric):
     """How far the attribution is from predicting what a perturbation r does: E (f(x) − f(x − r) − β Σ rᵢφᵢ)².
 
-    As XAI-BENCH has it by default. With `fit=False` it is the infidelity of Yeh et al., whose attributions are slopes, such
-    as a gradient: β is then 1. Points x − r may leave the model's bounds.
+    As XAI-BENCH has it by default [Liu 2021]. With `fit=False` it is the infidelity of [Yeh 2019], whose attributions are
+    slopes, such as a gradient: β is then 1. Points x − r may leave the model's bounds.
+
+    >>> x = torch.tensor([[3.0, 1.0]])
+    >>> Infidelity(Noise(0.1), draws=8, fit=False)(lambda x: 2 * x.sum(dim=1), torch.full((1, 2), 2.0), x).values < 1e-9
+    tensor([True])
 
     Args:
         perturbation: r: `NearZero(scale)`, `Noise(scale)`, or a function of samples (n, ...), a number of draws and a
@@ -198,69 +194,68 @@ class Infidelity(Metric):
     better: ClassVar[Better] = "lower"
 
     def __post_init__(self) -> None:
-        _check_draws(self.draws)
-        if not callable(self.perturbation) or isinstance(self.perturbation, type):
-            raise InputError(
-                f"perturbation must be NearZero(scale), Noise(scale) or a function, got {describe(self.perturbation)}"
-            )
+        check_count(self.draws, "draws")
+        valid = callable(self.perturbation) and not isinstance(self.perturbation, type)
+        require(valid, "perturbation", self.perturbation, "NearZero(scale), Noise(scale) or a function")
 
-    def run(self, case: Case) -> Result:
-        changes, predicted = self._measured(case)
+    def run(self, case: Case) -> Scores:
+        changes, predicted = self._perturb(case)
         beta = torch.ones_like(changes[:, :1])
         if self.fit:
             squares = predicted.square().mean(dim=1, keepdim=True)
             beta = torch.where(squares > 0, (changes * predicted).mean(dim=1, keepdim=True) / squares, 0.0)
-        return Result((changes - beta * predicted).square().mean(dim=1))
+        return Scores((changes - beta * predicted).square().mean(dim=1))
 
-    def _measured(self, case: Case) -> tuple[Tensor, Tensor]:
+    def _perturb(self, case: Case) -> tuple[Tensor, Tensor]:
         """f(x) − f(x − r) and Σ rᵢφᵢ for each draw, (B, draws) in float64 on the CPU."""
         task, size = case.task, case.task.x[0].numel()
-        output = _at_explicands(case)
+        output = case.finite_output()
         changes = torch.zeros(len(task), self.draws, dtype=torch.float64, device="cpu")
         predicted = torch.zeros_like(changes)
         # draws are made in pieces of a size that depends on the sample's alone: so do the numbers drawn
         draws = min(self.draws, max(1, MOST_NUMBERS // size))
-        rows = max(1, MOST_NUMBERS // (draws * size))
         generator = task.generator()
         task.progress.expect(len(task) * self.draws)
         for start in range(0, self.draws, draws):
             count = min(draws, self.draws - start)
             seed = int(torch.randint(2**62, (), generator=generator, device="cpu"))
-            for of in torch.split(torch.arange(len(task), device=task.x.device), rows):
-                x = task.x[of]
-                made: object = self.perturbation(x, count, torch.Generator().manual_seed(seed))
-                shape = (len(of), count, *x.shape[1:])
-                if not isinstance(made, Tensor) or made.shape != shape or not made.isfinite().all():
-                    raise InputError(
-                        f"the perturbation gave {describe(made)}: expected finite numbers {shape} for {count} draws of "
-                        f"samples {tuple(x.shape)}"
-                    )
-                r = made.to(x)
-                left = task.outputs((x[:, None] - r).flatten(0, 1), of.repeat_interleave(count)).cpu().double()
-                if not left.isfinite().all():
-                    row = int(of[int((~left.isfinite()).nonzero()[0]) // count])
+            for rows in torch.split(torch.arange(len(task), device=task.x.device), max(1, MOST_NUMBERS // (draws * size))):
+                x = task.x[rows]
+                r = self._draw(x, count, torch.Generator().manual_seed(seed))
+                outputs = task.outputs((x[:, None] - r).flatten(0, 1), rows.repeat_interleave(count)).cpu().double()
+                if not outputs.isfinite().all():
+                    row = int(rows[int((~outputs.isfinite()).nonzero()[0]) // count])
                     raise ModelError(f"the output is not finite at explicand {row} perturbed: the network fails there")
-                where = of.cpu()
-                changes[where, start : start + count] = output[where, None] - left.view(-1, count)
-                dots = (r * case.values[of][:, None]).flatten(2).sum(dim=2)
-                predicted[where, start : start + count] = dots.cpu().double()
-                task.progress.advance(len(of) * count)
+                part = rows.cpu(), slice(start, start + count)
+                changes[part] = output[rows.cpu(), None] - outputs.view(-1, count)
+                predicted[part] = (r * case.values[rows][:, None]).flatten(2).sum(dim=2).cpu().double()
+                task.progress.advance(len(rows) * count)
         return changes, predicted
+
+    def _draw(self, x: Tensor, count: int, generator: torch.Generator) -> Tensor:
+        r: object = self.perturbation(x, count, generator)
+        shape = (len(x), count, *x.shape[1:])
+        if not isinstance(r, Tensor) or r.shape != shape or not r.isfinite().all():
+            raise InputError(
+                f"the perturbation returned {describe(r)}: expected finite numbers {shape} for {count} draws of samples "
+                f"{tuple(x.shape)}"
+            )
+        return r.to(x)
 
 
 @dataclass(frozen=True, eq=False)
 class MaxSensitivity(Metric):
-    """How much the attribution can change when the sample hardly does: the largest ‖φ(x′) − φ(x)‖ / ‖φ(x)‖ of some draws.
+    """How much the attribution changes when the sample hardly does: max ‖φ(x′) − φ(x)‖ / ‖φ(x)‖ over draws [Yeh 2019].
 
     x′ is x with uniform noise, at most `radius` for each feature, inside the model's bounds; the class explained is that of
     x. Every explicand gets the same noise. The sample itself is explained once more too: a method that does not give the
-    attribution it is said to have made is an error. Where φ(x) is zero the score is NaN, and left out of the mean.
+    attribution it is said to have made is an error. Where φ(x) is zero the score is not defined.
 
     Args:
         method: what made the attribution: a method of this library, or a function with the same call,
             method(model, x, target=..., references=..., seed=...), which returns an `Attribution` or a tensor. It gets the
             seed the attribution was made with, or that of the metric's call where the attribution is a plain tensor.
-        references: as the method was given them.
+        references: those the attribution was made with.
         radius: of the L∞ ball, in the data space.
         draws: how many samples of it.
         norm: the order of the norm, 2 for the Euclidean one.
@@ -276,64 +271,57 @@ class MaxSensitivity(Metric):
     better: ClassVar[Better] = "lower"
 
     def __post_init__(self) -> None:
-        _check_draws(self.draws)
+        check_count(self.draws, "draws")
         check_method(self.method)
-        if not is_number(self.radius) or self.radius <= 0:
-            raise InputError(f"radius must be a positive number, got {describe(self.radius)}")
-        if not isinstance(self.norm, (int, float)) or isinstance(self.norm, bool) or not self.norm > 0:
-            raise InputError(f"norm must be a positive number or infinity, got {describe(self.norm)}")
+        require(is_number(self.radius) and self.radius > 0, "radius", self.radius, "a positive number")
+        valid = isinstance(self.norm, (int, float)) and not isinstance(self.norm, bool) and self.norm > 0
+        require(valid, "norm", self.norm, "a positive number or infinity")
+
+    @property
+    def needs_gradient(self) -> bool:  # type: ignore[override]
         # a method of this library runs in the metric's own session
-        object.__setattr__(self, "needs_gradient", isinstance(self.method, Method) and self.method.needs_gradient)
+        return isinstance(self.method, Method) and self.method.needs_gradient
 
-    def run(self, case: Case) -> Result:
-        check_repeats(self.method, self.references, case)
-        noise = self._noise(case.task)
-        size = self._size(case.values)
-        largest = self._changes(case, noise).amax(dim=1)
-        zero = size == 0
-        undefined = {"the attribution is zero, and changes are measured by it": int(zero.sum())} if zero.any() else {}
-        return Result(torch.where(zero, math.nan, largest / size), undefined)
+    def run(self, case: Case) -> Scores:
+        check_reproduces(self.method, self.references, case)
+        norm = self._norm(case.values)
+        largest = self._change(case).amax(dim=1)
+        return Scores.where_defined(largest / norm, {"the attribution is zero, and changes are relative to it": norm == 0})
 
-    def _changes(self, case: Case, noise: Tensor) -> Tensor:
+    def _change(self, case: Case) -> Tensor:
         """‖φ(x′) − φ(x)‖ for each draw, (B, draws)."""
-        task = case.task
-        made_with = case.attribution.settings.get("seed") if case.attribution is not None else None
-        seed = made_with if isinstance(made_with, int) else case.seed
+        task, noise = case.task, self._noise(case.task)
         changes = torch.zeros(len(task), self.draws, dtype=case.values.dtype, device=task.x.device)
 
-        def moved(of: Tensor, which: Tensor) -> Tensor:
-            x = task.x[of] + noise[which.cpu()].to(task.x)
-            if task.session.model.bounds is None:
-                return x
-            low, high = (torch.as_tensor(bound, dtype=x.dtype, device=x.device) for bound in task.session.model.bounds)
-            return x.clamp(low, high)
+        def move(rows: Tensor, draws: Tensor) -> Tensor:
+            x = task.x[rows] + noise[draws.cpu()].to(task.x)
+            bounds = task.session.model.bounds
+            return x if bounds is None else x.clamp(*(torch.as_tensor(bound).to(x) for bound in bounds))
 
-        if isinstance(self.method, Method):
-            method = self.method
-            references = as_references(self.references) if self.references is not None else method.default_references
-
-            def work(piece: range) -> None:
-                number = torch.arange(piece.start, piece.stop, device=task.x.device)
-                of, which = number // self.draws, number % self.draws
-                # in the session that is open, where x′ goes by the number of its explicand: references that are the
-                # explicand's own, or never the explicand itself, stay what they are
-                some = replace(task, x=moved(of, which), rows=task.rows[of], target=task.target[of], seed=seed)
-                changes[of, which] = self._size(method.run(some, references, Keep()).values - case.values[of])
-
-            task.batch.over(changes.numel(), work)
+        if not isinstance(self.method, Method):
+            rows = torch.arange(len(task), device=task.x.device)
+            for draw in range(self.draws):
+                points = move(rows, torch.full_like(rows, draw))
+                values = attribute_again(self.method, self.references, case.model, case, points)
+                changes[:, draw] = self._norm(values - case.values)
             return changes
-        inputs, every = task.session.inputs, torch.arange(len(task), device=task.x.device)
-        for draw in range(self.draws):
-            x = as_given(inputs, moved(every, torch.full_like(every, draw)))
-            with torch.enable_grad():  # a function of the user's may take gradients as it is used to
-                found = self.method(case.model, x, target=task.target, references=self.references, seed=seed)
-            values = inputs.pack(found.values if isinstance(found, Attribution) else found, "what the method returned")
-            changes[:, draw] = self._size(values.detach() - case.values)
+        method = self.method
+        references = as_references(self.references) if self.references is not None else method.default_references
+
+        def work(piece: range) -> None:
+            number = torch.arange(piece.start, piece.stop, device=task.x.device)
+            rows, draws = number // self.draws, number % self.draws
+            # in the session that is open, where x′ goes by the number of its explicand: references that are the
+            # explicand's own, or never the explicand itself, stay what they are
+            moved = replace(task, x=move(rows, draws), rows=task.rows[rows], target=task.target[rows], seed=original_seed(case))
+            changes[rows, draws] = self._norm(method.run(moved, references, Keep()).values - case.values[rows])
+
+        task.batch.over(changes.numel(), work)
         return changes
 
-    def _size(self, values: Tensor) -> Tensor:
-        size: Tensor = torch.linalg.vector_norm(values.flatten(1), self.norm, dim=1)
-        return size
+    def _norm(self, values: Tensor) -> Tensor:
+        norm: Tensor = torch.linalg.vector_norm(values.flatten(1), self.norm, dim=1)
+        return norm
 
     def _noise(self, task: Task) -> Tensor:
         """What is added for each draw, (draws, ...), on the CPU."""
@@ -342,72 +330,3 @@ class MaxSensitivity(Metric):
         shape = (self.draws, *task.x.shape[1:])
         noise = torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64, device="cpu")
         return self.radius * (2 * noise - 1)
-
-
-def correlated(
-    values: Tensor, truth: Tensor, rounding: Tensor | float, if_constant: float | None, if_truth_is_constant: str
-) -> Result:
-    """Pearson's correlation of each row of values (B, d) with one of truth (B, d), where neither is constant.
-
-    Args:
-        values: attributions. They count as constant where they are up to the rounding of their own precision.
-        truth: what they should go with.
-        rounding: how much of the differences of a row of truth, (B,), is rounding.
-        if_constant: the score of constant rows; None for NaN.
-        if_truth_is_constant: the reason to give.
-    """
-    rows = [tensor.cpu().double() for tensor in (values, truth)]
-    spread = [row - row.mean(dim=1, keepdim=True) for row in rows]
-    flat = spread[0].abs().amax(dim=1) <= ROUNDING * torch.finfo(values.dtype).eps * rows[0].abs().amax(dim=1)
-    flat_truth = ~flat & (spread[1].abs().amax(dim=1) <= rounding)
-    unit = [row / torch.linalg.vector_norm(row, dim=1, keepdim=True) for row in spread]
-    scores = (unit[0] * unit[1]).sum(dim=1).clamp(-1, 1)
-    scores[flat | flat_truth] = math.nan if if_constant is None else if_constant
-    reasons = {"the attribution is the same for all features": flat, if_truth_is_constant: flat_truth}
-    if if_constant is not None:
-        return Result(scores)
-    return Result(scores, {why: int(which.sum()) for why, which in reasons.items() if which.any()})
-
-
-def by_size(values: Tensor, seed: int) -> Tensor:
-    """The features of each row (B, d) by increasing |value|, as numbers (B, d); ties in an order that the seed decides."""
-    shuffled = torch.randperm(values.shape[1], generator=torch.Generator().manual_seed(seed), device="cpu").to(values.device)
-    return shuffled[values.abs()[:, shuffled].argsort(dim=1, stable=True)]
-
-
-def _as_features_become_known(case: Case, conditional: Conditional, draws: int) -> tuple[Tensor, Tensor]:
-    """The features by increasing |φ|, (B, d), and E f(X | the k first of them) for k from 0, (B, d + 1); on the CPU."""
-    task = case.task
-    order = by_size(case.values, case.seed)
-    rank = order.argsort(dim=1)
-    steps = torch.arange(order.shape[1] + 1, device=order.device)
-    known = rank[:, None] < steps[:, None]
-    return order.cpu(), expected(task.outputs, task.x, known, conditional, draws, task.seed, task.progress)
-
-
-def _share_that_grows(outputs: Tensor, rounding: Tensor | float) -> Tensor:
-    """Of the increments along each curve (B, d + 1), the share of the d − 1 steps to the next one that do not shrink."""
-    increments = outputs.diff(dim=1).abs()
-    return (increments.diff(dim=1) >= -rounding).double().mean(dim=1)
-
-
-def _single_feature(case: Case) -> Result | None:
-    check_tabular(case.task.x, "monotonicity")
-    if case.task.x.shape[1] > 1:
-        return None
-    return Result(torch.full((len(case.values),), math.nan, device="cpu"), {"a single feature has no order": len(case.values)})
-
-
-def _at_explicands(case: Case) -> Tensor:
-    """f(x), (B,), in float64 on the CPU."""
-    assert case.output is not None
-    output = case.output.cpu().double()
-    if not output.isfinite().all():
-        row = int((~output.isfinite()).nonzero()[0])
-        raise ModelError(f"the output of explicand {row} is {float(output[row])}: the network fails on it")
-    return output
-
-
-def _normal(x: Tensor, draws: int, generator: torch.Generator) -> Tensor:
-    """Standard normal noise, (1, draws, ...): the same for each of the samples x."""
-    return torch.randn(1, draws, *x.shape[1:], generator=generator, dtype=torch.float64, device="cpu").to(x)

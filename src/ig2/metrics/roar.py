@@ -1,4 +1,4 @@
-"""ROAR: remove the features an attribution holds important, train again, and see how much worse the new model is."""
+"""ROAR: remove the features with large attributions, train again, and see how much worse the new model is."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from torch import Tensor
 from ig2._engine.inputs import check_numeric
 from ig2._engine.task import check_seed
 from ig2.attribution import Attribution
-from ig2.errors import InputError, ModelError, describe, is_number
+from ig2.errors import InputError, ModelError, describe, is_number, require
 from ig2.methods.base import summary
 from ig2.metrics.base import Better, Scores
-from ig2.metrics.conditional import Conditional, check_conditional, check_tabular, replaced
-from ig2.metrics.perturbation import by_size
+from ig2.metrics.conditional import Conditional, check_conditional, check_tabular, replace_unknown
+from ig2.metrics.correlation import order_features
 
 Predict = Callable[[Tensor], Tensor]
 Retrain = Callable[[Tensor, Tensor, int], Predict]
@@ -27,36 +27,36 @@ Retrain = Callable[[Tensor, Tensor, int], Predict]
 which the k-th m go to the k-th model, to (K, m). What becomes of a set must not depend on the others."""
 
 
-def each(retrain: Retrain) -> Retrain:
-    """A function that trains one model, as one that trains K, one after the other.
+def train_one_by_one(retrain: Retrain) -> Retrain:
+    """Turn a function that trains one model into one that trains K, one after the other.
 
     Args:
         retrain: from samples (n, d), labels (n,) and a seed to a function from samples (m, d) to predictions (m,).
     """
 
     @functools.wraps(retrain)
-    def one_after_the_other(x: Tensor, y: Tensor, seed: int) -> Predict:
+    def train(x: Tensor, y: Tensor, seed: int) -> Predict:
         models = [retrain(samples, labels, seed) for samples, labels in zip(x, y, strict=True)]
-        return lambda some: torch.stack([model(samples) for model, samples in zip(models, some, strict=True)])
+        return lambda batches: torch.stack([model(samples) for model, samples in zip(models, batches, strict=True)])
 
-    return one_after_the_other
+    return train
 
 
 @dataclass(frozen=True, eq=False)
 class ROAR:
-    """Remove and retrain: the better an attribution finds what matters, the worse is a model trained without it.
+    """Remove and retrain: the better an attribution finds what matters, the worse is a model trained without it [Hooker 2019].
 
     For each cutoff c, the ⌊c·d⌋ features of each sample with the largest |φ| are replaced by one draw given the others, in
     the training and in the test samples; a model is trained anew, and its |error| on each test sample is one point of that
     sample's curve. The score is the area under it over the cutoffs (trapezoids). Ties are broken in a random order, which
-    the seed decides. Cutoffs that remove as many features share one model.
+    the seed determines. Cutoffs that remove as many features share one model.
 
-    XAI-BENCH's first code removes features in the validation points alone and divides these, 80 to train on and 20 to test;
-    its later one does as here, where a model trains on the training points and is tested on the validation points.
+    XAI-BENCH's first code [Liu 2021] removes features in the validation points alone and divides these, 80 to train on and 20
+    to test; its later one does as here, where a model trains on the training points and is tested on the validation points.
 
     Args:
-        retrain: trains K models at once: retrain(x (K, n, d), y (K, n), seed) gives a function from samples (K, m, d) to
-            predictions (K, m). `each(...)` makes one of a function that trains a single model.
+        retrain: trains K models at once: retrain(x (K, n, d), y (K, n), seed) returns a function from samples (K, m, d) to
+            predictions (K, m). `train_one_by_one(...)` makes one of a function that trains a single model.
         conditional: what the features removed may be when the others are known.
         cutoffs: shares of the features removed, increasing.
     """
@@ -70,27 +70,30 @@ class ROAR:
 
     def __post_init__(self) -> None:
         check_conditional(self.conditional)
-        if not callable(self.retrain):
-            raise InputError(f"retrain must be a function of (x, y, seed), got {describe(self.retrain)}")
-        cutoffs = tuple(self.cutoffs)
-        sound = len(cutoffs) > 1 and all(is_number(cutoff) and 0 <= cutoff <= 1 for cutoff in cutoffs)
-        if not sound or any(one >= two for one, two in pairwise(cutoffs)):
-            raise InputError(f"cutoffs must be at least two increasing shares from 0 to 1, got {describe(self.cutoffs)}")
-        object.__setattr__(self, "cutoffs", cutoffs)
+        require(callable(self.retrain), "retrain", self.retrain, "a function of (x, y, seed)")
+        valid = len(self.cutoffs) > 1 and all(is_number(cutoff) and 0 <= cutoff <= 1 for cutoff in self.cutoffs)
+        valid = valid and all(low < high for low, high in pairwise(self.cutoffs))
+        require(valid, "cutoffs", self.cutoffs, "at least two increasing shares from 0 to 1")
 
     def __call__(self, train: tuple[Any, Any, Any], test: tuple[Any, Any, Any], *, seed: int = 0) -> Scores:
-        """Score the attributions of one method: one number for each test sample.
+        """Score the attributions of one method.
 
         Args:
             train: samples (n, d), labels (n,), and their attribution: what a method returned, or a tensor.
             test: the same, of samples that are not trained on.
-            seed: of everything random; handed to `retrain` too.
-        """
-        x, y, attribution = _three(train, "train")
-        test_x, test_y, test_attribution = _three(test, "test")
-        return self.several((x, y, {"": attribution}), (test_x, test_y, {"": test_attribution}), seed=seed)[""]
+            seed: the seed for all random draws; passed to `retrain` too.
 
-    def several(
+        Returns:
+            One score for each test sample.
+
+        Raises:
+            InputError: samples, labels and attributions do not match.
+            ModelError: a retrained model predicts NaN or infinity.
+        """
+        (x, y, attribution), (test_x, test_y, test_attribution) = _split(train, "train"), _split(test, "test")
+        return self.compare((x, y, {"": attribution}), (test_x, test_y, {"": test_attribution}), seed=seed)[""]
+
+    def compare(
         self,
         train: tuple[Any, Any, Mapping[str, Any]],
         test: tuple[Any, Any, Mapping[str, Any]],
@@ -102,15 +105,18 @@ class ROAR:
         Args:
             train: samples (n, d), labels (n,), and the attribution of each method by its name.
             test: the same, of samples that are not trained on.
-            seed: of everything random; handed to `retrain` too.
+            seed: the seed for all random draws; passed to `retrain` too.
+
+        Returns:
+            The scores of each method, one for each test sample.
         """
         check_seed(seed)
-        x, y, attributions = _checked(train, "train")
-        test_x, test_y, test_attributions = _checked(test, "test")
+        x, y, attributions = _check_data(train, "train")
+        test_x, test_y, test_attributions = _check_data(test, "test")
         if attributions.keys() != test_attributions.keys() or not attributions:
             raise InputError(
                 f"train has attributions of {', '.join(attributions) or 'no method'}, test of "
-                f"{', '.join(test_attributions) or 'no method'}: give those of the same methods"
+                f"{', '.join(test_attributions) or 'no method'}: pass those of the same methods"
             )
         if x.shape[1] != test_x.shape[1]:
             raise InputError(f"train's samples are {tuple(x.shape)}, test's {tuple(test_x.shape)}: they need the same features")
@@ -118,23 +124,22 @@ class ROAR:
         removed = [math.floor(cutoff * x.shape[1] + 1e-9) for cutoff in self.cutoffs]
         counts = sorted(set(removed))
         # test samples get other noise than training samples, or a model could learn it by heart
-        other_seed = int(torch.randint(2**62, (), generator=torch.Generator().manual_seed(seed), device="cpu"))
-        spoiled = torch.cat([self._without(x, values, counts, seed) for values in attributions.values()])
-        test_spoiled = torch.cat([self._without(test_x, test_attributions[name], counts, other_seed) for name in attributions])
-        predict = self.retrain(spoiled, y.expand(len(spoiled), -1), int(seed))
-        predicted = predict(test_spoiled)
-        if not isinstance(predicted, Tensor) or predicted.shape != test_spoiled.shape[:2]:
+        test_seed = int(torch.randint(2**62, (), generator=torch.Generator().manual_seed(seed), device="cpu"))
+        samples = torch.cat([self._remove(x, values, counts, seed) for values in attributions.values()])
+        test_samples = torch.cat([self._remove(test_x, test_attributions[name], counts, test_seed) for name in attributions])
+        predicted = self.retrain(samples, y.expand(len(samples), -1), int(seed))(test_samples)
+        if not isinstance(predicted, Tensor) or predicted.shape != test_samples.shape[:2]:
             raise InputError(
-                f"the retrained models predict {describe(predicted)}, expected {tuple(test_spoiled.shape[:2])}: a number for "
-                f"each test sample of each of {len(spoiled)} models. A function that trains one model goes into each(...)"
+                f"the retrained models predict {describe(predicted)}, expected {tuple(test_samples.shape[:2])}: a number for "
+                f"each test sample of each of {len(samples)} models. Wrap a function that trains one model in "
+                "train_one_by_one(...)"
             )
         errors = (predicted.detach().double() - test_y.to(predicted.device).double()).abs()
         if not errors.isfinite().all():
-            model = int((~errors.isfinite()).nonzero()[0, 0])
-            name = list(attributions)[model // len(counts)]
+            method, model = divmod(int((~errors.isfinite()).nonzero()[0, 0]), len(counts))
+            by = f" by {name}" if (name := list(attributions)[method]) else ""
             raise ModelError(
-                f"the model retrained without {counts[model % len(counts)]} features{f' by {name}' if name else ''} predicts "
-                "NaN or infinity: its training failed"
+                f"the model retrained without {counts[model]} features{by} predicts NaN or infinity: its training failed"
             )
         place = torch.tensor([counts.index(count) for count in removed], device=errors.device)
         curves = errors.view(len(attributions), len(counts), -1)[:, place].transpose(1, 2)  # (methods, m, cutoffs)
@@ -145,37 +150,38 @@ class ROAR:
             for name, curve in zip(attributions, curves, strict=True)
         }
 
-    def _without(self, x: Tensor, values: Tensor, counts: list[int], seed: int) -> Tensor:
+    def _remove(self, x: Tensor, values: Tensor, counts: list[int], seed: int) -> Tensor:
         """The samples without their most important features, (K, n, d)."""
-        rank = by_size(values, seed).argsort(dim=1)
-        pieces = []
-        for count in counts:
-            # the same noise at every cutoff: what differs between two of them is what was removed
-            generator = torch.Generator().manual_seed(seed)
-            pieces.append(replaced(x, rank < x.shape[1] - count, self.conditional, generator))
-        return torch.stack(pieces)
+        rank = order_features(values.abs(), torch.Generator().manual_seed(seed)).argsort(dim=1)
+        # the same noise at every cutoff: what differs between two of them is what was removed
+        return torch.stack(
+            [
+                replace_unknown(x, rank < x.shape[1] - count, self.conditional, torch.Generator().manual_seed(seed))
+                for count in counts
+            ]
+        )
 
 
-def _three(given: object, name: str) -> tuple[Any, Any, Any]:
-    if not isinstance(given, (tuple, list)) or len(given) != 3:
-        raise InputError(f"{name} must be (samples, labels, attribution), got {describe(given)}")
-    return given[0], given[1], given[2]
+def _split(data: object, name: str) -> tuple[Any, Any, Any]:
+    if not isinstance(data, (tuple, list)) or len(data) != 3:
+        raise InputError(f"{name} must be (samples, labels, attribution), got {describe(data)}")
+    return data[0], data[1], data[2]
 
 
-def _checked(given: object, name: str) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+def _check_data(data: object, name: str) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Samples (n, d), labels (n,) and attributions (n, d) by method."""
-    x, y, attributions = _three(given, name)
+    x, y, attributions = _split(data, name)
     samples = check_numeric(x, f"{name}'s samples")
     check_tabular(samples, "ROAR")
     if not isinstance(y, Tensor) or y.shape != samples.shape[:1]:
         raise InputError(f"{name}'s labels are {describe(y)}, expected a tensor ({len(samples)},), one for each sample")
     if not isinstance(attributions, Mapping):
         raise InputError(f"{name} needs the attribution of each method by its name, got {describe(attributions)}")
-    found = {}
+    checked = {}
     for method, attribution in attributions.items():
         values = attribution.values if isinstance(attribution, Attribution) else attribution
         values = check_numeric(values, f"{name}'s attribution")
         if values.shape != samples.shape:
             raise InputError(f"{name}'s attribution is {describe(values)}, expected {tuple(samples.shape)}, as the samples")
-        found[method] = values.to(samples.device)
-    return samples, y, found
+        checked[method] = values.to(samples.device)
+    return samples, y, checked

@@ -16,10 +16,11 @@ from ig2._engine.session import Session
 from ig2._engine.task import Task, check_seed
 from ig2._utils.progress import Progress, ProgressOption
 from ig2.attribution import Attribution
-from ig2.errors import InputError, describe, is_count
-from ig2.metrics.base import Better, Case, Metric, Result
-from ig2.metrics.conditional import Conditional, check_conditional, check_tabular, expected
-from ig2.metrics.perturbation import ROUNDING, check_if_constant, correlated
+from ig2.errors import InputError, check_count, describe
+from ig2.metrics.base import Better, Case, Metric, Scores
+from ig2.metrics.conditional import Conditional, average_outputs, check_conditional, check_tabular
+from ig2.metrics.correlation import correlate, rounding_error
+from ig2.metrics.perturbation import check_if_constant
 from ig2.model import Model, wrap
 
 # 65 536 coalitions: with more features their number is out of reach.
@@ -27,29 +28,34 @@ MOST_FEATURES = 16
 
 
 def shapley_values(worth: Tensor) -> Tensor:
-    """The Shapley values (..., d) of games given by what each of the 2ᵈ coalitions is worth, in float64.
+    """The Shapley values of games given by what each of the 2ᵈ coalitions is worth [Shapley 1953].
 
-    Args:
-        worth: (..., 2ᵈ). The coalition in place k has player j where bit j of k is set: the first is empty, the second has
-            player 0 alone, the last has all.
+    φⱼ = Σ_{S ∌ j} |S|! (d − |S| − 1)! / d! · (v(S ∪ {j}) − v(S)).
 
     >>> shapley_values(torch.tensor([0.0, 1.0, 2.0, 5.0]))
     tensor([2., 3.], dtype=torch.float64)
+
+    Args:
+        worth: v, (..., 2ᵈ). The coalition in place k has player j where bit j of k is set: the first is empty, the second
+            has player 0 alone, the last has all.
+
+    Returns:
+        The values, (..., d) in float64.
+
+    Raises:
+        InputError: the last axis is not a power of two.
     """
     if not isinstance(worth, Tensor) or worth.ndim == 0 or worth.shape[-1] < 2 or worth.shape[-1] & (worth.shape[-1] - 1):
         raise InputError(f"worth must be (..., 2ᵈ), one number for each coalition of d players, got {describe(worth)}")
     members = coalitions(worth.shape[-1].bit_length() - 1).to(worth.device)
     d = members.shape[1]
     # of a coalition of that many others, which a player joins
-    weights = torch.tensor(
-        [factorial(size) * factorial(d - size - 1) / factorial(d) for size in range(d)],
-        dtype=torch.float64,
-        device=worth.device,
-    )
+    weights = [factorial(size) * factorial(d - size - 1) / factorial(d) for size in range(d)]
+    weight = torch.tensor(weights, dtype=torch.float64, device=worth.device)
     size = members.sum(dim=1, keepdim=True)
-    gained, lost = weights[(size - 1).clamp(min=0)], weights[size.clamp(max=d - 1)]
+    gain, loss = weight[(size - 1).clamp(min=0)], weight[size.clamp(max=d - 1)]
     # what all coalitions are worth alike concerns nobody, and would cost digits
-    return (worth.double() - worth[..., :1].double()) @ torch.where(members, gained, -lost)
+    return (worth.double() - worth[..., :1].double()) @ torch.where(members, gain, -loss)
 
 
 def coalitions(d: int) -> Tensor:
@@ -67,23 +73,16 @@ def coalition_worth(
 ) -> Tensor:
     """v(S) = E[f(X) | x_S] for each coalition S of the features, (B, 2ᵈ) in float64 on the CPU.
 
-    Args:
-        outputs: f at points (n, d) that are variants of explicands numbered (n,). Any function of tensors will do.
-        x: explicands (B, d).
-        conditional: what the other features may be.
-        draws: how many samples are averaged.
-        seed: of the draws.
-        progress: told of the points evaluated.
+    The arguments are those of `average_outputs`; `outputs` may be any function of tensors.
     """
     check_conditional(conditional)
     check_tabular(x, "Shapley values of coalitions of features")
-    if not is_count(draws):
-        raise InputError(f"draws must be a positive integer, got {describe(draws)}")
+    check_count(draws, "draws")
     if x.shape[1] > MOST_FEATURES:
         raise InputError(
             f"{x.shape[1]} features have 2^{x.shape[1]} coalitions, too many to try: {MOST_FEATURES} features at most"
         )
-    return expected(outputs, x, coalitions(x.shape[1]), conditional, draws, seed, progress)
+    return average_outputs(outputs, x, coalitions(x.shape[1]), conditional, draws, seed, progress)
 
 
 def conditional_shapley(
@@ -97,9 +96,13 @@ def conditional_shapley(
     batch_size: int | Literal["auto"] = "auto",
     progress: ProgressOption = False,
 ) -> Structured:
-    """Shapley values of v(S) = E[f(X) | x_S], over all 2ᵈ coalitions of the features, in x's shape, in float64.
+    """Shapley values of v(S) = E[f(X) | x_S], over all 2ᵈ coalitions of the features [Lundberg 2017], [Aas 2021].
 
     They are exact but for the draws, whose noise is the same for every coalition and explicand.
+
+    >>> from ig2.metrics import ConstantFill
+    >>> conditional_shapley(lambda x: x[:, 0] * x[:, 1], torch.tensor([[2.0, 3.0]]), ConstantFill(0.0), draws=1)
+    tensor([[3., 3.]], dtype=torch.float64)
 
     Args:
         model: what `ig2.wrap` returned, or a network.
@@ -107,9 +110,16 @@ def conditional_shapley(
         conditional: what the features outside a coalition may be.
         target: the class explained; by default the one predicted.
         draws: how many samples are averaged for each coalition.
-        seed: of the draws.
-        batch_size: how many points the network sees at once; "auto" goes by the memory that is free.
+        seed: the seed of the draws.
+        batch_size: how many points the network sees at once; "auto" chooses by the free memory.
         progress: True for a bar, or a function called with (done, total).
+
+    Returns:
+        The values, in x's shape, in float64.
+
+    Raises:
+        InputError: x is not tabular, or has too many features.
+        ModelError: the network fails on what is drawn.
     """
     check_seed(seed)
     model = model if isinstance(model, Model) else wrap(model)
@@ -124,14 +134,16 @@ def conditional_shapley(
 
 @dataclass(frozen=True, eq=False)
 class GTShapley(Metric):
-    """The correlation (Pearson, over the features) of the attribution with true Shapley values.
+    """The correlation (Pearson, over the features) of the attribution with true Shapley values [Liu 2021].
 
-    Where either is the same for all features up to rounding, there is no correlation: the score is NaN, and left out of the
-    mean.
+    Where either is the same for all features up to rounding, there is no correlation, and the score is not defined.
+
+    >>> GTShapley()(None, torch.tensor([[1.0, 2.0, 3.0]]), truth=torch.tensor([[2.0, 4.0, 6.0]])).values.float()
+    tensor([1.])
 
     Args:
         conditional: what features outside a coalition may be; the truth is then computed, as `conditional_shapley` does.
-            Without it, it is given to the call as truth=, which may come from `conditional_shapley` and serve many methods,
+            Without it, it is passed to the call as truth=, which may come from `conditional_shapley` and serve many methods,
             and the model is not run.
         draws: how many samples are averaged for each coalition.
         if_constant: the score where there is no correlation. XAI-BENCH counts 0.
@@ -145,27 +157,30 @@ class GTShapley(Metric):
     better: ClassVar[Better] = "higher"
 
     def __post_init__(self) -> None:
-        if not is_count(self.draws):
-            raise InputError(f"draws must be a positive integer, got {describe(self.draws)}")
+        check_count(self.draws, "draws")
         check_if_constant(self.if_constant)
         if self.conditional is not None:
             check_conditional(self.conditional)
-        object.__setattr__(self, "runs_model", self.conditional is not None)
-        object.__setattr__(self, "truth", None if self.conditional is not None else "the true Shapley values, in x's shape")
 
-    def run(self, case: Case) -> Result:
-        rounding: Tensor | float
+    @property
+    def runs_model(self) -> bool:  # type: ignore[override]
+        return self.conditional is not None
+
+    @property
+    def truth(self) -> str | None:  # type: ignore[override]
+        """What `truth` has to be, in words; None where it is computed."""
+        return None if self.runs_model else "the true Shapley values, in x's shape"
+
+    def run(self, case: Case) -> Scores:
         if self.conditional is not None:
             task = case.task
             worth = coalition_worth(task.outputs, task.x, self.conditional, self.draws, task.seed, task.progress)
-            truth = shapley_values(worth)
             # the outputs have the network's precision, whatever that of their mean
-            rounding = ROUNDING * torch.finfo(task.x.dtype).eps * worth.abs().amax(dim=1)
+            truth, rounding = shapley_values(worth), rounding_error(worth, task.x.dtype)
         else:
             given = case.truth.values if isinstance(case.truth, Attribution) else case.truth
-            inputs = Inputs.of(given, name="truth", needs_gradient=False)
-            truth = inputs.data.flatten(1)
+            truth = Inputs.of(given, name="truth", needs_gradient=False).data.flatten(1)
             if truth.shape != case.values.flatten(1).shape:
                 raise InputError(f"truth is {describe(given)}, the attribution {tuple(case.values.shape)}: they must be equal")
-            rounding = ROUNDING * torch.finfo(truth.dtype).eps * truth.abs().amax(dim=1).cpu().double()
-        return correlated(case.values.flatten(1), truth, rounding, self.if_constant, "all features have the same Shapley value")
+            rounding = rounding_error(truth, truth.dtype)
+        return correlate(case.values.flatten(1), truth, rounding, self.if_constant, "all features have the same Shapley value")

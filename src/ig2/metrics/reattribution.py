@@ -1,0 +1,69 @@
+"""Attributions made again with the method they came from, for metrics that change the network or the explicands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ig2._engine.inputs import Fixed, Inputs
+from ig2.attribution import Attribution
+from ig2.errors import InputError, describe
+from ig2.methods.base import Method
+from ig2.metrics.base import Case
+from ig2.model import Model
+
+# called as method(model, x, target=..., references=..., seed=...), returns an Attribution or a tensor in x's shape
+MethodLike = Callable[..., Any]
+# An attribution made again on the same network differs by rounding alone, even where a path magnifies it.
+TOLERANCE = 1e-2
+
+
+def check_method(method: object) -> None:
+    """Raise unless this is a method, or a function that is called as one."""
+    if not callable(method) or isinstance(method, type):
+        raise InputError(f"method must be a method such as ig2.IG2(), or a function called like one; got {describe(method)}")
+
+
+def rebuild_x(inputs: Inputs, points: Tensor) -> Any:
+    """Points (B, ...), one for each explicand, in the structure x was passed in, beside the inputs that are fixed."""
+    parts: dict[int | str, Any] = {key: Fixed(value) for key, value in inputs.fixed.items()}
+    for (key, _, _), tensor in zip(inputs.attributed, inputs.split(points), strict=True):
+        parts[key] = Fixed(tensor, inputs.held[key]) if key in inputs.held else tensor
+    if not inputs.keys:
+        return parts[0]
+    if isinstance(inputs.keys[0], str):
+        return {key: parts[key] for key in inputs.keys}
+    return tuple(parts[key] for key in inputs.keys)
+
+
+def original_seed(case: Case) -> int:
+    """The seed the attribution was made with where it is recorded, otherwise that of the metric's call."""
+    seed = case.attribution.settings.get("seed") if case.attribution is not None else None
+    return seed if isinstance(seed, int) else case.seed
+
+
+def attribute_again(method: MethodLike, references: Any, model: Model, case: Case, points: Tensor | None = None) -> Tensor:
+    """The method's attributions of the case's explicands, or of points in their place, on a model; like `case.values`."""
+    inputs = case.task.session.inputs
+    x = rebuild_x(inputs, inputs.data if points is None else points)
+    options = {"batch_size": case.task.batch.points} if isinstance(method, Method) else {}
+    with torch.enable_grad():  # a function of the user's may take gradients as it is used to
+        attribution = method(model, x, target=case.task.target, references=references, seed=original_seed(case), **options)
+    values = attribution.values if isinstance(attribution, Attribution) else attribution
+    return inputs.pack(values, "what the method returned").detach()
+
+
+def check_reproduces(method: MethodLike, references: Any, case: Case) -> None:
+    """Raise unless the method made the attribution: otherwise more would change than the network."""
+    again = attribute_again(method, references, case.model, case)
+    change, norm = ((again - case.values).flatten(1).norm(dim=1), case.values.flatten(1).norm(dim=1))
+    if (change > TOLERANCE * norm).any():
+        row = int((change - TOLERANCE * norm).argmax())
+        raise InputError(
+            f"the method does not give this attribution again on the same network: that of explicand {row} differs by "
+            f"{float(change[row]):.3g}, and its norm is {float(norm[row]):.3g}. Pass the method, the references and the seed "
+            "it was made with"
+        )
