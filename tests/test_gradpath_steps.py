@@ -144,8 +144,8 @@ def test_progress_counts_every_step_once_though_pairs_stop():
         (lambda: LineSearch(0.5), "growth must be at least 1, got 0.5"),
         (lambda: Converged(0), "tolerance must be between 0 and 1, got 0"),
         (lambda: Converged(0.1, 0), "window must be a positive integer, got 0"),
-        (lambda: GradPath(schedule="fast"), "schedule must be Steady"),
-        (lambda: GradPath(stop=0.01), "stop must be ig2.paths.Converged"),
+        (lambda: GradPath(schedule="fast"), "schedule must be a Schedule"),
+        (lambda: GradPath(stop=0.01), "stop must be a Stop"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(make: object, words: str):

@@ -19,9 +19,21 @@ from ig2.attribution import Cost
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
 from ig2.model import Model, wrap
-from ig2.paths import L2, Blur, Converged, GradPath, GrownPath, Guided, Path, SparseL1, Steady, Straight, euclidean
+from ig2.paths import (
+    L2,
+    Blur,
+    GradPath,
+    GrownPath,
+    Guided,
+    Norm,
+    Path,
+    Schedule,
+    Steady,
+    Stop,
+    Straight,
+    euclidean,
+)  # fmt: skip
 from ig2.paths.base import check_steps
-from ig2.paths.gradpath import Schedule
 from ig2.references.base import References, as_references, drawn
 from ig2.references.constant import Zeros
 from ig2.rules import Rule
@@ -92,7 +104,7 @@ class PathMethod(Method):
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         samples = self._samples(task, references)
-        grad = isinstance(self.path, GradPath)
+        grad = self.path.ends_in_counterfactual
         found = integrate(task, self.path, self.rule, samples, Keep(grad, keep.per_reference, keep.curves, keep.paths))
         return Result(
             values=found.values,
@@ -186,9 +198,9 @@ class IG2(PathMethod):
         step_size: float | None = None,
         rule: Rule = rules.blended,
         distance: Distance = euclidean,
-        norm: L2 | SparseL1 = L2(),
+        norm: Norm = L2(),
         schedule: Schedule = Steady(),
-        stop: Converged | None = None,
+        stop: Stop | None = None,
     ) -> None:
         super().__init__(GradPath(steps, step_size, distance, norm, schedule, stop), None, rule)
 
@@ -204,9 +216,9 @@ class GradCFE(PathMethod):
         steps: int = 100,
         step_size: float | None = None,
         distance: Distance = euclidean,
-        norm: L2 | SparseL1 = L2(),
+        norm: Norm = L2(),
         schedule: Schedule = Steady(),
-        stop: Converged | None = None,
+        stop: Stop | None = None,
     ) -> None:
         super().__init__(GradPath(steps, step_size, distance, norm, schedule, stop), None, None)
 

@@ -1,10 +1,10 @@
-"""Ways from an explicand to its baseline."""
+"""Paths from an explicand to its baseline, and the parts of GradPath."""
 
 from ig2._engine.session import Evaluation
 from ig2.paths.base import GrownPath, KnownPath, Pairs, Path
 from ig2.paths.blur import Blur
 from ig2.paths.distances import cosine, euclidean, manhattan
-from ig2.paths.gradpath import L2, Converged, Decaying, GradPath, LineSearch, SparseL1, Steady
+from ig2.paths.gradpath import L2, Converged, Decaying, GradPath, LineSearch, Norm, Schedule, SparseL1, Steady, Stop
 from ig2.paths.guided import Guided
 from ig2.paths.straight import Polyline, Straight
 
@@ -19,11 +19,14 @@ __all__ = [
     "Guided",
     "KnownPath",
     "LineSearch",
+    "Norm",
     "Pairs",
     "Path",
     "Polyline",
+    "Schedule",
     "SparseL1",
     "Steady",
+    "Stop",
     "Straight",
     "cosine",
     "euclidean",
