@@ -384,7 +384,7 @@ def test_samples_are_drawn_without_replacement_and_never_the_explicand():
         assert sorted([*numbers[0], 3]) == list(range(24))
         assert sorted([*numbers[1], 17]) == list(range(24))
         assert len(set(numbers[2])) == 23
-    with pytest.raises(InputError, match="has 23 samples that are not explicand 0 itself, count is 24"):
+    with pytest.raises(InputError, match="explicand 0 needs 24 references; the pool has 23"):
         drawn(Samples(POOL, 24), NET, x)
 
 
@@ -482,7 +482,7 @@ def test_settings_name_strategies_without_printing_their_pools():
     settings = ig2.IntegratedGradients(2)(NET, X, 1, references=Union(*strategies)).settings
     first = settings["references"]["strategies"][0]
     assert first["type"] == "Samples" and first["count"] == 2
-    assert repr(strategies[2]) == "NormalClass(normal=2, count=3, own=None)"
+    assert repr(strategies[2]) == "NormalClass(normal=2, count=3, explicand_labels=None)"
 
 
 def test_a_union_of_nothing_or_of_something_else_is_refused():
@@ -578,16 +578,16 @@ def test_a_single_output_names_no_class_so_the_user_must():
     for strategy in (OtherClasses(POOL, labels), NormalClass(POOL, labels, 0)):
         with pytest.raises(InputError, match="single output, which names no class"):
             drawn(strategy, net, X)
-    numbers = numbers_of(drawn(OtherClasses(POOL, labels, per_class=3, own=own), net, X), POOL)
+    numbers = numbers_of(drawn(OtherClasses(POOL, labels, per_class=3, explicand_labels=own), net, X), POOL)
     assert labels[torch.tensor(numbers)].tolist() == [[1] * 3, [0] * 3, [0] * 3, [1] * 3]
-    numbers = numbers_of(drawn(NormalClass(POOL, labels, 0, own=[1, 1, 1, 1]), net, X), POOL)
+    numbers = numbers_of(drawn(NormalClass(POOL, labels, 0, explicand_labels=[1, 1, 1, 1]), net, X), POOL)
     assert (labels[torch.tensor(numbers)] == 0).all()
     with pytest.raises(InputError, match="explicand 0 is explained as class 0"):
-        drawn(NormalClass(POOL, labels, 0, own=own), net, X)
-    with pytest.raises(InputError, match="own has 2 rows and there are 4 explicands"):
-        drawn(OtherClasses(POOL, labels, own=[0, 1]), net, X)
-    with pytest.raises(InputError, match="own is for networks with a single output"):
-        drawn(OtherClasses(POOL, labels, own=own), NET, X)
+        drawn(NormalClass(POOL, labels, 0, explicand_labels=own), net, X)
+    with pytest.raises(InputError, match="explicand_labels has 2 rows"):
+        drawn(OtherClasses(POOL, labels, explicand_labels=[0, 1]), net, X)
+    with pytest.raises(InputError, match="explicand_labels is for"):
+        drawn(OtherClasses(POOL, labels, explicand_labels=own), NET, X)
     with pytest.raises(InputError, match="top_k is 3, the model has 0 classes"):
         drawn(Relevant(POOL, labels), net, X)
 
@@ -643,19 +643,19 @@ def test_what_the_model_says_of_a_label_depends_on_the_output_explained(output, 
     scores = model.scores(logits(X), 4)
     assert references.counterfactual.YES_ABOVE[output] == threshold
     said = drawn(NearestLabels(POOL, TABLE, count=6), model, X, 2)
-    assert torch.equal(said, drawn(NearestLabels(POOL, TABLE, 6, own=scores > threshold), logits, X, 2))
+    assert torch.equal(said, drawn(NearestLabels(POOL, TABLE, 6, explicand_labels=scores > threshold), logits, X, 2))
 
 
 def test_the_labels_of_the_explicands_can_be_given():
     net = multi_label()
     own = torch.tensor([[1, 0, 0, 1], [0, 0, 0, 1], [1, 1, 1, 1], [0, 1, 0, 0]])
-    numbers = numbers_of(drawn(NearestLabels(POOL, TABLE, count=3, own=own), net, X, 1), POOL)
+    numbers = numbers_of(drawn(NearestLabels(POOL, TABLE, count=3, explicand_labels=own), net, X, 1), POOL)
     for mine, found in zip(own, numbers, strict=True):
         assert (TABLE[found, 1] != mine[1]).all()
     function = ig2.wrap(net, output=lambda scores: scores * 2)
     with pytest.raises(InputError, match="give the explicands' labels"):
         drawn(NearestLabels(POOL, TABLE), function, X, 1)
-    assert numbers_of(drawn(NearestLabels(POOL, TABLE, count=3, own=own), function, X, 1), POOL) == numbers
+    assert numbers_of(drawn(NearestLabels(POOL, TABLE, count=3, explicand_labels=own), function, X, 1), POOL) == numbers
 
 
 def test_nearest_labels_never_gives_the_explicand_and_says_when_there_are_too_few():
@@ -679,7 +679,7 @@ def test_independent_labels_must_be_as_many_as_outputs():
     with pytest.raises(InputError, match=r"labels are \(N, 4\), those of the explicands \(B, 3\)"):
         drawn(NearestLabels(POOL, TABLE), NET, X)
     with pytest.raises(InputError, match=r"labels are \(N, 2\)"):
-        drawn(NearestLabels(POOL, TABLE[:, :2], own=torch.zeros(4, 2)), NET, X, 2)
+        drawn(NearestLabels(POOL, TABLE[:, :2], explicand_labels=torch.zeros(4, 2)), NET, X, 2)
 
 
 # -- as methods use them -----------------------------------------------------------------------------------------------

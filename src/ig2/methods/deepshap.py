@@ -26,7 +26,7 @@ from ig2._engine.task import Task
 from ig2.errors import IG2Warning, ModelError
 from ig2.methods.base import Method, Result
 from ig2.paths.base import Pairs
-from ig2.references.base import References, drawn
+from ig2.references.base import References, draw_references
 
 # A sum further than this share from the change in the output is worth a warning.
 ADDITIVE_WITHIN = 0.01
@@ -57,7 +57,7 @@ class DeepSHAP(Method):
     takes_own_gradients = True
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        samples = drawn(self.needed(references), task)
+        samples = draw_references(self.needed(references), task)
         count, device = samples.shape[1], task.x.device
         moments = Moments(torch.zeros_like(task.x))
         baseline_outputs, changes, missing, sizes = torch.zeros(4, len(task), count, dtype=task.x.dtype, device=device)

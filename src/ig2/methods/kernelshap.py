@@ -15,7 +15,7 @@ from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
 from ig2.errors import InputError, ModelError, describe, import_extra
 from ig2.methods.base import Method, Result
-from ig2.references.base import References, drawn
+from ig2.references.base import References, draw_references
 from ig2.references.constant import Zeros
 
 # The regression solves a dense system of this size at most.
@@ -134,7 +134,7 @@ class KernelSHAP(Method):
             )
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        backgrounds = drawn(self.needed(references), task)
+        backgrounds = draw_references(self.needed(references), task)
         count = backgrounds.shape[1]
         named = self._labels(task)
         parts = [

@@ -34,7 +34,7 @@ from ig2.paths import (
     euclidean,
 )  # fmt: skip
 from ig2.paths.base import check_steps
-from ig2.references.base import References, as_references, drawn
+from ig2.references.base import References, as_references, draw_references
 from ig2.references.constant import Zeros
 from ig2.rules import Rule
 
@@ -100,7 +100,7 @@ class PathMethod(Method):
             return task.x[:, None]  # a single path, which makes its own baseline
         if references is None and self.references is not None:
             references = as_references(self.references)
-        return drawn(self.needed(references), task)
+        return draw_references(self.needed(references), task)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         samples = self._samples(task, references)

@@ -19,7 +19,7 @@ from ig2.methods.simple import Gradient
 from ig2.metrics.again import MethodLike, as_given, check_method, check_repeats, explained
 from ig2.metrics.base import Better, Case, Metric, Result, Scores
 from ig2.model import Model, wrap
-from ig2.references.base import Given, as_references, drawn
+from ig2.references.base import Given, as_references, draw_references
 from ig2.references.constant import Zeros
 
 Index = int | tuple[int, ...]
@@ -82,7 +82,7 @@ class Completeness(Metric):
     def _from(self, case: Case) -> Attribution:
         """The attribution with the outputs at both ends."""
         task = case.task
-        ends = drawn(as_references(self.baseline), task).to(task.x)
+        ends = draw_references(as_references(self.baseline), task).to(task.x)
         rows = torch.arange(len(task), device=task.x.device)
         output = case.output
         assert output is not None
@@ -175,7 +175,7 @@ class Dummy(Metric):
     def _others(self, task: Task) -> Iterator[Tensor]:
         """For each explicand another sample, (B, ...), `draws` times."""
         if self.data is not None:
-            pool = drawn(Given(self.data), task).to(task.x)
+            pool = draw_references(Given(self.data), task).to(task.x)
             for chosen in torch.randperm(pool.shape[1], generator=task.generator(), device="cpu")[: self.draws].tolist():
                 yield pool[:, chosen]
         elif len(task) == 1:
@@ -294,7 +294,7 @@ class ImplementationInvariance(Metric):
 
     def _check_same(self, model: Model, twin: Model, task: Task) -> None:
         inputs = task.session.inputs
-        ends = drawn(Zeros() if self.references is None else as_references(self.references), task).to(task.x)
+        ends = draw_references(Zeros() if self.references is None else as_references(self.references), task).to(task.x)
         for share in (0.0, 0.25, 0.5, 0.75, 1.0):
             points = as_given(inputs, torch.lerp(task.x, ends[:, 0], share))
             ours, theirs = scores_of(model, points), scores_of(twin, points)

@@ -15,7 +15,7 @@ from ig2.errors import InputError, ModelError, describe, is_count
 from ig2.metrics.base import Better, Case, Metric, Result
 from ig2.metrics.features import FeatureOption, Features, Sign, signed
 from ig2.model import OUTPUTS, Model, OutputName
-from ig2.references.base import References, as_references, drawn
+from ig2.references.base import References, as_references, draw_references
 from ig2.references.constant import BlurredExplicand, Constant, White
 
 Background = Literal["black", "white", "mean", "blurred"]
@@ -64,7 +64,7 @@ class Perturbation(Metric):
         task = case.task
         features = Features.of(self.features, task.x.shape[1:])
         values, moves = signed(features.pool(case.values), self.sign), task.session.inputs.moves
-        backgrounds = drawn(as_background(self.background, self.features == "word", task), task, "the background")
+        backgrounds = draw_references(as_background(self.background, self.features == "word", task), task, "the background")
         curves = task.x.new_empty(len(task), self.thresholds + 1)
         for rows, which in features.moving(moves, values):
             some, behind = task, backgrounds

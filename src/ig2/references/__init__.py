@@ -1,6 +1,7 @@
-"""Strategies that choose whom an explicand is contrasted with."""
+"""Strategies that choose or make the references an explicand is explained against."""
 
-from ig2.references.base import Given, References, drawn
+from ig2.references.base import Given, References, draw_references
+from ig2.references.choice import choose_other_classes, interleave, round_robin
 from ig2.references.constant import (
     BlurredExplicand,
     Constant,
@@ -31,5 +32,8 @@ __all__ = [
     "Union",
     "White",
     "Zeros",
-    "drawn",
+    "choose_other_classes",
+    "draw_references",
+    "interleave",
+    "round_robin",
 ]
