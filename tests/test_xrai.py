@@ -13,7 +13,7 @@ import ig2
 from ig2.errors import InputError, MissingExtraError
 from ig2.methods.simple import Gradient, InputXGradient
 from ig2.methods.smoothgrad import SmoothGrad
-from ig2.methods.xrai import SIDE, XRAI, _cell_of, _prepared, grown, rank_pixels, take_regions
+from ig2.methods.xrai import SIDE, XRAI, _cell_of, _scale, grow, rank_pixels, take_regions
 from ig2.references import Union, White, Zeros
 from networks import data
 
@@ -112,7 +112,7 @@ def test_equal_to_the_published_code():
     published = pytest.importorskip("saliency.core.xrai")
     image = picture()[:1]
     attribution = np.random.default_rng(3).normal(size=(SIDE, SIDE)) + image[0].numpy()
-    masks = XRAI()._masks(felzenszwalb, _prepared(image, None))
+    masks = XRAI()._masks(felzenszwalb, _scale(image, None))
     dense = np.zeros((masks[0].max() + 1, SIDE**2), dtype=bool)
     dense[tuple(masks)] = True
     segments = [mask.reshape(SIDE, SIDE) for mask in dense]
@@ -142,7 +142,7 @@ def test_all_segments_are_grown_as_one_at_a_time(radius):
     labels = felzenszwalb(picture(40, 50).permute(1, 2, 0).numpy(), scale=20, min_size=20)
     assert labels.max() > 5
     dense = np.zeros((labels.max() + 1, labels.size), dtype=bool)
-    dense[tuple(grown(labels, radius))] = True
+    dense[tuple(grow(labels, radius))] = True
     for label, mask in enumerate(dense):
         assert (mask.reshape(labels.shape) == dilation(labels == label, disk(radius))).all()
 
@@ -150,21 +150,21 @@ def test_all_segments_are_grown_as_one_at_a_time(radius):
 def test_cells_that_no_pixel_falls_on_are_left_out_and_do_not_matter():
     image, method = picture(40, 56), XRAI(scales=TWO_SCALES)
     attribution = np.random.default_rng(0).normal(size=(40, 56))
-    whole = method._masks(felzenszwalb, _prepared(image, None))
-    seen = method._masks(felzenszwalb, _prepared(image, None), np.unique(_cell_of(40, 56)))
+    whole = method._masks(felzenszwalb, _scale(image, None))
+    seen = method._masks(felzenszwalb, _scale(image, None), np.unique(_cell_of(40, 56)))
     assert seen.shape[1] < whole.shape[1] / 10
     assert np.array_equal(rank_pixels(attribution, seen, 50), rank_pixels(attribution, whole, 50))
 
 
 def test_the_image_is_brought_to_one_range_by_its_bounds_or_its_own():
     image = picture(30, 20)
-    whole = _prepared(image, None)
+    whole = _scale(image, None)
     assert whole.shape == (SIDE, SIDE, 3)
     assert -1 <= whole.min() < -0.8 and 0.8 < whole.max() <= 1
-    assert np.allclose(_prepared(image * 255, (0, 255)), _prepared(image, (0.0, 1.0)), atol=1e-12)
-    assert np.allclose(_prepared(image * 7 - 3, None), whole, atol=1e-12)
-    assert np.allclose(_prepared(image / 2, (0, 1)), (_prepared(image, (0, 1)) + 1) / 2 - 1, atol=1e-12)
-    assert (_prepared(torch.full((3, 8, 8), 4.0), None) == -1).all()
+    assert np.allclose(_scale(image * 255, (0, 255)), _scale(image, (0.0, 1.0)), atol=1e-12)
+    assert np.allclose(_scale(image * 7 - 3, None), whole, atol=1e-12)
+    assert np.allclose(_scale(image / 2, (0, 1)), (_scale(image, (0, 1)) + 1) / 2 - 1, atol=1e-12)
+    assert (_scale(torch.full((3, 8, 8), 4.0), None) == -1).all()
 
 
 # -- the method --------------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_pixels_of_a_larger_image_are_weighed_one_by_one():
     random = np.random.default_rng(5)
     attribution = random.normal(size=(SIDE + 40, SIDE // 2))
     labels = [np.repeat(np.repeat(random.integers(0, 30, (7, 7)), 32, 0), 32, 1) for _ in range(2)]
-    masks = np.concatenate([grown(labels[0], 3), grown(labels[1], 3) + np.array([[30], [0]])], axis=1)
+    masks = np.concatenate([grow(labels[0], 3), grow(labels[1], 3) + np.array([[30], [0]])], axis=1)
     dense = np.zeros((60, SIDE, SIDE), dtype=bool)
     dense.reshape(60, -1)[tuple(masks)] = True
     down = [int((row + 0.5) * SIDE / (SIDE + 40)) for row in range(SIDE + 40)]

@@ -9,26 +9,6 @@ from ig2.paths.guided import Guided
 from ig2.paths.straight import Polyline, Straight
 
 __all__ = [
-    "L2",
-    "Blur",
-    "Converged",
-    "Decaying",
-    "Evaluation",
-    "GradPath",
-    "GrownPath",
-    "Guided",
-    "KnownPath",
-    "LineSearch",
-    "Norm",
-    "Pairs",
-    "Path",
-    "Polyline",
-    "Schedule",
-    "SparseL1",
-    "Steady",
-    "Stop",
-    "Straight",
-    "cosine",
-    "euclidean",
-    "manhattan",
-]
+    "L2", "Blur", "Converged", "Decaying", "Evaluation", "GradPath", "GrownPath", "Guided", "KnownPath", "LineSearch", "Norm",
+    "Pairs", "Path", "Polyline", "Schedule", "SparseL1", "Steady", "Stop", "Straight", "cosine", "euclidean", "manhattan",
+]  # fmt: skip

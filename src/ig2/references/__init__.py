@@ -16,24 +16,7 @@ from ig2.references.gradcf import GradCF
 from ig2.references.pool import Samples, Union
 
 __all__ = [
-    "BlurredExplicand",
-    "Constant",
-    "Given",
-    "GradCF",
-    "MaximalDistance",
-    "NearestLabels",
-    "NoisedExplicand",
-    "NormalClass",
-    "OtherClasses",
-    "References",
-    "Relevant",
-    "Samples",
-    "UniformNoise",
-    "Union",
-    "White",
-    "Zeros",
-    "choose_other_classes",
-    "draw_references",
-    "interleave",
-    "round_robin",
-]
+    "BlurredExplicand", "Constant", "Given", "GradCF", "MaximalDistance", "NearestLabels", "NoisedExplicand", "NormalClass",
+    "OtherClasses", "References", "Relevant", "Samples", "UniformNoise", "Union", "White", "Zeros", "choose_other_classes",
+    "draw_references", "interleave", "round_robin",
+]  # fmt: skip
