@@ -96,15 +96,7 @@ class DeepSHAP(Method):
 
 
 def _warn_if_not_additive(task: Task, samples: Tensor, missing: Tensor, change: Tensor, size: Tensor) -> None:
-    """Warn where values do not sum to the change in the output.
-
-    Args:
-        task: the explicands.
-        samples: their references, (B, R, ...).
-        missing: what each pair's values sum to less the change in its output, (B, R).
-        change: the mean change in each explicand's output, (B,).
-        size: of the numbers that were added up, (B,).
-    """
+    """Warn where values miss the change in the output, given what is missing (B, R) and the mean change and size (B,)."""
     off = missing.mean(dim=1).abs()
     # of the coarsest type that is computed in: a bfloat16 network on float32 inputs was "off by 4.5%"
     types = {dtype for _, _, dtype in task.session.inputs.attributed}
@@ -195,37 +187,20 @@ def rescale(session: Session, pairs: Pairs) -> tuple[Tensor, Tensor]:
 # -- intercepting every call ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class _Call:
     """One call of a torch function, however it was written."""
 
-    func: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-    @classmethod
-    def of(cls, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+    def __init__(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if "input" in kwargs:
-            kwargs = dict(kwargs)
-            args = (kwargs.pop("input"), *args)
-        return cls(func, args, kwargs)
-
-    @property
-    def name(self) -> str:
-        """`relu` for torch.relu, Tensor.relu_, nn.functional.relu and torch.ops.aten.relu.default alike."""
-        name: str = getattr(self.func, "__name__", "")
-        return name.partition(".")[0].removeprefix("special_").strip("_")
-
-    @property
-    def in_place(self) -> bool:
-        name = getattr(self.func, "__name__", "").partition(".")[0]
-        return bool(self.kwargs.get("inplace")) or (name.endswith("_") and not name.endswith("__"))
-
-    @property
-    def variables(self) -> list[Tensor]:
-        """The arguments that depend on the input. Parameters do not require a gradient here, so nothing else does."""
-        tensors = [arg for arg in (*self.args, *self.kwargs.values()) if isinstance(arg, Tensor) and arg.requires_grad]
-        return list({id(tensor): tensor for tensor in tensors}.values())
+            args, kwargs = (kwargs["input"], *args), {key: arg for key, arg in kwargs.items() if key != "input"}
+        self.func, self.args, self.kwargs = func, args, kwargs
+        name = getattr(func, "__name__", "").partition(".")[0]
+        # `relu` for torch.relu, Tensor.relu_, nn.functional.relu and torch.ops.aten.relu.default alike
+        self.name: str = name.removeprefix("special_").strip("_")
+        self.in_place = bool(kwargs.get("inplace")) or (name.endswith("_") and not name.endswith("__"))
+        # what depends on the input: parameters do not require a gradient here, so nothing else does
+        tensors = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor) and arg.requires_grad]
+        self.variables = list({id(tensor): tensor for tensor in tensors}.values())
 
     def at(self, values: Sequence[Tensor]) -> _Call:
         """The same call at other values of its variables."""
@@ -255,7 +230,7 @@ class _Interception(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        call = _Call.of(func, args, kwargs or {})
+        call = _Call(func, args, kwargs or {})
         rule = _rule(call)
         if rule is None:
             return call.result()
@@ -335,9 +310,9 @@ def _rule_by_name(call: _Call, variables: list[Tensor]) -> _Rule | None:
     if name.removesuffix("_with_indices") in POOLING:
         return _pooling
     if name in ("maximum", "minimum") or (name in ("max", "min") and isinstance(second, Tensor)):
-        return _of_two
+        return _maximum
     if (name in ("amax", "amin") and along not in (None, ())) or (name in ("max", "min") and isinstance(along, int)):
-        return _along
+        return _maximum
     if name in ("softmax", "log_softmax", "logsumexp") and along is not None:
         return _softmax
     return None
@@ -413,30 +388,25 @@ def _maxima(lines: Tensor) -> _Maxima:
     return values, places
 
 
-def _of_two(call: _Call, recorded: list[Tensor]) -> Tensor:
-    """The larger or smaller of two tensors, of which one may be constant."""
-    sign = -1 if call.name in ("min", "minimum") else 1
-    shape = torch.broadcast_shapes(call.args[0].shape, call.argument(1, "other").shape)  # type: ignore[no-untyped-call]
-    both, reference = (
-        torch.stack([each.args[0].expand(shape), each.argument(1, "other").expand(shape)], dim=-1) * sign
-        for each in (call, call.at(recorded))
-    )
-    return _largest(both, reference, _maxima(both), _maxima(reference))[..., 0] * sign
+def _maximum(call: _Call, recorded: list[Tensor]) -> Any:
+    """The larger or smaller of two tensors, of which one may be constant; or the largest or smallest along some axes."""
+    sign = -1 if "min" in call.name else 1
 
+    def lines(call: _Call) -> Any:
+        second = call.argument(1, "other")
+        if isinstance(second, Tensor):
+            return torch.stack(torch.broadcast_tensors(call.args[0], second), dim=-1) * sign  # type: ignore[no-untyped-call]
+        dims = call.argument(1, "dim")
+        dims = (dims,) if isinstance(dims, int) else tuple(dims)
+        return call.args[0].movedim(dims, tuple(range(-len(dims), 0))).flatten(-len(dims)) * sign
 
-def _along(call: _Call, recorded: list[Tensor]) -> Any:
-    """The largest or smallest along some axes."""
-    sign = -1 if call.name in ("min", "amin") else 1
-    dims = call.argument(1, "dim")
-    dims = (dims,) if isinstance(dims, int) else tuple(dims)
-    ends = tuple(range(-len(dims), 0))
-    lines, reference = (each.movedim(dims, ends).flatten(-len(dims)) * sign for each in (call.variables[0], recorded[0]))
-    largest = _largest(lines, reference, _maxima(lines), _maxima(reference)) * sign
+    z, reference = lines(call), lines(call.at(recorded))
+    largest = _largest(z, reference, _maxima(z), _maxima(reference)) * sign
     with torch.no_grad():
-        usual = call.at([call.variables[0]]).result()
-    if isinstance(usual, tuple):
-        return type(usual)((largest.view_as(usual[0]), usual[1]))
-    return largest.view_as(usual)
+        result = call.at(call.variables).result()
+    if isinstance(result, tuple):
+        return type(result)((largest.view_as(result[0]), result[1]))
+    return largest.view_as(result)
 
 
 def _softmax(call: _Call, recorded: list[Tensor]) -> Tensor:
