@@ -486,8 +486,7 @@ def test_other_classes_gives_so_many_of_each_other_class(seed):
 
 
 @pytest.mark.parametrize(
-    "strategy",
-    [OtherClasses(POOL, LABELS, per_class=8), NormalClass(POOL, LABELS, 2, 8), Relevant(POOL, LABELS, 1, 8)],
+    "strategy", [OtherClasses(POOL, LABELS, per_class=8), NormalClass(POOL, LABELS, 2, 8), Relevant(POOL, LABELS, 1, 8)]
 )
 def test_the_explicand_itself_is_left_out_and_missed_where_there_are_no_more(strategy):
     assert drawn(strategy, NET, X[:1], 1).shape[1] in (8, 16)

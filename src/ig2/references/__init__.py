@@ -2,15 +2,7 @@
 
 from ig2.references.base import Given, References, draw_references
 from ig2.references.choice import choose_other_classes, interleave, round_robin
-from ig2.references.constant import (
-    BlurredExplicand,
-    Constant,
-    MaximalDistance,
-    NoisedExplicand,
-    UniformNoise,
-    White,
-    Zeros,
-)
+from ig2.references.constant import BlurredExplicand, Constant, MaximalDistance, NoisedExplicand, UniformNoise, White, Zeros
 from ig2.references.counterfactual import NearestLabels, NormalClass, OtherClasses, Relevant
 from ig2.references.gradcf import GradCF
 from ig2.references.pool import Samples, Union
