@@ -95,17 +95,12 @@ def test_ties_go_to_the_first_mask_and_not_to_rounding():
     assert region.tolist() == [0, 1, 1, 0, 2, 2, 0, 3, 3]
 
 
-def test_a_map_of_zeros_and_a_single_pixel_are_no_trouble():
+def test_a_map_of_zeros_a_single_pixel_and_masks_that_do_not_overlap():
     masks = np.ones((2, 4), dtype=bool)
     assert (fast_greedy(np.zeros(4), masks, 1)[0] == 0).all()
     assert fast_greedy(np.array([2.5]), masks[:, :1], 1)[0] == [2.5]
-
-
-def test_regions_are_taken_by_decreasing_mean_where_masks_do_not_overlap():
-    attribution = np.repeat([1.0, 5.0, -2.0, 3.0], 4)
-    masks = np.repeat(np.eye(4, dtype=bool), 4, axis=1)
-    _, region = fast_greedy(attribution, masks, 1)
-    assert region[::4].tolist() == [2, 0, 3, 1]
+    _, region = fast_greedy(np.repeat([1.0, 5.0, -2.0, 3.0], 4), np.repeat(np.eye(4, dtype=bool), 4, axis=1), 1)
+    assert region[::4].tolist() == [2, 0, 3, 1]  # by decreasing mean
 
 
 def test_equal_to_the_published_code():
@@ -240,35 +235,32 @@ def test_a_batch_is_its_images_alone():
     together = method(output, x)
     for row in range(3):
         assert torch.allclose(method(output, x[row : row + 1]).values[0], together.values[row], atol=1e-12)
+    constant = method(output, torch.full_like(x[:1], 0.5)).values  # one region
+    assert torch.allclose(constant, constant.mean().expand_as(constant), atol=1e-12)
 
 
-def test_a_constant_image_is_one_region():
-    x = torch.full((1, 3, 28, 28), 0.5, dtype=torch.float64)
-    found = XRAI(ig2.IntegratedGradients(), TWO_SCALES)(output, x)
-    assert torch.allclose(found.values, found.values.mean().expand_as(x), atol=1e-12)
+class Broken(ig2.Method):
+    def run(self, task, references, keep):
+        return ig2.methods.base.Result(task.x * torch.nan)
 
 
-def test_wrong_settings_and_inputs_are_refused():
-    for wrong, said in [
-        ({"method": "ig"}, "goes around a method"),
-        ({"scales": ()}, "scales must be positive"),
-        ({"scales": (50, -1)}, "scales must be positive"),
-        ({"sigma": -1.0}, "sigma must be at least 0"),
-        ({"min_size": 0}, "min_size must be at least 1"),
-        ({"dilate": -1}, "dilate must be at least 0"),
-        ({"min_new": 0}, "min_new must be at least 1"),
-    ]:
-        with pytest.raises(InputError, match=said):
-            XRAI(**wrong)
-    with pytest.raises(InputError, match="XRAI needs images"):
-        XRAI()(lambda x: x.sum(dim=1), data(2, 6))
-
-    class Broken(ig2.Method):
-        def run(self, task, references, keep):
-            return ig2.methods.base.Result(task.x * torch.nan)
-
-    with pytest.raises(InputError, match="the attribution by Broken holds NaN"):
-        XRAI(Broken())(output, picture(8, 8)[None])
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: XRAI("ig"), "goes around a method"),
+        (lambda: XRAI(scales=()), "scales must be positive"),
+        (lambda: XRAI(scales=(50, -1)), "scales must be positive"),
+        (lambda: XRAI(sigma=-1.0), "sigma must be at least 0"),
+        (lambda: XRAI(min_size=0), "min_size must be at least 1"),
+        (lambda: XRAI(dilate=-1), "dilate must be at least 0"),
+        (lambda: XRAI(min_new=0), "min_new must be at least 1"),
+        (lambda: XRAI()(lambda x: x.sum(dim=1), data(2, 6)), "XRAI needs images"),
+        (lambda: XRAI(Broken())(output, picture(8, 8)[None]), "the attribution by Broken holds NaN"),
+    ],
+)
+def test_wrong_settings_and_inputs_are_refused(make, said):
+    with pytest.raises(InputError, match=said):
+        make()
 
 
 def test_without_scikit_image_it_says_what_to_install(monkeypatch):
