@@ -23,6 +23,20 @@ def data(*shape: int, seed: int = 0, low: float = -1.0, high: float = 1.0) -> Te
     return torch.rand(*shape, generator=generator, dtype=torch.float64) * (high - low) + low
 
 
+def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Standard normal samples, the same in every type."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def spread_weights(net: nn.Module, seed: int = 0) -> nn.Module:
+    """The network in float64 and eval mode, with weights that leave no activation saturated or dead by chance."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in net.double().parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.7)
+    return net.eval()
+
+
 def uniform(*shape: int, seed: int = 0) -> Tensor:
     """Samples between 0 and 1."""
     return data(*shape, seed=seed, low=0.0)

@@ -14,10 +14,8 @@ def order(rule, counts):
     net, x, references = tanh_mlp(hidden=12), data(3, 6, seed=1, low=-3, high=3), data(2, 6, seed=2, low=-3, high=3)
     exact = ig2.PathMethod(paths.Straight(8), rule=rules.gauss(20))(net, x, 1, references)
     assert exact.residual.abs().max() < 1e-13
-    errors = [
-        float((ig2.PathMethod(paths.Straight(n), rule=rule)(net, x, 1, references).values - exact.values).norm())
-        for n in counts
-    ]
+    methods = [ig2.PathMethod(paths.Straight(n), rule=rule) for n in counts]
+    errors = [float((method(net, x, 1, references).values - exact.values).norm()) for method in methods]
     slope, _ = np.polyfit(np.log(counts), np.log(errors), 1)
     return -slope
 
@@ -54,25 +52,13 @@ def test_residuals_on_a_trained_cnn():
     target = torch.arange(1, 4)
     with torch.no_grad():
         assert (net(x).argmax(dim=1) == target).all()
-    every = [
-        rules.left,
-        rules.trapezoid,
-        rules.gauss(4),
-        rules.direct,
-        rules.shared,
-        rules.aligned,
-        rules.blended,
-        rules.tempered,
-        rules.scaled(rules.left),
-    ]
+    sharing = [rules.direct, rules.shared, rules.aligned, rules.blended, rules.tempered]
+    every = [rules.left, rules.trapezoid, rules.gauss(4), *sharing, rules.scaled(rules.left)]
     measured = {}
     for rule in every:
         found = ig2.IG2(steps=100, step_size=0.1, rule=rule)(model, x, target, normal)
         change = found.output - found.baseline_output
         assert (change > 1).all()  # GradPath does lower the output
         measured[rule.name] = float((found.residual / change).abs().mean())
-        print(f"{rule.name:16} residual {measured[rule.name]:.2e} of f(x) − f(GradCF)")
-    for rule in every:
-        if rule.complete:
-            assert measured[rule.name] < 1e-13
+        assert measured[rule.name] < 1e-13 or not rule.complete
     assert 1e-13 < measured["gauss(4)"] < measured["trapezoid"] < measured["left"] < 1

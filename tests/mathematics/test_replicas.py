@@ -53,10 +53,7 @@ PATHS = {
     "gradpath, cosine": (paths.GradPath(20, 0.12, paths.cosine), gradpath(replicas.one_minus_cosine)),
     "gradpath, manhattan": (paths.GradPath(20, 0.12, paths.manhattan), gradpath(replicas.sum_of_absolutes)),
     "gradpath, bounds": (paths.GradPath(20, 0.12), gradpath(bounds=BOUNDS)),
-    "gradpath, cosine, bounds": (
-        paths.GradPath(20, 0.12, paths.cosine),
-        gradpath(replicas.one_minus_cosine, bounds=BOUNDS),
-    ),
+    "gradpath, cosine, bounds": (paths.GradPath(20, 0.12, paths.cosine), gradpath(replicas.one_minus_cosine, bounds=BOUNDS)),
     **{
         f"gradpath, sparse {q}{', bounds' * bool(bounds)}": (
             paths.GradPath(20, 0.12, norm=paths.SparseL1(q)),

@@ -53,15 +53,11 @@ def test_gradients_of_several_inputs_come_back_in_their_shapes():
     assert [part.shape for part in Random()(model, (first, second, ig2.Fixed(mask))).values] == [(3, 4), (3, 2, 5)]
 
 
-def test_a_gradient_that_is_not_finite_is_said_and_located():
-    root = ig2.wrap(lambda x: x.sqrt().sum(dim=1, keepdim=True))
+def test_a_gradient_that_is_not_finite_is_said_and_located_and_progress_counts_every_sample():
     x = torch.ones(3, 2)
     x[1, 0] = 0
     with pytest.raises(ModelError, match="not finite at explicand 1"):
-        Gradient()(root, x)
-
-
-def test_progress_counts_every_sample():
+        Gradient()(lambda x: x.sqrt().sum(dim=1, keepdim=True), x)
     seen = []
     Gradient()(CUBIC, X, batch_size=2, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(2, 5), (4, 5), (5, 5)]
@@ -76,21 +72,15 @@ def test_random_values_are_standard_normal_and_differ_from_sample_to_sample():
 
 
 def test_random_values_depend_on_the_seed_and_the_content_alone():
-    net = tanh_mlp()
+    net, state = tanh_mlp(), torch.get_rng_state()
     values = Random()(net, X).values
-    assert torch.equal(values, Random()(net, X).values)
+    assert torch.equal(torch.get_rng_state(), state) and torch.equal(values, Random()(net, X).values)
     assert torch.equal(values, Random()(tanh_mlp(seed=4), X).values)
     assert torch.equal(values[[3, 1]], Random()(net, X[[3, 1]]).values)
     assert not torch.equal(values, Random()(net, X, seed=1).values)
     assert torch.equal(values.float(), Random()(net, X.T.contiguous().T).values.float())
     again = Random()(net, X[[2, 2]]).values
     assert torch.equal(again[0], again[1])
-
-
-def test_random_leaves_the_global_random_state_alone():
-    before = torch.get_rng_state()
-    Random()(CUBIC, X)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("method", [Gradient(), Random()])
@@ -121,11 +111,6 @@ def test_the_pass_that_finds_the_class_is_the_one_the_gradient_is_taken_from(met
     small = method(net, x, batch_size=5)
     assert net.sizes[4:] == [1, 1, 2, 5, 5, 5, 1, 5, 5, 5, 1]
     assert torch.allclose(found.values, small.values, atol=1e-12) and torch.equal(found.target, small.target)
-
-
-def test_where_that_pass_does_not_fit_it_is_done_in_pieces():
-    x = data(16, 6)
-    tight = _Counted(most=6)
-    found = ig2.Gradient()(tight, x)
+    tight = _Counted(most=6)  # where that pass does not fit, it is done in pieces
+    assert torch.allclose(method(tight, x).values, found.values, atol=1e-12)
     assert max(tight.sizes) == 16 and tight.sizes[-1] <= 6
-    assert torch.allclose(found.values, ig2.Gradient()(tanh_mlp(), x).values, atol=1e-12)

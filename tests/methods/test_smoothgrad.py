@@ -40,27 +40,19 @@ def test_the_mean_over_copies_one_at_a_time():
     assert copies.shape == (3, 7, 6)
     target = NET(X).argmax(dim=1)
     for method in (Gradient(), InputXGradient(), ig2.IntegratedGradients(8)):
-        expected = torch.stack(
-            [method(NET, some, int(mine)).values.mean(dim=0) for some, mine in zip(copies, target, strict=True)]
-        )
-        squares = torch.stack(
-            [method(NET, some, int(mine)).values.square().mean(dim=0) for some, mine in zip(copies, target, strict=True)]
-        )
+        each = [method(NET, some, int(mine)).values for some, mine in zip(copies, target, strict=True)]
+        expected, squares = (torch.stack([v.pow(power).mean(dim=0) for v in each]) for power in (1, 2))
         assert torch.allclose(SmoothGrad(method, 7, 0.3)(NET, X).values, expected, atol=1e-14)
         assert torch.allclose(SmoothGrad(method, 7, 0.3, squared=True)(NET, X).values, squares, atol=1e-14)
         assert not torch.allclose(expected, method(NET, X).values, atol=1e-4)
 
 
-def test_of_a_quadratic_it_is_the_gradient_at_the_mean_copy():
-    square = Polynomial(torch.tensor([1.0, -2.0, 0.5, 3.0, 0.0, 1.5], dtype=torch.float64), 2)
+@pytest.mark.parametrize("degree", [1, 2])
+def test_of_a_line_or_a_parabola_it_is_the_gradient_at_the_mean_copy(degree):
+    net = Polynomial(torch.tensor([1.0, -2.0, 0.5, 3.0, 0.0, 1.5], dtype=torch.float64), degree)
     mean = copies_of(X, samples=5).mean(dim=1)
-    expected = 2 * square.coefficients.detach() * mean
-    assert torch.allclose(SmoothGrad(Gradient(), samples=5)(square, X).values, expected, atol=1e-14)
-
-
-def test_of_a_linear_output_it_is_the_gradient():
-    linear = Polynomial(torch.tensor([1.0, -2.0, 0.5, 3.0, 0.0, 1.5], dtype=torch.float64), 1)
-    assert torch.allclose(SmoothGrad(Gradient())(linear, X).values, Gradient()(linear, X).values, atol=1e-14)
+    found = SmoothGrad(Gradient(), samples=5)(net, X).values
+    assert torch.allclose(found, degree * net.coefficients.detach() * mean ** (degree - 1), atol=1e-14)
 
 
 def test_noise_is_a_share_of_each_samples_range_or_absolute():
@@ -133,19 +125,17 @@ def test_the_residual_is_against_the_explicand_without_noise():
     outputs = torch.stack([NET(some)[:, mine].mean() for some, mine in zip(copies, found.target, strict=True)])
     assert torch.allclose(found.residual, outputs - found.output, atol=1e-9)
     assert found.residual.abs().max() > 1e-4
+    each = SmoothGrad(ig2.ExpectedIG(4), samples=3)(NET, X, 1, references=POOL[:5]).baseline_outputs
+    assert torch.allclose(each, NET(POOL[:5])[:, 1].expand(3, 5))  # those of each reference
     assert SmoothGrad(Gradient())(NET, X).residual is None
     assert SmoothGrad(ig2.IntegratedGradients(20), squared=True)(NET, X).residual is None
 
 
-def test_baseline_outputs_are_those_of_each_reference():
-    found = SmoothGrad(ig2.ExpectedIG(4), samples=3)(NET, X, 1, references=POOL[:5])
-    assert torch.allclose(found.baseline_outputs, NET(POOL[:5])[:, 1].expand(3, 5))
-
-
 @pytest.mark.parametrize("method", [Gradient(), ig2.IntegratedGradients(6), Random(), SmoothGrad(Gradient(), 2)])
 def test_neither_the_batch_nor_its_size_matters(method):
-    smooth = SmoothGrad(method, samples=4)
+    smooth, state = SmoothGrad(method, samples=4), torch.get_rng_state()
     together = smooth(NET, X, seed=2)
+    assert torch.equal(torch.get_rng_state(), state)
     for size in (1, 3, 5, 100):
         assert torch.allclose(smooth(NET, X, seed=2, batch_size=size).values, together.values, atol=1e-13)
     for row in range(3):
@@ -168,12 +158,6 @@ def test_fixed_inputs_go_with_their_copies():
     model = ig2.wrap(lambda x, mask: NET(x) * mask)
     found = SmoothGrad(Gradient(), samples=4)(model, (X, ig2.Fixed(mask)), 1)
     assert torch.allclose(found.values[0], SmoothGrad(Gradient(), samples=4)(NET, X, 1).values * mask, atol=1e-14)
-
-
-def test_the_global_random_state_is_left_alone():
-    before = torch.get_rng_state()
-    SmoothGrad(Gradient())(NET, X)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_settings_say_what_was_smoothed_and_against_what():

@@ -13,7 +13,7 @@ import ig2
 from ig2.errors import InputError, MissingExtraError
 from ig2.methods.simple import Gradient, InputXGradient
 from ig2.methods.smoothgrad import SmoothGrad
-from ig2.methods.xrai import SIDE, XRAI, _cell_of, _prepared, grown, rank_pixels, take_regions
+from ig2.methods.xrai import SIDE, XRAI, _cell_of, _scale, grow, rank_pixels, take_regions
 from ig2.references import Union, White, Zeros
 from networks import data
 
@@ -95,24 +95,19 @@ def test_ties_go_to_the_first_mask_and_not_to_rounding():
     assert region.tolist() == [0, 1, 1, 0, 2, 2, 0, 3, 3]
 
 
-def test_a_map_of_zeros_and_a_single_pixel_are_no_trouble():
+def test_a_map_of_zeros_a_single_pixel_and_masks_that_do_not_overlap():
     masks = np.ones((2, 4), dtype=bool)
     assert (fast_greedy(np.zeros(4), masks, 1)[0] == 0).all()
     assert fast_greedy(np.array([2.5]), masks[:, :1], 1)[0] == [2.5]
-
-
-def test_regions_are_taken_by_decreasing_mean_where_masks_do_not_overlap():
-    attribution = np.repeat([1.0, 5.0, -2.0, 3.0], 4)
-    masks = np.repeat(np.eye(4, dtype=bool), 4, axis=1)
-    _, region = fast_greedy(attribution, masks, 1)
-    assert region[::4].tolist() == [2, 0, 3, 1]
+    _, region = fast_greedy(np.repeat([1.0, 5.0, -2.0, 3.0], 4), np.repeat(np.eye(4, dtype=bool), 4, axis=1), 1)
+    assert region[::4].tolist() == [2, 0, 3, 1]  # by decreasing mean
 
 
 def test_equal_to_the_published_code():
     published = pytest.importorskip("saliency.core.xrai")
     image = picture()[:1]
     attribution = np.random.default_rng(3).normal(size=(SIDE, SIDE)) + image[0].numpy()
-    masks = XRAI()._masks(felzenszwalb, _prepared(image, None))
+    masks = XRAI()._masks(felzenszwalb, _scale(image, None))
     dense = np.zeros((masks[0].max() + 1, SIDE**2), dtype=bool)
     dense[tuple(masks)] = True
     segments = [mask.reshape(SIDE, SIDE) for mask in dense]
@@ -142,7 +137,7 @@ def test_all_segments_are_grown_as_one_at_a_time(radius):
     labels = felzenszwalb(picture(40, 50).permute(1, 2, 0).numpy(), scale=20, min_size=20)
     assert labels.max() > 5
     dense = np.zeros((labels.max() + 1, labels.size), dtype=bool)
-    dense[tuple(grown(labels, radius))] = True
+    dense[tuple(grow(labels, radius))] = True
     for label, mask in enumerate(dense):
         assert (mask.reshape(labels.shape) == dilation(labels == label, disk(radius))).all()
 
@@ -150,21 +145,21 @@ def test_all_segments_are_grown_as_one_at_a_time(radius):
 def test_cells_that_no_pixel_falls_on_are_left_out_and_do_not_matter():
     image, method = picture(40, 56), XRAI(scales=TWO_SCALES)
     attribution = np.random.default_rng(0).normal(size=(40, 56))
-    whole = method._masks(felzenszwalb, _prepared(image, None))
-    seen = method._masks(felzenszwalb, _prepared(image, None), np.unique(_cell_of(40, 56)))
+    whole = method._masks(felzenszwalb, _scale(image, None))
+    seen = method._masks(felzenszwalb, _scale(image, None), np.unique(_cell_of(40, 56)))
     assert seen.shape[1] < whole.shape[1] / 10
     assert np.array_equal(rank_pixels(attribution, seen, 50), rank_pixels(attribution, whole, 50))
 
 
 def test_the_image_is_brought_to_one_range_by_its_bounds_or_its_own():
     image = picture(30, 20)
-    whole = _prepared(image, None)
+    whole = _scale(image, None)
     assert whole.shape == (SIDE, SIDE, 3)
     assert -1 <= whole.min() < -0.8 and 0.8 < whole.max() <= 1
-    assert np.allclose(_prepared(image * 255, (0, 255)), _prepared(image, (0.0, 1.0)), atol=1e-12)
-    assert np.allclose(_prepared(image * 7 - 3, None), whole, atol=1e-12)
-    assert np.allclose(_prepared(image / 2, (0, 1)), (_prepared(image, (0, 1)) + 1) / 2 - 1, atol=1e-12)
-    assert (_prepared(torch.full((3, 8, 8), 4.0), None) == -1).all()
+    assert np.allclose(_scale(image * 255, (0, 255)), _scale(image, (0.0, 1.0)), atol=1e-12)
+    assert np.allclose(_scale(image * 7 - 3, None), whole, atol=1e-12)
+    assert np.allclose(_scale(image / 2, (0, 1)), (_scale(image, (0, 1)) + 1) / 2 - 1, atol=1e-12)
+    assert (_scale(torch.full((3, 8, 8), 4.0), None) == -1).all()
 
 
 # -- the method --------------------------------------------------------------------------------------------------------
@@ -224,7 +219,7 @@ def test_pixels_of_a_larger_image_are_weighed_one_by_one():
     random = np.random.default_rng(5)
     attribution = random.normal(size=(SIDE + 40, SIDE // 2))
     labels = [np.repeat(np.repeat(random.integers(0, 30, (7, 7)), 32, 0), 32, 1) for _ in range(2)]
-    masks = np.concatenate([grown(labels[0], 3), grown(labels[1], 3) + np.array([[30], [0]])], axis=1)
+    masks = np.concatenate([grow(labels[0], 3), grow(labels[1], 3) + np.array([[30], [0]])], axis=1)
     dense = np.zeros((60, SIDE, SIDE), dtype=bool)
     dense.reshape(60, -1)[tuple(masks)] = True
     down = [int((row + 0.5) * SIDE / (SIDE + 40)) for row in range(SIDE + 40)]
@@ -240,35 +235,32 @@ def test_a_batch_is_its_images_alone():
     together = method(output, x)
     for row in range(3):
         assert torch.allclose(method(output, x[row : row + 1]).values[0], together.values[row], atol=1e-12)
+    constant = method(output, torch.full_like(x[:1], 0.5)).values  # one region
+    assert torch.allclose(constant, constant.mean().expand_as(constant), atol=1e-12)
 
 
-def test_a_constant_image_is_one_region():
-    x = torch.full((1, 3, 28, 28), 0.5, dtype=torch.float64)
-    found = XRAI(ig2.IntegratedGradients(), TWO_SCALES)(output, x)
-    assert torch.allclose(found.values, found.values.mean().expand_as(x), atol=1e-12)
+class Broken(ig2.Method):
+    def run(self, task, references, keep):
+        return ig2.methods.base.Result(task.x * torch.nan)
 
 
-def test_wrong_settings_and_inputs_are_refused():
-    for wrong, said in [
-        ({"method": "ig"}, "goes around a method"),
-        ({"scales": ()}, "scales must be positive"),
-        ({"scales": (50, -1)}, "scales must be positive"),
-        ({"sigma": -1.0}, "sigma must be at least 0"),
-        ({"min_size": 0}, "min_size must be at least 1"),
-        ({"dilate": -1}, "dilate must be at least 0"),
-        ({"min_new": 0}, "min_new must be at least 1"),
-    ]:
-        with pytest.raises(InputError, match=said):
-            XRAI(**wrong)
-    with pytest.raises(InputError, match="XRAI needs images"):
-        XRAI()(lambda x: x.sum(dim=1), data(2, 6))
-
-    class Broken(ig2.Method):
-        def run(self, task, references, keep):
-            return ig2.methods.base.Result(task.x * torch.nan)
-
-    with pytest.raises(InputError, match="the attribution by Broken holds NaN"):
-        XRAI(Broken())(output, picture(8, 8)[None])
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: XRAI("ig"), "goes around a method"),
+        (lambda: XRAI(scales=()), "scales must be positive"),
+        (lambda: XRAI(scales=(50, -1)), "scales must be positive"),
+        (lambda: XRAI(sigma=-1.0), "sigma must be at least 0"),
+        (lambda: XRAI(min_size=0), "min_size must be at least 1"),
+        (lambda: XRAI(dilate=-1), "dilate must be at least 0"),
+        (lambda: XRAI(min_new=0), "min_new must be at least 1"),
+        (lambda: XRAI()(lambda x: x.sum(dim=1), data(2, 6)), "XRAI needs images"),
+        (lambda: XRAI(Broken())(output, picture(8, 8)[None]), "the attribution by Broken holds NaN"),
+    ],
+)
+def test_wrong_settings_and_inputs_are_refused(make, said):
+    with pytest.raises(InputError, match=said):
+        make()
 
 
 def test_without_scikit_image_it_says_what_to_install(monkeypatch):

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 import ig2
 from ig2._engine import integrate
 from ig2._engine.session import Session
-from ig2.paths import Converged, Decaying, GradPath, LineSearch, Steady
+from ig2.paths import Converged, Decaying, GradPath, LineSearch, Norm, Schedule, SparseL1, Steady, Stop, cosine, manhattan
 from networks import data, relu_mlp, tanh_mlp
 
 X, REFERENCES = data(3, 6), data(4, 6, seed=1)
+RULES = [ig2.rules.left, ig2.rules.shared, ig2.rules.gauss(2), ig2.rules.blended]
 
 
 def lengths(found: ig2.Attribution) -> Tensor:
@@ -88,7 +89,7 @@ def test_each_pair_stops_when_it_gets_no_nearer(window: int):
     assert len({step for row in expected for step in row}) > 2, "all pairs stop together: the case shows nothing"
 
 
-@pytest.mark.parametrize("rule", [ig2.rules.left, ig2.rules.trapezoid, ig2.rules.gauss(2), ig2.rules.blended], ids=str)
+@pytest.mark.parametrize("rule", [*RULES, ig2.rules.trapezoid], ids=str)
 def test_a_stopped_pair_is_what_a_walk_of_so_many_steps_gives(rule: ig2.rules.Rule):
     net = relu_mlp()
     found = ig2.IG2(60, 0.1, rule, stop=Converged(0.05, 4))(net, X, references=REFERENCES, per_reference=True)
@@ -120,12 +121,9 @@ def test_what_is_kept_along_a_path_stays_at_its_end_once_it_has_stopped():
     assert torch.allclose(found.output_curve[..., -1], found.baseline_outputs)
 
 
-def test_no_pair_takes_more_than_window_by_tolerance_steps():
+def test_no_pair_takes_more_than_window_by_tolerance_steps_and_none_where_it_has_arrived():
     found = ig2.IG2(500, 0.5, stop=Converged(0.1, 3))(relu_mlp(), X, references=REFERENCES)
     assert int(found.steps_taken.max()) <= 30
-
-
-def test_a_pair_that_is_there_already_stops_at_the_first_look():
     found = ig2.IG2(20, 0.1, stop=Converged())(tanh_mlp(), X, references=X[:1])
     assert int(found.steps_taken[0, 0]) == 0 and torch.equal(found.gradcf[0, 0], X[0])
 
@@ -144,8 +142,8 @@ def test_progress_counts_every_step_once_though_pairs_stop():
         (lambda: LineSearch(0.5), "growth must be at least 1, got 0.5"),
         (lambda: Converged(0), "tolerance must be between 0 and 1, got 0"),
         (lambda: Converged(0.1, 0), "window must be a positive integer, got 0"),
-        (lambda: GradPath(schedule="fast"), "schedule must be Steady"),
-        (lambda: GradPath(stop=0.01), "stop must be ig2.paths.Converged"),
+        (lambda: GradPath(schedule="fast"), "schedule must be a Schedule"),
+        (lambda: GradPath(stop=0.01), "stop must be a Stop"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(make: object, words: str):
@@ -153,7 +151,7 @@ def test_settings_that_make_no_sense_are_refused(make: object, words: str):
         make()  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("rule", [ig2.rules.left, ig2.rules.shared, ig2.rules.gauss(2), ig2.rules.blended], ids=str)
+@pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_batch_that_shrinks_by_halves_finds_the_same(rule: ig2.rules.Rule, monkeypatch: pytest.MonkeyPatch):
     sizes: list[int] = []
     evaluate = Session.evaluate
@@ -169,8 +167,7 @@ def test_a_batch_that_shrinks_by_halves_finds_the_same(rule: ig2.rules.Rule, mon
     sizes.clear()
     monkeypatch.setattr(integrate, "FEW_SIZES", {"cpu"})
     halved = method(relu_mlp(), X, references=REFERENCES, curves=True, batch_size=12)
-    assert set(sizes) <= {1, 2, 3, 6, 12}
-    assert torch.equal(halved.steps_taken, packed.steps_taken)
+    assert set(sizes) <= {1, 2, 3, 6, 12} and torch.equal(halved.steps_taken, packed.steps_taken)
     assert torch.allclose(halved.values, packed.values, atol=1e-12)
     assert torch.allclose(halved.output_curve, packed.output_curve, atol=1e-12)
 
@@ -182,7 +179,7 @@ class _Arrived(GradPath):
         return torch.arange(len(at.output)) >= (self.steps if step == 0 else 0)
 
 
-@pytest.mark.parametrize("rule", [ig2.rules.left, ig2.rules.shared, ig2.rules.blended, ig2.rules.gauss(2)], ids=str)
+@pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_path_that_ends_where_it_begins_attributes_nothing(rule: ig2.rules.Rule):
     every, some = _Arrived(20), _Arrived(3)
     none = ig2.PathMethod(every, rule=rule)(relu_mlp(), X, references=REFERENCES)
@@ -207,3 +204,47 @@ def test_a_pair_that_goes_to_and_fro_is_as_near_as_it_ever_was():
     found = ig2.IG2(10, 0.7, stop=Converged(0.88, 2))(model, one, references=0 * one, curves=True)
     torch.testing.assert_close(found.distance_curve[0, 0, :5], torch.tensor([1, 0.09, 0.16, 0.09, 0.16]).double())
     assert found.steps_taken.tolist() == [[4]]
+
+
+class LInf(Norm):
+    def step(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        return gradient.sign(), gradient.flatten(1).any(dim=1).to(gradient.dtype)
+
+    def length(self, displacement: Tensor) -> Tensor:
+        return displacement.flatten(1).abs().amax(dim=1)
+
+
+class Halving(Schedule):
+    """Halves a step unless the whole of what the gradient predicted came true."""
+
+    needs_prediction = True
+
+    def length(self, first: Tensor, step: int, steps: int, at: Any, memory: dict[str, Tensor]) -> Tensor:
+        if step:
+            exact = (memory["distance"] - at.distance - memory["predicted"]).abs() < 1e-12
+            first = torch.where(exact, memory["length"], memory["length"] / 2)
+        memory["distance"], memory["length"] = at.distance, first
+        return first
+
+
+class Near(Stop):
+    def going(self, step: int, at: Any, memory: dict[str, Tensor]) -> Tensor:
+        return at.distance > 0.5
+
+
+def test_norms_schedules_and_stops_of_ones_own():
+    # |x₁ + x₂| falls by exactly what its gradient (1, 1) predicts, so no step is halved: lengths are the farther feature's
+    model, x = ig2.wrap(lambda x: x.sum(dim=1), representation="output"), torch.tensor([[2.0, 1.0]]).double()
+    path = GradPath(8, None, manhattan, LInf(), Halving(), Near())
+    found = ig2.PathMethod(path)(model, x, references=0, paths=True)
+    assert found.steps_taken.tolist() == [[5]]  # by 0.25 in each feature: 3, 2.5, … 0.5
+    torch.testing.assert_close(found.paths[0, 0, :6], x - torch.arange(6.0)[:, None] / 4, check_dtype=False)
+    # of a square the gradient predicts more than comes true
+    found = ig2.IG2(4, 0.25, norm=LInf(), schedule=Halving())(model, x, references=0, paths=True)
+    torch.testing.assert_close(found.paths[0, 0, :, 0], 2 - torch.tensor([0, 0.25, 0.375, 0.4375, 0.46875]).double())
+
+
+def test_a_sparse_step_of_no_length_is_no_step():
+    # where the reference is the explicand, by default every step has length zero; the cosine still has a gradient
+    found = ig2.IG2(3, distance=cosine, norm=SparseL1(0))(tanh_mlp(), X[:1], references=X[:1])
+    assert found.steps_taken.tolist() == [[0]]

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 import ig2
-from ig2 import references
 from ig2.errors import InputError
 from ig2.methods.base import Result
 from ig2.paths import GradPath, Straight
@@ -28,7 +27,11 @@ from ig2.references import (
     Union,
     White,
     Zeros,
-)
+    choose_other_classes,
+    interleave,
+    round_robin,
+)  # fmt: skip
+from ig2.references.counterfactual import YES_ABOVE
 from networks import data, multi_label, relu_cnn, tanh_mlp
 from replicas import blur as slow_blur
 
@@ -71,25 +74,14 @@ X = data(4, 6, seed=1)
 
 
 def test_constants_fill_the_sample():
-    bounded = ig2.wrap(NET, bounds=(-2, 3))
-    assert torch.equal(drawn(Zeros(), NET, X), torch.zeros(4, 1, 6, dtype=torch.float64))
-    assert torch.equal(drawn(White(), NET, X), torch.ones(4, 1, 6, dtype=torch.float64))
-    assert torch.equal(drawn(White(), bounded, X), torch.full((4, 1, 6), 3.0, dtype=torch.float64))
-    assert torch.equal(drawn(0.25, NET, X), torch.full((4, 1, 6), 0.25, dtype=torch.float64))
-    row = data(6)
+    bounded, row = ig2.wrap(NET, bounds=(-2, 3)), data(6)
+    for strategy, model, value in ((Zeros(), NET, 0), (White(), NET, 1), (White(), bounded, 3), (0.25, NET, 0.25)):
+        assert torch.equal(drawn(strategy, model, X), torch.full((4, 1, 6), value, dtype=torch.float64))
     assert torch.equal(drawn(Constant(row), NET, X), row.expand(4, 1, 6))
-
-
-def test_a_constant_broadcasts_over_channels_and_white_is_each_channels_upper_bound():
-    net, x = relu_cnn(), data(2, 2, 8, 8, low=0)
+    # white is each channel's upper bound
     upper = torch.tensor([1.0, 2.0], dtype=torch.float64).reshape(2, 1, 1)
-    white = drawn(White(), ig2.wrap(net, bounds=(0.0, upper)), x)
+    white = drawn(White(), ig2.wrap(relu_cnn(), bounds=(0.0, upper)), data(2, 2, 8, 8, low=0))
     assert torch.equal(white, upper.expand(2, 1, 2, 8, 8))
-
-
-def test_a_constant_that_does_not_fit_is_refused():
-    with pytest.raises(InputError, match=r"does not fit a sample \(6,\)"):
-        drawn(Constant(torch.zeros(5)), NET, X)
 
 
 @pytest.mark.slow
@@ -117,19 +109,11 @@ def test_maximal_distance_is_the_farther_end_of_the_range():
     assert torch.equal(drawn(MaximalDistance(low=0, high=1), NET, x), expected)
 
 
-def test_a_range_that_nobody_told_is_asked_for():
-    for strategy in (UniformNoise(), MaximalDistance(), UniformNoise(low=0)):
-        with pytest.raises(InputError, match=r"data's range: give low and high"):
-            drawn(strategy, NET, X)
-
-
 def test_blurred_explicand_is_the_blurred_image():
     net, x = relu_cnn(), data(2, 2, 8, 8)
     found = drawn(BlurredExplicand(1.5), net, x)
     for sample, blurred in zip(x, found[:, 0], strict=True):
         assert torch.allclose(blurred, torch.from_numpy(slow_blur(sample.numpy(), 1, 1.5, "reflect")[-1]), atol=1e-12)
-    with pytest.raises(InputError, match="needs images"):
-        drawn(BlurredExplicand(), NET, X)
 
 
 @pytest.mark.parametrize(
@@ -142,18 +126,12 @@ def test_blurred_explicand_is_the_blurred_image():
         lambda: NormalClass(POOL, LABELS, 0, count=-1),
         lambda: NearestLabels(POOL, torch.zeros(24, 4), count=0),
         lambda: Relevant(POOL, LABELS, per_class=None),
+        lambda: Relevant(POOL, LABELS, top_k=0),
     ],
 )
 def test_how_many_must_be_a_positive_number(make):
     with pytest.raises(InputError, match="must be a positive integer"):
         make()
-
-
-def test_other_settings_are_checked():
-    with pytest.raises(InputError, match="sigma must be positive"):
-        NoisedExplicand(0)
-    with pytest.raises(InputError, match="top_k must be a positive integer"):
-        Relevant(POOL, LABELS, top_k=0)
 
 
 # -- given by the user -------------------------------------------------------------------------------------------------
@@ -176,11 +154,37 @@ def test_given_samples_are_shared_or_each_explicands_own():
         (torch.full((2, 6), torch.nan), "NaN"),
         ("black", "got 'black'"),
         (True, "got True"),
+        (Constant(torch.zeros(5)), r"does not fit a sample \(6,\)"),
+        *((strategy, "data's range") for strategy in (UniformNoise(), MaximalDistance(), UniformNoise(low=0))),
+        (BlurredExplicand(), "needs images"),
+        (GradCF("black"), "references must be samples"),
+        *((Samples(pool, 2), "a pool must be samples") for pool in (3.0, iter(POOL))),
+        *((Samples(pool, 2), "the pool is empty") for pool in (POOL[:0], [])),
+        (Samples(POOL[:, :5], 2), r"of the pool is Tensor float64 \(5,\), x has \(6,\)"),
+        (Samples(POOL.long(), 2), "floating-point"),
+        (Samples(POOL.numpy(), 2), "torch.as_tensor converts arrays"),
+        (Samples([{"image": sample} for sample in POOL], 2), "must be a torch tensor"),
+        (Samples(POOL * torch.nan, 2), "NaN"),
     ],
 )
-def test_given_samples_that_do_not_fit_are_refused(wrong, said):
+def test_references_and_pools_that_cannot_be_used_are_refused(wrong, said):
     with pytest.raises(InputError, match=said):
         drawn(wrong, NET, X)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: NoisedExplicand(0), "sigma"),
+        (lambda: Union(), "at least one strategy"),
+        (lambda: Union(Zeros(), "white"), "got 'white'"),
+        (lambda: GradCF(POOL, Straight()), "counterfactual"),
+        (lambda: GradCF(POOL, "grad"), "counterfactual"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(make, said):
+    with pytest.raises(InputError, match=said):
+        make()
 
 
 BRIGHT, INSIDE = data(24, 6, seed=5, low=0), data(4, 6, seed=1, low=0)
@@ -244,23 +248,14 @@ def test_zero_is_zeros_wherever_the_bounds_are():
 def test_baselines_that_methods_make_themselves_may_lie_outside_the_bounds():
     x = 0.5 + INSIDE / 2
     model = ig2.wrap(NET, bounds=(0.5, 1))
-    for method in (
-        ig2.IntegratedGradients(2),
-        ig2.GuidedIG(2),
-        ig2.KernelSHAP(),
-        ig2.SmoothGrad(ig2.IntegratedGradients(2), 2),
-    ):
+    smooth = ig2.SmoothGrad(ig2.IntegratedGradients(2), 2)
+    for method in (ig2.IntegratedGradients(2), ig2.GuidedIG(2), ig2.KernelSHAP(), smooth):
         assert method(model, x).values.isfinite().all()
     assert (drawn(Union(Zeros(), White()), model, x)[:, 0] == 0).all()
     image = data(2, 2, 8, 8, low=0.5)
     network = ig2.wrap(relu_cnn(), bounds=(0.5, 1))
-    for strategy in (
-        BlurredExplicand(2),
-        BlurredExplicand(2, "zero"),
-        UniformNoise(2),
-        NoisedExplicand(0.5),
-        MaximalDistance(),
-    ):
+    blurred = BlurredExplicand(2), BlurredExplicand(2, "zero")
+    for strategy in (*blurred, UniformNoise(2), NoisedExplicand(0.5), MaximalDistance()):
         assert drawn(strategy, network, image).isfinite().all()
     assert ig2.BlurIG(2)(network, image).values.isfinite().all()
 
@@ -336,8 +331,24 @@ def test_gradcf_is_where_gradpath_ends_and_leads_another_path_there():
     nested = drawn(GradCF(OtherClasses(POOL, LABELS), path), NET, X)
     assert nested.shape == (4, 2, 6)
     assert torch.allclose(nested, ig2.PathMethod(path)(NET, X, references=OtherClasses(POOL, LABELS)).gradcf, atol=1e-14)
-    with pytest.raises(InputError, match="references must be samples"):
-        drawn(GradCF("black"), NET, X)
+
+
+class _Further(Straight):
+    """A path that says it ends in a counterfactual: as far beyond the reference as the reference is away."""
+
+    ends_in_counterfactual = True
+
+    def vertices(self, pairs, numbers):
+        return 2 * super().vertices(pairs, numbers) - pairs.explicand
+
+
+def test_any_path_that_ends_in_a_counterfactual_makes_gradcf():
+    ends = 2 * POOL[:3] - X[:, None]
+    found = ig2.PathMethod(_Further(3))(NET, X, references=POOL[:3])
+    torch.testing.assert_close(found.gradcf, ends)
+    torch.testing.assert_close(found.gradcfe, X - ends.mean(dim=1))
+    assert (found.steps_taken == 3).all() and ig2.PathMethod(Straight(3))(NET, X, references=POOL[:3]).gradcf is None
+    torch.testing.assert_close(drawn(GradCF(POOL[:3], _Further(3)), NET, X), ends)
 
 
 # -- pools -------------------------------------------------------------------------------------------------------------
@@ -357,7 +368,12 @@ SEEDED = {
 @pytest.mark.parametrize("name", SEEDED)
 def test_draws_depend_on_the_seed_and_the_explicand_alone(name):
     strategy, target = SEEDED[name], torch.tensor([1, 2, 1, 2])
+    before = torch.get_rng_state()
     together = drawn(strategy, NET, X, target, seed=3)
+    assert torch.equal(torch.get_rng_state(), before)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(99)
+        assert torch.equal(drawn(strategy, NET, X, target, seed=3), together)
     assert torch.equal(together, drawn(strategy, NET, X, target, seed=3, batch_size=1))
     for row in range(4):
         alone = drawn(strategy, NET, X[row : row + 1], target[row : row + 1], seed=3)
@@ -367,16 +383,6 @@ def test_draws_depend_on_the_seed_and_the_explicand_alone(name):
     assert not torch.equal(together, drawn(strategy, NET, X, target, seed=4))
 
 
-@pytest.mark.parametrize("name", SEEDED)
-def test_draws_leave_the_global_random_state_alone(name):
-    before = torch.get_rng_state()
-    one = drawn(SEEDED[name], NET, X, 1)
-    assert torch.equal(torch.get_rng_state(), before)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(99)
-        assert torch.equal(drawn(SEEDED[name], NET, X, 1), one)
-
-
 def test_samples_are_drawn_without_replacement_and_never_the_explicand():
     x = torch.cat([POOL[[3, 17]], X[:1]])
     for seed in range(5):
@@ -384,7 +390,7 @@ def test_samples_are_drawn_without_replacement_and_never_the_explicand():
         assert sorted([*numbers[0], 3]) == list(range(24))
         assert sorted([*numbers[1], 17]) == list(range(24))
         assert len(set(numbers[2])) == 23
-    with pytest.raises(InputError, match="has 23 samples that are not explicand 0 itself, count is 24"):
+    with pytest.raises(InputError, match="explicand 0 needs 24 references; the pool has 23"):
         drawn(Samples(POOL, 24), NET, x)
 
 
@@ -433,25 +439,6 @@ def test_a_pool_may_be_a_list_or_a_dataset():
         assert torch.equal(drawn(Samples(pool, 5), NET, X), expected)
 
 
-@pytest.mark.parametrize(
-    ("pool", "said"),
-    [
-        (3.0, "a pool must be samples"),
-        (iter(POOL), "a pool must be samples"),
-        (POOL[:0], "the pool is empty"),
-        ([], "the pool is empty"),
-        (POOL[:, :5], r"of the pool is Tensor float64 \(5,\), x has \(6,\)"),
-        (POOL.long(), "floating-point"),
-        (POOL.numpy(), "torch.as_tensor converts arrays"),
-        ([{"image": sample} for sample in POOL], "must be a torch tensor"),
-        (POOL * torch.nan, "NaN"),
-    ],
-)
-def test_pools_that_cannot_be_used_are_refused(pool, said):
-    with pytest.raises(InputError, match=said):
-        drawn(Samples(pool, 2), NET, X)
-
-
 def test_a_pool_goes_with_inputs_that_are_fixed():
     net = ig2.wrap(lambda x, scale: NET(x) * scale)
     x = (X, ig2.Fixed(torch.ones(4, 1, dtype=torch.float64)))
@@ -482,14 +469,7 @@ def test_settings_name_strategies_without_printing_their_pools():
     settings = ig2.IntegratedGradients(2)(NET, X, 1, references=Union(*strategies)).settings
     first = settings["references"]["strategies"][0]
     assert first["type"] == "Samples" and first["count"] == 2
-    assert repr(strategies[2]) == "NormalClass(normal=2, count=3, own=None)"
-
-
-def test_a_union_of_nothing_or_of_something_else_is_refused():
-    with pytest.raises(InputError, match="at least one strategy"):
-        Union()
-    with pytest.raises(InputError, match="got 'white'"):
-        Union(Zeros(), "white")
+    assert repr(strategies[2]) == "NormalClass(normal=2, count=3, explicand_labels=None)"
 
 
 # -- counterfactual ----------------------------------------------------------------------------------------------------
@@ -506,8 +486,7 @@ def test_other_classes_gives_so_many_of_each_other_class(seed):
 
 
 @pytest.mark.parametrize(
-    "strategy",
-    [OtherClasses(POOL, LABELS, per_class=8), NormalClass(POOL, LABELS, 2, 8), Relevant(POOL, LABELS, 1, 8)],
+    "strategy", [OtherClasses(POOL, LABELS, per_class=8), NormalClass(POOL, LABELS, 2, 8), Relevant(POOL, LABELS, 1, 8)]
 )
 def test_the_explicand_itself_is_left_out_and_missed_where_there_are_no_more(strategy):
     assert drawn(strategy, NET, X[:1], 1).shape[1] in (8, 16)
@@ -528,34 +507,44 @@ def test_other_classes_may_be_some_of_them():
             assert len(row) == 2 and len(classes) == 1 and mine not in classes
             seen |= classes
     assert seen == {0, 1, 2}  # which classes is drawn, too
-    with pytest.raises(InputError, match="3 other classes were asked for and the pool has 2"):
-        drawn(OtherClasses(POOL, LABELS, classes=3), NET, X, 0)
 
 
-def test_other_classes_names_the_class_that_is_short_of_samples():
-    labels = torch.cat([torch.zeros(12), torch.ones(11), torch.full((1,), 2.0)]).long()
-    assert drawn(OtherClasses(POOL, labels, per_class=5), NET, X, 2).shape == (4, 10, 6)
-    with pytest.raises(InputError, match="explicand 0 needs 2 references of class 2; the pool has 1"):
-        drawn(OtherClasses(POOL, labels, per_class=2), NET, X, 0)
+TWO, ONES = torch.arange(24) % 2, torch.ones(24, dtype=torch.long)
+FEW = torch.tensor([0] * 12 + [1] * 11 + [2])
 
 
-def test_other_classes_of_a_pool_without_the_explained_class():
-    labels = torch.arange(24) % 2
-    assert drawn(OtherClasses(POOL, labels), NET, X, 2).shape == (4, 2, 6)
-    with pytest.raises(InputError, match="no sample of class 2, so explicands of that class would get references of 2"):
-        drawn(OtherClasses(POOL, labels), NET, X, torch.tensor([2, 0, 1, 2]))
-    with pytest.raises(InputError, match="samples of class 1 alone"):
-        drawn(OtherClasses(POOL, torch.ones(24, dtype=torch.long)), NET, X, 1)
+def test_other_classes_of_pools_that_are_short_of_one():
+    assert drawn(OtherClasses(POOL, FEW, per_class=5), NET, X, 2).shape == (4, 10, 6)
+    assert drawn(OtherClasses(POOL, TWO), NET, X, 2).shape == (4, 2, 6)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "target", "said"),
+    [
+        (OtherClasses(POOL, FEW, per_class=2), 0, "explicand 0 needs 2 references of class 2; the pool has 1"),
+        (OtherClasses(POOL, TWO), [2, 0, 1, 2], "no sample of class 2, so explicands of that class would get references of 2"),
+        (OtherClasses(POOL, ONES), 1, "samples of class 1 alone"),
+        (OtherClasses(POOL, LABELS, classes=3), 0, "3 other classes were asked for and the pool has 2"),
+        (NormalClass(POOL, LABELS, normal=0), [1, 2, 0, 1], "explicand 2 is explained as class 0, the normal class itself"),
+        (NormalClass(POOL, LABELS, normal=7), 1, "needs 5 references of class 7; the pool has 0"),
+        (Relevant(POOL, LABELS, top_k=3), None, "top_k is 3, the model has 2 classes besides"),
+        (Relevant(POOL, LABELS, top_k=2, per_class=9), None, "needs 9 references of class"),
+        (OtherClasses(POOL, LABELS, explicand_labels=[0, 1, 1, 0]), None, "explicand_labels is for"),
+        (OtherClasses(POOL, LABELS[:7]), 1, "the pool has 24 samples and 7 labels"),
+        (NearestLabels(POOL, torch.zeros(7, 3)), 1, "the pool has 24 samples and 7 labels"),
+        (NearestLabels(POOL, torch.zeros(24, 4)), None, r"labels are \(N, 4\), those of the explicands \(B, 3\)"),
+        (NearestLabels(POOL, torch.zeros(24, 2), explicand_labels=torch.zeros(4, 2)), 2, r"labels are \(N, 2\)"),
+    ],
+)
+def test_pools_that_have_not_what_is_asked_for_are_refused(strategy, target, said):
+    with pytest.raises(InputError, match=said):
+        drawn(strategy, NET, X, target)
 
 
 def test_normal_class_gives_samples_of_it_alone():
     labels = LABELS - 1  # some call the normal class −1
     numbers = numbers_of(drawn(NormalClass(POOL, labels, normal=-1, count=6), NET, X, 1), POOL)
     assert all((labels[found] == -1).all() and len(set(found)) == 6 for found in numbers)
-    with pytest.raises(InputError, match="explicand 2 is explained as class 0, the normal class itself"):
-        drawn(NormalClass(POOL, LABELS, normal=0), NET, X, torch.tensor([1, 2, 0, 1]))
-    with pytest.raises(InputError, match="needs 5 references of class 7; the pool has 0"):
-        drawn(NormalClass(POOL, LABELS, normal=7), NET, X, 1)
 
 
 def test_relevant_classes_are_the_models_next_ones():
@@ -566,30 +555,40 @@ def test_relevant_classes_are_the_models_next_ones():
             ranking = net(x[None])[0].argsort(descending=True).tolist()
             ranking.remove(ranking[0] if target is None else target)
             assert labels[found].tolist() == [ranking[0]] * 2 + [ranking[1]] * 2 + [ranking[2]] * 2
-    with pytest.raises(InputError, match="top_k is 8, the model has 7 classes besides"):
-        drawn(Relevant(pool, labels, top_k=8), net, X)
-    with pytest.raises(InputError, match="needs 6 references of class"):
-        drawn(Relevant(pool, labels, per_class=6), net, X)
 
 
 def test_a_single_output_names_no_class_so_the_user_must():
-    net = tanh_mlp(classes=1)
-    labels, own = torch.arange(24) % 2, torch.tensor([0, 1, 1, 0])
-    for strategy in (OtherClasses(POOL, labels), NormalClass(POOL, labels, 0)):
-        with pytest.raises(InputError, match="single output, which names no class"):
+    net, own = tanh_mlp(classes=1), torch.tensor([0, 1, 1, 0])
+    numbers = numbers_of(drawn(OtherClasses(POOL, TWO, per_class=3, explicand_labels=own), net, X), POOL)
+    assert TWO[torch.tensor(numbers)].tolist() == [[1] * 3, [0] * 3, [0] * 3, [1] * 3]
+    numbers = numbers_of(drawn(NormalClass(POOL, TWO, 0, explicand_labels=[1, 1, 1, 1]), net, X), POOL)
+    assert (TWO[torch.tensor(numbers)] == 0).all()
+    for strategy, said in (
+        (OtherClasses(POOL, TWO), "single output, which names no class"),
+        (NormalClass(POOL, TWO, 0), "single output, which names no class"),
+        (NormalClass(POOL, TWO, 0, explicand_labels=own), "explicand 0 is explained as class 0"),
+        (OtherClasses(POOL, TWO, explicand_labels=[0, 1]), "explicand_labels has 2 rows"),
+        (Relevant(POOL, TWO), "top_k is 3, the model has 0 classes"),
+    ):
+        with pytest.raises(InputError, match=said):
             drawn(strategy, net, X)
-    numbers = numbers_of(drawn(OtherClasses(POOL, labels, per_class=3, own=own), net, X), POOL)
-    assert labels[torch.tensor(numbers)].tolist() == [[1] * 3, [0] * 3, [0] * 3, [1] * 3]
-    numbers = numbers_of(drawn(NormalClass(POOL, labels, 0, own=[1, 1, 1, 1]), net, X), POOL)
-    assert (labels[torch.tensor(numbers)] == 0).all()
-    with pytest.raises(InputError, match="explicand 0 is explained as class 0"):
-        drawn(NormalClass(POOL, labels, 0, own=own), net, X)
-    with pytest.raises(InputError, match="own has 2 rows and there are 4 explicands"):
-        drawn(OtherClasses(POOL, labels, own=[0, 1]), net, X)
-    with pytest.raises(InputError, match="own is for networks with a single output"):
-        drawn(OtherClasses(POOL, labels, own=own), NET, X)
-    with pytest.raises(InputError, match="top_k is 3, the model has 0 classes"):
-        drawn(Relevant(POOL, labels), net, X)
+
+
+@pytest.mark.parametrize("seed", [0, 5, 2**62 - 1])
+def test_classes_take_turns_in_a_seeded_order(seed):
+    labels = torch.tensor([4, 4, 4, 4, 4, 1, 1, 7])
+    order = round_robin(labels, seed)
+    assert sorted(order) == list(range(8)) and order == round_robin(labels, seed) != round_robin(labels, seed + 1)
+    assert [sorted(labels[order[a:b]].tolist()) for a, b in ((0, 3), (3, 5), (5, 8))] == [[1, 4, 7], [1, 4], [4, 4, 4]]
+    eligible = labels != 4
+    assert sorted(round_robin(labels, seed, eligible)) == [5, 6, 7]
+    assert sorted(round_robin(torch.zeros(5, 2), seed)) == list(range(5))  # of several labels, shuffled alone
+    assert interleave([9, 3, 5, 1], "abab") == [9, 3, 5, 1] and interleave([9, 3, 5, 1], "aaba") == [9, 5, 3, 1]
+    chosen = choose_other_classes(torch.tensor([4, 1, 7]), labels, 3, seed)
+    for i, own in enumerate((4, 1, 7)):
+        assert chosen[i].tolist() == round_robin(labels, (seed + i) % 2**62, labels != own)[:3]
+    with pytest.raises(InputError, match="there are 3 samples of other classes than 4"):
+        choose_other_classes(torch.tensor([1, 4]), labels, 4, seed)
 
 
 @pytest.mark.parametrize("wrong", [LABELS.double(), LABELS[:, None], ["cat", "dog"], None])
@@ -597,12 +596,6 @@ def test_labels_must_be_class_numbers(wrong):
     for make in (OtherClasses, Relevant, lambda samples, labels: NormalClass(samples, labels, 0)):
         with pytest.raises(InputError, match="labels must be class numbers"):
             make(POOL, wrong)
-
-
-def test_labels_must_be_as_many_as_samples():
-    for strategy in (OtherClasses(POOL, LABELS[:7]), NearestLabels(POOL, torch.zeros(7, 3))):
-        with pytest.raises(InputError, match="the pool has 24 samples and 7 labels"):
-            drawn(strategy, NET, X, 1)
 
 
 # -- independent labels ------------------------------------------------------------------------------------------------
@@ -641,21 +634,21 @@ def test_what_the_model_says_of_a_label_depends_on_the_output_explained(output, 
     logits = tanh_mlp(classes=4, seed=3)
     model = ig2.wrap(logits, output=output)
     scores = model.scores(logits(X), 4)
-    assert references.counterfactual.YES_ABOVE[output] == threshold
+    assert YES_ABOVE[output] == threshold
     said = drawn(NearestLabels(POOL, TABLE, count=6), model, X, 2)
-    assert torch.equal(said, drawn(NearestLabels(POOL, TABLE, 6, own=scores > threshold), logits, X, 2))
+    assert torch.equal(said, drawn(NearestLabels(POOL, TABLE, 6, explicand_labels=scores > threshold), logits, X, 2))
 
 
 def test_the_labels_of_the_explicands_can_be_given():
     net = multi_label()
     own = torch.tensor([[1, 0, 0, 1], [0, 0, 0, 1], [1, 1, 1, 1], [0, 1, 0, 0]])
-    numbers = numbers_of(drawn(NearestLabels(POOL, TABLE, count=3, own=own), net, X, 1), POOL)
+    numbers = numbers_of(drawn(NearestLabels(POOL, TABLE, count=3, explicand_labels=own), net, X, 1), POOL)
     for mine, found in zip(own, numbers, strict=True):
         assert (TABLE[found, 1] != mine[1]).all()
     function = ig2.wrap(net, output=lambda scores: scores * 2)
     with pytest.raises(InputError, match="give the explicands' labels"):
         drawn(NearestLabels(POOL, TABLE), function, X, 1)
-    assert numbers_of(drawn(NearestLabels(POOL, TABLE, count=3, own=own), function, X, 1), POOL) == numbers
+    assert numbers_of(drawn(NearestLabels(POOL, TABLE, count=3, explicand_labels=own), function, X, 1), POOL) == numbers
 
 
 def test_nearest_labels_never_gives_the_explicand_and_says_when_there_are_too_few():
@@ -673,13 +666,6 @@ def test_nearest_labels_never_gives_the_explicand_and_says_when_there_are_too_fe
 def test_independent_labels_must_be_zeros_and_ones(wrong):
     with pytest.raises(InputError, match="must be zeros and ones"):
         NearestLabels(POOL, wrong)
-
-
-def test_independent_labels_must_be_as_many_as_outputs():
-    with pytest.raises(InputError, match=r"labels are \(N, 4\), those of the explicands \(B, 3\)"):
-        drawn(NearestLabels(POOL, TABLE), NET, X)
-    with pytest.raises(InputError, match=r"labels are \(N, 2\)"):
-        drawn(NearestLabels(POOL, TABLE[:, :2], own=torch.zeros(4, 2)), NET, X, 2)
 
 
 # -- as methods use them -----------------------------------------------------------------------------------------------

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -24,13 +23,13 @@ from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe, is_count, warn
 from ig2.model import Model
+from ig2.references.choice import interleave
+from ig2.references.counterfactual import YES_ABOVE
 
 Kind = Literal["image", "text", "table"]
 # what the model's outputs are: one class of several, labels that hold independently, or plain numbers
 Outputs = Literal["classes", "labels", "numbers"]
 SomeSubject = TypeVar("SomeSubject", bound="Subject")
-# where an output says yes to a label
-YES_ABOVE = {"logit": 0.0, "log-probability": float(np.log(0.5))}
 AT_A_TIME = 32  # samples the network sees at once where no gradient is taken
 REFERENCES = 10  # for each sample, unless another number is asked for
 
@@ -225,7 +224,7 @@ class Subject(ABC):
                     "is the sample itself; give others"
                 )
             chosen.append(
-                spread(eligible, [self._class_key(pool, i, outputs[row, i]) for i in eligible])[: count or REFERENCES]
+                interleave(eligible, [self._class_key(pool, i, outputs[row, i]) for i in eligible])[: count or REFERENCES]
             )
         fewest = min(map(len, chosen))
         if count is not None and fewest < count:
@@ -299,13 +298,3 @@ def quote_names(names: Sequence[str], most: int) -> str:
     """The first of some names, quoted, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(repr, names[:most])) + more
-
-
-def spread(numbers: Iterable[int], keys: Iterable[Any]) -> list[int]:
-    """The same numbers, with the first of every key before the second of any."""
-    seen: Counter[Any] = Counter()
-    ranked = []
-    for number, key in zip(numbers, keys, strict=True):
-        ranked.append((seen[key], number))
-        seen[key] += 1
-    return [number for _, number in sorted(ranked, key=lambda pair: pair[0])]

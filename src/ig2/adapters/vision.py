@@ -22,13 +22,14 @@ from torch import Tensor, nn
 from ig2._utils.suggestions import suggest
 from ig2._utils.training import own_randomness
 from ig2.adapters import imagenet
-from ig2.adapters.base import Batch, Kind, Outputs, Subject, extract_tensor, spread
+from ig2.adapters.base import Batch, Kind, Outputs, Subject, extract_tensor
 from ig2.adapters.images import SUFFIXES, Framing, crop_strip, parse_size, read_image
 from ig2.adapters.models import MODELS, default_photos
 from ig2.adapters.trust import weights_only
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, describe, import_extra, is_number, reason
 from ig2.model import OutputName, wrap
+from ig2.references.choice import interleave
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,7 +366,7 @@ def read_folder(folder: str | PathLike[str], limit: int = 60, seed: int = 0) -> 
     if not paths:
         raise InputError(f"{root} has no images ({', '.join(suffix[1:] for suffix in SUFFIXES)})")
     order = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed)).tolist()
-    chosen = spread(order, [paths[i].parent for i in order])[:limit]
+    chosen = interleave(order, [paths[i].parent for i in order])[:limit]
     return [
         Photo(paths[i], str(paths[i].relative_to(root)), None if paths[i].parent == root else paths[i].parent.name)
         for i in sorted(chosen)

@@ -11,25 +11,7 @@ from ig2.methods.smoothgrad import SmoothGrad
 from ig2.methods.xrai import XRAI
 
 __all__ = [
-    "IG2",
-    "XRAI",
-    "BlurIG",
-    "DeepSHAP",
-    "ExpectedIG",
-    "GradCFE",
-    "Gradient",
-    "Grid",
-    "Groups",
-    "GuidedIG",
-    "InputXGradient",
-    "IntegratedGradients",
-    "Keep",
-    "KernelSHAP",
-    "Method",
-    "PathMethod",
-    "Random",
-    "Result",
-    "SmoothGrad",
-    "Superpixels",
+    "IG2", "XRAI", "BlurIG", "DeepSHAP", "ExpectedIG", "GradCFE", "Gradient", "Grid", "Groups", "GuidedIG", "InputXGradient",
+    "IntegratedGradients", "Keep", "KernelSHAP", "Method", "PathMethod", "Random", "Result", "SmoothGrad", "Superpixels",
     "Task",
-]
+]  # fmt: skip

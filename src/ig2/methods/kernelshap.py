@@ -1,4 +1,4 @@
-"""KernelSHAP: Shapley values of groups of features, by a weighted regression on what coalitions of them are worth."""
+"""KernelSHAP: Shapley values of groups of features, by a weighted regression on the worth of coalitions of them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
-from ig2.errors import InputError, ModelError, describe, import_extra
+from ig2.errors import InputError, ModelError, describe, import_extra, is_count
 from ig2.methods.base import Method, Result
-from ig2.references.base import References, drawn
+from ig2.references.base import References, draw_references
 from ig2.references.constant import Zeros
 
 # The regression solves a dense system of this size at most.
@@ -25,16 +25,11 @@ MOST_OUTPUTS = 1 << 22
 
 
 class Groups(ABC):
-    """A way to divide samples into groups of features that are present or absent together."""
+    """A division of samples into groups of features that are present or absent together."""
 
     @abstractmethod
     def labels(self, samples: Tensor) -> Tensor:
-        """The group of each feature, integers (B, ...) or (1, ...) that broadcast to samples (B, ...)."""
-
-
-def _check_plane(samples: Tensor, purpose: str) -> None:
-    if samples.ndim not in (3, 4):
-        raise InputError(f"{purpose} needs images (B, C, H, W) or (B, H, W), got {describe(samples)}")
+        """Return the group of each feature, integers (B, ...) or (1, ...) that broadcast to samples (B, ...)."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +40,7 @@ class Grid(Groups):
     columns: int
 
     def __post_init__(self) -> None:
-        for count in (self.rows, self.columns):
-            _check_count(count, "Grid's rows and columns")
+        _check_counts("Grid's rows and columns", self.rows, self.columns)
 
     def labels(self, samples: Tensor) -> Tensor:
         _check_plane(samples, "a grid of groups")
@@ -62,7 +56,7 @@ class Grid(Groups):
 
 @dataclass(frozen=True)
 class Superpixels(Groups):
-    """About `count` regions of similar colour, found in each image by SLIC.
+    """About `count` regions of similar colour, found in each image by SLIC [Achanta 2012].
 
     Args:
         count: how many are asked for; SLIC may find somewhat fewer.
@@ -73,7 +67,7 @@ class Superpixels(Groups):
     compactness: float = 10.0
 
     def __post_init__(self) -> None:
-        _check_count(self.count, "Superpixels' count")
+        _check_counts("Superpixels' count", self.count)
         if not self.compactness > 0:
             raise InputError(f"compactness must be positive, got {describe(self.compactness)}")
 
@@ -81,33 +75,29 @@ class Superpixels(Groups):
         _check_plane(samples, "superpixels")
         slic = import_extra("skimage.segmentation", "image", "KernelSHAP on superpixels").slic
         images = samples if samples.ndim == 4 else samples[:, None]
-        found = []
         # SLIC brings every image to 0…1, and three channels to Lab, where brightness goes to 100
         compactness = self.compactness if images.shape[1] == 3 else self.compactness / 100
-        for image in images.cpu().double():
-            pixels = image.permute(1, 2, 0).numpy()
-            segments = slic(pixels, n_segments=self.count, compactness=compactness, start_label=0, channel_axis=-1)
-            found.append(torch.from_numpy(segments).long())
-        labels = torch.stack(found).to(samples.device)
+        options = {"n_segments": self.count, "compactness": compactness, "start_label": 0, "channel_axis": -1}
+        segments = [slic(image.permute(1, 2, 0).numpy(), **options) for image in images.cpu().double()]
+        labels = torch.stack([torch.from_numpy(segment).long() for segment in segments]).to(samples.device)
         return labels if samples.ndim == 3 else labels[:, None]
 
 
 @dataclass(frozen=True, eq=False)
 class KernelSHAP(Method):
-    """Shapley values of groups of features, a group being absent when its features are the reference's.
+    """Shapley values of groups of features, a group being absent when its features are the reference's [Lundberg 2017].
 
-    It needs no gradients: x may hold integers or booleans, and the model may be any function, such as an estimator's
-    `predict_proba`.
-
-    With several references, a coalition is worth the mean of the output over them. The values sum to
-    f(x) − mean f(references): that is a constraint of the regression, not a term of it. A group's value is divided equally
-    among its features.
+    φ minimises Σ_S π(S)·(v(S) − v(∅) − Σ_{i∈S} φᵢ)² over coalitions S of M groups, with the Shapley kernel
+    π(S) = (M − 1) / (C(M, |S|)·|S|·(M − |S|)) and v(S) the mean of the output over the references. That the values sum to
+    f(x) − mean f(references) is a constraint of the regression, not a term of it. A group's value is divided equally among
+    its features. No gradients are needed: x may hold integers or booleans, and the model may be any function, such as an
+    estimator's `predict_proba`.
 
     Args:
-        groups: what is present or absent together: `Grid(rows, columns)`, `Superpixels(count)`, or integers that number
-            the groups and broadcast to a sample, such as (H, W) for an image, or to all of them, such as (B, 1, H, W); what
-            fits both ways is taken for a sample's. Several inputs count as one row, their features laid end to end. By
-            default each feature is its own group.
+        groups: what is present or absent together: `Grid(rows, columns)`, `Superpixels(count)`, another `Groups`, or integers
+            that number the groups and broadcast to a sample, such as (H, W) for an image, or to all of them, such as
+            (B, 1, H, W); what fits both ways is taken for a sample's. Several inputs count as one row, their features laid
+            end to end. By default each feature is its own group.
         samples: how many coalitions are evaluated at most for each explicand and reference. If that is enough for all of
             them (2ᴹ − 2 of M groups) the values are exact. By default 2·M + 2048.
 
@@ -123,7 +113,7 @@ class KernelSHAP(Method):
 
     def __post_init__(self) -> None:
         if self.samples is not None:
-            _check_count(self.samples, "samples")
+            _check_counts("samples", self.samples)
         if isinstance(self.groups, Tensor):
             if self.groups.is_floating_point() or self.groups.is_complex() or self.groups.ndim == 0:
                 raise InputError(f"groups must be numbered by integers, got {describe(self.groups)}")
@@ -134,35 +124,35 @@ class KernelSHAP(Method):
             )
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        backgrounds = drawn(self.needed(references), task)
+        backgrounds = draw_references(self.needed(references), task)
         count = backgrounds.shape[1]
-        named = self._labels(task)
-        parts = [
-            _Parts.of(named[i].flatten(), (task.x[i] != backgrounds[i].to(task.x)).any(dim=0).flatten())
+        numbered = self._labels(task)
+        partitions = [
+            _Partition.of(numbered[i].flatten(), (task.x[i] != backgrounds[i].to(task.x)).any(dim=0).flatten())
             for i in range(len(task))
         ]
-        labels = torch.stack([part.labels for part in parts])
+        labels = torch.stack([partition.labels for partition in partitions])
         values, spread = torch.zeros_like(task.x), torch.zeros_like(task.x)
         baseline_outputs = torch.zeros(len(task), count, dtype=task.x.dtype, device=task.x.device)
         # explicands with as many groups share their coalitions
-        for number in sorted({part.number for part in parts}):
-            same = [i for i, part in enumerate(parts) if part.number == number]
+        for groups in sorted({partition.groups for partition in partitions}):
+            same = [i for i, partition in enumerate(partitions) if partition.groups == groups]
             with torch.device("cpu"):  # where the generator is, whatever the user's default
-                design = _Design.of(number, self._samples(number, int(task.rows[same[0]])), task.generator())
+                design = _Design.of(groups, self._samples(groups, int(task.rows[same[0]])), task.generator())
             task.progress.expect(len(same) * count * len(design.coalitions))
             block = max(1, MOST_OUTPUTS // (count * len(design.coalitions)))
             for start in range(0, len(same), block):
-                some = torch.tensor(same[start : start + block], device=task.x.device)
-                worth = _worth(task, some, backgrounds, labels, design.coalitions)
-                baseline_outputs[some] = worth[:, :, 0].to(baseline_outputs)
-                for i, shares in zip(some.tolist(), design.solve(worth), strict=True):
-                    values[i] = parts[i].divide(shares.mean(dim=0)).to(values).view_as(values[i])
+                indices = torch.tensor(same[start : start + block], device=task.x.device)
+                worth = _worth(task, indices, backgrounds, labels, design.coalitions)
+                baseline_outputs[indices] = worth[:, :, 0].to(baseline_outputs)
+                for i, shares in zip(indices.tolist(), design.solve(worth), strict=True):
+                    values[i] = partitions[i].divide(shares.mean(dim=0)).to(values).view_as(values[i])
                     if count > 1:
-                        spread[i] = parts[i].divide(shares.std(dim=0)).to(values).view_as(values[i])
+                        spread[i] = partitions[i].divide(shares.std(dim=0)).to(values).view_as(values[i])
         return Result(values=values, baseline_outputs=baseline_outputs, spread=spread if count > 1 else None)
 
     def _samples(self, groups: int, explicand: int) -> int:
-        """How many coalitions to take of that many groups; enough to tell each from the others."""
+        """How many coalitions to evaluate; enough to tell each group from the others."""
         if groups > MOST_GROUPS:
             raise InputError(
                 f"explicand {explicand} has {groups} groups, and KernelSHAP can solve for {MOST_GROUPS} at most. Make them "
@@ -196,38 +186,38 @@ class KernelSHAP(Method):
 
 
 @dataclass(frozen=True)
-class _Parts:
-    """One explicand's groups. Those equal to every reference are worth nothing and are left out, under one last number."""
+class _Partition:
+    """One explicand's groups. Those equal to every reference are worth nothing and share one last number."""
 
-    labels: Tensor  # from 0 to `number`, (features,)
-    number: int
+    labels: Tensor  # from 0 to `groups`, (features,)
+    groups: int  # that matter
 
     @classmethod
-    def of(cls, named: Tensor, differs: Tensor) -> _Parts:
-        names, index = torch.unique(named, return_inverse=True)
-        matters = torch.zeros(len(names), dtype=torch.bool, device=named.device)
+    def of(cls, numbered: Tensor, differs: Tensor) -> _Partition:
+        names, index = torch.unique(numbered, return_inverse=True)
+        matters = torch.zeros(len(names), dtype=torch.bool, device=numbered.device)
         matters[index[differs]] = True
-        number = int(matters.sum())
-        return cls(torch.where(matters, matters.cumsum(0) - 1, number)[index], number)
+        groups = int(matters.sum())
+        return cls(torch.where(matters, matters.cumsum(0) - 1, groups)[index], groups)
 
     def divide(self, shares: Tensor) -> Tensor:
-        """Shares of the groups (M,) divided equally among their features, (features,)."""
+        """Divide the shares of the groups (M,) equally among their features, (features,)."""
         labels = self.labels.to(shares.device)
-        sizes = labels.bincount(minlength=self.number + 1)[:-1]
+        sizes = labels.bincount(minlength=self.groups + 1)[:-1]
         return torch.cat([shares / sizes, shares.new_zeros(1)])[labels]
 
 
 @dataclass(frozen=True)
 class _Design:
-    """Which coalitions of M groups are tried: the empty one, the full one, and others with their weights."""
+    """The coalitions of M groups that are evaluated: the empty one, the full one, and others with their weights."""
 
     coalitions: Tensor  # (S, M), booleans
     weights: Tensor  # (S − 2,)
 
     @classmethod
     def of(cls, groups: int, samples: int, generator: torch.Generator) -> _Design:
-        """Whole sizes from the outside in, each with that of its complements (1 and M − 1, 2 and M − 2, …), as long as as
-        many draws by the kernel would fall on a size as it has coalitions; the rest is drawn.
+        """Take whole sizes from the outside in, each with that of its complements (1 and M − 1, 2 and M − 2, …), as long as
+        as many draws by the kernel would fall on a size as it has coalitions; draw the rest.
 
         The first size is always whole: with it the regression cannot be singular.
         """
@@ -241,19 +231,19 @@ class _Design:
             inward = torch.tensor([mass[later] for later in sizes[size - 1 :]], dtype=torch.float64)
             number = comb(groups, size) * sides[size]
             if size > 1 and number > left * float(inward[0] / inward.sum()):
-                inside, times = _draw(groups, size, inward, left // 2, generator)
-                members.append(inside)
+                coalitions, times = _draw(groups, size, inward, left // 2, generator)
+                members.append(coalitions)
                 weights.append(times / times.sum() * inward.sum())
                 break
             chosen = torch.tensor(list(combinations(range(groups), size)))
-            inside = torch.zeros(len(chosen), groups, dtype=torch.bool).scatter_(1, chosen, True)
-            members += [inside, ~inside][: sides[size]]
+            coalitions = torch.zeros(len(chosen), groups, dtype=torch.bool).scatter_(1, chosen, True)
+            members += [coalitions, ~coalitions][: sides[size]]
             weights.append(torch.full((number,), mass[size] / number, dtype=torch.float64))
             left -= number
         return cls(torch.cat(members), torch.cat(weights))
 
     def solve(self, worth: Tensor) -> Tensor:
-        """Shares (n, R, M) from what the coalitions are worth, (n, R, S).
+        """Return the shares of the groups (n, R, M) from the worth of the coalitions, (n, R, S).
 
         The last share is what the others leave of the whole, so the sum is right whatever was drawn.
         """
@@ -270,7 +260,7 @@ class _Design:
 
 
 def _draw(groups: int, smallest: int, mass: Tensor, pairs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Distinct coalitions out of that many random ones and their complements, and how often each came up.
+    """Draw random coalitions and their complements; return the distinct ones and how often each came up.
 
     Sizes from `smallest` up come in proportion to their mass, spread evenly over it rather than by chance.
     """
@@ -278,45 +268,50 @@ def _draw(groups: int, smallest: int, mass: Tensor, pairs: int, generator: torch
     edges = mass.cumsum(0)
     sizes = smallest + torch.searchsorted(edges[:-1].contiguous(), places * edges[-1], right=True)
     ranks = torch.rand(pairs, groups, dtype=torch.float64, generator=generator).argsort(dim=1).argsort(dim=1)
-    inside = ranks < sizes[:, None]
-    distinct, times = torch.unique(torch.cat([inside, ~inside]), dim=0, return_counts=True)
+    coalitions = ranks < sizes[:, None]
+    distinct, times = torch.unique(torch.cat([coalitions, ~coalitions]), dim=0, return_counts=True)
     return distinct, times.double()
 
 
-def _worth(task: Task, some: Tensor, backgrounds: Tensor, labels: Tensor, coalitions: Tensor) -> Tensor:
-    """The output of each of `some` explicands (n,) and each reference, for each coalition, (n, R, S), in float64."""
+def _worth(task: Task, indices: Tensor, backgrounds: Tensor, labels: Tensor, coalitions: Tensor) -> Tensor:
+    """The output of explicands `indices` (n,) with each reference, for each coalition, (n, R, S), in float64."""
     count, device = backgrounds.shape[1], task.x.device
     # groups that do not matter are as good present as absent
     members = torch.cat([coalitions, coalitions.new_ones(len(coalitions), 1)], dim=1).to(device)
-    found: list[Tensor] = []
+    outputs: list[Tensor] = []
 
     def work(piece: range) -> None:
         number = torch.arange(piece.start, piece.stop, device=device)
-        of, which, coalition = some[number // (count * len(members))], number // len(members) % count, number % len(members)
-        explicand = task.x[of]
-        reference = backgrounds[of.to(backgrounds.device), which.to(backgrounds.device)].to(explicand)
-        present = members[coalition].gather(1, labels[of]).view_as(explicand)
+        rows, columns = indices[number // (count * len(members))], number // len(members) % count
+        explicand = task.x[rows]
+        reference = backgrounds[rows.to(backgrounds.device), columns.to(backgrounds.device)].to(explicand)
+        present = members[number % len(members)].gather(1, labels[rows]).view_as(explicand)
         points = torch.where(present, explicand, reference)
-        output = task.session.evaluate(points, task.rows[of], task.target[of], gradient=False).output
+        output = task.session.evaluate(points, task.rows[rows], task.target[rows], gradient=False).output
         if not output.isfinite().all():
             bad = int((~output.isfinite()).nonzero()[0])
             raise ModelError(
-                f"the output is {float(output[bad])} where reference {int(which[bad])} replaces a part of explicand "
-                f"{int(task.rows[of[bad]])}: the network fails on such mixtures. Use other references, or float32"
+                f"the output is {float(output[bad])} where reference {int(columns[bad])} replaces a part of explicand "
+                f"{int(task.rows[rows[bad]])}: the network fails on such mixtures. Use other references, or float32"
             )
-        found.append(output.cpu().double())
+        outputs.append(output.cpu().double())
         task.progress.advance(len(piece))
 
-    task.batch.over(len(some) * count * len(members), work)
-    return torch.cat(found).view(len(some), count, len(members))
+    task.batch.over(len(indices) * count * len(members), work)
+    return torch.cat(outputs).view(len(indices), count, len(members))
 
 
 def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:
-    return len(shape) <= len(target) and all(
-        size in (1, wanted) for size, wanted in zip(reversed(shape), reversed(target), strict=False)
-    )
+    sizes = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(size in (1, wanted) for size, wanted in sizes)
 
 
-def _check_count(count: object, name: str) -> None:
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise InputError(f"{name} must be positive integers, got {describe(count)}")
+def _check_plane(samples: Tensor, purpose: str) -> None:
+    if samples.ndim not in (3, 4):
+        raise InputError(f"{purpose} needs images (B, C, H, W) or (B, H, W), got {describe(samples)}")
+
+
+def _check_counts(name: str, *counts: object) -> None:
+    for count in counts:
+        if not is_count(count):
+            raise InputError(f"{name} must be positive integers, got {describe(count)}")

@@ -19,10 +19,9 @@ from ig2.attribution import Cost
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
 from ig2.model import Model, wrap
-from ig2.paths import L2, Blur, Converged, GradPath, GrownPath, Guided, Path, SparseL1, Steady, Straight, euclidean
+from ig2.paths import L2, Blur, GradPath, GrownPath, Guided, Norm, Path, Schedule, Steady, Stop, Straight, euclidean
 from ig2.paths.base import check_steps
-from ig2.paths.gradpath import Schedule
-from ig2.references.base import References, as_references, drawn
+from ig2.references.base import References, as_references, draw_references
 from ig2.references.constant import Zeros
 from ig2.rules import Rule
 
@@ -31,9 +30,11 @@ from ig2.rules import Rule
 class PathMethod(Method):
     """Any path × references × rule, averaged over the references.
 
+    φᵢ = E[∫ ∂f/∂xᵢ(γ(t)) dγᵢ(t)], the integral along each path γ being taken by the rule [Sundararajan 2017].
+
     Args:
-        path: the way from the explicand to its baseline.
-        references: whom to contrast with, unless the call says otherwise.
+        path: from the explicand to its baseline.
+        references: the references of calls that give none.
         rule: how gradients on the path become attribution. None walks the path alone.
     """
 
@@ -88,11 +89,11 @@ class PathMethod(Method):
             return task.x[:, None]  # a single path, which makes its own baseline
         if references is None and self.references is not None:
             references = as_references(self.references)
-        return drawn(self.needed(references), task)
+        return draw_references(self.needed(references), task)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         samples = self._samples(task, references)
-        grad = isinstance(self.path, GradPath)
+        grad = self.path.ends_in_counterfactual
         found = integrate(task, self.path, self.rule, samples, Keep(grad, keep.per_reference, keep.curves, keep.paths))
         return Result(
             values=found.values,
@@ -117,14 +118,10 @@ def _example(rule: object) -> str:
     return f"here ig2.rules.{rule} and not its name" if meant else "for example trapezoid or gauss(4)"
 
 
-def _straight(steps: int, rule: Rule | None) -> tuple[Straight, Rule]:
-    """`steps` gradients on a straight line: Gauss–Legendre over the whole of it, or a rule on as many segments."""
-    check_steps(steps)
-    return (Straight(1), rules.gauss(steps)) if rule is None else (Straight(steps), rule)
-
-
 class IntegratedGradients(PathMethod):
-    """Integrated Gradients: the straight line to a baseline, zero unless the call gives references.
+    """Integrated Gradients: the straight line to a baseline, by default zeros [Sundararajan 2017].
+
+    φᵢ = (xᵢ − x′ᵢ)·∫₀¹ ∂f/∂xᵢ(x′ + t·(x − x′)) dt.
 
     Args:
         steps: how many gradients are taken.
@@ -132,43 +129,46 @@ class IntegratedGradients(PathMethod):
             any other is applied on each of `steps` segments.
     """
 
-    default_references = Zeros()
+    default_references: ClassVar[References | None] = Zeros()
 
     def __init__(self, steps: int = 50, rule: Rule | None = None) -> None:
-        path, rule = _straight(steps, rule)
+        check_steps(steps)
+        path, rule = (Straight(1), rules.gauss(steps)) if rule is None else (Straight(steps), rule)
         super().__init__(path, None, rule)
 
 
-class ExpectedIG(PathMethod):
-    """Expected Integrated Gradients: straight lines to samples of the data, and the mean over them."""
+class ExpectedIG(IntegratedGradients):
+    """Expected Integrated Gradients: the mean of Integrated Gradients over samples of the data [Erion 2021]."""
 
-    def __init__(self, steps: int = 50, rule: Rule | None = None) -> None:
-        path, rule = _straight(steps, rule)
-        super().__init__(path, None, rule)
+    default_references: ClassVar[References | None] = None
 
 
 class GuidedIG(PathMethod):
-    """Guided IG: a path near the straight line that moves the features with the smallest gradients first."""
+    """Guided IG: near the straight line, moving the features with the smallest gradients first [Kapishnikov 2021].
 
-    default_references = Zeros()
+    The arguments are those of `ig2.paths.Guided`; the default rule is the published sum.
+    """
+
+    default_references: ClassVar[References | None] = Zeros()
 
     def __init__(self, steps: int = 200, fraction: float = 0.25, max_dist: float = 0.02, rule: Rule = rules.right) -> None:
         super().__init__(Guided(steps, fraction, max_dist), None, rule)
 
 
 class BlurIG(PathMethod):
-    """Blur IG: from the image to its blur. Needs no references."""
+    """Blur IG: from the image to its blur, without references [Xu 2020]. The arguments are those of `ig2.paths.Blur`."""
 
     def __init__(self, steps: int = 100, sigma: float = 50.0, padding: Any = "reflect", rule: Rule = rules.trapezoid) -> None:
         super().__init__(Blur(steps, sigma, padding), None, rule)
 
 
 class IG2(PathMethod):
-    """IG²: gradients integrated on GradPath, from the explicand to its counterfactual, and the mean over references.
+    """IG²: gradients integrated on GradPath, from the explicand to its counterfactual, the mean over references [Zhuo 2024].
 
-    The default rule is the published one as far as its gradients predict the output along the path, and its sum always
-    matches the change in the output. That of the published one, `ig2.rules.left`, need not: `residual` says how far it is
-    off. `ig2.rules.gauss(n)` is the true integral.
+    φᵢ = E[∫ ∂f/∂xᵢ dγᵢ], where γ descends the distance to the reference's representation. The default rule is the published
+    one as far as its gradients predict the output along the path, and its sum always matches the change in the output. That
+    of the published one, `ig2.rules.left`, need not: `residual` says how far it is off. `ig2.rules.gauss(n)` is the true
+    integral.
 
     Args:
         steps: how many steps GradPath takes.
@@ -176,38 +176,27 @@ class IG2(PathMethod):
         rule: how gradients on the path become attribution.
         distance: between representations.
         norm: of a step.
-        schedule: how the length of a step changes on the way.
+        schedule: how the length of a step changes along the path.
         stop: when a pair's path ends before all its steps are taken.
     """
 
     def __init__(
-        self,
-        steps: int = 100,
-        step_size: float | None = None,
-        rule: Rule = rules.blended,
-        distance: Distance = euclidean,
-        norm: L2 | SparseL1 = L2(),
-        schedule: Schedule = Steady(),
-        stop: Converged | None = None,
-    ) -> None:
+        self, steps: int = 100, step_size: float | None = None, rule: Rule = rules.blended, distance: Distance = euclidean,
+        norm: Norm = L2(), schedule: Schedule = Steady(), stop: Stop | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(GradPath(steps, step_size, distance, norm, schedule, stop), None, rule)
 
 
 class GradCFE(PathMethod):
-    """x − GradCF: how the explicand would have to differ for the network to take it for the references.
+    """x − GradCF: how the explicand would have to differ for the network to take it for the references [Zhuo 2024].
 
-    It explains by a difference in the data and not by the output, so it has no residual.
+    It explains by a difference in the data and not by the output, so it has no residual. The arguments are those of `IG2`.
     """
 
     def __init__(
-        self,
-        steps: int = 100,
-        step_size: float | None = None,
-        distance: Distance = euclidean,
-        norm: L2 | SparseL1 = L2(),
-        schedule: Schedule = Steady(),
-        stop: Converged | None = None,
-    ) -> None:
+        self, steps: int = 100, step_size: float | None = None, distance: Distance = euclidean, norm: Norm = L2(),
+        schedule: Schedule = Steady(), stop: Stop | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(GradPath(steps, step_size, distance, norm, schedule, stop), None, None)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:

@@ -14,39 +14,8 @@ from ig2.methods.base import Method, Result
 from ig2.references.base import References
 
 
-def _gradient(task: Task) -> Tensor:
-    """∂f/∂x at the task's samples, in pieces that fit the memory."""
-    slope = torch.empty_like(task.x)
-    task.progress.expect(len(task))
-
-    def work(piece: range) -> None:
-        some = slice(piece.start, piece.stop)
-        if task.graph is not None and len(piece) == len(task):
-            points, scores = task.graph
-            with torch.enable_grad():
-                output = scores.gather(1, task.target[:, None])
-            gradient = task.session.differentiate(output, points)
-        else:
-            evaluated = task.session.evaluate(task.x[some], task.rows[some], task.target[some]).gradient
-            assert evaluated is not None
-            gradient = evaluated
-        slope[some] = gradient
-        task.progress.advance(len(piece))
-
-    task.batch.over(len(task), work)
-    sound = slope.flatten(1).isfinite().all(dim=1)
-    if not sound.all():
-        row = int(task.rows[~sound][0])
-        raise ModelError(
-            f"the gradient is not finite at explicand {row}: explain a logit or log-probability instead of a probability, "
-            "or use float32 instead of half precision",
-            rows=task.rows[~sound].tolist(),
-        )
-    return slope
-
-
 class Gradient(Method):
-    """∂f/∂x: how the output would answer to a small change. It has no baseline, and its sum stands for nothing.
+    """∂f/∂x: how the output would answer to a small change [Simonyan 2014]. It has no baseline, and its sum means nothing.
 
     >>> Gradient()(lambda x: x @ torch.tensor([[2.0], [-1.0]]), torch.ones(1, 2)).values
     tensor([[ 2., -1.]])
@@ -55,20 +24,42 @@ class Gradient(Method):
     runs_once = True
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        return Result(_gradient(task))
+        values = torch.empty_like(task.x)
+        task.progress.expect(len(task))
+
+        def work(piece: range) -> None:
+            rows = slice(piece.start, piece.stop)
+            if task.graph is not None and len(piece) == len(task):
+                points, scores = task.graph
+                with torch.enable_grad():
+                    output = scores.gather(1, task.target[:, None])
+                values[rows] = task.session.differentiate(output, points)
+            else:
+                gradient = task.session.evaluate(task.x[rows], task.rows[rows], task.target[rows]).gradient
+                assert gradient is not None
+                values[rows] = gradient
+            task.progress.advance(len(piece))
+
+        task.batch.over(len(task), work)
+        finite = values.flatten(1).isfinite().all(dim=1)
+        if not finite.all():
+            raise ModelError(
+                f"the gradient is not finite at explicand {int(task.rows[~finite][0])}: explain a logit or log-probability "
+                "instead of a probability, or use float32 instead of half precision",
+                rows=task.rows[~finite].tolist(),
+            )
+        return Result(values)
 
 
-class InputXGradient(Method):
-    """x ⊙ ∂f/∂x, in the data space. Of a linear output without a bias it is the contribution of each feature.
+class InputXGradient(Gradient):
+    """x ⊙ ∂f/∂x, in the data space [Shrikumar 2016]. Of a linear output without a bias it is each feature's contribution.
 
     >>> InputXGradient()(lambda x: x @ torch.tensor([[2.0], [-1.0]]), torch.tensor([[3.0, 4.0]])).values
     tensor([[ 6., -4.]])
     """
 
-    runs_once = True
-
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        return Result(task.x * _gradient(task))
+        return Result(task.x * super().run(task, references, keep).values)
 
 
 class Random(Method):

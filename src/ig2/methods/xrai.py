@@ -19,12 +19,11 @@ from ig2._engine.task import Task
 from ig2.errors import InputError, describe, import_extra
 from ig2.methods.base import Method, Result
 from ig2.methods.path import PathMethod
+from ig2.methods.wrapper import Wrapper
 from ig2.model import Bounds
 from ig2.paths import Straight
 from ig2.paths.blur import check_images
-from ig2.references.base import References
-from ig2.references.constant import White, Zeros
-from ig2.references.pool import Union
+from ig2.references import References, Union, White, Zeros
 
 # Masks as pairs (2, K) of a mask and a cell that it holds, by mask: of some hundred masks each holds a small part.
 Members = NDArray[np.intp]
@@ -33,22 +32,21 @@ SIDE = 224
 
 
 @dataclass(frozen=True, eq=False)
-class XRAI(Method):
-    """Regions of segmentations at several scales, taken one after the other by the mean attribution of their new pixels.
+class XRAI(Wrapper):
+    """Regions of segmentations at several scales, taken one after the other by their new pixels' mean [Kapishnikov 2019].
 
     Each pixel gets the mean over the pixels that were taken with it, so the sum of the attribution is that of the method
     underneath, and so is the residual. Attributions are summed over channels first; a pixel's score is spread equally over
-    its channels. The image is segmented at 224 × 224 pixels, to which sizes and radii refer.
+    its channels. The image is segmented at 224 × 224 pixels [Felzenszwalb 2004], to which sizes and radii refer.
 
     Args:
-        method: what attributes to pixels; by default Integrated Gradients over black and white. References given in the
-            call go to it.
+        method: what attributes to pixels; by default Integrated Gradients over black and white.
         scales: of Felzenszwalb's segmentation; larger ones give larger segments.
         sigma: of the blur before it.
         min_size: of a segment, in pixels.
         dilate: by how many pixels a segment is grown, so that it holds its own edge.
-        min_new: how many pixels not yet taken a segment must bring to be taken. The seams between regions that are left over
-            in the end make one region together.
+        min_new: how many pixels not yet taken a segment must bring to be taken. The seams between regions that remain in the
+            end make one region together.
     """
 
     method: Method = PathMethod(Straight(1), Union(Zeros(), White()), rules.gauss(50))
@@ -59,30 +57,25 @@ class XRAI(Method):
     min_new: int = 50
 
     def __post_init__(self) -> None:
-        if not isinstance(self.method, Method):
-            raise InputError(f"XRAI goes around a method, for example XRAI(IG2()), got {describe(self.method)}")
+        super().__post_init__()
         if not self.scales or not all(scale > 0 for scale in self.scales):
             raise InputError(f"scales must be positive numbers, got {describe(self.scales)}")
         for name, low in (("sigma", 0), ("min_size", 1), ("dilate", 0), ("min_new", 1)):
             if not getattr(self, name) >= low:
                 raise InputError(f"{name} must be at least {low}, got {describe(getattr(self, name))}")
-        # the call takes them for this method's own
-        object.__setattr__(self, "default_references", self.method.default_references)
-        object.__setattr__(self, "needs_gradient", self.method.needs_gradient)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         check_images(task.x, "XRAI")
         segment = import_extra("skimage.segmentation", "image", "XRAI").felzenszwalb
-        found = self.method.run(task, references, Keep())
-        check_numeric(found.values, f"the attribution by {type(self.method).__name__}")
+        result = self.method.run(task, references, Keep())
+        check_numeric(result.values, f"the attribution by {type(self.method).__name__}")
+        cells = np.unique(_cell_of(*task.x.shape[-2:]))
         values = torch.empty_like(task.x)
-        for row, (image, attribution) in enumerate(zip(task.x, found.values, strict=True)):
-            image, attribution = image.reshape(-1, *image.shape[-2:]), attribution.reshape(-1, *image.shape[-2:])
-            seen = np.unique(_cell_of(*image.shape[-2:]))
-            masks = self._masks(segment, _prepared(image, task.session.model.bounds), seen)
+        for row, (image, attribution) in enumerate(zip(task.x, result.values, strict=True)):
+            masks = self._masks(segment, _scale(image, task.session.model.bounds), cells)
             ranked = rank_pixels(attribution.sum(dim=0).double().cpu().numpy(), masks, self.min_new)
             values[row] = torch.from_numpy(ranked / len(image)).to(values)
-        return Result(values, found.baseline_outputs)
+        return Result(values, result.baseline_outputs)
 
     def _masks(self, segment: Any, image: NDArray[np.float64], cells: NDArray[np.intp] | None = None) -> Members:
         """The segments of all scales, grown; of a small image, only the cells that stand for its pixels matter."""
@@ -92,19 +85,15 @@ class XRAI(Method):
                 # of more than three channels, which are as good here as three
                 warnings.filterwarnings("ignore", message="Got image with third dimension")
                 labels = segment(image, scale=scale, sigma=self.sigma, min_size=self.min_size, channel_axis=-1)
-            masks.append(grown(labels, self.dilate, cells) + np.array([[count], [0]]))
+            masks.append(grow(labels, self.dilate, cells) + np.array([[count], [0]]))
             count += int(labels.max()) + 1
         return np.concatenate(masks, axis=1)
 
 
-def _prepared(image: Tensor, bounds: Bounds | None) -> NDArray[np.float64]:
+def _scale(image: Tensor, bounds: Bounds | None) -> NDArray[np.float64]:
     """An image (C, H, W) as (SIDE, SIDE, C) between −1 and 1, the range that the scales were chosen for."""
     image = image.double().cpu()
-    low, high = (
-        (image.min(), image.max())
-        if bounds is None
-        else (torch.as_tensor(bound, dtype=image.dtype, device=image.device) for bound in bounds)
-    )
+    low, high = (torch.as_tensor(limit).to(image) for limit in bounds or (image.min(), image.max()))
     span = high - low
     image = 2 * (image - low) / span.where(span > 0, 1.0) - 1
     if image.shape[1:] != (SIDE, SIDE):
@@ -112,7 +101,7 @@ def _prepared(image: Tensor, bounds: Bounds | None) -> NDArray[np.float64]:
     return image.permute(1, 2, 0).contiguous().numpy()
 
 
-def grown(labels: NDArray[np.integer[Any]], radius: int, cells: NDArray[np.intp] | None = None) -> Members:
+def grow(labels: NDArray[np.integer[Any]], radius: int, cells: NDArray[np.intp] | None = None) -> Members:
     """The masks of a map of labels 0 … M − 1, each dilated by a disc; by default of all cells.
 
     All at once: a pixel is in the mask of every label that is found within `radius` of it.
@@ -136,16 +125,15 @@ def grown(labels: NDArray[np.integer[Any]], radius: int, cells: NDArray[np.intp]
 
 def _cell_of(height: int, width: int) -> NDArray[np.intp]:
     """The cell of the segmentation that each pixel of an image falls on, (H·W,)."""
-    down = ((np.arange(height) + 0.5) * SIDE / height).astype(np.intp)
-    right = ((np.arange(width) + 0.5) * SIDE / width).astype(np.intp)
+    down, right = (((np.arange(size) + 0.5) * SIDE / size).astype(np.intp) for size in (height, width))
     return (down[:, None] * SIDE + right).ravel()
 
 
 def rank_pixels(attribution: NDArray[np.float64], masks: Members, min_new: int) -> NDArray[np.float64]:
     """For each pixel of a map (H, W) the mean over the region that took it, given masks of SIDE × SIDE cells.
 
-    Again and again the mask with the highest mean over pixels not yet taken takes them; the first of equals. In the end the
-    seams left over are one region.
+    Again and again the mask with the highest mean over pixels not yet taken takes them; the first of equals. The seams that
+    remain in the end are one region.
     """
     height, width = attribution.shape
     # Pixels that fall on the same cell of the segmentation are always taken together, so a cell stands for all of them.
@@ -158,19 +146,19 @@ def rank_pixels(attribution: NDArray[np.float64], masks: Members, min_new: int) 
 
 
 def take_regions(attribution: NDArray[np.float64], cell_of: NDArray[np.intp], masks: Members, least: float) -> NDArray[np.intp]:
-    """The number of the region that each cell was taken by, (cells,); what is left over in the end comes last.
+    """The number of the region that took each cell, (cells,); what remains in the end comes last.
 
     Args:
         attribution: of the pixels, (P,).
         cell_of: the cell of each pixel, (P,).
-        masks: which cells each mask holds.
-        least: how many new pixels a mask must bring.
+        masks: the cells that each mask holds.
+        least: the number of new pixels that a mask must bring.
     """
     # In integers sums are exact: taking pixels away one region at a time leaves what adding up the rest would give, where
     # floats would leave their rounding and decide ties by it.
-    room = 2.0 ** (61 - math.ceil(math.log2(len(attribution))))
+    scale = 2.0 ** (61 - math.ceil(math.log2(len(attribution))))
     largest = float(np.abs(attribution).max()) or 1.0
-    whole = np.rint(attribution / largest * room).astype(np.int64)
+    whole = np.rint(attribution / largest * scale).astype(np.int64)
 
     holder, held = masks
     cells = int(max(held.max(), cell_of.max())) + 1
@@ -192,9 +180,9 @@ def take_regions(attribution: NDArray[np.float64], cell_of: NDArray[np.intp], ma
         new = cells_of[best][region[cells_of[best]] < 0]
         region[new] = regions
         regions += 1
-        of_each = times[new]
-        touched = holders[np.arange(of_each.sum()) + np.repeat(first[new] - np.cumsum(of_each) + of_each, of_each)]
-        np.subtract.at(total, touched, np.repeat(value[new], of_each))
-        np.subtract.at(count, touched, np.repeat(weight[new], of_each))
+        held_by = times[new]
+        touched = holders[np.arange(held_by.sum()) + np.repeat(first[new] - np.cumsum(held_by) + held_by, held_by)]
+        np.subtract.at(total, touched, np.repeat(value[new], held_by))
+        np.subtract.at(count, touched, np.repeat(weight[new], held_by))
     region[region < 0] = regions
     return region

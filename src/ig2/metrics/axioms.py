@@ -19,7 +19,7 @@ from ig2.methods.simple import Gradient
 from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.reattribution import MethodLike, attribute_again, check_method, check_reproduces, rebuild_x
 from ig2.model import Model, wrap
-from ig2.references.base import Given, as_references, drawn
+from ig2.references.base import Given, as_references, draw_references
 from ig2.references.constant import Zeros
 
 Index = int | tuple[int, ...]
@@ -86,7 +86,7 @@ class Completeness(Metric):
     def _measure_ends(self, case: Case) -> Attribution:
         """The attribution with the outputs at both ends."""
         task, output = case.task, case.output
-        baselines = drawn(as_references(self.baseline), task).to(task.x)
+        baselines = draw_references(as_references(self.baseline), task).to(task.x)
         rows = torch.arange(len(task), device=task.x.device)
         below = torch.stack([task.outputs(baseline, rows) for baseline in baselines.unbind(1)]).mean(dim=0)
         finite = output.isfinite() & below.isfinite()
@@ -172,7 +172,7 @@ class Dummy(Metric):
                 "one explicand has no others whose values could take its features' places: use Dummy(data=samples), or say "
                 "which features do not matter, truth=..."
             )
-        pool = None if self.data is None else drawn(Given(self.data), task).to(task.x)
+        pool = None if self.data is None else draw_references(Given(self.data), task).to(task.x)
         count = len(task) - 1 if pool is None else pool.shape[1]
         for index in torch.randperm(count, generator=task.generator(), device="cpu")[: self.draws].tolist():
             yield task.x.roll(index + 1, dims=0) if pool is None else pool[:, index]
@@ -277,7 +277,7 @@ class ImplementationInvariance(Metric):
         return Scores(torch.where(norm > 0, (values - others).norm(dim=1) / norm, 0.0))
 
     def _check_twin(self, model: Model, twin: Model, task: Task) -> None:
-        ends = drawn(Zeros() if self.references is None else as_references(self.references), task).to(task.x)
+        ends = draw_references(Zeros() if self.references is None else as_references(self.references), task).to(task.x)
         for share in (0.0, 0.25, 0.5, 0.75, 1.0):
             points = rebuild_x(task.session.inputs, torch.lerp(task.x, ends[:, 0], share))
             ours, theirs = scores_of(model, points), scores_of(twin, points)

@@ -16,7 +16,7 @@ from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.correlation import order_features
 from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign
 from ig2.model import OUTPUTS, Model, OutputName
-from ig2.references.base import References, as_references, drawn
+from ig2.references.base import References, as_references, draw_references
 from ig2.references.constant import BlurredExplicand, Constant, White
 
 Background = Literal["black", "white", "mean", "blurred"]
@@ -64,7 +64,7 @@ class PerturbationCurve(Metric):
         task = case.task
         features = Features.of(self.features, task.x.shape[1:])
         values = apply_sign(features.pool(case.values), self.sign)
-        backgrounds = drawn(as_background(self.background, self.features == "word", task), task, "the background")
+        backgrounds = draw_references(as_background(self.background, self.features == "word", task), task, "the background")
         curves = task.x.new_empty(len(task), self.thresholds + 1)
         for rows, movable in features.group_movable(task.session.inputs.moves, values):
             group = replace(task, x=task.x[rows], rows=task.rows[rows], target=task.target[rows])

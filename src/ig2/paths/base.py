@@ -1,4 +1,4 @@
-"""What a path is: a polyline between an explicand and its baseline, one for each pair, drawn step by step."""
+"""The contract of a path: a polyline from an explicand to its baseline, drawn vertex by vertex, many pairs at a time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from ig2._engine.session import Distance, Evaluation
@@ -17,77 +18,101 @@ Memory = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Pairs:
-    """n explicands, each with the reference it is contrasted with."""
+    """n explicands, each with its reference."""
 
     explicand: Tensor  # (n, ...)
     reference: Tensor  # (n, ...)
-    rows: Tensor  # which explicand of the call each is, (n,)
+    rows: Tensor  # the index of each pair's explicand in the call, (n,)
     target: Tensor  # the class explained, (n,)
     bounds: Bounds | None = None
 
     def __len__(self) -> int:
         return self.explicand.shape[0]
 
-    def __getitem__(self, which: Tensor) -> Pairs:
-        return Pairs(self.explicand[which], self.reference[which], self.rows[which], self.target[which], self.bounds)
+    def __getitem__(self, indices: Tensor) -> Pairs:
+        return Pairs(self.explicand[indices], self.reference[indices], self.rows[indices], self.target[indices], self.bounds)
 
 
 @dataclass(frozen=True)
-class Path(ABC):
-    """A polyline of `steps` segments.
+class Path:
+    """A polyline of `segments` segments from the explicand to its baseline.
 
-    `from_explicand` tells at which end drawing begins; `uses_reference`, whether a reference is needed at all.
+    Subclass `KnownPath` or `GrownPath`, as a frozen dataclass of the path's settings.
     """
 
     from_explicand: ClassVar[bool] = True
+    """Whether drawing begins at the explicand, or else at the baseline."""
     uses_reference: ClassVar[bool] = True
+    """Whether a reference is needed; a path without one makes its own baseline."""
+    ends_in_counterfactual: ClassVar[bool] = False
+    """Whether the baseline is a counterfactual made from the explicand. It is then kept, as `Attribution.gradcf`."""
+
+    def __post_init__(self) -> None:
+        check_steps(self.segments)
 
     @property
-    @abstractmethod
     def segments(self) -> int:
-        """How many segments the polyline has."""
+        """The number of segments; by default the setting `steps`."""
+        steps: int = self.steps  # type: ignore[attr-defined]  # a field of most subclasses
+        return steps
 
 
-class KnownPath(Path):
-    """A path whose vertices can be written down at once; several are then evaluated together."""
+class KnownPath(Path, ABC):
+    """A path whose vertices are known before the network runs. Several are then evaluated together."""
 
     @abstractmethod
     def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
-        """The vertices with these numbers, (len(numbers), n, ...); 0 is the explicand, `segments` the baseline."""
+        """Return the vertices with these numbers, (len(numbers), n, ...); 0 is the explicand, `segments` the baseline."""
 
 
-class GrownPath(Path):
-    """A path on which each step depends on what the network says at the point reached."""
+class GrownPath(Path, ABC):
+    """A path on which each step depends on what the network returned at the vertex before."""
 
     wants_gradient: ClassVar[bool] = False
+    """Whether a step needs the gradient of the output, `at.gradient`."""
 
     @property
     def measures(self) -> Distance | None:
-        """The distance whose gradient each step needs, if any."""
+        """The distance between representations whose value and gradient each step needs, if any."""
         return None
 
     @abstractmethod
     def start(self, pairs: Pairs) -> Tensor:
-        """The first vertex, (n, ...)."""
+        """Return the first vertex of every pair, (n, ...)."""
 
     @abstractmethod
     def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation, memory: Memory) -> Tensor:
-        """The vertex after `point`, from what was evaluated there; `step` counts from 0.
+        """Return the vertex after `point`, (n, ...).
 
-        `memory` is the path's own, empty at the first step: a tensor in it has one row for each pair. What a path keeps there
-        as `moves`, how many of the steps so far moved each pair, is how many it is said to have taken.
+        Args:
+            pairs: n explicands and their references.
+            step: the number of the step, from 0.
+            point: the vertex reached, (n, ...).
+            at: what was evaluated there: with `measures`, `at.distance` (n,) and its gradient `at.ascent` (n, ...); with
+                `wants_gradient`, the gradient of the output `at.gradient` (n, ...).
+            memory: the path's own, empty at step 0. A tensor in it has one row for each pair. Where the path keeps
+                `memory["moves"]`, the number of steps that moved each pair so far, it is reported as the steps taken.
         """
 
     def going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
-        """Which pairs go on after `step` steps, booleans (n,); None, without a look at the numbers, for all of them."""
+        """Return which pairs go on after `step` steps, booleans (n,); None, which costs no look at numbers, for all."""
         return None
 
 
 def check_steps(steps: object) -> None:
+    """Raise an `InputError` unless `steps` is a positive integer."""
     if not is_count(steps):
         raise InputError(f"steps must be a positive integer, got {describe(steps)}")
 
 
 def per_sample(values: Tensor, like: Tensor) -> Tensor:
-    """(n,) shaped to multiply samples (n, ...)."""
+    """Reshape values (n,) so that they multiply samples (n, ...)."""
     return values.reshape(-1, *[1] * (like.ndim - 1))
+
+
+def clamp_(points: Tensor, bounds: Bounds | None) -> Tensor:
+    """Move points into the bounds, in place."""
+    if bounds is None:
+        return points
+    low, high = (torch.as_tensor(bound, dtype=points.dtype, device=points.device) for bound in bounds)
+    return points.clamp_(low, high)

@@ -1,4 +1,4 @@
-"""How far two representations (n, features) are apart, (n,)."""
+"""Distances between representations (n, features) of points and of references, each (n,)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from torch import Tensor, nn
 
 
 def euclidean(point: Tensor, reference: Tensor) -> Tensor:
-    """Squared: it has the direction of the norm and, unlike it, a gradient at zero."""
+    """‖a − b‖₂², squared: it has the direction of the norm and, unlike it, a gradient at zero."""
     return (point - reference).square().sum(dim=1)
 
 
 def cosine(point: Tensor, reference: Tensor) -> Tensor:
-    """One minus the cosine of the angle between them."""
+    """1 − a·b / (‖a‖₂ ‖b‖₂), one minus the cosine of the angle between them."""
     return 1 - nn.functional.cosine_similarity(point, reference, dim=1)
 
 
 def manhattan(point: Tensor, reference: Tensor) -> Tensor:
-    """The sum of absolute differences, ℓ1."""
+    """‖a − b‖₁, the sum of absolute differences."""
     return (point - reference).abs().sum(dim=1)

@@ -1,4 +1,4 @@
-"""Guided IG's path: from the baseline to the explicand, features with small gradients first, near the straight line."""
+"""The path of Guided IG: from the baseline to the explicand near the straight line, small gradients first."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from torch import Tensor
 
 from ig2._engine.session import Evaluation
 from ig2.errors import InputError, ModelError, describe, is_number
-from ig2.paths.base import GrownPath, Memory, Pairs, check_steps
+from ig2.paths.base import GrownPath, Memory, Pairs
 
 
 @dataclass(frozen=True)
 class Guided(GrownPath):
-    """Each step moves the features whose gradient is smallest, until the distance left to the explicand is as on the line.
+    """Each step moves the features with the smallest |∂f/∂xᵢ| until the ℓ1 distance left is as on the line [Kapishnikov 2021].
 
-    Drawing begins at the baseline, and the gradient is taken there at each step: the published sum is the rule `right`,
-    whose gradient is at the end of a segment nearer the baseline.
+    After step t of k that is ‖x − γ‖₁ = (1 − t/k)·‖x − x′‖₁. Drawing begins at the baseline, and each step takes the
+    gradient at its start: the published sum is the rule `right`, whose gradient is at the end nearer the baseline.
 
     Args:
-        steps: how many steps.
+        steps: the number of segments.
         fraction: the share of features, smallest gradients first, that moves at a time.
-        max_dist: how far along the straight line, as a share of it, a feature may be ahead or behind. 0 is the line itself.
+        max_dist: how far ahead of or behind the straight line a feature may be, as a share of it. 0 is the line itself.
     """
 
     steps: int = 200
@@ -33,15 +33,11 @@ class Guided(GrownPath):
     wants_gradient = True
 
     def __post_init__(self) -> None:
-        check_steps(self.steps)
+        super().__post_init__()
         for name in ("fraction", "max_dist"):
             value = getattr(self, name)
             if not (is_number(value) and 0 <= value <= 1):
                 raise InputError(f"{name} must be between 0 and 1, got {describe(value)}")
-
-    @property
-    def segments(self) -> int:
-        return self.steps
 
     def start(self, pairs: Pairs) -> Tensor:
         return pairs.reference

@@ -1,4 +1,4 @@
-"""Paths whose vertices are known before the network runs: a straight line, and any polyline the user gives."""
+"""Paths that know nothing of the network: the straight line, and any polyline the user gives."""
 
 from __future__ import annotations
 
@@ -9,36 +9,33 @@ from torch import Tensor
 
 from ig2._engine.inputs import check_numeric
 from ig2.errors import InputError, describe
-from ig2.paths.base import KnownPath, Pairs, check_steps
+from ig2.paths.base import KnownPath, Pairs
 
 
 @dataclass(frozen=True)
 class Straight(KnownPath):
-    """The straight line to the reference, in equal steps."""
+    """The straight line to the reference, γ(t) = x + t·(x′ − x), in `steps` equal segments [Sundararajan 2017].
+
+    Args:
+        steps: the number of segments.
+    """
 
     steps: int = 50
 
-    def __post_init__(self) -> None:
-        check_steps(self.steps)
-
-    @property
-    def segments(self) -> int:
-        return self.steps
-
     def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
         share = torch.tensor([t / self.steps for t in numbers], dtype=pairs.explicand.dtype, device=pairs.explicand.device)
-        # lerp is exact at both ends, so the path begins at the explicand and ends at the reference to the last bit
         share = share.reshape(-1, *[1] * pairs.explicand.ndim)
+        # lerp is exact at both ends, so the path begins at the explicand and ends at the reference to the last bit
         return torch.lerp(pairs.explicand.unsqueeze(0), pairs.reference.unsqueeze(0), share)
 
 
 @dataclass(frozen=True, eq=False)
 class Polyline(KnownPath):
-    """The user's own path: its vertices after the explicand, the last of which is the baseline.
+    """A path given by its vertices after the explicand, the last of which is the baseline.
 
     Args:
         points: (k, ...), the same vertices for every explicand, or (B, k, ...) with `per_explicand`.
-        per_explicand: whether each explicand has a line of its own.
+        per_explicand: whether each explicand has its own line.
     """
 
     points: Tensor
@@ -52,15 +49,14 @@ class Polyline(KnownPath):
 
     @property
     def segments(self) -> int:
-        return self.points.shape[1 if self.per_explicand else 0]
+        return self.points.shape[int(self.per_explicand)]
 
     def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
-        like = pairs.explicand
-        points = self.points.to(like)
-        if points.shape[1 + self.per_explicand :] != like.shape[1:]:
-            raise InputError(f"the polyline's points are {describe(self.points)}, a sample is {tuple(like.shape[1:])}")
+        explicand = pairs.explicand
+        points = self.points.to(explicand)
+        if points.shape[1 + self.per_explicand :] != explicand.shape[1:]:
+            raise InputError(f"the polyline's points are {describe(self.points)}, a sample is {tuple(explicand.shape[1:])}")
         if self.per_explicand and len(points) <= int(pairs.rows.max()):
-            raise InputError(f"the polyline has lines for {len(points)} explicands, there are more; give each its own")
-        # (n, k, ...) either way
-        lines = points[pairs.rows] if self.per_explicand else points.expand(len(pairs), *points.shape)
-        return torch.stack([like if t == 0 else lines[:, t - 1] for t in numbers])
+            raise InputError(f"the polyline has lines for {len(points)} explicands, and there are more: give one for each")
+        lines = points[pairs.rows] if self.per_explicand else points.expand(len(pairs), *points.shape)  # (n, k, ...)
+        return torch.stack([explicand if t == 0 else lines[:, t - 1] for t in numbers])

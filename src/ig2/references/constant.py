@@ -1,4 +1,4 @@
-"""References that need no data: constants, noise, and what can be made from the explicand itself."""
+"""References that need no data: constants, noise, and variants of the explicand. [Sturmfels 2020] compares them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,13 @@ from torch import Tensor
 
 from ig2._engine.task import Task
 from ig2.errors import InputError, describe, is_count
+from ig2.paths.base import clamp_
 from ig2.paths.blur import Padding, blur, check_images
 from ig2.references.base import References
 
 
-def _limits(task: Task, low: float | None, high: float | None, purpose: str) -> tuple[Tensor, Tensor]:
-    """Smallest and largest values, as given or as the model's bounds, in the shape of a sample."""
-    bounds = task.session.model.bounds
-    if low is None or high is None:
-        if bounds is None:
-            raise InputError(f"{purpose} needs to know the data's range: give low and high, or ig2.wrap(net, bounds=(0, 1))")
-        low, high = (bounds[0] if low is None else low), (bounds[1] if high is None else high)  # type: ignore[assignment]
-    like = task.x[0]
-
-    def filled(limit: float | Tensor | None) -> Tensor:
-        return torch.as_tensor(limit, dtype=like.dtype, device=like.device).expand_as(like)
-
-    return filled(low), filled(high)
-
-
 def check_count(count: object) -> None:
+    """Raise an `InputError` unless a number of references is a positive integer."""
     if not is_count(count):
         raise InputError(f"the number of references must be a positive integer, got {describe(count)}")
 
@@ -50,7 +37,7 @@ class Constant(References):
 
 @dataclass(frozen=True)
 class Zeros(References):
-    """All zeros: a black image, an empty embedding; also where the model's bounds leave zero out."""
+    """All zeros: a black image, an empty embedding; also where zero lies outside the model's bounds."""
 
     inside: ClassVar[bool] = False
 
@@ -86,7 +73,7 @@ class UniformNoise(References):
 
 @dataclass(frozen=True)
 class NoisedExplicand(References):
-    """The explicand with Gaussian noise of standard deviation `sigma`, inside the bounds if there are any."""
+    """`count` copies of the explicand with Gaussian noise of standard deviation `sigma`, inside the model's bounds."""
 
     sigma: float
     count: int = 1
@@ -97,19 +84,14 @@ class NoisedExplicand(References):
             raise InputError(f"sigma must be positive, got {describe(self.sigma)}")
 
     def draw(self, task: Task) -> Tensor:
-        noise = torch.randn(self.count, *task.x.shape[1:], generator=task.generator(), dtype=torch.float64, device="cpu").to(
-            task.x
-        )
-        noised = task.x[:, None] + self.sigma * noise
-        if task.session.model.bounds is not None:
-            low, high = _limits(task, None, None, "noise")
-            noised = noised.clamp(low, high)
-        return noised
+        shape = (self.count, *task.x.shape[1:])
+        noise = torch.randn(shape, generator=task.generator(), dtype=torch.float64, device="cpu").to(task.x)
+        return clamp_(task.x[:, None] + self.sigma * noise, task.session.model.bounds)
 
 
 @dataclass(frozen=True)
 class MaximalDistance(References):
-    """Each feature as far from the explicand's as the range allows."""
+    """Each feature as far from the explicand's as the range from `low` to `high` allows, by default the model's bounds."""
 
     low: float | None = None
     high: float | None = None
@@ -121,7 +103,7 @@ class MaximalDistance(References):
 
 @dataclass(frozen=True)
 class BlurredExplicand(References):
-    """The explicand blurred with a Gaussian of standard deviation `sigma` pixels."""
+    """The explicand blurred with a Gaussian of standard deviation `sigma` pixels; `padding` is that of `ig2.paths.Blur`."""
 
     sigma: float = 10.0
     padding: Padding = "reflect"
@@ -130,3 +112,15 @@ class BlurredExplicand(References):
     def draw(self, task: Task) -> Tensor:
         check_images(task.x, "a blurred explicand")
         return blur(task.x, self.sigma, self.padding)[:, None]
+
+
+def _limits(task: Task, low: float | None, high: float | None, purpose: str) -> tuple[Tensor, Tensor]:
+    """The smallest and largest values, as given or as the model's bounds, in the shape of a sample."""
+    limits: tuple[float | Tensor | None, ...] = (low, high)
+    if low is None or high is None:
+        if task.session.model.bounds is None:
+            raise InputError(f"{purpose} needs to know the data's range: give low and high, or ig2.wrap(net, bounds=(0, 1))")
+        limits = tuple(b if limit is None else limit for b, limit in zip(task.session.model.bounds, limits, strict=True))
+    sample = task.x[0]
+    smallest, largest = (torch.as_tensor(x, dtype=sample.dtype, device=sample.device).expand_as(sample) for x in limits)
+    return smallest, largest

@@ -1,4 +1,4 @@
-"""GradCF as a baseline for any other path: where GradPath ends."""
+"""GradCF as the baseline of any other path: where GradPath ends."""
 
 from __future__ import annotations
 
@@ -9,24 +9,29 @@ from torch import Tensor
 
 from ig2._engine.integrate import Keep, integrate
 from ig2._engine.task import Task
-from ig2.paths.gradpath import GradPath
-from ig2.references.base import References, as_references, drawn
+from ig2.errors import InputError, describe
+from ig2.paths import GradPath, Path
+from ig2.references.base import References, as_references, draw_references
 
 
 @dataclass(frozen=True, eq=False)
 class GradCF(References):
-    """The counterfactuals that GradPath makes of the explicand on its way to `references`, one for each.
+    """The counterfactuals that GradPath makes of the explicand on its way to `references`, one for each [Zhuo 2024].
 
     Args:
         references: samples (R, ...) or (B, R, ...), a number, or another strategy.
-        path: how to walk there.
+        path: the path that leads there, any that ends in a counterfactual.
     """
 
     references: Any
-    path: GradPath = GradPath()
+    path: Path = GradPath()
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.path, Path) and self.path.ends_in_counterfactual):
+            raise InputError(f"path must end in a counterfactual, as GradPath() does, got {describe(self.path)}")
 
     def draw(self, task: Task) -> Tensor:
-        samples = drawn(as_references(self.references), task)
+        samples = draw_references(as_references(self.references), task)
         baselines = integrate(task, self.path, None, samples, Keep(baselines=True)).baselines
         assert baselines is not None
         return baselines

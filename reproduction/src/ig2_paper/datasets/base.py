@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from ig2._engine.task import check_seed
 from ig2.errors import InputError, describe, is_count
+from ig2.references.choice import round_robin
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -102,23 +102,8 @@ def feed(found: _Hash, value: Any) -> None:
 
 
 def by_turns(y: Tensor, seed: int = 0) -> list[int]:
-    """The numbers of all samples in a seeded order in which every class gives one before any gives two.
-
-    Samples with several labels are in a seeded order, nothing more.
-
-    >>> by_turns(torch.tensor([7, 7, 7, 7, 3]))[:2]
-    [4, 0]
-    """
-    order = _order(len(y), seed).tolist()
-    if y.ndim > 1:
-        return order
-    labels = y.tolist()
-    given: Counter[int] = Counter()
-    turn = {}
-    for number in order:
-        turn[number] = given[labels[number]]
-        given[labels[number]] += 1
-    return sorted(order, key=turn.__getitem__)
+    """The indices of all samples, round-robin over their classes: see `ig2.references.round_robin`."""
+    return round_robin(y, seed)
 
 
 def _order(count: int, seed: int) -> Tensor:

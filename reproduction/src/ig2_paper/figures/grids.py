@@ -336,7 +336,7 @@ def face_grid(options: Options) -> Stored:
         raise InputError(f"{faces.source}: no face shows any of {', '.join(SHOWN)} on a component that is marked")
     x, target = faces.x[numbers], torch.tensor(targets)
     count = 2 if options.quick else 5
-    nearest = ig2.references.NearestLabels(faces.pool, faces.pool_y, count, own=faces.samples.y[numbers])
+    nearest = ig2.references.NearestLabels(faces.pool, faces.pool_y, count, faces.samples.y[numbers])
     ours = ig2.IG2(4 if options.quick else 50, 0.1)
     made: Made = {}
     few = 4 if options.quick else 50

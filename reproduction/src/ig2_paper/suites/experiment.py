@@ -39,7 +39,8 @@ from ig2.metrics.curves import Deletion, Insertion, OutputOption
 from ig2.metrics.localisation import GTAUC, GTSum
 from ig2.model import Model
 from ig2.paths import GradPath
-from ig2_paper.datasets.base import Samples, by_turns, feed
+from ig2.references.choice import choose_other_classes, round_robin
+from ig2_paper.datasets.base import Samples, feed
 from ig2_paper.networks import Network
 from ig2_paper.suites.studies import SECONDS, Against, Study
 from ig2_paper.training import accuracy
@@ -361,8 +362,7 @@ def in_turns(y: Tensor, eligible: Tensor, count: int, seed: int) -> list[int]:
 
     Of a larger count these are the first.
     """
-    numbers = eligible.nonzero().flatten()
-    return numbers[by_turns(y[numbers], seed)[:count]].tolist()
+    return round_robin(y, seed, eligible)[:count]
 
 
 def same_for_all(samples: Tensor, explicands: int) -> References:
@@ -379,13 +379,7 @@ def of_other_classes(target: Tensor, classes: Tensor, count: int, seed: int) -> 
         count: how many for each explicand.
         seed: of the choice, which is another one for each explicand.
     """
-    rows = [in_turns(classes, classes != own, count, (seed + i) % 2**62) for i, own in enumerate(target.tolist())]
-    fewest = min(map(len, rows), default=count)
-    if fewest < count:
-        raise InputError(
-            f"there are {fewest} samples of other classes that the network is right about, too few for {count} references"
-        )
-    return torch.tensor(rows, dtype=torch.long).view(-1, count)
+    return choose_other_classes(target, classes, count, seed)
 
 
 def accuracy_facts(net: Network, test: Samples) -> dict[str, list[float]]:

@@ -1,0 +1,31 @@
+"""Methods around another method, whose references and needs they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ig2.errors import InputError, describe
+from ig2.methods.base import Method
+from ig2.references.base import References
+
+
+@dataclass(frozen=True, eq=False)
+class Wrapper(Method):
+    """A method made from another one, to which references given in the call go."""
+
+    method: Method
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.method, Method):
+            raise InputError(
+                f"{type(self).__name__} goes around a method, for example {type(self).__name__}(ig2.IG2()), got "
+                f"{describe(self.method)}"
+            )
+
+    @property
+    def default_references(self) -> References | None:  # type: ignore[override]
+        return self.method.default_references
+
+    @property
+    def needs_gradient(self) -> bool:  # type: ignore[override]
+        return self.method.needs_gradient

@@ -1,0 +1,79 @@
+"""Round-robin over classes: the order in which samples of a pool are chosen as references."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+
+import torch
+from torch import Tensor
+
+from ig2._engine.task import check_seed
+from ig2.errors import InputError
+
+
+def interleave(indices: Iterable[int], classes: Iterable[Hashable]) -> list[int]:
+    """Reorder indices so that every class gives one before any gives two; inside a class the order stays.
+
+    Args:
+        indices: of samples, in order of preference.
+        classes: the class of each.
+
+    >>> interleave([10, 11, 12, 13], ["cat", "cat", "cat", "dog"])
+    [10, 13, 11, 12]
+    """
+    seen: Counter[Hashable] = Counter()
+    turns = []
+    for index, name in zip(indices, classes, strict=True):
+        turns.append((seen[name], index))
+        seen[name] += 1
+    return [index for _, index in sorted(turns, key=lambda turn: turn[0])]
+
+
+def round_robin(classes: Tensor, seed: int = 0, eligible: Tensor | None = None) -> list[int]:
+    """Return the indices of all samples in a seeded order in which every class gives one before any gives two.
+
+    So the first n are a balanced choice of n, and those of a smaller n are among them.
+
+    Args:
+        classes: the class of each sample, (N,). Where samples have several labels, (N, L), the order is only shuffled.
+        seed: of the order.
+        eligible: which samples are ordered, booleans (N,); by default all.
+
+    >>> round_robin(torch.tensor([7, 7, 7, 7, 3]))[:2]
+    [4, 0]
+    """
+    check_seed(seed)
+    indices = torch.arange(len(classes), device="cpu") if eligible is None else eligible.nonzero().flatten().cpu()
+    generator = torch.Generator().manual_seed(seed)
+    indices = indices[torch.randperm(len(indices), generator=generator, device="cpu")]
+    return indices.tolist() if classes.ndim > 1 else interleave(indices.tolist(), classes.cpu()[indices].tolist())
+
+
+def choose_other_classes(target: Tensor, classes: Tensor, count: int, seed: int = 0) -> Tensor:
+    """Choose references of other classes for each explicand, round-robin over the classes.
+
+    Args:
+        target: the class of each explicand, (B,).
+        classes: the class of each sample of the pool, (N,).
+        count: how many for each explicand.
+        seed: of the choice; that of explicand i is seed + i.
+
+    Returns:
+        For each explicand the indices of its references in the pool, (B, count).
+
+    Raises:
+        InputError: a class has fewer than `count` samples of other classes.
+
+    >>> choose_other_classes(torch.tensor([0, 1]), torch.tensor([0, 1, 2, 2]), 2).tolist()
+    [[3, 1], [2, 0]]
+    """
+    rows = []
+    for i, own in enumerate(target.tolist()):
+        rows.append(round_robin(classes, (seed + i) % 2**62, classes != own)[:count])
+        if len(rows[-1]) < count:
+            raise InputError(
+                f"there are {len(rows[-1])} samples of other classes than {own}, too few for {count} references: ask for "
+                "fewer, or give a larger pool"
+            )
+    return torch.tensor(rows, dtype=torch.long).view(-1, count)
