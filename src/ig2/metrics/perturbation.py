@@ -296,7 +296,7 @@ class MaxSensitivity(Metric):
         def move(rows: Tensor, draws: Tensor) -> Tensor:
             x = task.x[rows] + noise[draws.cpu()].to(task.x)
             bounds = task.session.model.bounds
-            return x if bounds is None else x.clamp(*(torch.as_tensor(bound).to(x) for bound in bounds))
+            return x if bounds is None else x.clamp(*(torch.as_tensor(b, dtype=x.dtype, device=x.device) for b in bounds))
 
         if not isinstance(self.method, Method):
             rows = torch.arange(len(task), device=task.x.device)
