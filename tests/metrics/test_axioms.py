@@ -91,51 +91,38 @@ def test_what_falls_on_ignored_features_is_counted(truth: Tensor | None):
     assert is_satisfied(scores) is False
 
 
-def test_the_truth_may_differ_between_explicands():
-    truth = torch.zeros(5, 6, dtype=torch.bool)
+def test_the_truth_may_differ_between_explicands_and_every_feature_may_be_a_dummy():
+    truth, ones = torch.zeros(5, 6, dtype=torch.bool), torch.ones(5, 6)
     truth[0, :2] = truth[1:, 5] = True
-    scores = Dummy()(tanh_mlp(), torch.ones(5, 6), X, truth=truth)
+    scores = Dummy()(tanh_mlp(), ones, X, truth=truth)
     torch.testing.assert_close(scores.values, torch.tensor([2 / 6, *[1 / 6] * 4]).double())
+    assert (Dummy()(lambda x: 1 + 0 * x.sum(dim=1), ones, X).values == 1).all()
+    assert (Dummy()(ignoring(1), 0 * ones, X).values == 0).all()
 
 
-def test_a_feature_that_matters_without_a_gradient_is_no_dummy():
+def test_a_feature_that_matters_without_a_gradient_or_beside_another_is_no_dummy():
     def steps(x: Tensor) -> Tensor:
         return x[:, 0] + 3 * x[:, 1].round() + 3 * x[:, 4].round()
-
-    x = data(8, 6, seed=4, low=-3, high=3)
-    scores = Dummy()(steps, torch.ones(8, 6), x)
-    assert scores.settings["dummies"] == 3
-    torch.testing.assert_close(scores.values, torch.full((8,), 0.5, dtype=torch.float64))
-
-
-def test_a_feature_that_matters_beside_another_is_found_with_data_that_show_it():
-    x = X.clone()
-    x[:, 1] = 0
 
     def product(x: Tensor) -> Tensor:
         return x[:, 0] * x[:, 1] + x[:, 2:].sum(dim=1)
 
+    scores = Dummy()(steps, torch.ones(8, 6), data(8, 6, seed=4, low=-3, high=3))
+    assert scores.settings["dummies"] == 3
+    torch.testing.assert_close(scores.values, torch.full((8,), 0.5, dtype=torch.float64))
+    x = X.clone()
+    x[:, 1] = 0
     assert Dummy()(product, torch.ones(5, 6), x).settings["dummies"] == 1
-    with pytest.warns(IG2Warning, match="every feature matters"):
+    with pytest.warns(IG2Warning, match="every feature matters"):  # with data that show it
         scores = Dummy(data=REFERENCES)(product, torch.ones(5, 6), x)
-    assert scores.settings["dummies"] == 0
-    assert is_satisfied(scores) is None
-
-
-def test_every_feature_may_be_a_dummy_and_an_attribution_of_zeros_gives_them_nothing():
-    assert (Dummy()(lambda x: 1 + 0 * x.sum(dim=1), torch.ones(5, 6), X).values == 1).all()
-    assert (Dummy()(ignoring(1), torch.zeros(5, 6), X).values == 0).all()
+    assert scores.settings["dummies"] == 0 and is_satisfied(scores) is None
 
 
 def test_dummies_are_found_and_given_among_several_inputs():
-    def two(a: Tensor, b: Tensor) -> Tensor:
-        return a[:, 0] + b[:, 0, 0] * b[:, 1, 1]
-
-    x = (data(4, 2, seed=5), data(4, 2, 2, seed=6))
-    ones = (torch.ones(4, 2), torch.ones(4, 2, 2))
+    x, ones = (data(4, 2, seed=5), data(4, 2, 2, seed=6)), (torch.ones(4, 2), torch.ones(4, 2, 2))
     given = (torch.tensor([False, True]), torch.tensor([[False, True], [True, False]]))
     for truth in (None, given):
-        scores = Dummy()(two, ones, x, truth=truth)
+        scores = Dummy()(lambda a, b: a[:, 0] + b[:, 0, 0] * b[:, 1, 1], ones, x, truth=truth)
         assert scores.settings["dummies"] == 3
         torch.testing.assert_close(scores.values, torch.full((4,), 0.5, dtype=torch.float64))
 
@@ -201,21 +188,17 @@ def test_the_worst_pair_is_counted_beside_the_largest_attribution():
     assert is_satisfied(Symmetry(PAIRS)(net, ig2.IntegratedGradients()(net, EQUAL, references=REFERENCES))) is False
 
 
-def test_a_network_that_is_not_symmetric_is_an_error_that_names_the_pair():
+def test_a_network_that_is_not_symmetric_is_an_error_and_explicands_whose_features_differ_are_not_judged():
     with pytest.raises(InputError, match="not symmetric in features 2 and 3"):
         Symmetry([(0, 1), (2, 3)])(made(Alike), EQUAL, EQUAL)
     # even where the explicand has them equal, and changing places would change nothing
     with pytest.raises(InputError, match="not symmetric in features 0 and 1"):
         Symmetry([(0, 1)])(tanh_mlp(), torch.zeros(1, 6).double(), torch.zeros(1, 6).double())
-
-
-def test_explicands_whose_features_differ_are_not_judged():
     x = EQUAL.clone()
     x[1] = X[1]
     with pytest.warns(IG2Warning, match="1 because no two features of a pair are equal"):
         scores = Symmetry(PAIRS)(made(Alike), torch.zeros(5, 6), x)
-    assert scores.values.isnan().tolist() == [False, True, False, False, False]
-    assert is_satisfied(scores) is True
+    assert scores.values.isnan().tolist() == [False, True, False, False, False] and is_satisfied(scores) is True
 
 
 def test_pixels_are_named_by_their_place_or_their_number():
@@ -238,15 +221,15 @@ def test_pixels_are_named_by_their_place_or_their_number():
     assert Symmetry([(0, 6)])(lambda x: x.sum(dim=(1, 2, 3)), values, x).settings["pairs"] == [[0, 6]]
 
 
-def split(net: Any, layer: int) -> nn.Module:
-    """The same function, with one linear layer done as two."""
-    whole = net[layer]
-    turn = torch.linalg.qr(data(whole.in_features, whole.in_features, seed=8)).Q
-    first, second = (nn.Linear(whole.in_features, size).double() for size in (whole.in_features, whole.out_features))
+def split(net: Any, layer: int, turn: Tensor | None = None) -> nn.Module:
+    """The same function, with one linear layer done as two, of which the first by default only turns its input."""
+    whole, size = net[layer], net[layer].in_features
+    turn = torch.linalg.qr(data(size, size, seed=8)).Q if turn is None else turn
+    first, second = (nn.Linear(size, features).double() for features in (size, whole.out_features))
     with torch.no_grad():
         first.weight.copy_(turn)
         first.bias.zero_()
-        second.weight.copy_(whole.weight @ turn.T)
+        second.weight.copy_(whole.weight @ turn.inverse())
         second.bias.copy_(whole.bias)
     return nn.Sequential(*net[:layer], first, second, *net[layer + 1 :]).eval()
 
@@ -305,29 +288,15 @@ def test_deeplift_is_not_invariant():
 
 
 def test_gradpath_is_invariant_where_twins_share_the_representation_and_only_there():
-    net: Any = tanh_mlp()
-    method = ig2.IG2(steps=30, step_size=0.05)
+    net, method = tanh_mlp(), ig2.IG2(steps=30, step_size=0.05)
     found = method(net, X, references=REFERENCES)
-    before = ImplementationInvariance(method, split(net, 2), REFERENCES)(net, found)
-    assert before.values.max() < 1e-8
-    # a last layer in two parts, of which the first only turns the representation, keeps distances; stretching it does not
-    stretched = nn.Sequential(*net[:4], nn.Linear(9, 9).double(), nn.Linear(9, 3).double()).eval()
-    scale = torch.linspace(0.2, 5, 9, dtype=torch.float64)
-    with torch.no_grad():
-        stretched[4].weight.copy_(scale.diag())
-        stretched[4].bias.zero_()
-        stretched[5].weight.copy_(net[4].weight / scale)
-        stretched[5].bias.copy_(net[4].bias)
-    after = ImplementationInvariance(method, stretched, REFERENCES)(net, found)
-    assert after.values.min() > 0.01
-    named = ImplementationInvariance(method, ig2.wrap(stretched, representation="4:input"), REFERENCES)(net, found)
-    assert named.values.max() < 1e-8
-
-
-def test_the_twin_gets_the_models_output_and_preprocessing():
-    model = ig2.wrap(multi_label(), output="log-probability", preprocess=lambda x: 2 * x)
-    found = ig2.Gradient()(model, X)
-    assert ImplementationInvariance(ig2.Gradient(), multi_label())(model, found).values.max() == 0
+    # a last layer in two parts, of which the first stretches the representation, does not keep distances
+    stretched = split(net, 4, torch.linspace(0.2, 5, 9, dtype=torch.float64).diag())
+    named = ig2.wrap(stretched, representation="4:input")
+    before, after, kept = (
+        ImplementationInvariance(method, twin, REFERENCES)(net, found).values for twin in (split(net, 2), stretched, named)
+    )
+    assert before.max() < 1e-8 and after.min() > 0.01 and kept.max() < 1e-8
 
 
 def test_a_twin_that_computes_something_else_is_an_error():
@@ -363,6 +332,11 @@ def test_the_seed_an_attribution_was_made_with_is_used_again():
         metric(net, values, X)
 
 
-def test_only_axioms_are_is_satisfied():
+def test_the_twin_gets_the_models_output_and_preprocessing():
+    model = ig2.wrap(multi_label(), output="log-probability", preprocess=lambda x: 2 * x)
+    assert ImplementationInvariance(ig2.Gradient(), multi_label())(model, ig2.Gradient()(model, X)).values.max() == 0
+
+
+def test_only_axioms_are_satisfied():
     with pytest.raises(InputError, match="faithfulness is no axiom"):
         is_satisfied(Scores(torch.zeros(1), "faithfulness", "higher"))

@@ -83,18 +83,16 @@ def test_curves_of_pixels_are_those_of_a_slow_replica(kind, background, made):
 @both
 @pytest.mark.parametrize("thresholds", [1, 4, 6, 50])
 def test_curves_of_tables_are_those_of_a_slow_replica_for_few_and_many_thresholds(kind, thresholds):
-    net, x, values = tanh_mlp(), data(2, 6), data(2, 6, seed=1)
-    spy = Spy(net)
+    net, x, values, nothing = tanh_mlp(), data(2, 6), data(2, 6, seed=1), torch.zeros(6).double()
+    spy, least = Spy(net), Spy(net)
     scores = kind(thresholds=thresholds)(spy, values, x, target=2)
-    passed = sum(spy.sizes)
     for i in range(2):
-        curve, area = slow_curve(kind, lambda p: net(p).softmax(1)[0, 2], x[i], torch.zeros(6).double(), values[i], thresholds)
+        curve, area = slow_curve(kind, lambda p: net(p).softmax(1)[0, 2], x[i], nothing, values[i], thresholds)
         np.testing.assert_allclose(scores.curves[i].numpy(), curve, atol=1e-12)
         assert float(scores.values[i]) == pytest.approx(area, abs=1e-12)
-    spy.sizes.clear()
-    Insertion(thresholds=1)(spy, values, x, target=2)
+    Insertion(thresholds=1)(least, values, x, target=2)
     # opening the network costs the same; beyond that each count of features is shown once
-    assert passed - (sum(spy.sizes) - 2 * 2) == 2 * (min(thresholds, 6) + 1)
+    assert sum(spy.sizes) - (sum(least.sizes) - 2 * 2) == 2 * (min(thresholds, 6) + 1)
 
 
 def test_the_curves_run_between_the_background_and_the_explicand():
@@ -239,41 +237,33 @@ def test_a_network_that_fails_on_the_background_is_named():
     assert Insertion(0.5)(torch.log, x, x).n == 2
 
 
-class Sentence(nn.Module):
-    """The mean of the words that are not padding, and a linear layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(4, 3)
-
-    def forward(self, words, mask):
-        return self.head((words * mask[..., None]).sum(dim=1) / mask.sum(dim=1, keepdim=True))
-
-
 @both
 def test_words_go_over_as_a_whole(kind):
-    net = seeded(Sentence, 0)
+    head = seeded(lambda: nn.Linear(4, 3), 0)
+
+    def net(words, mask):
+        """The mean of the words that are not padding, and a linear layer."""
+        return head((words * mask[..., None]).sum(dim=1) / mask.sum(dim=1, keepdim=True))
+
     words, mask = data(2, 5, 4), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).double()
     x = (words * mask[..., None], ig2.Fixed(mask))
     attribution = ig2.IntegratedGradients(10)(net, x, target=1)
+
+    def score(background, **options):
+        return kind(background, features="word", **options)(net, attribution, x)
+
     for background in ("black", data(1, 5, 4, seed=5), Zeros()):
-        scores = kind(background, thresholds=5, features="word")(net, attribution, x)
+        scores = score(background, thresholds=5)
         filler = background[0] if isinstance(background, torch.Tensor) else torch.zeros(5, 4).double()
-        curve, area = slow_curve(
-            kind,
-            lambda p: net(p.mT, mask[:1]).softmax(1)[0, 1],
-            words[0].T,  # the replica wants its features last
-            filler.T,
-            attribution.values[0][0].sum(dim=1),
-            thresholds=5,
-        )
+        # the replica wants its features last
+        output = lambda p: net(p.mT, mask[:1]).softmax(1)[0, 1]  # noqa: E731
+        curve, area = slow_curve(kind, output, words[0].T, filler.T, attribution.values[0][0].sum(dim=1), thresholds=5)
         np.testing.assert_allclose(scores.curves[0].numpy(), curve, atol=1e-12)
         assert float(scores.values[0]) == pytest.approx(area)
-    mean = kind("mean", features="word")(net, attribution, x)
     filled = (words * mask[..., None]).mean(dim=1, keepdim=True).expand(2, 5, 4)
-    torch.testing.assert_close(mean.curves, kind(filled[:, None], features="word")(net, attribution, x).curves)
+    torch.testing.assert_close(score("mean").curves, score(filled[:, None]).curves)
     with pytest.raises(InputError, match="background='blurred' is for images"):
-        kind("blurred", features="word")(net, attribution, x)
+        score("blurred")
     with pytest.raises(InputError, match="say features='word' or features='element'"):
         kind()(net, attribution, x)
 

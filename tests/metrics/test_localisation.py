@@ -77,8 +77,8 @@ def test_a_constant_attribution_is_one_half_exactly_and_hits_by_the_size_of_the_
 
 def test_single_precision_of_a_large_image_is_exact_at_the_ends():
     mask = some_masks(2, 1, 300, 300)
-    assert GTAUC()(None, mask.float(), truth=mask).values.tolist() == [1.0, 1.0]
-    assert GTAUC()(None, torch.ones(2, 1, 300, 300), truth=mask).values.tolist() == [0.5, 0.5]
+    for values, score in ((mask.float(), 1.0), (torch.ones(2, 1, 300, 300), 0.5)):
+        assert GTAUC()(None, values, truth=mask).values.tolist() == [score, score]
 
 
 @given(
@@ -124,17 +124,13 @@ def test_scores_are_those_of_quantus():
 
 @pytest.mark.parametrize("tolerance", [1, 2, 5])
 def test_tolerance_is_the_distance_to_the_mask(tolerance):
-    mask = some_masks(40, 1, 12, 15, share=0.02)
+    mask, values = some_masks(40, 1, 12, 15, share=0.02), uniform(40, 1, 12, 15, seed=8)
     mask[:, 0, 3, 4] = True
-    values = uniform(40, 1, 12, 15, seed=8)
     values[:4] = 1.0  # all tied
-    found = PointingGame(tolerance=tolerance)(None, values, truth=mask).values
-    for i in range(40):
-        maxima = (values[i, 0] == values[i, 0].max()).nonzero()
-        marked = mask[i, 0].nonzero()
-        near = [bool((((marked - point) ** 2).sum(dim=1) <= tolerance**2).any()) for point in maxima]
-        assert float(found[i]) == pytest.approx(sum(near) / len(near))
-    without = PointingGame()(None, values, truth=mask).values
+    found, without = (PointingGame(tolerance=t)(None, values, truth=mask).values for t in (tolerance, 0))
+    for heat, on, score in zip(values[:, 0], mask[:, 0], found, strict=True):
+        squared = (on.nonzero() - (heat == heat.max()).nonzero()[:, None]).square().sum(dim=-1)  # (maxima, marked)
+        assert float(score) == pytest.approx(float((squared <= tolerance**2).any(dim=1).double().mean()))
     assert (found >= without).all() and (found > without).any()
 
 

@@ -460,6 +460,7 @@ METRICS = [
     Infidelity(draws=30),
     MaxSensitivity(ig2.IntegratedGradients(4), draws=4),
 ]
+BOUNDED = ig2.wrap(NET, bounds=(-2, 2))
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
@@ -472,8 +473,10 @@ def test_a_score_depends_neither_on_the_batch_nor_on_its_size_nor_on_the_default
     assert torch.allclose(metric(NET, attribution[2:4]).values, scores[2:4], rtol=1e-9)
     assert torch.allclose(metric(NET, attribution, batch_size=3).values, scores, rtol=1e-9)
     assert torch.equal(metric(NET, attribution).values, scores)
+    bounded = metric(BOUNDED, attribution).values
     with torch.device("meta"):  # tensors made without saying where would have no data
         assert torch.equal(metric(NET, attribution).values, scores)
+        assert torch.equal(metric(BOUNDED, attribution).values, bounded)
     if metric.name != "monotonicity":
         assert not torch.allclose(metric(NET, attribution, seed=1).values, scores, rtol=1e-6)
     net = tanh_mlp(5, classes=2).float()

@@ -126,16 +126,12 @@ def test_several_methods_in_one_retraining_score_as_alone():
         calls.append(len(x))
         return regression(x, y, seed)
 
-    metric = ROAR(counted, GAUSSIAN)
-    attributions = {name: (data(400, 5, seed=k), data(100, 5, seed=k + 10)) for k, name in enumerate(["one", "two", "three"])}
-    together = metric.compare(
-        (*TRAIN, {name: pair[0] for name, pair in attributions.items()}),
-        (*TEST, {name: pair[1] for name, pair in reversed(attributions.items())}),
-        seed=7,
-    )
-    assert calls == [15] and list(together) == list(attributions)
-    for name, (train, test) in attributions.items():
-        alone = metric((*TRAIN, train), (*TEST, test), seed=7)
+    metric, names = ROAR(counted, GAUSSIAN), ["one", "two", "three"]
+    train, test = ({name: data(n, 5, seed=k + n) for k, name in enumerate(names)} for n in (400, 100))
+    together = metric.compare((*TRAIN, train), (*TEST, dict(reversed(test.items()))), seed=7)
+    assert calls == [15] and list(together) == names
+    for name in names:
+        alone = metric((*TRAIN, train[name]), (*TEST, test[name]), seed=7)
         assert torch.allclose(together[name].values, alone.values, atol=1e-10)
     assert not torch.allclose(together["one"].values, together["two"].values)
 
@@ -157,22 +153,17 @@ def test_a_function_that_trains_one_model():
 
 
 def test_attributions_of_a_method_and_labels_of_integers():
-    net = lambda x: x @ WEIGHTS  # noqa: E731
-    train, test = (ig2.IntegratedGradients(4)(net, x) for x in (TRAIN[0], TEST[0]))
+    train, test = (ig2.IntegratedGradients(4)(lambda x: x @ WEIGHTS, x) for x in (TRAIN[0], TEST[0]))
     found = ROAR(regression, GAUSSIAN)((*TRAIN, train), (*TEST, test))
     plain = ROAR(regression, GAUSSIAN)((*TRAIN, train.values), (*TEST, test.values))
     assert torch.allclose(found.values, plain.values, atol=1e-10)
-    labels = (TRAIN[1] > 0).long(), (TEST[1] > 0).long()
-    binary = ROAR(lambda x, y, seed: regression(x, y.double(), seed), GAUSSIAN)(
-        (TRAIN[0], labels[0], train), (TEST[0], labels[1], test)
-    )
-    assert 0 < binary.mean < 0.9
+    binary = ROAR(lambda x, y, seed: regression(x, y.double(), seed), GAUSSIAN)
+    assert 0 < binary(*((x, (y > 0).long(), a) for (x, y), a in ((TRAIN, train), (TEST, test)))).mean < 0.9
 
 
 def test_ties_are_broken_by_the_seed():
-    same = [scored(torch.ones_like, seed=seed).mean for seed in (0, 0, 1)]
-    assert same[0] == pytest.approx(same[1], rel=1e-12)
-    assert same[0] != pytest.approx(same[2], rel=1e-3)
+    first, same, other = (scored(torch.ones_like, seed=seed).mean for seed in (0, 0, 1))
+    assert first == pytest.approx(same, rel=1e-12) and first != pytest.approx(other, rel=1e-3)
 
 
 def test_what_cannot_be_used_is_refused():

@@ -43,12 +43,9 @@ class Spy:
 
 def test_a_gradient_goes_with_the_weights_and_an_edge_detector_stays():
     net, x, _ = trained_on_patterns()
-    x = x[:8]
-    gradient = ParameterRandomisation(ig2.Gradient())(net, ig2.Gradient()(net, x))
-    detector = ParameterRandomisation(edges)(net, edges(net, x), x)
-    assert gradient.better == "lower"
-    assert gradient.curves is not None and gradient.curves[:, -1].abs().max() < 0.5
-    assert gradient.mean < 0.4
+    gradient = ParameterRandomisation(ig2.Gradient())(net, ig2.Gradient()(net, x[:8]))
+    detector = ParameterRandomisation(edges)(net, edges(net, x[:8]), x[:8])
+    assert gradient.better == "lower" and gradient.curves[:, -1].abs().max() < 0.5 and gradient.mean < 0.4
     torch.testing.assert_close(detector.values, torch.ones(8, dtype=torch.float64))
     torch.testing.assert_close(detector.curves, torch.ones(8, 4, dtype=torch.float64))
     assert gradient.settings["randomised"] == detector.settings["randomised"] == ["9", "7", "3", "0"]
@@ -63,20 +60,16 @@ def test_the_score_is_the_mean_size_of_the_correlations_and_stands_beside_its_cu
 @pytest.mark.parametrize("order", ["cascading", "independent"])
 @pytest.mark.parametrize("sign", ["absolute", "keep"])
 def test_a_stage_is_what_its_replica_gives(order: Any, sign: Any):
-    net: Any = relu_cnn()
-    x = uniform(3, 2, 8, 8, seed=2)
+    net, x, spy, other = relu_cnn(), uniform(3, 2, 8, 8, seed=2), Spy(), relu_cnn()
     found = ig2.Gradient()(net, x)
     scores = ParameterRandomisation(ig2.Gradient(), order=order, sign=sign)(net, found, seed=4)
-    spy = Spy()
     ParameterRandomisation(spy, order=order)(net, edges(net, x), x, seed=4)
-    assert scores.curves is not None
     for stage, weights in enumerate(spy.weights[1:]):
-        other = copy.deepcopy(net)
         other.load_state_dict(weights)
         maps = [a.values.sum(dim=1).flatten(1) for a in (found, ig2.Gradient()(other, x, found.target))]
-        for row, (one, two) in enumerate(zip(*maps, strict=True)):
-            one, two = (one.abs(), two.abs()) if sign == "absolute" else (one, two)
-            assert float(scores.curves[row, stage]) == pytest.approx(stats.spearmanr(one, two).statistic)
+        maps = [heat.abs() for heat in maps] if sign == "absolute" else maps
+        truth = [stats.spearmanr(*pair).statistic for pair in zip(*maps, strict=True)]
+        assert scores.curves[:, stage].tolist() == pytest.approx(truth)
 
 
 @pytest.mark.parametrize(
@@ -154,28 +147,25 @@ def test_a_transformer_layer_is_drawn_anew_whole():
 
 
 def test_pixels_are_ranked_by_the_sum_over_their_channels():
-    net, x = relu_cnn(), uniform(2, 2, 8, 8)
-    found = ig2.Gradient()(net, x)
-    by_pixel, by_element = (ParameterRandomisation(ig2.Gradient(), features=f)(net, found) for f in ("auto", "element"))  # type: ignore[arg-type]
-    assert not torch.equal(by_pixel.values, by_element.values)
+    net, found = relu_cnn(), ig2.Gradient()(relu_cnn(), uniform(2, 2, 8, 8))
+    pixels, elements = (ParameterRandomisation(ig2.Gradient(), features=option)(net, found) for option in ("auto", "element"))
+    assert not torch.equal(pixels.values, elements.values)
+
+
+class Gated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = tanh_mlp()
+
+    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
+        return self.inner(x * gate)
 
 
 def test_references_and_fixed_inputs_come_along():
-    class Gated(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = tanh_mlp()
-
-        def forward(self, x: Tensor, gate: Tensor) -> Tensor:
-            return self.inner(x * gate)
-
-    net, references = Gated().eval(), data(2, 6, seed=3)
-    x = {"x": X, "gate": ig2.Fixed((data(5, 6, seed=4) > -0.5).double())}
-    method = ig2.IG2(steps=10, step_size=0.05)
-    found = method(net, x, references={"x": references})
-    scores = ParameterRandomisation(method, {"x": references})(net, found, x)
-    assert scores.settings["randomised"] == ["inner.4", "inner.2", "inner.0"]
-    assert scores.n == 5
+    x, references = {"x": X, "gate": ig2.Fixed((data(5, 6, seed=4) > -0.5).double())}, {"x": data(2, 6, seed=3)}
+    net, method = Gated().eval(), ig2.IG2(steps=10, step_size=0.05)
+    scores = ParameterRandomisation(method, references)(net, method(net, x, references=references), x)
+    assert scores.settings["randomised"] == ["inner.4", "inner.2", "inner.0"] and scores.n == 5
 
 
 def test_the_network_and_everyones_random_numbers_are_left_as_they_were():
@@ -248,27 +238,16 @@ def test_what_cannot_be_randomised_is_refused():
             call()
 
 
-class Scale(nn.Module):
-    """A layer without `reset_parameters`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(5 + 0.1 * data(100, 100, seed=5))
-        self.one = nn.Parameter(torch.ones(3))
-
-
 def test_a_layer_that_cannot_reset_itself_gets_normal_weights_of_its_own_size():
-    layer = Scale()
+    before = 5 + 0.1 * data(100, 100, seed=5)
+    layer, again = (nn.ParameterList([before.clone(), torch.ones(3)]) for _ in range(2))
     redraw(layer, 3)
-    layer.requires_grad_(False)
-    expected = Scale().weight.detach()
-    assert not torch.equal(layer.weight, expected)
-    assert float(layer.weight.mean()) == pytest.approx(float(expected.mean()), rel=1e-2)
-    assert float(layer.weight.std()) == pytest.approx(float(expected.std()), rel=0.05)
-    assert torch.equal(layer.one, torch.ones(3))
-    again = Scale()
     redraw(again, 3)
-    assert torch.equal(layer.weight, again.weight)
+    weight, one = (parameter.detach() for parameter in layer)
+    assert not torch.equal(weight, before) and torch.equal(weight, again[0])
+    assert float(weight.mean()) == pytest.approx(float(before.mean()), rel=1e-2)
+    assert float(weight.std()) == pytest.approx(float(before.std()), rel=0.05)
+    assert torch.equal(one, torch.ones(3))
 
 
 def test_ranks_of_ties_are_their_mean_and_their_correlation_is_spearmans():

@@ -27,8 +27,13 @@ def linear(x):
     return x @ WEIGHTS
 
 
+def parts(x):
+    """What each feature brings to an additive model."""
+    return torch.stack([x[:, 0] ** 2, torch.sin(3 * x[:, 1]), -x[:, 2], torch.exp(x[:, 3])], dim=1)
+
+
 def additive(x):
-    return x[:, 0] ** 2 + torch.sin(3 * x[:, 1]) - x[:, 2] + torch.exp(x[:, 3])
+    return parts(x).sum(dim=1)
 
 
 def slow_shapley(worth, d):
@@ -54,8 +59,7 @@ def test_shapley_values_are_means_over_all_orders(d):
 
 def test_shapley_values_share_out_the_whole_and_keep_their_digits():
     worth = data(5, 2**8)
-    values = shapley_values(worth)
-    assert torch.allclose(values.sum(dim=1), worth[:, -1] - worth[:, 0], atol=1e-13)
+    assert torch.allclose(shapley_values(worth).sum(dim=1), worth[:, -1] - worth[:, 0], atol=1e-13)
     digits = (worth * 1024).round() / 1024
     assert torch.allclose(shapley_values(digits + 2.0**40), shapley_values(digits), rtol=0, atol=1e-14)
     assert shapley_values(worth.float()).dtype == torch.float64
@@ -101,9 +105,8 @@ def test_with_the_whole_background_it_is_shaps_exact_explainer_and_with_a_consta
 def test_independent_gaussian_features_of_an_additive_model_in_closed_form():
     """Shapley values are gⱼ(xⱼ) − E gⱼ: here 1, 0, 0 and √e are the means."""
     means = torch.tensor([1.0, 0.0, 0.0, np.sqrt(np.e)], dtype=torch.float64)
-    parts = torch.stack([X[:, 0] ** 2, torch.sin(3 * X[:, 1]), -X[:, 2], torch.exp(X[:, 3])], dim=1)
     found = conditional_shapley(additive, X, Gaussian.correlated(4), draws=20000)
-    assert torch.allclose(found, parts - means, atol=0.05)
+    assert torch.allclose(found, parts(X) - means, atol=0.05)
 
 
 def test_gaussian_features_of_a_linear_model_in_closed_form():
@@ -129,16 +132,11 @@ def test_it_depends_neither_on_the_batch_nor_on_its_size_but_on_the_seed():
     assert not torch.allclose(values(X, seed=1), found, atol=1e-4)
 
 
-def test_any_function_has_coalitions_worth_something():
-    """A step has no gradient, so it cannot be explained; its coalitions can be tried all the same."""
+def test_any_function_has_coalitions_worth_something_and_several_inputs_keep_their_structure():
+    # a step has no gradient, so it cannot be explained; its coalitions can be tried all the same
     worth = coalition_worth(lambda points, of: (points[:, 0] > 0).double(), X, ConstantFill(-1.0), 1, 0)
-    expected = torch.zeros(6, 4, dtype=torch.float64)
-    expected[:, 0] = (X[:, 0] > 0).double()
-    assert torch.allclose(shapley_values(worth), expected, atol=1e-15)
-    assert expected.any()
-
-
-def test_several_inputs_keep_their_structure():
+    expected = (X > 0).double() * torch.tensor([1.0, 0, 0, 0])
+    assert torch.allclose(shapley_values(worth), expected, atol=1e-15) and expected.any()
     net = lambda a, b: NET(torch.cat([a, b], dim=1))  # noqa: E731
     first, second = conditional_shapley(net, (X[:, :1], X[:, 1:]), BACKGROUND, draws=11)
     whole = conditional_shapley(NET, X, BACKGROUND, draws=11)
@@ -173,16 +171,14 @@ def test_gt_shapley_is_the_correlation_with_the_truth():
 
 def test_exact_shapley_values_of_an_additive_model_score_one_their_reverse_minus_one_and_chance_nothing():
     x = torch.randn(300, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    metric = GTShapley(ConstantFill(0.0), draws=1)
-    parts = torch.stack([x[:, 0] ** 2, torch.sin(3 * x[:, 1]), -x[:, 2], torch.exp(x[:, 3]) - 1], dim=1)
-    one = torch.ones(300, dtype=torch.float64)
-    assert torch.allclose(metric(additive, parts, x).values, one)
-    assert torch.allclose(metric(additive, -parts, x).values, -one)
+    metric, exact, one = GTShapley(ConstantFill(0.0), draws=1), parts(x) - parts(0 * x), torch.ones(300, dtype=torch.float64)
+    assert torch.allclose(metric(additive, exact, x).values, one)
+    assert torch.allclose(metric(additive, -exact, x).values, -one)
     assert torch.allclose(metric(additive, ig2.KernelSHAP()(additive, x)).values, one)
     chance = metric(additive, Random()(additive, x))
     assert abs(chance.mean) < 4 * chance.standard_error < 0.2
     assert metric(additive, ig2.IntegratedGradients(64)(additive, x)).mean > 0.999
-    assert metric(additive, ig2.methods.simple.Gradient()(additive, x)).mean < 0.9
+    assert metric(additive, ig2.Gradient()(additive, x)).mean < 0.9
 
 
 def test_what_is_constant_is_left_out_or_counted_as_published():

@@ -61,7 +61,6 @@ class Completeness(Metric):
     """
 
     baseline: Any = None
-
     name: ClassVar[str] = "completeness"
     better: ClassVar[Better] = "lower"
     runs_once: ClassVar[bool] = True
@@ -117,7 +116,6 @@ class Dummy(Metric):
     data: Any = None
     draws: int = 8
     tolerance: float = 1e-5
-
     name: ClassVar[str] = "dummy"
     better: ClassVar[Better] = "lower"
     truth: ClassVar[str | None] = "booleans in a sample's shape, or (B, ...): True for the features that do not matter"
@@ -196,7 +194,6 @@ class Symmetry(Metric):
     pairs: Sequence[tuple[Index, Index]]
     draws: int = 8
     tolerance: float = 1e-5
-
     name: ClassVar[str] = "symmetry"
     better: ClassVar[Better] = "lower"
 
@@ -258,7 +255,6 @@ class ImplementationInvariance(Metric):
     method: MethodLike
     twin: Any
     references: Any = None
-
     name: ClassVar[str] = "implementation invariance"
     better: ClassVar[Better] = "lower"
 

@@ -25,7 +25,12 @@ class Distribution(Conditional):
 
     @abstractmethod
     def expect(self, x: Tensor, known: Tensor) -> Tensor:
-        """E[X | the known features of x] of each row, (n, d): x where it is known."""
+        """E[X | the known features of x] of each row, (n, d): x where it is known.
+
+        Args:
+            x: rows (n, d).
+            known: which features of each row are known, booleans (n, d).
+        """
 
 
 @dataclass(eq=False)

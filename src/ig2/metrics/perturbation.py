@@ -87,11 +87,8 @@ class Monotonicity(ConditionalMetric):
 
     With f₀ = E f(X) and fₖ = E f(X | the k features with the smallest |φ|), the share of the d − 1 steps from one increment
     |fₖ₊₁ − fₖ| to the next that do not shrink; a difference of rounding is none. Ties are broken in a random order, which
-    the seed determines. With a single feature there is no step, and the score is not defined.
-
-    Args:
-        conditional: what the other features may be when some are known.
-        draws: how many samples are averaged.
+    the seed determines. With a single feature there is no step, and the score is not defined. The arguments are those of
+    `ConditionalMetric`.
     """
 
     name: ClassVar[str] = "monotonicity"
@@ -119,7 +116,7 @@ class PublishedMonotonicity(Monotonicity):
     It differs from `Monotonicity` in three ways. The output after feature j became known is stored in place j + 1 of the
     curve, not in the place of its rank, so that the increments are between features that are neighbours in the table. The
     curve starts at the mean output over the explicands, so that a score depends on the batch it is computed in. And a
-    difference of rounding counts. The arguments are those of `Monotonicity`.
+    difference of rounding counts. The arguments are those of `ConditionalMetric`.
     """
 
     name: ClassVar[str] = "monotonicity (as published)"
@@ -189,7 +186,6 @@ class Infidelity(Metric):
     perturbation: Perturbation = NearZero()
     draws: int = 1000
     fit: bool = True
-
     name: ClassVar[str] = "infidelity"
     better: ClassVar[Better] = "lower"
 
@@ -266,7 +262,6 @@ class MaxSensitivity(Metric):
     radius: float = 0.02
     draws: int = 10
     norm: float = 2.0
-
     name: ClassVar[str] = "max-sensitivity"
     better: ClassVar[Better] = "lower"
 
@@ -296,7 +291,7 @@ class MaxSensitivity(Metric):
         def move(rows: Tensor, draws: Tensor) -> Tensor:
             x = task.x[rows] + noise[draws.cpu()].to(task.x)
             bounds = task.session.model.bounds
-            return x if bounds is None else x.clamp(*(torch.as_tensor(bound).to(x) for bound in bounds))
+            return x if bounds is None else x.clamp(*(torch.as_tensor(b, dtype=x.dtype, device=x.device) for b in bounds))
 
         if not isinstance(self.method, Method):
             rows = torch.arange(len(task), device=task.x.device)

@@ -64,7 +64,6 @@ class ROAR:
     retrain: Retrain
     conditional: Conditional
     cutoffs: tuple[float, ...] = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
-
     name: ClassVar[str] = "ROAR"
     better: ClassVar[Better] = "higher"
 
@@ -94,11 +93,7 @@ class ROAR:
         return self.compare((x, y, {"": attribution}), (test_x, test_y, {"": test_attribution}), seed=seed)[""]
 
     def compare(
-        self,
-        train: tuple[Any, Any, Mapping[str, Any]],
-        test: tuple[Any, Any, Mapping[str, Any]],
-        *,
-        seed: int = 0,
+        self, train: tuple[Any, Any, Mapping[str, Any]], test: tuple[Any, Any, Mapping[str, Any]], *, seed: int = 0
     ) -> dict[str, Scores]:
         """Score several methods, whose models are all trained in one call of `retrain`.
 
@@ -154,12 +149,8 @@ class ROAR:
         """The samples without their most important features, (K, n, d)."""
         rank = order_features(values.abs(), torch.Generator().manual_seed(seed)).argsort(dim=1)
         # the same noise at every cutoff: what differs between two of them is what was removed
-        return torch.stack(
-            [
-                replace_unknown(x, rank < x.shape[1] - count, self.conditional, torch.Generator().manual_seed(seed))
-                for count in counts
-            ]
-        )
+        known = [rank < x.shape[1] - count for count in counts]
+        return torch.stack([replace_unknown(x, k, self.conditional, torch.Generator().manual_seed(seed)) for k in known])
 
 
 def _split(data: object, name: str) -> tuple[Any, Any, Any]:

@@ -152,7 +152,6 @@ class GTShapley(Metric):
     conditional: Conditional | None = None
     draws: int = 2000
     if_constant: float | None = None
-
     name: ClassVar[str] = "GT-Shapley"
     better: ClassVar[Better] = "higher"
 
