@@ -35,8 +35,8 @@ class _ByClass(References):
         """For each sample of the task the number of references by class; `classes` are those of the pool."""
 
     def draw(self, task: Task) -> Tensor:
-        pool, labels = OpenPool(self.samples, task), _as_classes(self.labels, "labels")
-        _check_lengths(pool, labels)
+        labels = _as_classes(self.labels, "labels")
+        pool = OpenPool(self.samples, task, labels)
         order = pool.order()
         members: dict[int, list[int]] = {}
         for index, label in zip(order.tolist(), labels[order].tolist(), strict=True):
@@ -176,8 +176,8 @@ class NearestLabels(References):
         _as_binary(self.labels, "labels")
 
     def draw(self, task: Task) -> Tensor:
-        pool, labels = OpenPool(self.samples, task), _as_binary(self.labels, "labels")
-        _check_lengths(pool, labels)
+        labels = _as_binary(self.labels, "labels")
+        pool = OpenPool(self.samples, task, labels)
         explicand_labels = self._predict(task)
         if explicand_labels.shape[1] != labels.shape[1] or int(task.target.max()) >= labels.shape[1]:
             raise InputError(
@@ -225,11 +225,6 @@ def _as_table(labels: object) -> Tensor | None:
         return torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError):
         return None
-
-
-def _check_lengths(pool: OpenPool, labels: Tensor) -> None:
-    if len(pool) != len(labels):
-        raise InputError(f"the pool has {len(pool)} samples and {len(labels)} labels: give one for each")
 
 
 def _of_task(labels: Tensor, task: Task) -> Tensor:

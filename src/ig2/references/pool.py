@@ -20,9 +20,8 @@ from ig2.references.constant import check_count
 class OpenPool:
     """A pool during one draw: only the samples asked for are fetched, each once."""
 
-    def __init__(self, samples: Any, task: Task) -> None:
-        self.task = task
-        self.inputs = task.session.inputs
+    def __init__(self, samples: Any, task: Task, labels: Tensor | None = None) -> None:
+        self.task, self.inputs = task, task.session.inputs
         self.explicands = self.inputs.split(self.inputs.data)
         several = len(self.inputs.attributed) > 1
         self.samples = flatten_inputs(samples, self.inputs) if several or isinstance(samples, Mapping) else samples
@@ -31,6 +30,8 @@ class OpenPool:
             raise InputError(f"a pool must be samples (N, ...) or a sequence of them with a length, got {describe(samples)}")
         if len(self) == 0:
             raise InputError(f"the pool is empty: {describe(samples)}")
+        if labels is not None and len(labels) != len(self):
+            raise InputError(f"the pool has {len(self)} samples and {len(labels)} labels: give one for each")
 
     def __len__(self) -> int:
         return len(self.samples)
