@@ -49,7 +49,8 @@ def by_hand(values: Any, output: Any, baseline: Any = None) -> Attribution:
     values, output = torch.as_tensor(values), torch.as_tensor(output)
     target = torch.zeros(len(output), dtype=torch.long)
     baseline = None if baseline is None else torch.as_tensor(baseline)
-    return Attribution(values, values, target, output, baseline, settings={"method": "Hand"})
+    outputs = None if baseline is None else baseline[:, None]
+    return Attribution(values, outputs, explicand=values, target=target, output=output, settings={"method": "Hand"})
 
 
 def tensors(result: Attribution) -> dict[str, Tensor]:

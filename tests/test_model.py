@@ -212,7 +212,7 @@ def test_wrong_names_get_suggestions():
     network = nn.Sequential(OrderedDict(features=nn.Linear(4, 5), classifier=nn.Linear(5, 3)))
     with pytest.raises(InputError, match="'clasifier' names no module of this network; did you mean 'classifier'"):
         ig2.wrap(network, representation="clasifier")
-    with pytest.raises(InputError, match="did you mean 'features', 'classifier'"):
+    with pytest.raises(InputError, match="known are 'classifier', 'features'"):
         ig2.wrap(network, representation="xyz")
     with pytest.raises(InputError, match="after the colon goes 'input' or 'output', not 'inputs'"):
         ig2.wrap(network, representation="features:inputs")

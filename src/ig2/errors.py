@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import math
 import sys
 import warnings
 from collections.abc import Sequence
-from numbers import Integral, Real
 from pathlib import Path
 from types import ModuleType
 
@@ -61,16 +59,6 @@ def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(f"{purpose} needs the package {module!r}: pip install 'ig2[{extra}]'") from error
-
-
-def is_count(value: object) -> bool:
-    """Whether a value is a whole number from one on, of Python's or NumPy's."""
-    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
-
-
-def is_number(value: object) -> bool:
-    """Whether a value is a finite number."""
-    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(float(value))
 
 
 def counted(number: int, word: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import types
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from ig2._engine.inputs import Fixed, value_of
 from ig2._engine.private import uncompiled_network
+from ig2._utils.suggestions import suggest
 from ig2.errors import WITHOUT_GRADIENTS, InputError, ModelError, describe
 
 OutputName = Literal["logit", "probability", "log-probability", "sigmoid"]
@@ -400,6 +400,11 @@ def wrap(
     return Model(module, _find_layer(module, representation), output, _check_bounds(bounds), preprocess, preparation)
 
 
+def as_model(model: Model | nn.Module | Callable[..., Any]) -> Model:
+    """A model as it is, or a network wrapped with the defaults."""
+    return model if isinstance(model, Model) else wrap(model)
+
+
 def _find_layer(net: nn.Module, wanted: str | nn.Module | None) -> Layer | Literal["output"] | None:
     if wanted is None:
         return None
@@ -427,10 +432,8 @@ def _named_layer(net: nn.Module, wanted: str | nn.Module) -> Layer | Literal["ou
         return Layer(name, modules[name], "input" if side == "input" else "output")
     if name in modules and name:
         raise InputError(f"representation={wanted!r}: after the colon goes 'input' or 'output', not {side!r}")
-    names = [known for known in modules if known]
-    close = difflib.get_close_matches(name, names, n=3) or names[-3:]
-    hint = f"did you mean {', '.join(map(repr, close))}?" if close else "it has none; 'output' is the network's own output"
-    raise InputError(f"representation={wanted!r} names no module of this network; {hint}")
+    hint = suggest(name, list(filter(None, modules))[::-1]) or "; it has none; 'output' is the network's own output"
+    raise InputError(f"representation={wanted!r} names no module of this network{hint}")
 
 
 def _check_bounds(bounds: Bounds | None) -> Bounds | None:

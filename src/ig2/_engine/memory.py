@@ -39,8 +39,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def said_clearly() -> Iterator[None]:
-    """Memory that runs out where there is no batch to halve: say so in the library's own words."""
+def explain_memory_errors() -> Iterator[None]:
+    """Raise an `OutOfMemoryError` with advice where memory runs out and there is no batch to halve."""
     try:
         yield
     except OutOfMemoryError:

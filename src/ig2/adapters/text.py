@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ig2 import grammar
-from ig2._engine.inputs import Fixed, Inputs
-from ig2._engine.session import Session
+from ig2._engine.inputs import Fixed
+from ig2._engine.task import open_session
 from ig2.adapters import questions
 from ig2.adapters.base import Batch, Kind, Outputs, Subject, one_tensor
 from ig2.adapters.trust import weights_only
@@ -137,10 +137,9 @@ class TextSubject(Subject):
         alone = self._batch([batch.names[row]])
         found = []
         for some, number in ((batch, row), (alone, 0)):
-            inputs = Inputs.of(some.x, self.model.device)
-            one = torch.tensor([number], device=inputs.data.device)
-            with Session(self.model, inputs, prepares=False) as session:
-                found.append(session.represent(inputs.data[one], one))
+            with open_session(self.model, some.x, prepares=False) as session:
+                one = torch.tensor([number], device=session.device)
+                found.append(session.represent(session.inputs.data[one], one))
         for beside, by_itself in zip(*found, strict=True):
             if beside.shape != by_itself.shape or not _alike(beside, by_itself):
                 raise ModelError(

@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ig2 import imagenet
+from ig2._utils.checks import is_number
 from ig2.adapters import digits
 from ig2.adapters.base import Batch, Kind, Outputs, Subject, one_tensor, spread
 from ig2.adapters.training import own_randomness
 from ig2.adapters.trust import weights_only
 from ig2.attribution import Attribution
-from ig2.errors import IG2Error, InputError, MissingExtraError, describe, import_extra, is_number, reason
+from ig2.errors import IG2Error, InputError, MissingExtraError, describe, import_extra, reason
 from ig2.images import SUFFIXES, Framing, as_sides, read_image, without_long_ends
 from ig2.model import OutputName, wrap
 

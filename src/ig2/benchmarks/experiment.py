@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ig2 import rules
-from ig2._engine.task import check_seed
+from ig2._utils.checks import check_seed, is_count
 from ig2.attribution import Attribution
 from ig2.benchmarks.networks import Network
 from ig2.benchmarks.studies import SECONDS, Against, Study
@@ -34,7 +34,7 @@ from ig2.benchmarks.suite import (
 from ig2.benchmarks.tables import EACH
 from ig2.benchmarks.training import accuracy
 from ig2.data.base import Samples, by_turns, feed
-from ig2.errors import IG2Warning, InputError, describe, is_count
+from ig2.errors import IG2Warning, InputError, describe
 from ig2.methods import IG2, DeepSHAP, ExpectedIG, Gradient, GuidedIG, IntegratedGradients, KernelSHAP, Random
 from ig2.methods.base import Method
 from ig2.methods.kernelshap import Groups

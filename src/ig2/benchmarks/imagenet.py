@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from ig2 import rules
 from ig2._engine.acceleration import prepare
-from ig2._engine.scoring import scores
+from ig2._engine.task import scores
+from ig2._utils.checks import is_count
 from ig2.adapters import vision
 from ig2.benchmarks.experiment import DATA, OTHERS, QUICK, Experiment, Opened, References, options_of
 from ig2.benchmarks.studies import EVERYWHERE, NORMS, Against, Study
@@ -23,7 +24,7 @@ from ig2.benchmarks.suite import BenchOptions, Column, Half, MethodLike
 from ig2.data import imagenet, pets, photos
 from ig2.data.base import Samples, by_turns
 from ig2.data.listing import existing_folder
-from ig2.errors import InputError, describe, import_extra, is_count
+from ig2.errors import InputError, describe, import_extra
 from ig2.images import Framing
 from ig2.methods.kernelshap import Grid
 from ig2.model import Model, Preparation

@@ -15,11 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ig2._utils.checks import is_count, is_number
 from ig2._utils.files import check_regular
 from ig2.adapters import questions
 from ig2.adapters.questions import PAD, UNKNOWN
 from ig2.data.wafermaps import one_hot
-from ig2.errors import InputError, describe, is_count, is_number, reason
+from ig2.errors import InputError, describe, reason
 
 FilePath = str | PathLike[str]
 

@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
-from ig2._engine.task import check_seed
+from ig2._utils.checks import check_seed, is_count
 from ig2._utils.progress import Progress, ProgressOption
 from ig2.adapters.questions import PAD, UNKNOWN, split
 from ig2.adapters.training import kept, own_randomness
 from ig2.benchmarks.networks import DigitCNN, FaceCNN, FilePath, MobileNetV2, Network, TextCNN, WaferCNN, read_vectors
 from ig2.data.base import Samples, feed
-from ig2.errors import InputError, ModelError, describe, is_count, reason
+from ig2.errors import InputError, ModelError, describe, reason
 
 Kind = Literal["mnist", "trec", "wafer", "celeba", "faces"]
 # From a batch as the network takes it, and random numbers on the CPU, to one that means the same

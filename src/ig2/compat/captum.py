@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from ig2 import rules
 from ig2._engine.inputs import Fixed, check_numeric
-from ig2.errors import InputError, describe, import_extra, is_count
+from ig2._utils.checks import is_count
+from ig2.errors import InputError, describe, import_extra
 from ig2.methods import kernelshap, path, simple
 from ig2.methods.base import Method
 from ig2.methods.deepshap import DeepSHAP

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from ig2._engine.task import check_seed
-from ig2.errors import InputError, describe, is_count
+from ig2._utils.checks import check_seed, is_count
+from ig2.errors import InputError, describe
 
 if TYPE_CHECKING:
     from hashlib import _Hash

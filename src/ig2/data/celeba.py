@@ -19,10 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ig2._utils.checks import is_count
 from ig2.data.base import Samples
 from ig2.data.listing import existing_folder, lines_of, pictures_in
 from ig2.data.survey import Survey, Watch, repeated
-from ig2.errors import InputError, counted, describe, import_extra, is_count
+from ig2.errors import InputError, counted, describe, import_extra
 from ig2.images import read_image
 
 ATTRIBUTES = (

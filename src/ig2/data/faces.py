@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ig2._utils.checks import is_count
 from ig2.data.celeba import ATTRIBUTES, COMPONENTS, FaceSamples, sides
-from ig2.errors import InputError, describe, is_count
+from ig2.errors import InputError, describe
 
 Numbers = NDArray[np.floating[Any]]
 Colour = tuple[float, float, float]

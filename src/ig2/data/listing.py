@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ig2._utils.checks import is_count
 from ig2._utils.files import check_regular
 from ig2.data.base import Samples, by_turns
 from ig2.data.survey import Survey, Watch, repeated
-from ig2.errors import InputError, describe, import_extra, is_count, reason
+from ig2.errors import InputError, describe, import_extra, reason
 from ig2.images import SUFFIXES, Framing, read_image
 
 Mask = NDArray[np.int8]

@@ -11,10 +11,11 @@ from typing import Literal, NamedTuple
 import torch
 
 from ig2 import grammar
+from ig2._utils.checks import is_count
 from ig2.data.base import Samples
 from ig2.data.listing import existing_folder, lines_of
 from ig2.data.survey import Survey, Watch, repeated
-from ig2.errors import InputError, describe, is_count
+from ig2.errors import InputError, describe
 
 CLASSES = grammar.CODES
 Part = Literal["train", "test"]

@@ -22,13 +22,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ig2._utils.checks import is_count
 from ig2._utils.files import check_regular
 from ig2.data.base import Samples, by_turns
 from ig2.data.frames import read_frame
 from ig2.data.survey import Survey, Watch, repeated
 from ig2.data.wafermaps import CLASSES, FAILS, OUTSIDE, PASSES
 from ig2.data.wafermarks import mark
-from ig2.errors import InputError, describe, is_count, reason
+from ig2.errors import InputError, describe, reason
 
 FILES = ("wm811k.npz", "LSWMD.pkl")
 # as the public table writes them, and as others do

@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ig2._utils.checks import is_count
 from ig2.data.base import Samples
-from ig2.errors import InputError, describe, is_count
+from ig2.errors import InputError, describe
 
 CLASSES = ("Center", "Donut", "Edge-Loc", "Edge-Ring", "Loc", "Near-full", "Random", "Scratch", "None")
 OUTSIDE, PASSES, FAILS = 0, 1, 2

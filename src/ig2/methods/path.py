@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -15,12 +15,12 @@ from ig2 import rules
 from ig2._engine.integrate import Keep, evaluations, integrate
 from ig2._engine.session import Distance
 from ig2._engine.task import Task
+from ig2._utils.checks import check_count
 from ig2.attribution import Cost
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
-from ig2.model import Model, wrap
+from ig2.model import Model, as_model
 from ig2.paths import L2, Blur, Converged, GradPath, GrownPath, Guided, Path, SparseL1, Steady, Straight, euclidean
-from ig2.paths.base import check_steps
 from ig2.paths.gradpath import Schedule
 from ig2.references.base import References, as_references, drawn
 from ig2.references.constant import Zeros
@@ -64,9 +64,8 @@ class PathMethod(Method):
         batch_size: int | Literal["auto"] = "auto",
     ) -> Cost:
         """What a call would take if every path takes all its steps, from the time of two of them. Arguments as for a call."""
-        model = model if isinstance(model, Model) else wrap(model)
         chosen = as_references(references) if references is not None else self.default_references
-        with self._opened(model, x, None, 0, batch_size, False) as (task, _):
+        with self.open(as_model(model), x, batch_size=batch_size) as task:
             count = len(task) * self._samples(task, chosen).shape[1]
             at_once = min(count, task.batch.points)
             of = torch.arange(at_once, device=task.x.device) % len(task)
@@ -91,25 +90,8 @@ class PathMethod(Method):
         return drawn(self.needed(references), task)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        samples = self._samples(task, references)
-        grad = isinstance(self.path, GradPath)
-        found = integrate(task, self.path, self.rule, samples, Keep(grad, keep.per_reference, keep.curves, keep.paths))
-        return Result(
-            values=found.values,
-            outputs=found.outputs,
-            baseline_outputs=found.baseline_outputs,
-            spread=found.spread,
-            gradcf=found.baselines,
-            gradcfe=found.displacement if grad else None,
-            per_reference=found.per_reference,
-            output_curve=found.output_curve,
-            distance_curve=found.distance_curve,
-            steps_taken=found.steps if grad else None,
-            trust=found.trust,
-            arrival=found.arrival,
-            reference_outputs=found.reference_outputs,
-            paths=found.paths,
-        )
+        keep = replace(keep, baselines=isinstance(self.path, GradPath))
+        return integrate(task, self.path, self.rule, self._samples(task, references), keep)
 
 
 def _example(rule: object) -> str:
@@ -119,7 +101,7 @@ def _example(rule: object) -> str:
 
 def _straight(steps: int, rule: Rule | None) -> tuple[Straight, Rule]:
     """`steps` gradients on a straight line: Gauss–Legendre over the whole of it, or a rule on as many segments."""
-    check_steps(steps)
+    check_count(steps, "steps")
     return (Straight(1), rules.gauss(steps)) if rule is None else (Straight(steps), rule)
 
 
@@ -215,8 +197,5 @@ class GradCFE(PathMethod):
             raise InputError("GradCFE keeps each reference's GradCF already: x − gradcf is its own attribution")
         result = super().run(task, references, keep)
         assert result.gradcfe is not None and result.gradcf is not None
-        result.values = result.gradcfe
-        result.outputs = result.baseline_outputs = None
-        if result.gradcf.shape[1] > 1:
-            result.spread = result.gradcf.std(dim=1)
-        return result
+        spread = result.gradcf.std(dim=1) if result.gradcf.shape[1] > 1 else None
+        return replace(result, values=result.gradcfe, spread=spread, output=None, baseline_outputs=None)

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from ig2._engine.inputs import Inputs
-from ig2._engine.memory import BatchSize, said_clearly
-from ig2._engine.session import Session
-from ig2._engine.task import Task, check_seed
-from ig2._utils.progress import Progress, ProgressOption
+from ig2._engine.memory import explain_memory_errors
+from ig2._engine.task import Task, open_task
+from ig2._utils.checks import check_seed
+from ig2._utils.progress import ProgressOption
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe, warn
 from ig2.methods.base import summary
-from ig2.model import Model, wrap
+from ig2.model import Model, as_model
 
 Better = Literal["higher", "lower"]
 
@@ -175,16 +175,28 @@ class Metric(ABC):
             raise InputError(f"{self.name} needs truth={self.truth}")
         given = attribution if isinstance(attribution, Attribution) else None
         values = given.values if given is not None else attribution
-        with torch.inference_mode(False), torch.no_grad(), said_clearly(), ExitStack() as stack:
+        with torch.inference_mode(False), torch.no_grad(), explain_memory_errors(), ExitStack() as stack:
             if self.runs_model:
                 if x is None and given is None:
                     raise InputError(f"{self.name} runs the model: give it x=, the explicands of this plain tensor")
                 if model is None:
                     raise InputError(f"{self.name} runs the model, got model=None")
-                asked = self.asked(model if isinstance(model, Model) else wrap(model))
-                inputs, task, output = self._open(
-                    stack, asked, x if x is not None else given, target, given, int(seed), batch_size, progress
+                asked = self.asked(as_model(model))
+                x = x if x is not None else given
+                task = stack.enter_context(
+                    open_task(
+                        asked,
+                        x.x if isinstance(x, Attribution) else x,
+                        given.target if target is None and given is not None else target,
+                        label=self.name,
+                        seed=seed,
+                        batch_size=batch_size,
+                        progress=progress,
+                        needs_gradient=self.needs_gradient,
+                        prepares=not self.runs_once,
+                    )
                 )
+                inputs, output = task.session.inputs, task.output
             else:
                 asked, inputs, task, output = None, Inputs.of(values, name="attribution", needs_gradient=False), None, None
             found = self.run(Case(inputs.pack(values, "attribution"), truth, int(seed), given, task, asked, output))
@@ -203,25 +215,3 @@ class Metric(ABC):
             None if found.at is None else found.at.to(inputs.home),
             {**summary(self), **found.settings, "seed": int(seed)},
         )
-
-    def _open(
-        self,
-        stack: ExitStack,
-        model: Model,
-        x: Any,
-        target: Any,
-        given: Attribution | None,
-        seed: int,
-        batch_size: int | Literal["auto"],
-        progress: ProgressOption,
-    ) -> tuple[Inputs, Task, Tensor]:
-        """The network, opened until the stack closes, on the explicands, and its output there."""
-        if isinstance(x, Attribution):
-            x = x.x
-        if target is None and given is not None:
-            target = given.target
-        inputs = Inputs.of(x, model.device, needs_gradient=self.needs_gradient)
-        session = stack.enter_context(Session(model, inputs, check_mixing=batch_size != 1, prepares=not self.runs_once))
-        bar = stack.enter_context(Progress(progress, self.name))
-        batch = BatchSize(batch_size, session.bytes_per_point, session.device)
-        return inputs, *Task.of(session, target, seed, batch, bar)

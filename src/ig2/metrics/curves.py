@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2.errors import InputError, ModelError, describe, is_count
+from ig2._utils.checks import is_count
+from ig2.errors import InputError, ModelError, describe
 from ig2.metrics.base import Better, Case, Metric, Result
 from ig2.metrics.features import FeatureOption, Features, Sign, signed
 from ig2.model import OUTPUTS, Model, OutputName

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2.errors import InputError, ModelError, describe, import_extra, is_count, is_number
+from ig2._utils.checks import is_count, is_number
+from ig2.errors import InputError, ModelError, describe, import_extra
 from ig2.metrics.base import Better, Case, Metric, Result, Scores
 from ig2.metrics.curves import with_output
 from ig2.metrics.features import Features, Sign, signed

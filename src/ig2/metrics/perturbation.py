@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
+from ig2._utils.checks import is_count, is_number
 from ig2.attribution import Attribution
-from ig2.errors import InputError, ModelError, describe, is_count, is_number
+from ig2.errors import InputError, ModelError, describe
 from ig2.methods.base import Method
 from ig2.metrics.again import MethodLike, as_given, check_method, check_repeats
 from ig2.metrics.base import Better, Case, Metric, Result

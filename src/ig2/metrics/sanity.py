@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.scoring import scores as scores_of
 from ig2._engine.task import Task
+from ig2._engine.task import scores as scores_of
 from ig2.errors import InputError, ModelError, describe
 from ig2.metrics.again import MethodLike, as_given, check_method, check_repeats, explained
 from ig2.metrics.base import Better, Case, Metric, Result
