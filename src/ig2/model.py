@@ -24,11 +24,7 @@ Bounds = tuple[float | Tensor, float | Tensor]
 Precision = Literal["float32", "bfloat16", "float16"]
 # By this share of their range values may leave the bounds: what rounding does to a blurred, scaled or mean sample.
 ROUNDING = 1e-5
-PRECISIONS: dict[str, torch.dtype] = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+PRECISIONS: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def _softmax(logits: Tensor) -> Tensor:

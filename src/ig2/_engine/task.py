@@ -121,10 +121,7 @@ def open_task(
         options: as for `open_session`.
     """
     check_seed(seed)
-    with (
-        open_session(model, x, batch_size=batch_size, **options) as session,
-        Progress(progress, label) as bar,
-    ):
+    with open_session(model, x, batch_size=batch_size, **options) as session, Progress(progress, label) as bar:
         samples = session.inputs.data
         batch = BatchSize(batch_size, session.bytes_per_point, session.device)
         scores, graph = _score_explicands(session, batch, keep_graph)
