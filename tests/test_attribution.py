@@ -92,6 +92,7 @@ def test_the_numbers_fit_together():
     assert torch.allclose(result.output_curve[:, :, -1], result.baseline_outputs)
     assert torch.equal(result.target, network()(X).argmax(1))
     assert (result.distance_curve[..., -1] < result.distance_curve[..., 0]).all()
+    assert result.trust.shape == (5, 2) and ((result.trust >= 0) & (result.trust <= 1)).all()
 
 
 def test_the_settings_say_what_made_it():
@@ -141,14 +142,6 @@ def test_the_verdict_says_where_a_sum_rests_on_shares_alone():
     assert rough.verdict == (
         "sums to the change in the output, handed out in shares, since the gradient does not predict it along the paths"
     )
-
-
-def test_trust_is_kept_with_the_rest(tmp_path: Path):
-    found = full()
-    assert found.trust.shape == (len(found), 2) and ((found.trust >= 0) & (found.trust <= 1)).all()
-    found.save(tmp_path / "a.safetensors")
-    assert torch.equal(ig2.Attribution.load(tmp_path / "a.safetensors").trust, found.trust)
-    assert torch.equal(found[1].trust, found.trust[1:2])
 
 
 def test_rounding_is_not_held_against_an_attribution():

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.inputs import Fixed, Structured
+from ig2._engine.private import tree_iter, tree_map_only
 from ig2._utils.files import check_regular
 from ig2.errors import InputError, MissingExtraError, counted, describe, import_extra
 
@@ -245,10 +246,10 @@ class Attribution(_Fields[Structured]):
         return [f.name for f in fields(cls) if not f.metadata.get("unrowed")]
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Attribution:
-        return replace(self, **{name: _apply(getattr(self, name), change) for name in self._rowed()})
+        return replace(self, **{name: tree_map_only(Tensor, change, getattr(self, name)) for name in self._rowed()})
 
     def __getitem__(self, which: int | slice | Sequence[int] | Sequence[bool] | Tensor) -> Attribution:
-        """Some of the explicands: a number, a slice, numbers or a mask. A single number keeps the batch axis."""
+        """Some of the explicands, by a number, a slice, numbers or a mask. A single number keeps the batch axis."""
         rows = torch.arange(len(self), device="cpu")
         if isinstance(which, slice):
             rows = rows[which]
@@ -266,7 +267,11 @@ class Attribution(_Fields[Structured]):
 
     @classmethod
     def join(cls, parts: Sequence[Attribution]) -> Attribution:
-        """One attribution of all the explicands of several, which were made in the same way."""
+        """One attribution of all the explicands of several.
+
+        Raises:
+            InputError: if they were not made by the same method on the same model.
+        """
         if not parts:
             raise InputError("nothing to join: give at least one Attribution")
         first = parts[0]
@@ -294,13 +299,13 @@ class Attribution(_Fields[Structured]):
         return cls(**joined, settings=settings)
 
     def to(self, device: torch.device | str) -> Attribution:
-        """The same on another device."""
+        """The same attribution on another device."""
         return self._map(lambda tensor: tensor.to(device=device))
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write everything to a safetensors file; the settings go into its header."""
+        """Write everything but the cost to a safetensors file; the settings go into its header."""
         safetensors = import_extra("safetensors.torch", "io", "saving an attribution")
         if not Path(path).absolute().parent.is_dir():
             raise FileNotFoundError(f"no folder {Path(path).parent} to save in")
@@ -324,7 +329,11 @@ class Attribution(_Fields[Structured]):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Attribution:
-        """Read what `save` wrote."""
+        """Read what `save` wrote.
+
+        Raises:
+            InputError: if the file holds no attribution.
+        """
         safe_open = import_extra("safetensors", "io", "loading an attribution").safe_open
         check_regular(path)
         try:
@@ -405,24 +414,12 @@ def _few(values: Tensor) -> str:
 
 
 def _tensors(value: Structured) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    return list(value.values() if isinstance(value, dict) else value)
+    return list(tree_iter(value))
 
 
 def _flatten(value: Structured) -> list[Tensor]:
     """Each tensor with one row of features for each explicand, (B, features)."""
     return [tensor.reshape(len(tensor), math.prod(tensor.shape[1:])) for tensor in _tensors(value)]
-
-
-def _apply(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, tuple):
-        return tuple(change(item) for item in value)
-    if isinstance(value, dict):  # what is fixed need not be a tensor
-        return {key: change(item) if isinstance(item, Tensor) else item for key, item in value.items()}
-    return value
 
 
 def _concatenate(pieces: Sequence[Any]) -> Any:

@@ -162,7 +162,7 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What `wrap` returns: the network, and what of it is explained. Nothing here runs or changes the network."""
+    """What `wrap` returns: the network, and what of it is explained. Only a call of the model runs the network."""
 
     net: nn.Module
     representation: Layer | Literal["output"] | None
@@ -366,6 +366,12 @@ def wrap(
             to run it as it is, or a `Preparation` that says what.
         numpy: whether a function is called with NumPy arrays in place of tensors. By default methods of scikit-learn's
             estimators are, such as `forest.predict_proba`.
+
+    Returns:
+        The model that methods and metrics take.
+
+    Raises:
+        InputError: if an argument cannot be used, for example a representation that names no module.
 
     >>> import torch
     >>> model = wrap(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)), bounds=(0, 1))

@@ -46,7 +46,14 @@ class _MethodType(ABCMeta):
 
 @dataclass(frozen=True, eq=False)
 class Method(metaclass=_MethodType):
-    """Something that attributes. Subclasses are dataclasses of their settings and write `run`."""
+    """Something that attributes. Subclasses are frozen dataclasses of their settings and write `run`; the call is shared.
+
+    >>> class Ones(Method):
+    ...     def run(self, task, references, keep):
+    ...         return Result(torch.ones_like(task.x))
+    >>> Ones()(lambda x: x.sum(dim=1), torch.zeros(1, 2)).values
+    tensor([[1., 1.]])
+    """
 
     default_references: ClassVar[References | None] = None
     follows_paths: ClassVar[bool] = False
@@ -61,7 +68,16 @@ class Method(metaclass=_MethodType):
 
     @abstractmethod
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        """Attribute the task's samples, contrasting them with `references`."""
+        """Attribute the task's samples, contrasting them with `references`.
+
+        Args:
+            task: the samples, the class explained of each, and the opened network.
+            references: what the call gave, or the method's `default_references`.
+            keep: what to return besides the values.
+
+        Returns:
+            The values in the shape of `task.x`, and what else is known of them.
+        """
 
     @final
     def __call__(
@@ -86,7 +102,7 @@ class Method(metaclass=_MethodType):
             x: explicands (B, ...); or a tuple or dict of tensors the network is called with, where `ig2.Fixed` marks those
                 that are not attributed.
             target: the class to explain: one for all or one for each explicand. By default the class predicted.
-            references: whom to contrast with: samples (R, ...) for all or (B, R, ...) for each explicand its own, a number,
+            references: what to contrast with: samples (R, ...) for all or (B, R, ...) for each explicand its own, a number,
                 or a strategy of `ig2.references`. Methods without references ignore them.
             seed: of everything random. Global random state is neither read nor changed.
             batch_size: how many points the network sees at once. "auto" goes by the memory that is free. Either is halved
@@ -97,6 +113,14 @@ class Method(metaclass=_MethodType):
             paths: keep every point of every path; this needs memory for all of them.
             skip_bad: go on without explicands that hold NaN, or at which the network's numbers are not finite. A warning and
                 `settings["skipped"]` name them.
+
+        Returns:
+            One attribution for each explicand, on x's device.
+
+        Raises:
+            InputError: if an argument cannot be used; the message says what to do.
+            ModelError: if the network cannot be explained as it is, or its numbers are not finite.
+            OutOfMemoryError: if not even a single point fits.
         """
         if skip_bad:
             return self._skip_bad(
@@ -108,7 +132,7 @@ class Method(metaclass=_MethodType):
         keep = Keep(per_reference=per_reference, curves=curves, paths=paths)
         strategy = as_references(references) if references is not None else self.default_references
         began, model = time.perf_counter(), as_model(model)
-        with self.open(model, x, target, seed=seed, batch_size=batch_size, progress=progress) as task:
+        with self._open(model, x, target, seed=seed, batch_size=batch_size, progress=progress) as task:
             session, inputs, output = task.session, task.session.inputs, task.output
             before = peak_bytes(session.device)
             result = self.run(task, strategy, keep)
@@ -165,7 +189,7 @@ class Method(metaclass=_MethodType):
             return attribution
 
     @contextmanager
-    def open(self, model: Model, x: Any, target: Any = None, **options: Any) -> Iterator[Task]:
+    def _open(self, model: Model, x: Any, target: Any = None, **options: Any) -> Iterator[Task]:
         """Open the network on x as this method needs it, and check the output of the class explained."""
         asked = model.preparation is not None and model.preparation.precision is not None
         with open_task(

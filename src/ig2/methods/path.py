@@ -65,7 +65,7 @@ class PathMethod(Method):
     ) -> Cost:
         """What a call would take if every path takes all its steps, from the time of two of them. Arguments as for a call."""
         chosen = as_references(references) if references is not None else self.default_references
-        with self.open(as_model(model), x, batch_size=batch_size) as task:
+        with self._open(as_model(model), x, batch_size=batch_size) as task:
             count = len(task) * self._samples(task, chosen).shape[1]
             at_once = min(count, task.batch.points)
             of = torch.arange(at_once, device=task.x.device) % len(task)
