@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2._engine.acceleration import Step, compiled
+from ig2._engine.acceleration import Step, compile_step
 from ig2._engine.inputs import Inputs
 from ig2._engine.session import Session
 from performance import wafer
@@ -54,10 +54,10 @@ def measure(
     model = ig2.wrap(net, bounds=(0, 1), prepare=preparation or False)
     points = x.repeat_interleave(len(references), dim=0)
     with Session(model, Inputs.of(points[:2])) as session:
-        run, points = session.model.net, session.laid_out(points)
+        run, points = session.model.net, session.lay_out(points)
         bare: Step = partial(bare_step, run)
         if preparation is not None and preparation.compile:
-            bare = compiled(bare, [points])
+            bare = compile_step(bare, [points])
     works = {"bare": partial(repeated, bare, points, steps)}
     for rule in RULES:
         # the difference of two lengths: opening the network is not part of a step

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -45,6 +46,17 @@ def uniform(*shape: int, seed: int = 0) -> Tensor:
 def made(build: Callable[[], nn.Module]) -> nn.Module:
     """A network in eval mode, the same at every call."""
     return seeded(build, 0)
+
+
+def refuses(error: type[Exception], text: str, call: Callable[[], object]) -> None:
+    """Assert that a call raises this error, with a message that matches the text."""
+    with pytest.raises(error, match=text):
+        call()
+
+
+def small_mlp(features: int = 4, hidden: int = 6, classes: int = 3) -> Any:
+    """One hidden layer, the same at every call."""
+    return made(lambda: nn.Sequential(nn.Linear(features, hidden), nn.Tanh(), nn.Linear(hidden, classes)))
 
 
 def tanh_mlp(features: int = 6, hidden: int = 9, classes: int = 3, seed: int = 0) -> nn.Module:

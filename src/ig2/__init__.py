@@ -5,7 +5,7 @@ __version__ = "0.1.0.dev0"
 from ig2 import methods, paths, references, rules
 from ig2._engine.inputs import Fixed
 from ig2._engine.memory import OutOfMemoryError
-from ig2._engine.scoring import scores
+from ig2._engine.task import scores
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, IG2Warning, InputError, MissingExtraError, ModelError
 from ig2.methods import (

@@ -8,14 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from ig2._engine.inputs import Fixed, Structured
+from ig2._engine.private import tree_iter, tree_map_only
 from ig2._utils.files import check_regular
-from ig2.errors import InputError, MissingExtraError, describe, import_extra
+from ig2.errors import InputError, MissingExtraError, counted, describe, import_extra
 
 FORMAT = "ig2.attribution/1"
 # Above this share of f(x) − f(baseline), a residual is worth a word.
@@ -25,9 +26,11 @@ LITTLE_TRUST = 0.5
 # Below this share of the distance to their references, paths have not arrived, and the verdict says so.
 LITTLE_ARRIVAL = 0.5
 
-
-# The fields that are no tensors with a row for each explicand.
-UNROWED = ("settings", "cost")
+Values = TypeVar("Values", Tensor, Structured)
+# Of the fields with x's shape: tensors of the engine's layout in a `Result`, in x's structure in an `Attribution`.
+LIKE_X = {"like_x": True}
+# Of the fields that do not have a row for each explicand.
+UNROWED = {"unrowed": True}
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,11 @@ class Cost:
     """What a call took, or is going to take."""
 
     seconds: float
-    """On the clock."""
+    """Wall-clock time."""
     points: int
     """How many points the network saw at once."""
     peak_bytes: int | None
-    """The most memory the device held, or on a CPU the process. None where that cannot be told."""
+    """The most memory the device held, or on a CPU the process. None where that is not known."""
     peak_is_own: bool
     """Whether that peak was reached in this call. Otherwise it is from before, and this call needed no more."""
 
@@ -51,32 +54,21 @@ class Cost:
 
 
 @dataclass(frozen=True, eq=False)
-class Attribution:
-    """Attributions of B explicands. Every tensor has one row for each.
+class _Fields(Generic[Values]):
+    """What a method finds out. A field declared here is passed on, moved, sliced, joined, saved and loaded as it stands."""
 
-    Where x was a tuple or dict of tensors, so are the fields with x's shape.
-    """
-
-    values: Structured
+    values: Values = field(metadata=LIKE_X)
     """How much each feature contributed, in x's shape; the mean over references."""
-    explicand: Structured
-    """The samples explained, as they came."""
-    target: Tensor
-    """The class explained, (B,)."""
-    output: Tensor
-    """f(x): the score of that class, (B,)."""
-    baseline_output: Tensor | None = None
-    """f(baseline), the mean over references, (B,). None for methods without a baseline."""
-    spread: Structured | None = None
-    """Standard deviation of the values over references, in x's shape. None with a single reference."""
-    gradcf: Structured | None = None
-    """Where GradPath ended for each reference, (B, R, ...)."""
-    gradcfe: Structured | None = None
-    """x − GradCF, the mean over references, in x's shape."""
-    per_reference: Structured | None = None
-    """Each reference's own attribution, (B, R, ...), with `per_reference=True`."""
     baseline_outputs: Tensor | None = None
-    """f(baseline) for each reference, (B, R)."""
+    """f(baseline) for each reference, (B, R). None for methods without a baseline."""
+    spread: Values | None = field(default=None, metadata=LIKE_X)
+    """Standard deviation of the values over references, in x's shape. None with a single reference."""
+    gradcf: Values | None = field(default=None, metadata=LIKE_X)
+    """Where GradPath ended for each reference, (B, R, ...)."""
+    gradcfe: Values | None = field(default=None, metadata=LIKE_X)
+    """x − GradCF, the mean over references, in x's shape."""
+    per_reference: Values | None = field(default=None, metadata=LIKE_X)
+    """Each reference's own attribution, (B, R, ...), with `per_reference=True`."""
     output_curve: Tensor | None = None
     """f along each path from the explicand to the baseline, (B, R, k + 1), with `curves=True`."""
     distance_curve: Tensor | None = None
@@ -93,15 +85,50 @@ class Attribution:
     where the path ended, so read `trust` together with it."""
     reference_outputs: Tensor | None = None
     """f(reference) for each reference of a GradPath, (B, R). Where a path arrived, f(baseline) is near it."""
-    paths: Structured | None = None
+    paths: Values | None = field(default=None, metadata=LIKE_X)
     """Every vertex of every path, (B, R, k + 1, ...), with `paths=True`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Result(_Fields[Tensor]):
+    """What a method's `run` returns, in the engine's layout: one tensor, whatever x was made of. Only `values` is needed."""
+
+    output: Tensor | None = None
+    """f(x) as it was along the paths, (B,). By default the output of the pass before them: in half precision f(x) depends on
+    its batch, and a sum that is complete is so for the one it was walked in."""
+
+    def unpack(self, structure: Callable[[Tensor], Structured]) -> dict[str, Any]:
+        """The fields that are not None, by name, those with x's shape in x's structure."""
+        present = [(f, value) for f in fields(self) if (value := getattr(self, f.name)) is not None]
+        return {f.name: structure(value) if f.metadata.get("like_x") else value for f, value in present}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Attribution(_Fields[Structured]):
+    """Attributions of B explicands. Every tensor has one row for each.
+
+    Where x was a tuple or dict of tensors, so are the fields with x's shape.
+
+    >>> import ig2, torch
+    >>> net = lambda x: x @ torch.tensor([[2.0], [-1.0]])
+    >>> attribution = ig2.IntegratedGradients()(net, torch.tensor([[3.0, 4.0]]))
+    >>> attribution.values.round(decimals=3), attribution.verdict
+    (tensor([[ 6., -4.]]), 'sums to the change in the output')
+    """
+
+    explicand: Structured
+    """The samples explained, as they came."""
+    target: Tensor
+    """The class explained, (B,)."""
+    output: Tensor
+    """f(x): the score of that class, (B,)."""
     fixed: dict[int | str, Any] | None = None
     """The inputs that were `ig2.Fixed`, by position or name; in files where all of them are tensors."""
     held: dict[int | str, Tensor] | None = None
     """Where attributed inputs were `ig2.Fixed`, by position or name, booleans (B, ...)."""
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict, metadata=UNROWED)
     """What made it: the method and its parts, the seed, the versions."""
-    cost: Cost | None = None
+    cost: Cost | None = field(default=None, metadata=UNROWED)
     """What it took to make it. Not kept in files, nor when attributions are joined."""
 
     def __len__(self) -> int:
@@ -125,6 +152,11 @@ class Attribution:
         return tuple(kept[place] if place in kept else marked(place, next(others)) for place in places)
 
     @property
+    def baseline_output(self) -> Tensor | None:
+        """f(baseline), the mean over references, (B,). None for methods without a baseline."""
+        return None if self.baseline_outputs is None else self.baseline_outputs.mean(dim=1)
+
+    @property
     def residual(self) -> Tensor | None:
         """Σφ − (f(x) − f(baseline)), (B,): how far the attribution is from accounting for the change in the output.
 
@@ -137,14 +169,7 @@ class Attribution:
     @property
     def total(self) -> Tensor:
         """The sum of each explicand's values, (B,)."""
-        sums = [value.reshape(len(value), math.prod(value.shape[1:])).sum(dim=1) for value in _tensors(self.values)]
-        return torch.stack(sums).sum(dim=0).to(self.output.dtype)
-
-    @property
-    def _any_value(self) -> Tensor:
-        """Whether some value of each explicand is not zero, (B,)."""
-        some = [(value != 0).reshape(len(value), math.prod(value.shape[1:])).any(dim=1) for value in _tensors(self.values)]
-        return torch.stack(some).any(dim=0)
+        return torch.stack([row.sum(dim=1) for row in _flatten(self.values)]).sum(dim=0).to(self.output.dtype)
 
     @property
     def relative_residual(self) -> Tensor | None:
@@ -165,7 +190,7 @@ class Attribution:
             return "has no baseline, so its sum stands for nothing" + self._arrival_verdict
         if not len(self):
             return "explains nothing: it is empty"
-        zero = (relative == 0) & ~self._any_value
+        zero = (relative == 0) & torch.stack([(row == 0).all(dim=1) for row in _flatten(self.values)]).all(dim=0)
         if zero.all():
             if self._arrival_verdict:
                 return "explains nothing" + self._arrival_verdict
@@ -215,11 +240,16 @@ class Attribution:
 
     # -- parts and wholes ----------------------------------------------------------------------------------------------
 
+    @classmethod
+    def _rowed(cls) -> list[str]:
+        """The names of the fields that have a row for each explicand."""
+        return [f.name for f in fields(cls) if not f.metadata.get("unrowed")]
+
     def _map(self, change: Callable[[Tensor], Tensor]) -> Attribution:
-        return replace(self, **{f.name: _apply(getattr(self, f.name), change) for f in fields(self) if f.name not in UNROWED})
+        return replace(self, **{name: tree_map_only(Tensor, change, getattr(self, name)) for name in self._rowed()})
 
     def __getitem__(self, which: int | slice | Sequence[int] | Sequence[bool] | Tensor) -> Attribution:
-        """Some of the explicands: a number, a slice, numbers or a mask. A single number keeps the batch axis."""
+        """Some of the explicands, by a number, a slice, numbers or a mask. A single number keeps the batch axis."""
         rows = torch.arange(len(self), device="cpu")
         if isinstance(which, slice):
             rows = rows[which]
@@ -237,7 +267,11 @@ class Attribution:
 
     @classmethod
     def join(cls, parts: Sequence[Attribution]) -> Attribution:
-        """One attribution of all the explicands of several, which were made in the same way."""
+        """One attribution of all the explicands of several.
+
+        Raises:
+            InputError: if they were not made by the same method on the same model.
+        """
         if not parts:
             raise InputError("nothing to join: give at least one Attribution")
         first = parts[0]
@@ -252,58 +286,54 @@ class Attribution:
             if any(value != values[0] for value in values):
                 settings[key] = values
         joined: dict[str, Any] = {}
-        for item in fields(cls):
-            if item.name in UNROWED:
+        for name in cls._rowed():
+            pieces = [getattr(part, name) for part in parts]
+            if all(piece is None for piece in pieces):
                 continue
-            pieces = [getattr(part, item.name) for part in parts]
             if any(piece is None for piece in pieces):
-                if any(piece is not None for piece in pieces):
-                    raise InputError(f"cannot join: some have {item.name} and others do not")
-                continue
+                raise InputError(f"cannot join: some have {name} and others do not")
             try:
-                joined[item.name] = _zipped(pieces)
+                joined[name] = _concatenate(pieces)
             except (RuntimeError, TypeError, KeyError, ValueError) as error:
-                raise InputError(f"cannot join: {item.name} differ in shape: {describe(pieces)}") from error
+                raise InputError(f"cannot join: {name} differ in shape: {describe(pieces)}") from error
         return cls(**joined, settings=settings)
 
     def to(self, device: torch.device | str) -> Attribution:
-        """The same on another device."""
+        """The same attribution on another device."""
         return self._map(lambda tensor: tensor.to(device=device))
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write everything to a safetensors file; the settings go into its header."""
+        """Write everything but the cost to a safetensors file; the settings go into its header."""
         safetensors = import_extra("safetensors.torch", "io", "saving an attribution")
         if not Path(path).absolute().parent.is_dir():
             raise FileNotFoundError(f"no folder {Path(path).parent} to save in")
         tensors: dict[str, Tensor] = {}
         structure: dict[str, Any] = {}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if item.name in UNROWED or value is None:
-                continue
-            if item.name == "fixed" and not all(isinstance(kept, Tensor) for kept in value.values()):
+        for name in self._rowed():
+            value = getattr(self, name)
+            if value is None or (name == "fixed" and not all(isinstance(item, Tensor) for item in value.values())):
                 continue
             if isinstance(value, Tensor):
-                tensors[item.name] = value
+                tensors[name] = value
             else:
-                keys = list(value) if isinstance(value, dict) else list(range(len(value)))
-                structure[item.name] = keys
-                tensors.update({f"{item.name}/{key}": value[key] for key in keys})
+                structure[name] = list(value) if isinstance(value, dict) else list(range(len(value)))
+                tensors.update({f"{name}/{key}": value[key] for key in structure[name]})
         # clone: safetensors refuses tensors that share memory, as an explicand and a view of it do
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-        header = {
-            "format": FORMAT,
-            "settings": json.dumps(self.settings, default=str),
-            "structure": json.dumps(structure),
-        }
+        settings = json.dumps(self.settings, default=str)
+        header = {"format": FORMAT, "settings": settings, "structure": json.dumps(structure)}
         # by hand: `save_file` makes files nobody but their owner may read, and hides why a write failed
         Path(path).write_bytes(safetensors.save(tensors, metadata=header))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Attribution:
-        """Read what `save` wrote."""
+        """Read what `save` wrote.
+
+        Raises:
+            InputError: if the file holds no attribution.
+        """
         safe_open = import_extra("safetensors", "io", "loading an attribution").safe_open
         check_regular(path)
         try:
@@ -361,7 +391,7 @@ class Attribution:
     def __repr__(self) -> str:
         shapes = [tuple(value.shape) for value in _tensors(self.values)]
         lines = [
-            f"Attribution of {len(self)} explicand{'s' * (len(self) != 1)} by {self.settings.get('method', '?')}",
+            f"Attribution of {counted(len(self), 'explicand')} by {self.settings.get('method', '?')}",
             f"  values    {', '.join(map(str, shapes))}",
             f"  target    {_few(self.target)}",
             f"  output    {_few(self.output)}",
@@ -384,22 +414,15 @@ def _few(values: Tensor) -> str:
 
 
 def _tensors(value: Structured) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    return list(value.values() if isinstance(value, dict) else value)
+    return list(tree_iter(value))
 
 
-def _apply(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, tuple):
-        return tuple(change(item) for item in value)
-    if isinstance(value, dict):  # what is fixed need not be a tensor
-        return {key: change(item) if isinstance(item, Tensor) else item for key, item in value.items()}
-    return value
+def _flatten(value: Structured) -> list[Tensor]:
+    """Each tensor with one row of features for each explicand, (B, features)."""
+    return [tensor.reshape(len(tensor), math.prod(tensor.shape[1:])) for tensor in _tensors(value)]
 
 
-def _zipped(pieces: Sequence[Any]) -> Any:
+def _concatenate(pieces: Sequence[Any]) -> Any:
     """Concatenate tensors, or tuples or dicts of them, place by place."""
     first = pieces[0]
     if isinstance(first, tuple):

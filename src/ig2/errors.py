@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import math
 import sys
 import warnings
 from collections.abc import Sequence
-from numbers import Integral, Real
 from pathlib import Path
 from types import ModuleType
 
@@ -63,16 +61,6 @@ def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
         raise MissingExtraError(f"{purpose} needs the package {module!r}: pip install 'ig2[{extra}]'") from error
 
 
-def is_count(value: object) -> bool:
-    """Whether a value is a whole number from one on, of Python's or NumPy's."""
-    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
-
-
-def is_number(value: object) -> bool:
-    """Whether a value is a finite number."""
-    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(float(value))
-
-
 def counted(number: int, word: str) -> str:
     """A number and the word for so many: "1 class", "2 batches"."""
     ending = "" if number == 1 else "es" if word.endswith(("s", "ch")) else "s"
@@ -102,14 +90,3 @@ def reason(error: BaseException) -> str:
     line = " ".join(text.split())
     line = line if len(line) <= 200 else line[:199] + "…"
     return line if isinstance(error, OSError) and line else f"{type(error).__name__}: {line}" if line else type(error).__name__
-
-
-def require(valid: bool, name: str, value: object, expected: str) -> None:
-    """Raise an `InputError` that quotes the value of a setting, unless it is valid."""
-    if not valid:
-        raise InputError(f"{name} must be {expected}, got {describe(value)}")
-
-
-def check_count(value: object, name: str) -> None:
-    """Raise an `InputError` unless a setting is a positive integer."""
-    require(is_count(value), name, value, "a positive integer")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import types
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from ig2._engine.inputs import Fixed, value_of
 from ig2._engine.private import uncompiled_network
+from ig2._utils.suggestions import suggest
 from ig2.errors import WITHOUT_GRADIENTS, InputError, ModelError, describe
 
 OutputName = Literal["logit", "probability", "log-probability", "sigmoid"]
@@ -24,11 +24,7 @@ Bounds = tuple[float | Tensor, float | Tensor]
 Precision = Literal["float32", "bfloat16", "float16"]
 # By this share of their range values may leave the bounds: what rounding does to a blurred, scaled or mean sample.
 ROUNDING = 1e-5
-PRECISIONS: dict[str, torch.dtype] = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+PRECISIONS: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def _softmax(logits: Tensor) -> Tensor:
@@ -166,7 +162,7 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What `wrap` returns: the network, and what of it is explained. Nothing here runs or changes the network."""
+    """What `wrap` returns: the network, and what of it is explained. Only a call of the model runs the network."""
 
     net: nn.Module
     representation: Layer | Literal["output"] | None
@@ -371,6 +367,12 @@ def wrap(
         numpy: whether a function is called with NumPy arrays in place of tensors. By default methods of scikit-learn's
             estimators are, such as `forest.predict_proba`.
 
+    Returns:
+        The model that methods and metrics take.
+
+    Raises:
+        InputError: if an argument cannot be used, for example a representation that names no module.
+
     >>> import torch
     >>> model = wrap(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)), bounds=(0, 1))
     >>> model
@@ -400,6 +402,11 @@ def wrap(
     return Model(module, _find_layer(module, representation), output, _check_bounds(bounds), preprocess, preparation)
 
 
+def as_model(model: Model | nn.Module | Callable[..., Any]) -> Model:
+    """A model as it is, or a network wrapped with the defaults."""
+    return model if isinstance(model, Model) else wrap(model)
+
+
 def _find_layer(net: nn.Module, wanted: str | nn.Module | None) -> Layer | Literal["output"] | None:
     if wanted is None:
         return None
@@ -427,10 +434,8 @@ def _named_layer(net: nn.Module, wanted: str | nn.Module) -> Layer | Literal["ou
         return Layer(name, modules[name], "input" if side == "input" else "output")
     if name in modules and name:
         raise InputError(f"representation={wanted!r}: after the colon goes 'input' or 'output', not {side!r}")
-    names = [known for known in modules if known]
-    close = difflib.get_close_matches(name, names, n=3) or names[-3:]
-    hint = f"did you mean {', '.join(map(repr, close))}?" if close else "it has none; 'output' is the network's own output"
-    raise InputError(f"representation={wanted!r} names no module of this network; {hint}")
+    hint = suggest(name, list(filter(None, modules))[::-1]) or "; it has none; 'output' is the network's own output"
+    raise InputError(f"representation={wanted!r} names no module of this network{hint}")
 
 
 def _check_bounds(bounds: Bounds | None) -> Bounds | None:

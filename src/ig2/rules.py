@@ -1,32 +1,120 @@
 """What a segment of a path adds to the attribution.
 
-A quadrature rule is a table: at which places of the segment the gradient is taken, and with what weight. 0 is the end
-nearer the explicand. A sharing rule instead hands out what the output really did on the segment, so that its attributions
-sum to f(x) − f(baseline) on any path and at any step size.
+A path is a polyline p₀ = x, …, pₖ = baseline, and a rule turns each of its segments into attribution. A `Quadrature` averages
+gradients on the segment and multiplies the average by the step pₜ − pₜ₊₁. A `Sharing` rule instead hands out what the output
+really did on the segment, f(pₜ) − f(pₜ₊₁), so that attributions sum to f(x) − f(baseline) on any path and at any step size.
+Any other `Rule` says which gradients it takes (`plan`) and what it makes of them (`terms`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ig2.errors import InputError, describe, is_count
+from ig2._utils.checks import check_count
+from ig2.errors import InputError, describe
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which gradients a rule takes on each segment; places run from 0, the end nearer the explicand, to 1."""
+
+    nodes: tuple[float, ...] = ()
+    """Where gradients are taken for a weighted average."""
+    weights: tuple[float, ...] = ()
+    """The weight of each node in that average."""
+    ends: bool = False
+    """Whether the rule needs the gradients and outputs at both ends. `Rule.terms` is then called for every segment; without
+    `ends`, a segment adds its average gradient times its step, and `terms` is not called."""
+
+    def reverse(self) -> Plan:
+        """The same plan for a path that is drawn from its baseline."""
+        return replace(self, nodes=tuple(1 - node for node in self.nodes))
+
+    def weight(self, end: int) -> float:
+        """The weight of the gradient at an end of the segment, 0 or 1."""
+        return sum(weight for node, weight in zip(self.nodes, self.weights, strict=True) if node == end)
+
+    @property
+    def between(self) -> list[tuple[float, float]]:
+        """The nodes inside the segment, each with its weight."""
+        return [(node, weight) for node, weight in zip(self.nodes, self.weights, strict=True) if 0 < node < 1]
+
+    @property
+    def at_vertices(self) -> bool:
+        """Whether gradients at the vertices of the path are needed."""
+        return self.ends or any(self.weight(end) for end in (0, 1))
+
+
+@dataclass(frozen=True)
+class Segments:
+    """One segment of each of n paths, as `Rule.terms` gets them. Features may be in another order than in x."""
+
+    step: Tensor
+    """pₜ − pₜ₊₁, (n, ...)."""
+    change: Tensor
+    """f(pₜ) − f(pₜ₊₁), (n,)."""
+    near: Tensor
+    """∇f(pₜ), at the end nearer the explicand, (n, ...)."""
+    far: Tensor
+    """∇f(pₜ₊₁), (n, ...)."""
+    average: Tensor | None = None
+    """The weighted average of the gradients at the plan's nodes, (n, ...), if it has any."""
 
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """How gradients on a segment become attribution."""
+    """How gradients on the segments of a path become attribution.
+
+    A rule says in `plan` which gradients it needs. What `terms` makes of each segment is summed along the path, `total` turns
+    the sums into attributions, and `finish` has the last word. This one takes, feature by feature, the smaller of the
+    gradients at the two ends, and nothing where their signs differ:
+
+    >>> @dataclass(frozen=True, repr=False)
+    ... class Minmod(Rule):
+    ...     @property
+    ...     def plan(self):
+    ...         return Plan(ends=True)
+    ...
+    ...     def terms(self, segments):
+    ...         near, far = segments.near, segments.far
+    ...         smaller = torch.where(near.abs() < far.abs(), near, far)
+    ...         return (torch.where(near * far > 0, smaller, 0.0) * segments.step,)
+    >>> import ig2
+    >>> method = ig2.IntegratedGradients(steps=4, rule=Minmod("minmod"))
+    >>> method(lambda x: (x**2).sum(dim=1), torch.tensor([[4.0, -8.0]])).values  # the gradient at the ends nearer zero
+    tensor([[12., 48.]])
+    """
 
     name: str
+    """What the rule is called in settings and tables."""
+
+    @property
+    @abstractmethod
+    def plan(self) -> Plan:
+        """Which gradients the rule takes on each segment."""
 
     @property
     def complete(self) -> bool:
         """Whether attributions sum to f(x) − f(baseline) by construction."""
         return False
+
+    def terms(self, segments: Segments) -> tuple[Tensor, ...]:
+        """What is summed along the path, each (n, ...): by default the average gradient times the step."""
+        assert segments.average is not None
+        return (segments.average * segments.step,)
+
+    def total(self, *sums: Tensor) -> Tensor:
+        """The attribution of each pair, (n, ...), from the sums of its terms along the path; by default the first of them."""
+        return sums[0]
+
+    def trust(self, *sums: Tensor) -> Tensor | None:
+        """How far each pair's attribution rests on what the gradient predicted, 0 to 1, (n,); None if the rule does not ask."""
+        return None
 
     def finish(self, values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
         """A last word on each pair's attribution (n, ...), given f(x) − f(baseline), (n,), and x − baseline, (n, ...)."""
@@ -38,7 +126,20 @@ class Rule(ABC):
 
 @dataclass(frozen=True, repr=False)
 class Quadrature(Rule):
-    """The gradient at `nodes` of the segment, 0 to 1 from the explicand's end, averaged with `weights` that sum to one."""
+    """φ = Σₜ Σᵢ wᵢ ∇f(pₜ + nᵢ (pₜ₊₁ − pₜ)) ⊙ (pₜ − pₜ₊₁): an average of gradients times the step, the line integral of
+    Integrated Gradients [Sundararajan 2017] on each segment.
+
+    Args:
+        name: what the rule is called.
+        nodes: where on the segment gradients are taken, from 0, the end nearer the explicand, to 1.
+        weights: the weight of each node; they sum to one.
+
+    Raises:
+        InputError: if a node has no weight or lies outside the segment, or the weights do not sum to one.
+
+    >>> Quadrature("simpson", nodes=(0, 0.5, 1), weights=(1 / 6, 4 / 6, 1 / 6))
+    simpson
+    """
 
     nodes: tuple[float, ...]
     weights: tuple[float, ...]
@@ -51,10 +152,22 @@ class Quadrature(Rule):
         if abs(sum(self.weights) - 1) > 1e-12:
             raise InputError(f"rule {self.name}: weights must sum to one, got {sum(self.weights)!r}")
 
+    @property
+    def plan(self) -> Plan:
+        return Plan(self.nodes, self.weights)
+
 
 @dataclass(frozen=True, repr=False)
 class Sharing(Rule):
-    """Hands out f(pₜ) − f(pₜ₊₁) in proportion to what `portions` makes of the gradient at pₜ and the step."""
+    """φ = Σₜ (f(pₜ) − f(pₜ₊₁)) · s / Σs, with s = `portions` of the gradient at pₜ and the step: complete by construction.
+
+    Where the gradient at pₜ is zero in every feature, that at pₜ₊₁ stands in: a unit that is off at the near end and on at the
+    far one leaves its trace there. What no segment could hand out is handed out by `complete` at the end of the path.
+    """
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(ends=True)
 
     @property
     def complete(self) -> bool:
@@ -65,49 +178,46 @@ class Sharing(Rule):
     def portions(self, gradient: Tensor, moved: Tensor, change: Tensor) -> Tensor:
         """Portions (n, features), to be scaled to sum to `change` (n, 1); rows that sum to zero hand out nothing."""
 
-    def share(self, gradient: Tensor, moved: Tensor, change: Tensor) -> Tensor:
-        """What the segment adds, from the gradient (n, ...) at pₜ, pₜ − pₜ₊₁ (n, ...) and f(pₜ) − f(pₜ₊₁), (n,)."""
+    def terms(self, segments: Segments) -> tuple[Tensor, ...]:
+        """What is summed along the path: the shares."""
+        gradient, change = self.gradient(segments), segments.change[:, None]
         flat, slopes = _unit(gradient.flatten(1))
-        step, lengths = _unit(moved.flatten(1))
+        step, lengths = _unit(segments.step.flatten(1))
         # only the gradient's direction matters to a proportion, but `tempered` compares the linear prediction with the
         # change itself: bring the change to the scale of the portions
-        portions = self.portions(flat, step, change[:, None] / slopes / lengths)
+        portions = self.portions(flat, step, change / slopes / lengths)
         total = portions.sum(dim=1, keepdim=True)
         usable = (total.abs() > 0) & total.isfinite()
-        return (change[:, None] * (portions / total.where(usable, 1.0)) * usable).view_as(gradient)
+        return ((change * (portions / total.where(usable, 1.0)) * usable).view_as(gradient),)
 
-    def terms(self, gradient: Tensor, moved: Tensor, change: Tensor) -> tuple[Tensor, ...]:
-        """What is summed up along the path, each (n, ...): the shares."""
-        return (self.share(gradient, moved, change),)
-
-    def total(self, *sums: Tensor) -> Tensor:
-        """The attribution of each pair, (n, ...), from the sums of its `terms`."""
-        (shares,) = sums
-        return shares
-
-    def trust(self, *sums: Tensor) -> Tensor | None:
-        """How far each pair's attribution rests on what the gradient predicted, 0 to 1, (n,); None if that is not asked."""
-        return None
+    def gradient(self, segments: Segments) -> Tensor:
+        """The gradient at the near end, or at the far one where that is zero in every feature, (n, ...)."""
+        off = (segments.near == 0).flatten(1).all(dim=1)
+        return torch.where(_like(off, segments.near), segments.far, segments.near)
 
     def finish(self, values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
         return complete(values, change, moved)
 
 
-@dataclass(frozen=True, repr=False)
 class _Direct(Sharing):
+    """s = g²: the change in the output is shared in proportion to the squared gradient, as in IDGI [Yang 2023].
+
+    All shares have the sign of the change, whatever the step of a feature was.
+    """
+
     def portions(self, gradient: Tensor, moved: Tensor, change: Tensor) -> Tensor:
         return gradient.square()
 
 
-@dataclass(frozen=True, repr=False)
 class _Shared(Sharing):
+    """s = (g ⊙ Δp)⁺: the change is shared among the features whose gradient and step agree; all count alike if none do."""
+
     def portions(self, gradient: Tensor, moved: Tensor, change: Tensor) -> Tensor:
         return _positive(gradient * moved)
 
 
-@dataclass(frozen=True, repr=False)
 class _Aligned(Sharing):
-    """As `shared` where the output falls along the path; where it rises, among the features that made it rise.
+    """s = (±g ⊙ Δp)⁺: as `shared` where the output falls along the path; where it rises, among the features that raised it.
 
     `shared` pays those whose gradient and step agree whatever the output did: of 3a − b from (−1, −1) to zero it gives b all.
     """
@@ -116,8 +226,12 @@ class _Aligned(Sharing):
         return _positive(gradient * moved * torch.where(change < 0, -1.0, 1.0))
 
 
-@dataclass(frozen=True, repr=False)
 class _Tempered(Sharing):
+    """s = c⁺ − t · c⁻ with c = g ⊙ Δp and t = clip(Δf / Σc, 0, 1): signed as far as the linear prediction holds.
+
+    Between t = 0, which is `shared`, and t = 1, which is `left`, features that oppose the change lose in proportion to t.
+    """
+
     def portions(self, gradient: Tensor, moved: Tensor, change: Tensor) -> Tensor:
         product = gradient * moved
         predicted = product.sum(dim=1, keepdim=True)
@@ -132,25 +246,26 @@ class _Tempered(Sharing):
         return torch.where(cancels, alone, portions)
 
 
-@dataclass(frozen=True, repr=False)
 class _Blended(_Shared):
-    """The published sum as far as the gradient predicted what the output did along the path, and `shared` for the rest.
+    """φ = Σₜ [trust · cₜ + (Δₜ − trust · Σcₜ) · sₜ]: as `left` as far as the gradient predicted what the output did along the
+    path, and as `shared` for the rest. The default of `ig2.IG2`.
 
-    How far that is, is one number for each path: 1 − Σ(Δf − Σc)² / ΣΔf² over its segments, c the gradient times the step, or
-    zero where that is less. On smooth networks it is next to one, and every feature keeps its sign; on rough ones, where
-    the gradient predicts less than "no change" would, it is zero. Segment by segment it would be mostly chance.
+    Here cₜ = ∇f(pₜ) ⊙ (pₜ − pₜ₊₁), Δₜ = f(pₜ) − f(pₜ₊₁), sₜ are the shares of `shared`, and
+    trust = max(0, 1 − Σₜ (Δₜ − Σcₜ)² / Σₜ Δₜ²) is one number for each path. On smooth networks it is next to one, and every
+    feature keeps its sign; on rough ones, where the gradient predicts less than "no change" would, it is zero. Segment by
+    segment it would be mostly chance.
     """
 
-    def terms(self, gradient: Tensor, moved: Tensor, change: Tensor) -> tuple[Tensor, ...]:
-        product = gradient * moved
+    def terms(self, segments: Segments) -> tuple[Tensor, ...]:
+        change, product = segments.change, self.gradient(segments) * segments.step
         agreeing = product.clamp(min=0)
         predicted, paid = product.flatten(1).sum(dim=1), agreeing.flatten(1).sum(dim=1)
         # As few passes over the samples as can be: the shares are agreeing / paid, and product / predicted where nobody agrees.
         each = _inverse(paid, change)
         all_alike = (paid == 0) * _inverse(predicted, change)
-        shared = _combined(agreeing, change * each, product, change * all_alike)
+        shared = _combine(agreeing, change * each, product, change * all_alike)
         # the second sums to zero: however much of it is taken, the attribution stays complete
-        signs = _combined(agreeing, -predicted * each, product, 1 - predicted * all_alike)
+        signs = _combine(agreeing, -predicted * each, product, 1 - predicted * all_alike)
         return shared, signs, (change - predicted).square(), change.square()
 
     def total(self, *sums: Tensor) -> Tensor:
@@ -165,14 +280,31 @@ class _Blended(_Shared):
 
 @dataclass(frozen=True, repr=False)
 class Scaled(Rule):
-    """Another rule's attribution, with one factor for the whole pair that makes its sum exact."""
+    """φ = r · (f(x) − f(baseline)) / Σr for another rule's attribution r: one factor for the whole pair makes its sum exact.
+
+    Where the factor would be negative, or Σr cancels to less than a thousandth of Σ|r|, what is missing is handed out by
+    `complete` instead.
+    """
 
     rule: Rule
+
+    @property
+    def plan(self) -> Plan:
+        return self.rule.plan
 
     @property
     def complete(self) -> bool:
         """Always: the factor is what makes it so."""
         return True
+
+    def terms(self, segments: Segments) -> tuple[Tensor, ...]:
+        return self.rule.terms(segments)
+
+    def total(self, *sums: Tensor) -> Tensor:
+        return self.rule.total(*sums)
+
+    def trust(self, *sums: Tensor) -> Tensor | None:
+        return self.rule.trust(*sums)
 
     def finish(self, values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
         values = self.rule.finish(values, change, moved)
@@ -198,7 +330,7 @@ def complete(values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
     return (flat + missing * portions / total.where(total > 0, 1.0)).view_as(values)
 
 
-def _combined(one: Tensor, first: Tensor, other: Tensor, second: Tensor) -> Tensor:
+def _combine(one: Tensor, first: Tensor, other: Tensor, second: Tensor) -> Tensor:
     """first · one + second · other, a number for each row."""
     return torch.addcmul(one * _like(first, one), _like(second, other), other)
 
@@ -240,21 +372,56 @@ aligned = _Aligned("aligned")
 tempered = _Tempered("tempered")
 blended = _Blended("blended")
 
+# For help(ig2.rules.left); the others show the docstrings of their classes.
+vars(left)["__doc__"] = """φ = Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁): the gradient at the end nearer the explicand, as IG² was published
+[Zhuo 2024]. On GradPath the step was chosen there, so gradient and step go together; on rough networks it is no integral."""
+vars(right)[
+    "__doc__"
+] = """φ = Σₜ ∇f(pₜ₊₁) ⊙ (pₜ − pₜ₊₁): the gradient at the end nearer the baseline, as Guided IG was published
+[Kapishnikov 2021], whose path is drawn from the baseline and takes the gradient where each step begins."""
+vars(midpoint)["__doc__"] = """φ = Σₜ ∇f((pₜ + pₜ₊₁) / 2) ⊙ (pₜ − pₜ₊₁): the gradient in the middle of each segment. The error
+falls with the square of the step length."""
+vars(trapezoid)[
+    "__doc__"
+] = """φ = Σₜ ½ (∇f(pₜ) + ∇f(pₜ₊₁)) ⊙ (pₜ − pₜ₊₁): the mean of the gradients at both ends. The error falls
+with the square of the step length, at the cost of `left`."""
+
 
 def gauss(nodes: int) -> Quadrature:
-    """Gauss–Legendre with `nodes` gradients a segment: exact for polynomials of degree 2·nodes − 1.
+    """Gauss–Legendre quadrature on each segment: exact for polynomials of degree 2·nodes − 1.
+
+    Args:
+        nodes: how many gradients are taken on each segment.
+
+    Returns:
+        The rule.
+
+    Raises:
+        InputError: if `nodes` is not a positive integer.
 
     >>> gauss(1).nodes, gauss(1).weights
     ((0.5,), (1.0,))
     """
-    if not is_count(nodes):
-        raise InputError(f"gauss takes a positive number of nodes, got {describe(nodes)}")
+    check_count(nodes, "nodes of gauss")
     places, weights = np.polynomial.legendre.leggauss(nodes)
     return Quadrature(f"gauss({nodes})", tuple(map(float, (places + 1) / 2)), tuple(map(float, weights / weights.sum())))
 
 
 def scaled(rule: Rule) -> Scaled:
-    """`rule`, with one factor for each pair that makes it complete."""
+    """φ = r · (f(x) − f(baseline)) / Σr: another rule's attribution r, scaled pair by pair until its sum is exact.
+
+    Args:
+        rule: any rule, for example `left`.
+
+    Returns:
+        The complete rule; see `Scaled`.
+
+    Raises:
+        InputError: if `rule` is no rule.
+
+    >>> scaled(left)
+    scaled(left)
+    """
     if not isinstance(rule, Rule):
         raise InputError(f"scaled takes a rule, for example scaled(left), got {describe(rule)}")
     return Scaled(f"scaled({rule.name})", rule)

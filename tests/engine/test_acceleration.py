@@ -16,7 +16,7 @@ from ig2._engine.acceleration import Prepared
 from ig2._engine.inputs import Inputs
 from ig2._engine.session import Session
 from ig2.paths import Converged
-from networks import Record, seeded, uniform
+from networks import Record, refuses, seeded, uniform
 
 X = uniform(3, 2, 8, 8).float()
 REFERENCES = uniform(4, 2, 8, 8, seed=1).float()
@@ -189,12 +189,7 @@ def test_gradients_of_the_copy_are_those_of_the_network_at_every_size_of_batch()
     # PyTorch's own gradient of instance normalisation in the channels-last layout is wrong on a CPU for a batch of one
     net = seeded(
         lambda: nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding=1),
-            nn.InstanceNorm2d(8),
-            nn.Conv2d(8, 4, 3),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(196, 3),
+            nn.Conv2d(3, 8, 3, padding=1), nn.InstanceNorm2d(8), nn.Conv2d(8, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(196, 3)
         ),
         0,
     ).float()
@@ -281,8 +276,7 @@ def test_what_cannot_gain_is_not_copied(net: nn.Module):
 
 
 def test_normalisation_in_train_mode_is_refused_before_anything_is_prepared():
-    with pytest.raises(ig2.ModelError, match=r"net\.eval\(\)"):
-        ig2.Gradient()(normalised_cnn().train(), X)
+    refuses(ig2.ModelError, r"net\.eval\(\)", lambda: ig2.Gradient()(normalised_cnn().train(), X))
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
@@ -425,8 +419,7 @@ def test_a_network_that_begins_to_write_later_is_found_out():
     with opened(net, x=points) as session:
         session.scores(points, torch.arange(2))
         net.orders.append("write")
-        with pytest.raises(ig2.ModelError, match="did not at first"):
-            session.scores(points, torch.arange(2))
+        refuses(ig2.ModelError, "did not at first", lambda: session.scores(points, torch.arange(2)))
 
 
 class Viewed(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import ig2
 from ig2._engine.inputs import Fixed, Inputs
 from ig2.errors import InputError, ModelError
-from networks import Record, made, uniform
+from networks import Record, made, refuses, uniform
 
 
 def mlp(features: int = 4, classes: int = 3) -> Any:
@@ -111,8 +111,7 @@ def test_several_precisions_reach_the_network_as_they_were():
 
 def test_one_of_several_inputs_that_does_not_reach_the_output_is_named():
     network = mlp()
-    with pytest.raises(ModelError, match=r"input 1 does not reach the output .*ig2\.Fixed"):
-        IG(lambda a, b: network(a), (X, X))
+    refuses(ModelError, r"input 1 does not reach the output .*ig2\.Fixed", lambda: IG(lambda a, b: network(a), (X, X)))
     with pytest.raises(ModelError, match="input 'b' does not reach the output"):
         IG(lambda a, b: network(a) + b.detach().sum(1, keepdim=True), {"a": X, "b": X})
 
@@ -121,12 +120,9 @@ def test_references_must_have_a_tensor_for_each_input():
     network = made(Split)
     x, references = uniform(3, 9), uniform(2, 9, seed=1)
     image, row, age = cut(references)
-    with pytest.raises(InputError, match=r"references must have a tensor for input 2, as x has; got tuple of 2"):
-        IG(network, cut(x), references=(image, row))
-    with pytest.raises(InputError, match=r"references\[1\] is Tensor float64 \(2, 2, 3\), expected \(R, 2\) or"):
-        IG(network, cut(x), references=(image, image, age))
-    with pytest.raises(InputError, match="differ in how many there are"):
-        IG(network, cut(x), references=(image, row[:1], age))
+    refuses(InputError, r"references must have a tensor for input 2, as", lambda: IG(network, cut(x), references=(image, row)))
+    refuses(InputError, r"references\[1\] is Tensor float64 \(2,", lambda: IG(network, cut(x), references=(image, image, age)))
+    refuses(InputError, "differ in how many there are", lambda: IG(network, cut(x), references=(image, row[:1], age)))
 
 
 # -- inputs that only come along ---------------------------------------------------------------------------------------
@@ -185,20 +181,15 @@ def test_token_ids_come_along_and_their_embeddings_are_explained():
     assert result.values[0].shape == (2, 3, 4)
     assert (result.values[0][1, 2] == 0).all() and (result.values[0][0] != 0).all()
     assert network.embedding.weight.grad is None and network.embedding.weight.requires_grad
-    with pytest.raises(InputError, match=r"int64 .* For token ids explain the embeddings"):
-        IG(network, (ids, Fixed(ids)))
+    refuses(InputError, r"int64 .* For token ids explain the embeddings", lambda: IG(network, (ids, Fixed(ids))))
 
 
 def test_fixed_inputs_that_cannot_be_matched_to_explicands_are_refused():
     network = lambda x, mask: (x * mask).sum(1)  # noqa: E731
-    with pytest.raises(InputError, match=r"x\[1\] is Tensor float64 \(1, 4\), the first tensor has 3 rows.*lambda x: net"):
-        IG(network, (X, Fixed(X[:1])))
-    with pytest.raises(InputError, match=r"x\[1\] is ndarray float64 \(3, 4\): make it a tensor"):
-        IG(network, (X, Fixed(X.numpy())))
-    with pytest.raises(InputError, match="no tensor to attribute"):
-        IG(network, (Fixed(X), Fixed(X)))
-    with pytest.raises(InputError, match="the first tensor has 3 rows"):
-        IG(network, (X, X[:2]))
+    refuses(InputError, r"x\[1\] is Tensor float64 \(1, 4\), the first tensor has 3", lambda: IG(network, (X, Fixed(X[:1]))))
+    refuses(InputError, r"x\[1\] is ndarray float64 \(3, 4\): make it a tensor", lambda: IG(network, (X, Fixed(X.numpy()))))
+    refuses(InputError, "no tensor to attribute", lambda: IG(network, (Fixed(X), Fixed(X))))
+    refuses(InputError, "the first tensor has 3 rows", lambda: IG(network, (X, X[:2])))
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -216,7 +207,7 @@ def test_fixed_inputs_that_cannot_be_matched_to_explicands_are_refused():
         (X[:0], r"\(0, 4\): expected a batch \(B, \.\.\.\) with at least one sample"),
         (X[:, :0], r"\(3, 0\): expected a batch"),
         (X.sum(), r"\(\): expected a batch"),
-        (X[0], r"\(4,\), expected a batch \(B, \.\.\.\): a single sample gets its axis by x\[None\]"),
+        (X[0], r"\(4,\), expected a batch \(B, \.\.\.\): one sample gets its axis by x\[None\]"),
         (torch.where(X > 0.6, torch.nan, X), r"x holds NaN or infinite values in row"),
         (torch.cat([X, -X[:1] / 0]), r"row 3"),
         (X.to_sparse(), "layout torch.sparse_coo: make it dense"),
@@ -225,24 +216,17 @@ def test_fixed_inputs_that_cannot_be_matched_to_explicands_are_refused():
     ],
 )
 def test_what_is_no_batch_of_numbers_is_refused(x: Any, text: str):
-    with pytest.raises(InputError, match=text):
-        IG(mlp(), x)
+    refuses(InputError, text, lambda: IG(mlp(), x))
 
 
 def test_samples_the_network_cannot_take_are_quoted_with_what_the_network_said():
-    with pytest.raises(ModelError, match=r"first explicand, given Tensor float64 \(1, 5\): x must be a batch.*shapes cannot"):
-        IG(mlp(), uniform(2, 5))
-    with pytest.raises(ModelError, match=r"given Tensor float32 \(1, 4\): its weights are float64: bring x to that"):
-        IG(mlp(), X.float())
+    refuses(ModelError, r"first explicand, given Tensor float64 \(1, 5\): x must be a", lambda: IG(mlp(), uniform(2, 5)))
+    refuses(ModelError, r"given Tensor float32 \(1, 4\): its weights are float64: bring x to", lambda: IG(mlp(), X.float()))
     image = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(2 * 36, 2))
-    with pytest.raises(ModelError, match=r"given Tensor float32 \(1, 8, 8\): x must be a batch \(B, \.\.\.\).*by x\[None\]"):
-        IG(image, torch.rand(3, 8, 8))
-    with pytest.raises(ModelError, match=r"given tuple of 2 .* takes 2 positional arguments but 3 were given"):
-        IG(mlp(), [X, X])
-    with pytest.raises(ModelError, match=r"a list of samples becomes a batch by torch\.stack\(x\)"):
-        IG(image, list(torch.rand(4, 3, 8, 8)))
-    with pytest.raises(ModelError, match="what leaves PyTorch for NumPy has no gradients"):
-        IG(lambda x: torch.from_numpy(x.numpy()), X)
+    refuses(ModelError, r"given Tensor float32 \(1, 8, 8\): x must be a batch \(B,", lambda: IG(image, torch.rand(3, 8, 8)))
+    refuses(ModelError, r"given tuple of 2 .* takes 2 positional arguments but 3 were given", lambda: IG(mlp(), [X, X]))
+    refuses(ModelError, r"a list of samples becomes a batch by", lambda: IG(image, list(torch.rand(4, 3, 8, 8))))
+    refuses(ModelError, "what leaves PyTorch for NumPy has no gradients", lambda: IG(lambda x: torch.from_numpy(x.numpy()), X))
 
 
 @pytest.mark.slow
@@ -256,8 +240,7 @@ def test_a_text_network_of_transformers_is_shown_its_adapter():
 
 
 def test_what_is_wrong_with_x_is_said_before_what_is_wrong_with_references():
-    with pytest.raises(InputError, match="x must be a torch tensor, got ndarray"):
-        IG(mlp(), X.numpy(), references=REFERENCES.numpy())
+    refuses(InputError, "x must be a torch tensor, got ndarray", lambda: IG(mlp(), X.numpy(), references=REFERENCES.numpy()))
 
 
 @pytest.mark.parametrize(
@@ -281,8 +264,7 @@ def test_what_is_wrong_with_x_is_said_before_what_is_wrong_with_references():
     ],
 )
 def test_references_that_do_not_fit_are_refused(references: Any, text: str):
-    with pytest.raises(InputError, match=text):
-        METHODS["IG2"](mlp(), X, references=references)
+    refuses(InputError, text, lambda: METHODS["IG2"](mlp(), X, references=references))
 
 
 @pytest.mark.parametrize(
@@ -302,8 +284,7 @@ def test_references_that_do_not_fit_are_refused(references: Any, text: str):
     ],
 )
 def test_targets_that_are_no_classes_are_refused(target: Any, text: str):
-    with pytest.raises(InputError, match=text):
-        IG(mlp(), X, target=target)
+    refuses(InputError, text, lambda: IG(mlp(), X, target=target))
 
 
 @pytest.mark.parametrize(
@@ -321,8 +302,7 @@ def test_by_default_the_predicted_class_is_explained():
 
 @pytest.mark.parametrize("seed", [1.0, "0", None, True, 2**63, torch.tensor(3)])
 def test_seeds_that_are_no_integers_are_refused(seed: Any):
-    with pytest.raises(InputError, match="seed must be an integer of 64 bits, got"):
-        IG(mlp(), X, seed=seed)
+    refuses(InputError, "seed must be an integer of 64 bits, got", lambda: IG(mlp(), X, seed=seed))
 
 
 @pytest.mark.parametrize("seed", [0, -5, 2**63 - 1, np.int64(7)])
@@ -333,8 +313,7 @@ def test_seeds_in_any_form(seed: Any):
 
 @pytest.mark.parametrize("batch_size", [0, -1, 2.0, "all", None, True])
 def test_batch_sizes_that_are_no_counts_are_refused(batch_size: Any):
-    with pytest.raises(InputError, match="batch_size must be a positive integer or 'auto', got"):
-        IG(mlp(), X, batch_size=batch_size)
+    refuses(InputError, "batch_size must be a positive integer or 'auto', got", lambda: IG(mlp(), X, batch_size=batch_size))
 
 
 # -- layouts and precisions --------------------------------------------------------------------------------------------

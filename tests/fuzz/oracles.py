@@ -474,7 +474,7 @@ def check_gradients(case: Case, native: Native, alone: Native, truth: Native, ou
                     rows = torch.arange(len(inputs))
                     with Session(ig2.wrap(case.call, **case.wrapping), inputs, prepares=prepares) as session:
                         for part in rows.split(1 if single else len(rows)):
-                            at = session.laid_out(inputs.data[part])
+                            at = session.lay_out(inputs.data[part])
                             scores.append(session.scores(at, part))
                             slope = session.evaluate(at, part, native.target[part]).gradient
                             assert slope is not None

@@ -262,15 +262,15 @@ def test_other_things_than_attributions_are_refused() -> None:
 def test_one_of_several_inputs_is_chosen_by_name_or_position() -> None:
     image, row = sample(2, 3, 8, 8), sample(2, 5)
     target, output = torch.tensor([0, 1]), torch.ones(2)
-    named = Attribution({"image": image, "row": row}, {"image": image, "row": row}, target, output)
-    placed = Attribution((image, row), (image, row), target, output)
+    named = Attribution({"image": image, "row": row}, explicand={"image": image, "row": row}, target=target, output=output)
+    placed = Attribution((image, row), explicand=(image, row), target=target, output=output)
     for result, first, second in [(named, "image", "row"), (placed, 0, 1)]:
         assert len(pictures(plots.attribution(result, input_key=first))) == 4
         assert len(plots.attribution(result, input_key=second).axes) == 2
         for wrong in (None, "other", 7):
             with pytest.raises(InputError, match="several inputs"):
                 plots.attribution(result, input_key=wrong)
-    alone = Attribution((image,), (image,), target, output)
+    alone = Attribution((image,), explicand=(image,), target=target, output=output)
     assert len(pictures(plots.attribution(alone))) == 4
 
 
@@ -685,7 +685,7 @@ def test_the_notebook_shows_bars_of_other_samples() -> None:
 def test_the_notebook_escapes_everything() -> None:
     hostile = HOSTILE[0]
     parts = {hostile: sample(1, 4), "image": sample(1, 3, 8, 8)}
-    result = Attribution(parts, parts, torch.tensor([0]), torch.ones(1), settings={"method": hostile})
+    result = Attribution(parts, explicand=parts, target=torch.tensor([0]), output=torch.ones(1), settings={"method": hostile})
     page = Tags(plots.html(result))
     assert {tag for tag, _ in page.tags} == {"div", "strong", "img", "table", "tr", "td"}
     assert page.text.count(hostile) == 2

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import ig2
 from ig2._utils.progress import Progress
 from ig2.errors import InputError, MissingExtraError
-from networks import made, uniform
+from networks import made, refuses, uniform
 
 
 def network() -> Any:
@@ -125,14 +125,12 @@ def test_work_done_again_is_not_told_twice():
 
 @pytest.mark.parametrize("option", ["yes", 1, None])
 def test_other_options_are_refused(option: Any):
-    with pytest.raises(InputError, match="progress must be True, False or a function"):
-        Progress(option, "x")
+    refuses(InputError, "progress must be True, False or a function", lambda: Progress(option, "x"))
 
 
 def test_a_bar_without_tqdm_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "tqdm.auto", None)
-    with pytest.raises(MissingExtraError, match=r"progress=True needs the package 'tqdm\.auto': pip install 'ig2\[progress\]'"):
-        ig2.IG2(steps=5)(network(), X, references=REFERENCES, progress=True)
+    refuses(MissingExtraError, r"progress=True", lambda: ig2.IG2(steps=5)(network(), X, references=REFERENCES, progress=True))
     calls: list[Callable[..., Any]] = []
     ig2.IG2(steps=2)(network(), X, references=REFERENCES, progress=lambda *now: calls.append(now))
     assert calls

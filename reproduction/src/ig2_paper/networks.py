@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ig2._utils.checks import is_count, is_number
 from ig2._utils.files import check_regular
 from ig2.demo import questions
 from ig2.demo.questions import PAD, UNKNOWN
-from ig2.errors import InputError, describe, is_count, is_number, reason
+from ig2.errors import InputError, describe, reason
 from ig2_paper.datasets.wafer.drawn import one_hot
 
 FilePath = str | PathLike[str]

@@ -9,8 +9,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.task import check_seed
-from ig2.errors import InputError, describe, is_count, is_number
+from ig2._utils.checks import check_seed, is_count, is_number
+from ig2.errors import InputError, describe
 
 WIDTHS = (64, 16)
 # what nn.BatchNorm1d does by default

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
-from ig2._engine.task import check_seed
+from ig2._utils.checks import check_seed, is_count
 from ig2._utils.progress import Progress, ProgressOption
 from ig2._utils.training import kept, own_randomness
 from ig2.demo.questions import PAD, UNKNOWN, split
-from ig2.errors import InputError, ModelError, describe, is_count, reason
+from ig2.errors import InputError, ModelError, describe, reason
 from ig2_paper.datasets.base import Samples, feed
 from ig2_paper.networks import DigitCNN, FaceCNN, FilePath, MobileNetV2, Network, TextCNN, WaferCNN, read_vectors
 

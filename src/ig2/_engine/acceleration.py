@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ig2._engine.inspection import is_close, tolerance
 from ig2._engine.isolation import isolate
+from ig2._engine.memory import is_out_of_memory
+from ig2._engine.network import Network
 from ig2._engine.private import TorchDispatchMode, hooks_of, own_weight, trace, tree_iter, version_of
 from ig2.model import PRECISIONS, Function, Layer, Model, Preparation
 
@@ -18,7 +22,22 @@ NORMALISING = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 # off by 43 % on a CPU and by 0.04 % on a GPU, contiguous by 0.06 % and 6e-7; of InstanceNorm2d at batch size 1 they are wrong
 # on a CPU.
 ILL_LAID_OUT = (nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+# How often a size of batch has to come before its step is recorded.
+WORTH_RECORDING = 8
+# Steps of batches that take less memory than this leave a GPU waiting for the next kernel.
+MOST_REPLAYED = 2 << 30
 LINEAR = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+
+Step = Callable[..., tuple[Tensor, ...]]  # from tensors to tensors, and nothing else that matters
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of the network in a step, beside its output."""
+
+    gradient: bool  # of the output
+    distance: Callable[[Tensor, Tensor], Tensor] | None  # between the representations of points and references
+    ascent: bool  # the gradient of the distance
 
 
 @dataclass(frozen=True)
@@ -87,7 +106,7 @@ def _fold(net: nn.Module, layer: Layer | str | None, run: Callable[[], object]) 
     for name, module in net.named_modules(remove_duplicate=False):
         places.setdefault(module, []).append(name)
     pairs = 0
-    for linear, norm in _followed(net, run):
+    for linear, norm in _find_followed(net, run):
         # what lies between the two may be the representation
         if isinstance(layer, Layer) and (
             (layer.side == "output" and layer.name in places[linear]) or (layer.side == "input" and layer.name in places[norm])
@@ -106,7 +125,7 @@ def _fold(net: nn.Module, layer: Layer | str | None, run: Callable[[], object]) 
     return pairs
 
 
-def _followed(net: nn.Module, run: Callable[[], object]) -> list[tuple[Any, Any]]:
+def _find_followed(net: nn.Module, run: Callable[[], object]) -> list[tuple[Any, Any]]:
     """Each linear map whose output goes into a batch normalisation and nowhere else, both running once in a pass."""
     outputs: list[tuple[Tensor, int, nn.Module]] = []  # a linear map's output, which version of it, and the map
     inputs: list[tuple[Tensor, int, nn.Module]] = []  # the same of what a normalisation takes
@@ -123,7 +142,7 @@ def _followed(net: nn.Module, run: Callable[[], object]) -> list[tuple[Any, Any]
     for module in net.modules():
         if isinstance(module, LINEAR) and own_weight(module):
             handles.append(module.register_forward_hook(note_output))
-        elif type(module) in NORMALISING and module.running_var is not None and not _is_hooked(module):
+        elif type(module) in NORMALISING and module.running_var is not None and not hooks_of(module):
             handles.append(module.register_forward_pre_hook(note_input))
     try:
         with _Uses() as uses:
@@ -139,11 +158,6 @@ def _followed(net: nn.Module, run: Callable[[], object]) -> list[tuple[Any, Any]
             if output is tensor and made == version and once and uses.count(output) == 1:
                 pairs.append((linear, norm))
     return pairs
-
-
-def _is_hooked(module: nn.Module) -> bool:
-    """Whether the user's hooks are to see what goes through it."""
-    return bool(hooks_of(module))
 
 
 class _Uses(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -166,10 +180,111 @@ class _Uses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-Step = Callable[..., tuple[Tensor, ...]]  # from tensors to tensors, and nothing else that matters
+class Recorder:
+    """Compiles or records the steps of a network whose sizes of batch come again and again, and replays them."""
+
+    def __init__(self, network: Network, wish: Preparation | None, bytes_per_point: int, report: dict[str, Any]) -> None:
+        self.network, self.wish, self.bytes_per_point = network, wish, bytes_per_point
+        self.device = network.inputs.data.device
+        self.report = report  # what was done, and what could not be
+        self._recorded: dict[tuple[Request, int], Step] = {}
+        self._seen: Counter[tuple[Request, int]] = Counter()
+
+    def clear(self) -> None:
+        """Let go of what was recorded."""
+        self._recorded.clear()
+
+    def replay(self, request: Request, args: list[Tensor]) -> tuple[Tensor, ...] | None:
+        """The step by the smallest recorded batch that these points fill by more than half; None where there is none."""
+        count = len(args[0])
+        sizes = [size for recorded, size in self._recorded if recorded == request and count <= size < 2 * count]
+        if not sizes:
+            return None
+        spare = min(sizes) - count
+        padded = [torch.cat([arg, arg[:1].expand(spare, *arg.shape[1:])]) if spare else arg for arg in args]
+        values = self._recorded[request, min(sizes)](*padded)
+        return tuple(tensor[:count] for tensor in values) if spare else values
+
+    def observe(self, request: Request, step: Step, args: list[Tensor], values: tuple[Tensor, ...]) -> None:
+        """Count a step that was run as it is, and record it once its size has come often enough.
+
+        Args:
+            request: what was asked for.
+            step: runs it.
+            args: what it was run on.
+            values: what it returned, which a recording has to return too.
+        """
+        key, ways = (request, len(args[0])), self._ways(len(args[0]))
+        self._seen[key] += 1
+        known = self._seen[key] > 1 and "compiled" in ways and self._find_compiled(key) is not None
+        if not ways or self._seen[key] < (2 if known else WORTH_RECORDING):
+            return
+        for name, make in ways.items():
+            recorded = self._try(name, make, key, step, args, values)
+            if recorded is not None:
+                self._recorded[key] = recorded
+                return
+        self._seen[key] = -(1 << 60)  # do not try again
+
+    def _ways(self, count: int) -> dict[str, Callable[[Step, Sequence[Tensor]], Step]]:
+        """How a step of so many points is to be recorded: the first way that works."""
+        if self.wish is None or torch.is_autocast_enabled(self.device.type):
+            return {}
+        ways: dict[str, Callable[[Step, Sequence[Tensor]], Step]] = {"compiled": compile_step} if self.wish.compile else {}
+        if self.wish.graphs and self.device.type == "cuda" and count * self.bytes_per_point <= MOST_REPLAYED:
+            ways["replayed"] = record_step
+        return ways
+
+    def _try(
+        self,
+        name: str,
+        make: Callable[[Step, Sequence[Tensor]], Step],
+        key: tuple[Request, int],
+        step: Step,
+        args: list[Tensor],
+        values: tuple[Tensor, ...],
+    ) -> Step | None:
+        """The step, recorded, if it can be and then returns what the step itself returned."""
+        # a recording of CUDA kernels holds memory, and lives as long as the session; compiled code outlives it
+        compiled = self._find_compiled(key) if name == "compiled" else None
+        try:
+            recorded = compiled or make(step, args)
+            again = recorded(*args)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            self.report[name] = f"no: {first_line(error)}"
+            return None
+        # gradients of a network in half precision are rounded differently in other code, and are not compared
+        within = tolerance(self.network)
+        checked = range(len(values)) if within <= 1e-2 else [0]
+        if not all(is_close(values[i], again[i], within) for i in checked):
+            self.report[name] = "no: it gave other values"
+            return None
+        self.report[name] = True
+        if name == "compiled":
+            self.network.model.compiled[self._compiled_key(key)] = (self._weights(), recorded)
+        return recorded
+
+    def _find_compiled(self, key: tuple[Request, int]) -> Step | None:
+        """Code compiled in an earlier call, if the weights are still those."""
+        weights, step = self.network.model.compiled.get(self._compiled_key(key), ([], None))
+        current = self._weights()
+        unchanged = len(weights) == len(current) and all(
+            a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(weights, current, strict=True)
+        )
+        return step if unchanged else None
+
+    def _compiled_key(self, key: tuple[Request, int]) -> Any:
+        network = self.network
+        layer = network.layer and (network.where, network.call)
+        return (*key, network.inputs.attributed, network.model.output, layer, self.wish, self.device)
+
+    def _weights(self) -> list[Tensor]:
+        return [t for _, m in self.network.model.modules for t in [*m.parameters(False), *m.buffers(False)]]
 
 
-def compiled(step: Step, example: Sequence[Tensor]) -> Step:
+def compile_step(step: Step, example: Sequence[Tensor]) -> Step:
     """The step as one compiled graph, its gradients included, for tensors of the example's shapes.
 
     Operations are traced below autograd, so that the forward pass and both backward passes are one piece to the compiler,
@@ -184,7 +299,7 @@ def compiled(step: Step, example: Sequence[Tensor]) -> Step:
     return run
 
 
-def replayed(step: Step, example: Sequence[Tensor]) -> Step:
+def record_step(step: Step, example: Sequence[Tensor]) -> Step:
     """The step's kernels on the GPU, recorded once and started together, for tensors of the example's shapes."""
     inputs = [tensor.clone() for tensor in example]
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -204,3 +319,8 @@ def replayed(step: Step, example: Sequence[Tensor]) -> Step:
         return tuple(output.clone() for output in outputs)  # the next replay writes over them
 
     return run
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, shortened to one line."""
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]

@@ -101,10 +101,10 @@ def _check_dense(tensor: Tensor, name: str) -> None:
 
 def _broadcast(where: object, value: Tensor, name: str) -> Tensor:
     """Booleans over the leading axes of a value, with an axis of one for each of the others."""
-    fits = isinstance(where, Tensor) and where.dtype == torch.bool and 0 < where.ndim <= value.ndim
     if (
         isinstance(where, Tensor)
-        and fits
+        and where.dtype == torch.bool
+        and 0 < where.ndim <= value.ndim
         and len(where) == len(value)
         and all(size in (1, wanted) for size, wanted in zip(where.shape, value.shape, strict=False))
     ):
@@ -146,16 +146,12 @@ def _map_hint(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True)
 class Inputs:
-    """A batch of explicands, ready for the engine.
+    """A batch of explicands, ready for the engine."""
 
-    `data` has one row for each explicand, in the working precision. `parts` lists how the network's arguments are made:
-    a key (position or name) and either the shape and dtype of an attributed tensor or the fixed value.
-    """
-
-    data: Tensor
-    keys: tuple[int | str, ...]
-    attributed: tuple[tuple[int | str, torch.Size, torch.dtype], ...]
-    fixed: dict[int | str, Any]
+    data: Tensor  # one row for each explicand, in the working precision
+    keys: tuple[int | str, ...]  # of the network's arguments, by position or name; empty for a single tensor
+    attributed: tuple[tuple[int | str, torch.Size, torch.dtype], ...]  # key, shape of a sample and dtype of what is attributed
+    fixed: dict[int | str, Any]  # what only comes along
     home: torch.device  # where the user's first tensor was, and where results go
     held: dict[int | str, Tensor] = field(default_factory=dict)  # of attributed tensors, where they are fixed, (B, ...)
     needs_gradient: bool = True  # whether anything is going to be differentiated
@@ -170,75 +166,71 @@ class Inputs:
             name: what the user calls it.
             needs_gradient: False allows integers and booleans, and a network without gradients.
         """
-        items: list[tuple[int | str, Any]]
-        if isinstance(x, Mapping):
-            items = list(x.items())
-        elif isinstance(x, (tuple, list)):
-            items = list(enumerate(x))
-        else:
-            items = [(0, x)]
-        single = len(items) == 1 and not isinstance(x, (Mapping, tuple, list))
-        moving = [(key, item) for key, item in items if not is_fixed(item)]
+        several = isinstance(x, (Mapping, tuple, list))
+        items: dict[int | str, Any] = dict(x) if isinstance(x, Mapping) else dict(enumerate(x if several else [x]))  # type: ignore[arg-type]
+        labels = {key: f"{name}[{key!r}]" if several else name for key in items}
+        moving = {key: item for key, item in items.items() if not is_fixed(item)}
+        fixed = {key: item.value for key, item in items.items() if is_fixed(item)}
         if not moving:
             raise InputError(f"{name} has no tensor to attribute, got {describe(x)}; leave one out of ig2.Fixed")
-        tensors = []
-        for key, item in moving:
-            label = name if single else f"{name}[{key!r}]"
-            tensor = check_numeric(value_of(item), label, needs_gradient)
+        tensors = {key: check_numeric(value_of(item), labels[key], needs_gradient) for key, item in moving.items()}
+        for key, tensor in tensors.items():
             if tensor.ndim < 1 or tensor.numel() == 0:
-                raise InputError(f"{label} is {describe(tensor)}: expected a batch (B, ...) with at least one sample")
+                raise InputError(f"{labels[key]} is {describe(tensor)}: expected a batch (B, ...) with at least one sample")
             if tensor.ndim == 1 and len(moving) == 1:
                 raise InputError(
-                    f"{label} is {describe(tensor)}, expected a batch (B, ...): a single sample gets its axis by x[None], "
+                    f"{labels[key]} is {describe(tensor)}, expected a batch (B, ...): one sample gets its axis by x[None], "
                     "samples of one number each by x[:, None]"
                 )
-            tensors.append(tensor)
-        rows = tensors[0].shape[0]
-        fixed = {key: item.value for key, item in items if is_fixed(item)}
-        for key, value in fixed.items():
-            if isinstance(value, Tensor):
-                _check_dense(value, f"{name}[{key!r}]")
-        held = {
-            key: _broadcast(item.where, tensor, name if single else f"{name}[{key!r}]").to(device)
-            for (key, item), tensor in zip(moving, tensors, strict=True)
-            if isinstance(item, Fixed)
-        }
-        for key, value in [(key, t) for (key, _), t in zip(moving, tensors, strict=True)] + list(fixed.items()):
-            if isinstance(value, Tensor) and (value.ndim == 0 or value.shape[0] != rows):
+        first = next(iter(tensors.values()))
+        for key, value in {**tensors, **fixed}.items():
+            if isinstance(value, np.ndarray):
+                raise InputError(f"{labels[key]} is {describe(value)}: make it a tensor, so that each sample gets its own row")
+            if not isinstance(value, Tensor):
+                continue
+            _check_dense(value, labels[key])
+            if value.ndim == 0 or len(value) != len(first):
                 raise InputError(
-                    f"{name}[{key!r}] is {describe(value)}, the first tensor has {rows} rows: make them equal. What all "
+                    f"{labels[key]} is {describe(value)}, the first tensor has {len(first)} rows: make them equal. What all "
                     "samples share goes into the call: ig2.wrap(lambda x: net(x, shared))"
                 )
-            if isinstance(value, np.ndarray):
-                raise InputError(
-                    f"{name}[{key!r}] is {describe(value)}: make it a tensor, so that each sample gets its own row"
-                )
-        fixed = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in fixed.items()}
-        attributed = tuple((key, t.shape[1:], t.dtype) for (key, _), t in zip(moving, tensors, strict=True))
-        dtype = max((working_dtype(t.dtype) for t in tensors), key=lambda working: working.itemsize)
+        held = {
+            key: _broadcast(item.where, tensors[key], labels[key]).to(device)
+            for key, item in moving.items()
+            if isinstance(item, Fixed)
+        }
+        dtype = max((working_dtype(t.dtype) for t in tensors.values()), key=lambda working: working.itemsize)
         with torch.inference_mode(False):
             # clone: a tensor made in inference mode may take no part in autograd, its copy may
-            ready = [t.detach().to(device=device, dtype=dtype).clone() for t in tensors]
-            for (key, _, exact), original, copy in zip(attributed, tensors, ready, strict=True):
-                if not exact.is_floating_point and not torch.equal(copy.to(exact), original.to(copy.device)):
-                    label = name if single else f"{name}[{key!r}]"
-                    raise InputError(f"{label} is {describe(original)} with numbers beyond 2⁵³, which float64 does not hold")
-            data = ready[0] if len(ready) == 1 else torch.cat([t.reshape(rows, -1) for t in ready], dim=1)
-        keys = tuple(key for key, _ in items) if not single else ()
-        return cls(data, keys, attributed, fixed, tensors[0].device, held, needs_gradient)
+            ready = {key: t.detach().to(device=device, dtype=dtype).clone() for key, t in tensors.items()}
+            for key, given in tensors.items():
+                if not given.is_floating_point() and not torch.equal(ready[key].to(given.dtype), given.to(ready[key].device)):
+                    raise InputError(f"{labels[key]} is {describe(given)} with numbers beyond 2⁵³, which float64 does not hold")
+            data = _join(list(ready.values()))
+        return cls(
+            data,
+            tuple(items) if several else (),
+            tuple((key, t.shape[1:], t.dtype) for key, t in tensors.items()),
+            {key: value.to(device) if isinstance(value, Tensor) else value for key, value in fixed.items()},
+            first.device,
+            held,
+            needs_gradient,
+        )
 
     def __len__(self) -> int:
         return self.data.shape[0]
 
     def split(self, points: Tensor) -> list[Tensor]:
         """Points (n, ...) as the attributed tensors, each in its own shape and dtype."""
+        return [_cast(piece, dtype) for piece, (_, _, dtype) in zip(self._cut(points), self.attributed, strict=True)]
+
+    def _cut(self, values: Tensor) -> list[Tensor]:
+        """Values of the engine's shape (..., features) as one tensor for each that is attributed."""
         if len(self.attributed) == 1:
-            return [_cast(points, self.attributed[0][2])]
-        sizes = [shape.numel() for _, shape, _ in self.attributed]
-        pieces = torch.split(points, sizes, dim=1)
-        return [
-            _cast(piece.reshape(-1, *shape), dtype) for piece, (_, shape, dtype) in zip(pieces, self.attributed, strict=True)
-        ]
+            return [values]
+        shapes = [shape for _, shape, _ in self.attributed]
+        pieces = torch.split(values, [shape.numel() for shape in shapes], dim=-1)
+        return [piece.reshape(*piece.shape[:-1], *shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
     def pack(self, values: object, name: str) -> Tensor:
         """Values in the user's structure, one for each feature of each explicand, in the engine's layout and precision."""
@@ -249,15 +241,13 @@ class Inputs:
         for key, shape, _ in self.attributed:
             if key not in parts:
                 raise InputError(f"{name} must have a tensor for input {key!r}, as x has; got {describe(values)}")
-            label = f"{name}[{key!r}]" if self.keys else name
+            label, expected = f"{name}[{key!r}]" if self.keys else name, (len(self), *shape)
             tensor = check_numeric(parts[key], label, needs_gradient=False)
-            if tensor.shape != (len(self), *shape):
-                raise InputError(
-                    f"{label} is {describe(tensor)}: expected {(len(self), *shape)}, the shape of x"
-                    + _map_hint(tensor.shape, (len(self), *shape))
-                )
+            if tensor.shape != expected:
+                hint = _map_hint(tensor.shape, expected)
+                raise InputError(f"{label} is {describe(tensor)}: expected {expected}, the shape of x{hint}")
             pieces.append(tensor.to(self.data))
-        return pieces[0] if len(pieces) == 1 else torch.cat([piece.reshape(len(self), -1) for piece in pieces], dim=1)
+        return _join(pieces)
 
     def arguments(self, tensors: list[Tensor], rows: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The network's call for these tensors; row i goes with the fixed inputs and features of explicand `rows[i]`."""
@@ -280,8 +270,7 @@ class Inputs:
         if not self.held:
             return None
         none = torch.zeros(1, dtype=torch.bool, device=self.data.device)
-        parts = [~self.held.get(key, none).expand(len(self), *shape) for key, shape, _ in self.attributed]
-        return parts[0] if len(parts) == 1 else torch.cat([part.reshape(len(self), -1) for part in parts], dim=1)
+        return _join([~self.held.get(key, none).expand(len(self), *shape) for key, shape, _ in self.attributed])
 
     @property
     def explicand(self) -> Structured:
@@ -290,16 +279,7 @@ class Inputs:
 
     def unpack(self, values: Tensor) -> Structured:
         """Values of the engine's shape (n, ...) back in the user's structure."""
-        if not self.keys:
-            return values
-        sizes = [shape.numel() for _, shape, _ in self.attributed]
-        if len(self.attributed) == 1:
-            tensors = [values]
-        else:
-            pieces = torch.split(values, sizes, dim=-1)
-            shapes = [shape for _, shape, _ in self.attributed]
-            tensors = [p.reshape(*p.shape[:-1], *shape) for p, shape in zip(pieces, shapes, strict=True)]
-        return self._structured(tensors)
+        return self._structured(self._cut(values))
 
     def _structured(self, tensors: list[Tensor]) -> Structured:
         """One tensor for each that is attributed, in the user's structure."""
@@ -308,6 +288,11 @@ class Inputs:
         if isinstance(self.keys[0], str):
             return {str(key): t for (key, _, _), t in zip(self.attributed, tensors, strict=True)}
         return tuple(tensors)
+
+
+def _join(tensors: list[Tensor]) -> Tensor:
+    """One tensor as it is; of several (B, ...), each sample's features end to end in one row."""
+    return tensors[0] if len(tensors) == 1 else torch.cat([tensor.reshape(len(tensor), -1) for tensor in tensors], dim=1)
 
 
 def _cast(points: Tensor, dtype: torch.dtype) -> Tensor:

@@ -6,16 +6,17 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.layers import Results
+from ig2._engine.layers import LinearCalls, Results, in_this_thread, node_of, nodes_before
 from ig2._engine.memory import Written, is_out_of_memory
 from ig2._engine.network import WITHOUT_GRAPH, Network
 from ig2.errors import WITHOUT_GRADIENTS, IG2Error, ModelError, describe, reason, warn
+from ig2.model import SCRIPTED, Layer
 
 RANDOM = (
     "two passes of the same sample gave different scores: the network draws random numbers (dropout left on?). Call "
@@ -164,6 +165,56 @@ def _differentiate_first(network: Network) -> Tensor:
     return scores.detach()
 
 
+def find_representation(network: Network) -> tuple[Layer | Literal["output"], int]:
+    """The layer a model's representation is read from, and which of its calls in a forward pass: as the user said, or the
+    last linear layer on the way from every attributed input to the output."""
+    layer = network.model.representation
+    if isinstance(layer, Layer):
+        _check_runs_once(network, layer)
+    if layer is not None:
+        return layer, 1
+    modules = network.model.modules
+    with LinearCalls(modules) as calls:
+        leaves, scores = _forward_first(network)
+    if not calls.found and any(isinstance(module, torch.jit.ScriptModule) for _, module in modules):
+        raise ModelError(f"the last linear layer is not found: {SCRIPTED}")
+    used, inputs = nodes_before(node_of(scores)), {node_of(leaf) for leaf in leaves}
+    for call in reversed(calls.found):
+        # of two towers whose outputs are compared, the last layer sees one input alone
+        if call.node not in used or not inputs <= nodes_before(call.node):
+            continue
+        if call.module is None:
+            raise ModelError(
+                f"the last linear map of this network is a call of {call.name}, not a layer that can be read. Say where "
+                "the representation is: ig2.wrap(net, representation=...) with a module or its name (its output), "
+                "'name:input', or 'output'"
+            )
+        return Layer(call.name, call.module, "input"), call.number
+    return "output", 1
+
+
+def _forward_first(network: Network) -> tuple[list[Tensor], Tensor]:
+    """The first explicand, input by input, and its scores with a graph."""
+    data = network.inputs.data
+    leaves = [t.detach().clone().requires_grad_() for t in network.inputs.split(data[:1])]
+    with torch.enable_grad():
+        return leaves, network.model.scores(network.forward(leaves, torch.zeros(1, dtype=torch.long, device=data.device)), 1)
+
+
+def _check_runs_once(network: Network, layer: Layer) -> None:
+    calls: list[object] = []
+    handle = layer.module.register_forward_pre_hook(in_this_thread(lambda *_: calls.append(None)))
+    try:
+        _forward_first(network)
+    finally:
+        handle.remove()
+    if len(calls) != 1:
+        raise ModelError(
+            f"representation {layer.name!r} runs {len(calls)} times in one forward pass, so its {layer.side} is "
+            f"{'ambiguous' if calls else 'never computed'}; name a module that runs once"
+        )
+
+
 def _is_dense(tensor: Tensor) -> bool:
     return tensor.layout == torch.strided and not tensor.is_nested
 
@@ -236,7 +287,9 @@ def _check_repeats(network: Network, scores: Tensor, again: Tensor, draws: bool,
     within = tolerance(network)
     moves = all(dtype.is_floating_point for _, _, dtype in network.inputs.attributed)
     last = max((torch.finfo(dtype).eps for dtype in _precisions(network)), default=0.0) if moves else 0.0
-    if not same(scores, again, within / 100) and not same(scores, again, within / 100, _rounding(run, data[:1], first, last)):
+    if not is_close(scores, again, within / 100) and not is_close(
+        scores, again, within / 100, _rounding(run, data[:1], first, last)
+    ):
         raise ModelError(RANDOM if draws else STATE)
     points, rows = data[:1], first
     if check_mixing:
@@ -253,9 +306,9 @@ def _check_repeats(network: Network, scores: Tensor, again: Tensor, draws: bool,
             return  # one at a time it will have to be, and then nothing mixes
         text = f"the network takes one sample and fails on two: use batch_size=1. It said: {reason(error)}"
         raise ModelError(text) from error
-    if not same(again, beside, within):
+    if not is_close(again, beside, within):
         alone = run(data[:1], first)  # without a graph, as beside the other: kernels may differ
-        if not same(alone, beside, within, _rounding(run, data[:1], first, last)):
+        if not is_close(alone, beside, within, _rounding(run, data[:1], first, last)):
             raise ModelError(MIXING)
 
 
@@ -275,7 +328,7 @@ def tolerance(network: Network) -> float:
     return 1e-1 if in_half else 1e-2
 
 
-def same(one: Tensor, other: Tensor, relative: float, absolute: float = 0.0) -> bool:
+def is_close(one: Tensor, other: Tensor, relative: float, absolute: float = 0.0) -> bool:
     """Equal up to what batching changes in the rounding; a NaN is judged later, where it can be located."""
     scale = max(1e-6, float(one.detach().abs().nan_to_num(posinf=0.0).max()))
     return torch.allclose(one, other, rtol=relative, atol=relative * scale + absolute, equal_nan=True)

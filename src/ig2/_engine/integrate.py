@@ -1,153 +1,91 @@
-"""The fold: the only loop over gradients in the library.
+"""The only loop over gradients in the library.
 
-For every pair of an explicand and a reference, walk the path and let the rule turn each segment into attribution. The path
-is folded as it is drawn, so memory does not grow with its length.
+For every pair of an explicand and a reference, walk the path and let the rule turn each segment into attribution. Segments are
+summed as the path is drawn, so memory does not grow with its length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import repeat
 
 import torch
 from torch import Tensor
 
+from ig2._engine.memory import explain_memory_errors
 from ig2._engine.session import Evaluation
 from ig2._engine.task import Task
+from ig2.attribution import Result
 from ig2.errors import ModelError
 from ig2.paths.base import GrownPath, KnownPath, Memory, Pairs, Path
-from ig2.rules import Quadrature, Rule, Scaled, Sharing
+from ig2.rules import Plan, Rule, Segments
 
 # From here on it is the size of the data that makes numbers overflow: the fourth power of this is too much for float32.
 HUGE = 1e10
+# Where a batch of a new size costs as much as some twenty steps, since kernels are chosen and recorded for each: there a batch
+# whose paths end one after the other shrinks by halves, in between its empty places are filled.
+FEW_SIZES = {"cuda"}
 
 
 @dataclass(frozen=True)
 class Keep:
-    """What to bring back besides the attribution, for each explicand and reference."""
+    """What to return besides the attribution, for each explicand and reference."""
 
-    baselines: bool = False  # where the paths end
+    baselines: bool = False  # where the paths end, and after how many steps
     per_reference: bool = False  # each reference's own attribution
     curves: bool = False  # the output, and the distance if one is measured, at every vertex
     paths: bool = False  # every vertex
 
 
-@dataclass
-class Integral:
-    """B explicands, R references, each path of k segments; numbers along a path run from the explicand to the baseline."""
-
-    values: Tensor  # mean over references, (B, ...)
-    spread: Tensor | None  # standard deviation over references, (B, ...); none for a single one
-    displacement: Tensor  # x − baseline, mean over references, (B, ...)
-    outputs: Tensor  # f at the explicands, as it was in each walk, (B, R)
-    baseline_outputs: Tensor  # (B, R)
-    steps: Tensor  # how many segments each path has, (B, R)
-    trust: Tensor | None = None  # how far the rule went by the gradient on each path, (B, R), where it asks
-    arrival: Tensor | None = None  # the share of its distance each path covered, (B, R), where one is measured
-    reference_outputs: Tensor | None = None  # f at the references, (B, R), where they were run
-    baselines: Tensor | None = None  # (B, R, ...)
-    per_reference: Tensor | None = None  # (B, R, ...)
-    output_curve: Tensor | None = None  # (B, R, k + 1)
-    distance_curve: Tensor | None = None  # (B, R, k + 1)
-    paths: Tensor | None = None  # (B, R, k + 1, ...)
-
-
-def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, keep: Keep = Keep()) -> Integral:
-    """Fold every path from the task's explicands to `references` (B, R, ...), in pieces that fit the memory.
+def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, keep: Keep = Keep()) -> Result:
+    """Sum the rule along every path from the task's explicands to `references` (B, R, ...), in pieces that fit the memory.
 
     Without a rule the paths are only walked: no gradient of the output is taken and the values are zero.
     """
-    count, shape, device = references.shape[1], task.x.shape, task.x.device
-    total = shape[0] * count
+    count, session = references.shape[1], task.session
+    total = len(task) * count
+    values, displacement = Moments(task.x), Moments(task.x)
+    records: dict[str, Tensor] = {}  # (B, R, ...), by the names of a result
 
-    def room(*size: int) -> Tensor:
-        return torch.zeros(shape[0], *size, dtype=task.x.dtype, device=device)
+    def reserve(name: str, *shape: int, dtype: torch.dtype = task.x.dtype) -> None:
+        with explain_memory_errors():  # a smaller batch would not help
+            records[name] = torch.zeros(len(task), count, *shape, dtype=dtype, device=task.x.device)
 
-    sums = Moments(room(*shape[1:]))
-    way = Moments(room(*shape[1:]))
-    result = Integral(sums.mean, None, way.mean, room(count), room(count), room(count).long())
-    if keep.baselines:
-        result.baselines = room(count, *shape[1:])
-    if keep.per_reference:
-        result.per_reference = room(count, *shape[1:])
-    if keep.curves:
-        result.output_curve = room(count, path.segments + 1)
-        if isinstance(path, GrownPath) and path.measures:
-            result.distance_curve = room(count, path.segments + 1)
-    if keep.paths:
-        result.paths = room(count, path.segments + 1, *shape[1:])
+    if keep.paths:  # the largest by far: where they do not fit, nothing need be walked
+        reserve("paths", path.segments + 1, *task.x.shape[1:])
     task.progress.expect(total * path.segments)
 
     def work(piece: range) -> None:
-        number = torch.arange(piece.start, piece.stop, device=device)
+        number = torch.arange(piece.start, piece.stop, device=task.x.device)
         of, which = number // count, number % count
-        pairs = Pairs(
-            task.session.laid_out(task.x[of]),
-            task.session.laid_out(references[of.to(references.device), which.to(references.device)].to(task.x)),
-            task.rows[of],
-            task.target[of],
-            task.session.model.bounds,
-        )
-        done = 0
-
-        def tick(points: int) -> None:
-            nonlocal done
-            done += points
-            task.progress.advance(points)
-
-        try:
-            prepared = task.session.is_prepared
-            folded = fold(task, path, rule, pairs, keep, tick)
-            task.session.agrees_on(folded.baseline, pairs.rows, pairs.target, folded.baseline_output)
-            if prepared and not task.session.is_prepared:  # a part of the way, or all of it, was walked with a wrong copy
-                task.progress.advance(-done)
-                done = 0
-                folded = fold(task, path, rule, pairs, keep, tick)
-        except BaseException:
-            task.progress.advance(-done)  # this piece will be done again, or not at all
-            raise
-        _check_finite(folded, pairs, which, task.session.where)
+        samples = references[of.to(references.device), which.to(references.device)].to(task.x)
+        explicand = session.lay_out(task.x[of])
+        pairs = Pairs(explicand, session.lay_out(samples), task.rows[of], task.target[of], session.model.bounds)
+        walk = _walk_confirmed(task, path, rule, pairs, keep)
+        _check_finite(walk, pairs, which, session.where)
         for i, (row, reference) in enumerate(zip(of.tolist(), which.tolist(), strict=True)):
             # one pair after the other in a fixed order: the mean does not depend on how pairs were batched
-            sums.add(row, reference, folded.values[i])
-            way.add(row, reference, pairs.explicand[i] - folded.baseline[i])
-        result.outputs[of, which] = folded.output
-        result.baseline_outputs[of, which] = folded.baseline_output
-        result.steps[of, which] = folded.steps
-        if folded.trust is not None:
-            result.trust = room(count) if result.trust is None else result.trust
-            result.trust[of, which] = folded.trust
-        if folded.arrival is not None and folded.reference_output is not None:
-            if result.arrival is None or result.reference_outputs is None:
-                result.arrival, result.reference_outputs = room(count), room(count)
-            result.arrival[of, which] = folded.arrival
-            result.reference_outputs[of, which] = folded.reference_output
-        if result.baselines is not None:
-            result.baselines[of, which] = folded.baseline
-        if result.per_reference is not None:
-            result.per_reference[of, which] = folded.values
-        if result.output_curve is not None:
-            result.output_curve[of, which] = _stacked(folded.outputs, path.segments)
-        if result.distance_curve is not None:
-            result.distance_curve[of, which] = _stacked(folded.distances, path.segments)
-        if result.paths is not None:
-            result.paths[of, which] = _stacked(folded.points, path.segments)
+            values.add(row, reference, walk.values[i])
+            if keep.baselines:
+                displacement.add(row, reference, pairs.explicand[i] - walk.baseline[i])
+        for name, record in walk.records().items():
+            if name not in records:
+                reserve(name, *record.shape[1:], dtype=task.x.dtype if record.is_floating_point() else record.dtype)
+            records[name][of, which] = record.to(records[name].dtype)
 
     task.batch.over(total, work)
-    if count > 1:
-        result.spread = sums.deviation(count)
-    return result
-
-
-def _stacked(record: list[Tensor], segments: int) -> Tensor:
-    """What was recorded at the vertices, (n, segments + 1, ...); where all paths ended early, the last goes on."""
-    return torch.stack(record + record[-1:] * (segments + 1 - len(record)), dim=1)
+    return Result(
+        values.mean,
+        spread=values.deviation(count) if count > 1 else None,
+        gradcfe=displacement.mean if keep.baselines else None,
+        output=records.pop("outputs").mean(dim=1),
+        **records,
+    )
 
 
 def evaluations(path: Path, rule: Rule | None) -> int:
     """How many points of each path the network is run at."""
-    plan = _Plan.of(rule, path.from_explicand)
+    plan = Plan() if rule is None else rule.plan
     everywhere = isinstance(path, GrownPath) or plan.at_vertices
     return (path.segments + 1 if everywhere else 2) + path.segments * len(plan.between)
 
@@ -155,10 +93,10 @@ def evaluations(path: Path, rule: Rule | None) -> int:
 class Moments:
     """Running mean and sum of squared deviations of each explicand over its references (Welford)."""
 
-    def __init__(self, zeros: Tensor) -> None:
-        self.mean = zeros
+    def __init__(self, like: Tensor) -> None:
+        self.mean = torch.zeros_like(like, memory_format=torch.contiguous_format)
         # in float64: of values around 1e20 the squares leave float32. MPS has none
-        self.squares = torch.zeros_like(zeros, dtype=zeros.dtype if zeros.device.type == "mps" else torch.float64)
+        self.squares = torch.zeros_like(self.mean, dtype=like.dtype if like.device.type == "mps" else torch.float64)
 
     def add(self, row: int, seen: int, value: Tensor) -> None:
         before = value - self.mean[row]
@@ -169,99 +107,34 @@ class Moments:
         return (self.squares / (count - 1)).sqrt().to(self.mean.dtype)
 
 
-# Where a batch of a new size costs as much as some twenty steps, since kernels are chosen and recorded for each: there a batch
-# whose paths end one after the other shrinks by halves, in between its empty places are filled.
-FEW_SIZES = {"cuda"}
+def _walk_confirmed(task: Task, path: Path, rule: Rule | None, pairs: Pairs, keep: Keep) -> _Walk:
+    """Walk the paths, and once more if a faster copy of the network turns out wrong on the way."""
+    ticked = 0
 
+    def tick(points: int) -> None:
+        nonlocal ticked
+        ticked += points
+        task.progress.advance(points)
 
-@dataclass
-class Folded:
-    """One piece of the work: n pairs, walked to the end."""
+    def take_back() -> None:
+        tick(-ticked)
 
-    values: Tensor  # (n, ...)
-    baseline: Tensor  # (n, ...)
-    output: Tensor  # at the explicand, (n,)
-    baseline_output: Tensor  # (n,)
-    steps: Tensor  # how many segments each path has, (n,)
-    trust: Tensor | None  # how far the rule went by the gradient, (n,)
-    arrival: Tensor | None  # the share of its distance each path covered, (n,)
-    reference_output: Tensor | None  # (n,)
-    outputs: list[Tensor]  # each (n,), from the explicand to the baseline, as the next two
-    distances: list[Tensor]
-    points: list[Tensor]
-
-
-def fold(
-    task: Task,
-    path: Path,
-    rule: Rule | None,
-    pairs: Pairs,
-    keep: Keep = Keep(),
-    tick: Callable[[int], None] = lambda _: None,
-) -> Folded:
-    """Walk the paths of n pairs side by side and sum up what the rule makes of each segment."""
-    walk = _Walk(task, path, _Plan.of(rule, path.from_explicand), pairs, keep)
-    told = 0
-    for segments in walk:
-        if rule is not None:
-            walk.contribute(segments)
-        if keep.paths:
-            walk.points.extend(map(walk.of_all, segments.ends, repeat(walk.points[-1])))
-        told += len(segments.starts) * len(walk.pairs)
-        tick(len(segments.starts) * len(walk.pairs))
-    tick(path.segments * len(pairs) - told)  # of pairs that stopped early
-    ends = [(walk.first, walk.output_first), (walk.last, walk.output_last)]
-    (explicand, output), (baseline, baseline_output) = ends if path.from_explicand else reversed(ends)
-    sharing = walk.plan.sharing if told else None  # where every path ends at its start there is nothing to share
-    values = walk.sums[0] if sharing is None else sharing.total(*walk.sums)
-    trust = None if sharing is None else sharing.trust(*walk.sums)
-    if rule is not None:
-        values = rule.finish(values, output - baseline_output, explicand - baseline)
-    records = [walk.outputs, walk.distances, walk.points]
-    if not path.from_explicand:
-        records = [record[::-1] for record in records]
-    return Folded(values, baseline, output, baseline_output, walk.steps, trust, walk.arrival(), walk.reference_output, *records)
+    try:
+        prepared = task.session.is_prepared
+        walk = _Walk(task, path, rule, pairs, keep, tick)
+        task.session.confirm_outputs(walk.baseline, pairs.rows, pairs.target, walk.baseline_output)
+        if prepared and not task.session.is_prepared:
+            take_back()
+            walk = _Walk(task, path, rule, pairs, keep, tick)
+    except BaseException:
+        take_back()  # this piece will be done again, or not at all
+        raise
+    return walk
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """A rule as it meets a segment in the order of drawing: the weight of the gradient at its first vertex, at its last,
-    and at places between them."""
-
-    first: float
-    last: float
-    between: tuple[tuple[float, float], ...]  # (place from the first vertex, weight)
-    sharing: Sharing | None
-
-    @classmethod
-    def of(cls, rule: Rule | None, from_explicand: bool) -> _Plan:
-        while isinstance(rule, Scaled):
-            rule = rule.rule
-        if isinstance(rule, Quadrature):
-            table = [(node if from_explicand else 1 - node, w) for node, w in zip(rule.nodes, rule.weights, strict=True)]
-            return cls(
-                sum(w for node, w in table if node == 0),
-                sum(w for node, w in table if node == 1),
-                tuple((node, w) for node, w in table if 0 < node < 1),
-                None,
-            )
-        if isinstance(rule, Sharing):  # the gradient at the end nearer the explicand
-            return cls(float(from_explicand), float(not from_explicand), (), rule)
-        return cls(0.0, 0.0, (), None)
-
-    @property
-    def at_vertices(self) -> bool:
-        return bool(self.first or self.last)
-
-    @property
-    def at_end(self) -> bool:
-        """Whether the gradient at the very last vertex is used."""
-        return bool(self.last) or self.sharing is not None
-
-
-@dataclass(frozen=True)
-class _Segments:
-    """T consecutive segments of n paths, as drawn, with what was evaluated at their ends."""
+class _Drawn:
+    """T consecutive segments of n paths, as they are drawn, with what was evaluated at their ends."""
 
     starts: Tensor  # (T, n, ...)
     ends: Tensor
@@ -270,34 +143,73 @@ class _Segments:
 
 
 class _Walk:
-    """Draws the paths of n pairs, evaluating the network where the path, the rule or the record need it."""
+    """Draws the paths of n pairs side by side, evaluating the network where the path, the rule or the record need it."""
 
-    def __init__(self, task: Task, path: Path, plan: _Plan, pairs: Pairs, keep: Keep) -> None:
-        self.task, self.path, self.plan, self.pairs, self.keep = task, path, plan, pairs, keep
+    def __init__(
+        self, task: Task, path: Path, rule: Rule | None, pairs: Pairs, keep: Keep, tick: Callable[[int], None]
+    ) -> None:
+        self.task, self.path, self.rule, self.pairs, self.keep = task, path, rule, pairs, keep
+        plan = Plan() if rule is None else rule.plan
+        self.plan = plan if path.from_explicand else plan.reverse()  # in the order of drawing
         self.active: Tensor | None = None  # which of the n pairs are still on their way; None for all
-        self.room = len(pairs)  # how many pairs the network sees at once: those on their way, and some of them twice
+        self.width = len(pairs)  # how many pairs the network sees at once: those on their way, and some of them twice
         self.steps = torch.full((len(pairs),), path.segments, device=pairs.rows.device)
         self.measures = path.measures if isinstance(path, GrownPath) else None
         self.reference = self.reference_output = None
         if self.measures is not None:
             self.reference, scores = task.session.represent(pairs.reference, pairs.rows)
-            self.reference_output = scores.gather(1, pairs.target[:, None])[:, 0].to(pairs.explicand.dtype)
+            self.reference_output = scores.gather(1, pairs.target[:, None])[:, 0]
         self.sums = [torch.zeros_like(pairs.explicand)]  # along the path, of what the rule makes of each segment
-        self.outputs: list[Tensor] = []
-        self.distances: list[Tensor] = []
-        self.points: list[Tensor] = []
-        self.first = self.last = pairs.explicand
-        self.output_first = self.output_last = torch.empty(0)
-        self.distance_first: Tensor | None = None
-        self.distance_last: Tensor | None = None
+        self.curves: dict[str, list[Tensor]] = {}  # what is kept of every vertex, each (n, ...), by the names of a result
+        self._run(tick)
 
-    def __iter__(self) -> Iterator[_Segments]:
-        if isinstance(self.path, GrownPath):
-            return self._grown(self.path)
-        assert isinstance(self.path, KnownPath)
-        return self._known(self.path)
+    def _run(self, tick: Callable[[int], None]) -> None:
+        count, ticked = len(self.pairs), 0
+        for drawn in self._grow(self.path) if isinstance(self.path, GrownPath) else self._draw(self.path):
+            if self.rule is not None:
+                self._contribute(drawn)
+            if self.keep.paths:
+                self._record("paths", drawn.ends)
+            points = len(drawn.starts) * len(self.pairs)
+            ticked += points
+            tick(points)
+        tick(self.path.segments * count - ticked)  # of pairs that stopped early
+        ends = [(self.first, self.first_output), (self.last, self.last_output)]
+        (explicand, self.output), (self.baseline, self.baseline_output) = ends if self.path.from_explicand else ends[::-1]
+        self.values, self.trust = self.sums[0], None
+        if self.rule is not None:
+            if ticked:  # where every path ends at its start there is nothing to sum
+                self.values, self.trust = self.rule.total(*self.sums), self.rule.trust(*self.sums)
+            self.values = self.rule.finish(self.values, self.output - self.baseline_output, explicand - self.baseline)
 
-    def _grown(self, path: GrownPath) -> Iterator[_Segments]:
+    def records(self) -> dict[str, Tensor]:
+        """What is known of each pair, (n, ...), by the names of a result."""
+        records = {
+            "outputs": self.output,
+            "baseline_outputs": self.baseline_output,
+            "reference_outputs": self.reference_output,
+            "trust": self.trust,
+            "arrival": self.arrival,
+            "per_reference": self.values if self.keep.per_reference else None,
+            "gradcf": self.baseline if self.keep.baselines else None,
+            "steps_taken": self.steps if self.keep.baselines else None,
+        }
+        for name, curve in self.curves.items():  # where all paths ended early, the last vertex stands for the rest
+            curve = curve + curve[-1:] * (self.path.segments + 1 - len(curve))
+            records[name] = torch.stack(curve if self.path.from_explicand else curve[::-1], dim=1)
+        return {name: record for name, record in records.items() if record is not None}
+
+    @property
+    def arrival(self) -> Tensor | None:
+        """The share of its distance to the reference that each path covered, (n,); one where there was none to cover."""
+        if self.first_distance is None or self.last_distance is None:
+            return None
+        left = torch.where(self.first_distance == 0, 0.0, self.last_distance / self.first_distance)
+        return (1 - left).to(self.first.dtype)
+
+    # -- drawing -------------------------------------------------------------------------------------------------------
+
+    def _grow(self, path: GrownPath) -> Iterator[_Drawn]:
         """One segment at a time: the next vertex depends on what was found at this one."""
         gradient = self.plan.at_vertices or path.wants_gradient
         memory: Memory = {}
@@ -307,107 +219,92 @@ class _Walk:
         for step in range(path.segments):
             going = path.going(step, here.map(_first), memory)
             if going is not None and not going.all():
-                self._retire(~going, memory.get("moves", step), point, here)
-                point, here = point[going], here.at(going)
+                self._end(point, here, ~going, memory.get("moves", step))
+                self._retire(going)
+                point, here = point[going], here.select(going)
                 memory = {name: tensor[going] for name, tensor in memory.items()}
                 if not len(self.pairs):
                     break
             reached = path.advance(self.pairs, step, point, here.map(_first), memory)
             is_last = step + 1 == path.segments
-            there = self._visit(reached[None], self.plan.at_end if is_last else gradient, measure=True, ascent=not is_last)
-            yield _Segments(point[None], reached[None], here, there)
+            gradient = gradient if not is_last else self.plan.ends or bool(self.plan.weight(1))
+            there = self._visit(reached[None], gradient, measure=True, ascent=not is_last)
+            yield _Drawn(point[None], reached[None], here, there)
             point, here = reached, there
-        if "moves" in memory:
-            self._count(slice(None), memory["moves"])
-        self._end(point, here)
+        self._end(point, here, moves=memory.get("moves"))
 
-    def _count(self, which: slice | Tensor, moves: int | Tensor) -> None:
-        """Put on record how many steps some of the pairs on their way took."""
-        numbers = self.active[which] if self.active is not None else which
-        self.steps[numbers] = moves[which] if isinstance(moves, Tensor) else moves
-
-    def _retire(self, done: Tensor, moves: int | Tensor, point: Tensor, found: Evaluation) -> None:
-        """Go on without the pairs that have arrived."""
-        if self.active is None:
-            self.active = torch.arange(len(self.pairs), device=done.device)
-            self.last, self.output_last = torch.empty_like(point), torch.empty_like(self.output_first)
-        arrived = self.active[done]
-        self.last[arrived], self.output_last[arrived] = point[done], found.output[0, done].to(point.dtype)
-        if found.distance is not None and self.distance_last is not None:
-            self.distance_last[arrived] = found.distance[0, done]
-        self._count(done, moves)
-        self.active, self.pairs = self.active[~done], self.pairs[~done]
-        if self.reference is not None:
-            self.reference = self.reference[~done]
-        if done.device.type not in FEW_SIZES:
-            self.room = len(self.pairs)
-        while self.room >= 2 * max(1, len(self.pairs)):
-            self.room //= 2
-
-    def of_all(self, values: Tensor, before: Tensor) -> Tensor:
-        """Values of the pairs on their way, in the order of all n; those that have arrived keep the ones before."""
-        return values if self.active is None else before.index_copy(0, self.active, values)
-
-    def _known(self, path: KnownPath) -> Iterator[_Segments]:
+    def _draw(self, path: Path) -> Iterator[_Drawn]:
         """As many segments at a time as fit a batch."""
+        assert isinstance(path, KnownPath)
         block = max(1, self.task.batch.points // len(self.pairs))
-        everywhere = self.plan.at_vertices or self.keep.curves
+        gradient = self.plan.at_vertices
+        everywhere = gradient or self.keep.curves
         vertices = path.vertices(self.pairs, range(1))
-        here = self._visit(vertices, self.plan.at_vertices)
+        here = self._visit(vertices, gradient)
         self._begin(vertices[0], here)
-        for drawn in range(0, path.segments, block):
-            numbers = range(drawn, min(drawn + block, path.segments) + 1)
-            vertices = path.vertices(self.pairs, numbers)
+        for start in range(0, path.segments, block):
+            vertices = path.vertices(self.pairs, range(start, min(start + block, path.segments) + 1))
             at_starts = there = None
             if everywhere:
-                there = self._visit(vertices[1:], self.plan.at_vertices)
-                at_starts = _shifted(here, there)
-                here = there.map(lambda found: found[-1:])
-            yield _Segments(vertices[:-1], vertices[1:], at_starts, there)
+                there = self._visit(vertices[1:], gradient)
+                at_starts = _shift(here, there)
+                here = there.map(lambda values: values[-1:])
+            yield _Drawn(vertices[:-1], vertices[1:], at_starts, there)
         if not everywhere:
             here = self._visit(vertices[-1:], gradient=False)
         self._end(vertices[-1], here)
 
-    def _begin(self, point: Tensor, found: Evaluation) -> None:
-        self.first, self.output_first = point, found.output[0].to(point.dtype)
-        if found.distance is not None:
-            self.distance_first, self.distance_last = found.distance[0], found.distance[0].clone()
+    def _begin(self, point: Tensor, at: Evaluation) -> None:
+        """Put on record where the paths begin."""
+        self.first, self.first_output = point, at.output[0].to(point.dtype)
+        self.first_distance = None if at.distance is None else at.distance[0]
+        self.last, self.last_output = self.first.clone(), self.first_output.clone()
+        self.last_distance = None if self.first_distance is None else self.first_distance.clone()
         if self.keep.paths:
-            self.points.append(point)
+            self._record("paths", point[None])
 
-    def _end(self, point: Tensor, found: Evaluation) -> None:
-        if self.active is None:
-            self.last, self.output_last = point, found.output[-1].to(point.dtype)
-        else:
-            self.last[self.active], self.output_last[self.active] = point, found.output[-1].to(point.dtype)
-        if found.distance is not None and self.distance_last is not None:
-            self.distance_last[slice(None) if self.active is None else self.active] = found.distance[-1]
+    def _end(
+        self, point: Tensor, at: Evaluation, done: slice | Tensor = slice(None), moves: int | Tensor | None = None
+    ) -> None:
+        """Put on record where some of the pairs on their way end, and after how many moves."""
+        numbers = done if self.active is None else self.active[done]
+        self.last[numbers], self.last_output[numbers] = point[done], at.output[-1, done].to(point.dtype)
+        if at.distance is not None and self.last_distance is not None:
+            self.last_distance[numbers] = at.distance[-1, done]
+        if moves is not None:
+            self.steps[numbers] = moves[done] if isinstance(moves, Tensor) else moves
 
-    def arrival(self) -> Tensor | None:
-        """The share of its distance to the reference that each path covered, (n,); one where there was none to cover."""
-        if self.distance_first is None or self.distance_last is None:
-            return None
-        left = torch.where(self.distance_first == 0, 0.0, self.distance_last / self.distance_first)
-        return (1 - left).to(self.first.dtype)
+    def _retire(self, going: Tensor) -> None:
+        """Go on without the pairs that have arrived."""
+        self.active = going.nonzero()[:, 0] if self.active is None else self.active[going]
+        self.pairs = self.pairs[going]
+        if self.reference is not None:
+            self.reference = self.reference[going]
+        if going.device.type not in FEW_SIZES:
+            self.width = len(self.pairs)
+        while self.width >= 2 * max(1, len(self.pairs)):
+            self.width //= 2
 
     def _visit(self, vertices: Tensor, gradient: bool, measure: bool = False, ascent: bool = True) -> Evaluation:
         """Evaluate vertices (T, n, ...), and put on record what is to be kept."""
-        found = self._evaluate(vertices, gradient, measure, ascent)
+        at = self._evaluate(vertices, gradient, measure, ascent)
         if self.keep.curves:
-            self._record(self.outputs, found.output)
-            if found.distance is not None:
-                self._record(self.distances, found.distance)
-        return found
+            self._record("output_curve", at.output)
+            if at.distance is not None:
+                self._record("distance_curve", at.distance)
+        return at
 
-    def _record(self, curve: list[Tensor], found: Tensor) -> None:
-        for values in found:
-            curve.append(values if self.active is None else self.of_all(values, curve[-1]))
+    def _record(self, name: str, values: Tensor) -> None:
+        """Continue a curve by values (T, n, ...) of the pairs on their way; those that have arrived keep their last."""
+        curve = self.curves.setdefault(name, [])
+        for value in values:
+            curve.append(value if self.active is None else curve[-1].index_copy(0, self.active, value))
 
     def _evaluate(self, points: Tensor, gradient: bool, measure: bool = False, ascent: bool = True) -> Evaluation:
         times, count = points.shape[:2]
         rows, target, reference = self.pairs.rows, self.pairs.target, self.reference
-        if self.room > count:
-            filled = torch.arange(self.room, device=rows.device).clamp_(max=count - 1)
+        if self.width > count:
+            filled = torch.arange(self.width, device=rows.device).clamp_(max=count - 1)
             points, rows, target = points[:, filled], rows[filled], target[filled]
             reference = None if reference is None else reference[filled]
         return self.task.session.evaluate(
@@ -418,22 +315,22 @@ class _Walk:
             distance=self.measures if measure else None,
             ascent=ascent,
             reference=reference,
-        ).map(lambda found: found.reshape(times, -1, *found.shape[1:])[:, :count])
+        ).map(lambda values: values.reshape(times, -1, *values.shape[1:])[:, :count])
 
-    def contribute(self, segments: _Segments) -> None:
+    # -- summing -------------------------------------------------------------------------------------------------------
+
+    def _contribute(self, drawn: _Drawn) -> None:
         """Add what the rule makes of the segments to the sums of all n pairs."""
-        plan = self.plan
-        sign = 1 if self.path.from_explicand else -1
-        moved = segments.starts - segments.ends
-        if plan.sharing is None and not plan.between and len(moved) == 1 and self.active is None:
+        plan, sign = self.plan, 1 if self.path.from_explicand else -1
+        step = drawn.starts - drawn.ends
+        if not plan.ends and not plan.between and len(step) == 1 and self.active is None:
             # in place, gradient by gradient: the fewest passes over the samples
-            for weight, found in ((plan.first, segments.at_starts), (plan.last, segments.at_ends)):
-                if weight:
-                    assert found is not None and found.gradient is not None
-                    self.sums[0].addcmul_(found.gradient[0], moved[0], value=weight * sign)
+            for weight, gradient in self._weighted_ends(drawn):
+                self.sums[0].addcmul_(gradient[0], step[0], value=weight * sign)
             return
-        moved = moved if sign == 1 else -moved
-        terms = (self._slope(segments) * moved,) if plan.sharing is None else self._shared(segments, moved, sign)
+        step = step if sign == 1 else -step
+        average = self._average(drawn) if plan.nodes else None
+        terms = self._terms(drawn, step, average) if plan.ends else () if average is None else (average * step,)
         for i, term in enumerate(terms):
             term = term[0] if len(term) == 1 else term.sum(dim=0)
             if i == len(self.sums):
@@ -443,72 +340,69 @@ class _Walk:
             else:
                 self.sums[i].index_add_(0, self.active, term)
 
-    def _shared(self, segments: _Segments, moved: Tensor, sign: int) -> tuple[Tensor, ...]:
-        """What the sharing rule makes of each segment, every term (T, n, ...)."""
-        assert self.plan.sharing is not None
-        at_starts, at_ends = segments.at_starts, segments.at_ends
-        assert at_starts is not None and at_ends is not None
-        near, far = (at_starts, at_ends) if self.plan.first else (at_ends, at_starts)
+    def _terms(self, drawn: _Drawn, step: Tensor, average: Tensor | None) -> Iterator[Tensor]:
+        """What the rule makes of each segment, every term (T, n, ...)."""
+        near, far = drawn.at_starts, drawn.at_ends
+        if not self.path.from_explicand:
+            near, far = far, near
+        assert self.rule is not None and near is not None and far is not None
         assert near.gradient is not None and far.gradient is not None
-        # a unit that sleeps at the near end and wakes on the way leaves its trace at the far one
-        asleep = (near.gradient == 0).flatten(2).all(dim=2).view(*near.output.shape, *[1] * (moved.ndim - 2))
-        slope = torch.where(asleep, far.gradient, near.gradient)
-        change = (at_starts.output - at_ends.output) * sign
-        slope, moved, change = slope.flatten(0, 1), moved.flatten(0, 1), change.flatten().to(moved.dtype)
-        turned = moved.ndim == 4 and not moved.is_contiguous()
-        if turned:  # channels last: so turned, a sample is a row without a copy
-            slope, moved = slope.movedim(1, -1), moved.movedim(1, -1)
-        terms = self.plan.sharing.terms(slope, moved, change)
-        if turned:
-            terms = tuple(term.movedim(-1, 1) if term.ndim == 4 else term for term in terms)
-        return tuple(term.reshape(*near.output.shape, *term.shape[1:]) for term in terms)
+        change = (near.output - far.output).flatten().to(step.dtype)
+        # channels last: with the channels at the end, a sample is a row without a copy
+        turned = step.ndim == 5 and not step.flatten(0, 1).is_contiguous()
 
-    def _slope(self, segments: _Segments) -> Tensor:
-        """The weighted gradient on each segment, (T, n, ...)."""
-        slope = self._between(segments) if self.plan.between else torch.zeros_like(segments.starts)
-        for weight, found in ((self.plan.first, segments.at_starts), (self.plan.last, segments.at_ends)):
-            if weight:
-                assert found is not None and found.gradient is not None
-                slope = torch.add(slope, found.gradient, alpha=weight)
-        return slope
+        def flatten(values: Tensor) -> Tensor:
+            return values.flatten(0, 1).movedim(1, -1) if turned else values.flatten(0, 1)
 
-    def _between(self, segments: _Segments) -> Tensor:
-        """The weighted sum of gradients at the rule's places inside the segments, as many at a time as fit a batch."""
-        total = torch.zeros_like(segments.starts)
-        group = max(1, self.task.batch.points // (len(total) * len(self.pairs)))
-        for i in range(0, len(self.plan.between), group):
-            some = self.plan.between[i : i + group]
-            places = torch.cat([torch.lerp(segments.starts, segments.ends, node) for node, _ in some])
-            slope = self._evaluate(places, gradient=True).gradient
-            assert slope is not None
-            for (_, weight), piece in zip(some, torch.split(slope, len(total)), strict=True):
-                total.add_(piece, alpha=weight)
-        return total
+        gradients = (flatten(near.gradient), flatten(far.gradient), None if average is None else flatten(average))
+        for term in self.rule.terms(Segments(flatten(step), change, *gradients)):
+            term = term.movedim(-1, 1) if turned and term.ndim == 4 else term
+            yield term.reshape(*near.output.shape, *term.shape[1:])
 
+    def _weighted_ends(self, drawn: _Drawn) -> Iterator[tuple[float, Tensor]]:
+        """The gradients at the ends of the segments that have a weight, each (T, n, ...)."""
+        for end, at in enumerate((drawn.at_starts, drawn.at_ends)):
+            if weight := self.plan.weight(end):
+                assert at is not None and at.gradient is not None
+                yield weight, at.gradient
 
-def _first(found: Tensor) -> Tensor:
-    return found[0]
+    def _average(self, drawn: _Drawn) -> Tensor:
+        """The weighted gradient on each segment, (T, n, ...), evaluated inside it at as many nodes as fit a batch."""
+        average = torch.zeros_like(drawn.starts)
+        group = max(1, self.task.batch.points // (len(average) * len(self.pairs)))
+        between = self.plan.between
+        for i in range(0, len(between), group):
+            nodes = between[i : i + group]
+            points = torch.cat([torch.lerp(drawn.starts, drawn.ends, node) for node, _ in nodes])
+            gradient = self._evaluate(points, gradient=True).gradient
+            assert gradient is not None
+            for (_, weight), piece in zip(nodes, torch.split(gradient, len(average)), strict=True):
+                average.add_(piece, alpha=weight)
+        for weight, gradient in self._weighted_ends(drawn):
+            average = torch.add(average, gradient, alpha=weight)
+        return average
 
 
-def _shifted(here: Evaluation, there: Evaluation) -> Evaluation:
+def _first(values: Tensor) -> Tensor:
+    return values[0]
+
+
+def _shift(here: Evaluation, there: Evaluation) -> Evaluation:
     """What was found at the starts of segments, from the first start and what was found at the ends."""
-
-    def join(first: Tensor | None, ends: Tensor | None) -> Tensor | None:
-        return None if first is None or ends is None else torch.cat([first, ends[:-1]])
-
-    output = join(here.output, there.output)
-    assert output is not None
-    return Evaluation(output, join(here.gradient, there.gradient))
+    output = torch.cat([here.output, there.output[:-1]])
+    if here.gradient is None or there.gradient is None:
+        return Evaluation(output)
+    return Evaluation(output, torch.cat([here.gradient, there.gradient[:-1]]))
 
 
-def _check_finite(folded: Folded, pairs: Pairs, which: Tensor, where: str | None) -> None:
-    sound = folded.values.flatten(1).isfinite().all(dim=1) & folded.baseline_output.isfinite()
+def _check_finite(walk: _Walk, pairs: Pairs, which: Tensor, where: str | None) -> None:
+    sound = walk.values.flatten(1).isfinite().all(dim=1) & walk.baseline_output.isfinite()
     problem = "the output or its gradient is not finite"
     advice = (
         "explain a logit or log-probability instead of a probability, use float32 instead of half precision, or smaller steps"
     )
-    if sound.all() and folded.arrival is not None:
-        sound = folded.arrival.isfinite()
+    if sound.all() and walk.arrival is not None:
+        sound = walk.arrival.isfinite()
         problem = f"the distance between representations, the {where}, is not finite"
         advice = (
             "their numbers are too large. Name another layer, ig2.wrap(net, representation=...), or use "

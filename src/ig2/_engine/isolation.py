@@ -41,7 +41,7 @@ def isolate(model: Model) -> Model:
     copies: dict[int, Any] = {}
     for _, module in model.modules:
         for parameter in module.parameters(recurse=False):
-            copies[id(parameter)] = _frozen(parameter)
+            copies[id(parameter)] = _freeze(parameter)
         for value in vars(module).values():
             if isinstance(value, Tensor) and not value.is_leaf:  # deepcopy refuses what was computed, such as a weight norm's
                 copies[id(value)] = value.detach().clone()
@@ -85,7 +85,7 @@ def _copy(part: Any, copies: dict[int, Any]) -> Any:
     return copied
 
 
-def _frozen(parameter: Tensor) -> Tensor:
+def _freeze(parameter: Tensor) -> Tensor:
     """The parameter under another name, without a gradient; its storage is the same."""
     if type(parameter) is nn.Parameter:
         return nn.Parameter(parameter.detach(), requires_grad=False)
@@ -114,15 +114,15 @@ def _refers_to_modules(function: Any) -> bool:
 
 
 @contextmanager
-def opened(model: Model, on_cuda: bool) -> Iterator[Model]:
+def open_model(model: Model, on_cuda: bool) -> Iterator[Model]:
     """The model, ready to be run, on modules of its own where it can be; however this ends, the user's is left as it was."""
-    _refuse_weights(model)
-    _refuse_train_mode(model)
+    _check_weights(model)
+    _check_mode(model)
     with ExitStack() as undo:
         try:
             model = isolate(model)
         except CopyError:
-            undo.enter_context(_buffers_kept(model))
+            undo.enter_context(_keep_buffers(model))
         undo.enter_context(_one_attention)
         if on_cuda and any(isinstance(module, nn.RNNBase) for _, module in model.modules):
             # cuDNN refuses the backward pass of a recurrent layer in eval mode
@@ -131,7 +131,7 @@ def opened(model: Model, on_cuda: bool) -> Iterator[Model]:
 
 
 @contextmanager
-def _buffers_kept(model: Model) -> Iterator[None]:
+def _keep_buffers(model: Model) -> Iterator[None]:
     """Running statistics, counters and caches are put back."""
     kept = [(m, name, b, None if b is None else b.clone()) for _, m in model.modules for name, b in buffers_of(m).items()]
     try:
@@ -187,7 +187,7 @@ _one_attention = _Shared(_one_implementation)
 uncompiled = _Shared(_eager)
 
 
-def _refuse_weights(model: Model) -> None:
+def _check_weights(model: Model) -> None:
     for name, module in model.modules:
         for tensor in [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
             if nn.parameter.is_lazy(tensor):
@@ -204,7 +204,7 @@ def _refuse_weights(model: Model) -> None:
                 )
 
 
-def _refuse_train_mode(model: Model) -> None:
+def _check_mode(model: Model) -> None:
     """A network in train mode is fine as long as no layer behaves differently there."""
     for name, module in model.modules:
         if not module.training:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ig2._engine.private import TorchDispatchMode
+from ig2._utils.checks import is_count
 from ig2.errors import IG2Error, InputError, describe
 
 # Of the memory that is free, what one batch may plan for: the estimate knows the saved activations, not the
@@ -39,8 +39,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def said_clearly() -> Iterator[None]:
-    """Memory that runs out where there is no batch to halve: say so in the library's own words."""
+def explain_memory_errors() -> Iterator[None]:
+    """Raise an `OutOfMemoryError` with advice where memory runs out and there is no batch to halve."""
     try:
         yield
     except OutOfMemoryError:
@@ -108,7 +108,7 @@ class BatchSize:
                 enough = max(CPU_POINTS, torch.get_num_threads()) * bytes_per_point
                 budget = min(budget, max(CPU_BYTES, enough))
             self.points = max(1, min(MOST_POINTS, budget // max(1, bytes_per_point)))
-        elif isinstance(wanted, (int, np.integer)) and not isinstance(wanted, bool) and wanted >= 1:
+        elif is_count(wanted):
             self.points = int(wanted)
         else:
             raise InputError(f"batch_size must be a positive integer or 'auto', got {describe(wanted)}")

@@ -88,6 +88,11 @@ class Network:
             leaf.grad = None
         return gradients
 
+    def gradient(self, output: Tensor, points: Tensor, retain: bool = False) -> Tensor:
+        """The gradient of the sum of `output` by the points; zero where they do not reach it."""
+        (gradient,) = self.differentiate(output, [points], retain)
+        return torch.zeros_like(points) if gradient is None else gradient
+
     def look_for_checkpoints(self, scores: Tensor) -> None:
         """Checkpoints with re-entry run a backward pass of their own, which torch.autograd.grad does not allow."""
         self.reenters = any("CheckpointFunction" in node.name() for node in nodes_before(node_of(scores)))

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
+from torch.utils._pytree import tree_iter, tree_map_only
 
 __all__ = [
     "TorchDispatchMode",
@@ -25,6 +25,7 @@ __all__ = [
     "saved_by",
     "trace",
     "tree_iter",
+    "tree_map_only",
     "uncompiled_network",
     "uses_compiler",
     "version_of",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ig2._engine.memory import BatchSize
+from ig2._engine.inputs import Inputs
+from ig2._engine.memory import BatchSize, explain_memory_errors
 from ig2._engine.session import Session
-from ig2._utils.progress import Progress
+from ig2._utils.checks import check_seed
+from ig2._utils.progress import Progress, ProgressOption
 from ig2.errors import InputError, describe
+from ig2.model import Model, as_model
 
 
 @dataclass(frozen=True)
@@ -26,68 +30,16 @@ class Task:
     seed: int
     batch: BatchSize
     progress: Progress
+    explicand_scores: Tensor  # of the session's explicands, all classes, (explicands, classes)
     graph: tuple[Tensor, Tensor] | None = None  # the samples, and the scores with their graph, of a pass of all of them
-
-    @classmethod
-    def of(
-        cls, session: Session, target: Any, seed: int, batch: BatchSize, progress: Progress, keep_graph: bool = False
-    ) -> tuple[Task, Tensor]:
-        """A task over all the session's explicands, for the class given or predicted, and their output of that class.
-
-        Args:
-            session: the opened network.
-            target: as a method is called with.
-            seed: of the call.
-            batch: how many points at once.
-            progress: where it is told.
-            keep_graph: whether the gradient at the explicands is all that is going to be asked for. The pass that finds the
-                class is then the one it is taken from, if it can be one.
-        """
-        x = session.inputs.data
-        rows = torch.arange(len(x), device=x.device)
-        task = cls(session, x, rows, torch.zeros_like(rows), seed, batch, progress)
-        scores, graph = task._scores_of_all(keep_graph)
-        classes = scores.shape[1]
-        if target is None:
-            chosen = scores.argmax(dim=1)
-        else:
-            try:
-                chosen = torch.as_tensor(target, device=x.device)
-            except (TypeError, ValueError, RuntimeError) as error:
-                raise InputError(f"target must be a class index or one for each explicand, got {describe(target)}") from error
-            if chosen.is_floating_point() or chosen.is_complex() or chosen.dtype == torch.bool:
-                raise InputError(
-                    f"target must hold class indices (integers), got {describe(target)}; samples to contrast with go by their "
-                    "name, references=..."
-                )
-            if chosen.ndim > 1 or (chosen.ndim == 1 and len(chosen) != len(x)):
-                raise InputError(f"target is {describe(target)}: expected one class, or one for each of {len(x)} explicands")
-            if int(chosen.min()) < 0 or int(chosen.max()) >= classes:
-                raise InputError(f"target {describe(target)} is not a class: the model has {classes}, 0 to {classes - 1}")
-            chosen = chosen.long().expand(len(x))
-        return replace(task, target=chosen, graph=graph), scores.gather(1, chosen[:, None])[:, 0]
-
-    def _scores_of_all(self, keep_graph: bool) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-        graphs: list[tuple[Tensor, Tensor]] = []
-        found: list[Tensor] = []
-
-        def work(piece: range) -> None:
-            if keep_graph and len(piece) == len(self):
-                points = self.x.detach().requires_grad_()
-                graphs.append((points, self.session.scores_with_graph(points, self.rows)))
-                found.append(graphs[0][1].detach())
-            else:
-                some = slice(piece.start, piece.stop)
-                scores = self.session.scores(self.x[some], self.rows[some])
-                if not self.session.agrees(self.x[some], self.rows[some], scores):
-                    scores = self.session.scores(self.x[some], self.rows[some])
-                found.append(scores)
-
-        self.batch.over(len(self), work)
-        return torch.cat(found).to(self.x.dtype), (graphs[0] if graphs else None)
 
     def __len__(self) -> int:
         return self.x.shape[0]
+
+    @property
+    def output(self) -> Tensor:
+        """The explained output of the explicand that each sample is, or is a variant of, (B,)."""
+        return self.explicand_scores[self.rows, self.target]
 
     def generator(self) -> torch.Generator:
         """Random numbers for one explicand: the same for each, so that a sample's result does not depend on its batch.
@@ -101,8 +53,8 @@ class Task:
         results: list[Tensor] = []
 
         def work(piece: range) -> None:
-            some = slice(piece.start, piece.stop)
-            results.append(self.session.scores(points[some], self.rows[of[some]]))
+            part = slice(piece.start, piece.stop)
+            results.append(self.session.scores(points[part], self.rows[of[part]]))
 
         self.batch.over(len(points), work)
         return torch.cat(results).to(points.dtype)
@@ -112,6 +64,133 @@ class Task:
         return self.scores(points, of).gather(1, self.target[of][:, None])[:, 0]
 
 
-def check_seed(seed: object) -> None:
-    if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or not -(2**63) <= seed < 2**63:
-        raise InputError(f"seed must be an integer of 64 bits, got {describe(seed)}")
+@contextmanager
+def open_session(
+    model: Model,
+    x: Any,
+    *,
+    batch_size: int | Literal["auto"] = "auto",
+    needs_gradient: bool = True,
+    prepares: bool = True,
+    within_bounds: bool = False,
+) -> Iterator[Session]:
+    """Check x and open the network on it; the only place where a session begins.
+
+    Args:
+        model: whose network is opened.
+        x: as a method is called with, or `Inputs` made of it.
+        batch_size: with 1, samples of a batch may influence each other.
+        needs_gradient: False allows integers and booleans, and a network without gradients.
+        prepares: whether a faster copy of the network is worth making.
+        within_bounds: whether x must lie inside the model's bounds.
+    """
+    with torch.inference_mode(False), torch.no_grad(), explain_memory_errors():
+        inputs = x if isinstance(x, Inputs) else Inputs.of(x, model.device, needs_gradient=needs_gradient)
+        if within_bounds:
+            precisions = [torch.finfo(dtype).eps for _, _, dtype in inputs.attributed if dtype.is_floating_point]
+            model.check_inside(inputs.data, "x", max(precisions, default=0.0))
+        with Session(model, inputs, check_mixing=batch_size != 1, prepares=prepares) as session:
+            yield session
+
+
+@contextmanager
+def open_task(
+    model: Model,
+    x: Any,
+    target: Any = None,
+    *,
+    label: str,
+    seed: int = 0,
+    batch_size: int | Literal["auto"] = "auto",
+    progress: ProgressOption = False,
+    keep_graph: bool = False,
+    **options: bool,
+) -> Iterator[Task]:
+    """Open the network on x, for the class given or predicted.
+
+    Args:
+        model: whose network is opened.
+        x: as a method is called with, or `Inputs` made of it.
+        target: as a method is called with.
+        label: what the progress bar calls the work.
+        seed: of the call.
+        batch_size: how many points at once.
+        progress: as a method is called with.
+        keep_graph: whether the gradient at the explicands is all that is going to be asked for. The pass that finds the
+            class is then the one it is taken from, if it can be one.
+        options: as for `open_session`.
+    """
+    check_seed(seed)
+    with open_session(model, x, batch_size=batch_size, **options) as session, Progress(progress, label) as bar:
+        samples = session.inputs.data
+        batch = BatchSize(batch_size, session.bytes_per_point, session.device)
+        scores, graph = _score_explicands(session, batch, keep_graph)
+        rows, classes = torch.arange(len(samples), device=samples.device), _choose_classes(target, scores)
+        yield Task(session, samples, rows, classes, int(seed), batch, bar, scores, graph)
+
+
+def _score_explicands(session: Session, batch: BatchSize, keep_graph: bool) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    """The outputs of all classes at the session's explicands; their graph too, if it is wanted and one batch holds them."""
+    x = session.inputs.data
+    rows = torch.arange(len(x), device=x.device)
+    graph: tuple[Tensor, Tensor] | None = None
+    results: list[Tensor] = []
+
+    def work(piece: range) -> None:
+        nonlocal graph
+        if keep_graph and len(piece) == len(x):
+            points = x.detach().requires_grad_()
+            graph = (points, session.scores_with_graph(points, rows))
+            results.append(graph[1].detach())
+            return
+        part = slice(piece.start, piece.stop)
+        scores = session.scores(x[part], rows[part])
+        if not session.confirm_scores(x[part], rows[part], scores):
+            scores = session.scores(x[part], rows[part])
+        results.append(scores)
+
+    batch.over(len(x), work)
+    return torch.cat(results).to(x.dtype), graph
+
+
+def _choose_classes(target: Any, scores: Tensor) -> Tensor:
+    """The class explained of each sample, (B,): the target, or the class predicted."""
+    rows, classes = scores.shape
+    if target is None:
+        return scores.argmax(dim=1)
+    try:
+        chosen = torch.as_tensor(target, device=scores.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"target must be a class index or one for each explicand, got {describe(target)}") from error
+    if chosen.is_floating_point() or chosen.is_complex() or chosen.dtype == torch.bool:
+        raise InputError(
+            f"target must hold class indices (integers), got {describe(target)}; pass samples to contrast with as references="
+        )
+    if chosen.ndim > 1 or (chosen.ndim == 1 and len(chosen) != rows):
+        raise InputError(f"target is {describe(target)}: expected one class, or one for each of {rows} explicands")
+    if int(chosen.min()) < 0 or int(chosen.max()) >= classes:
+        raise InputError(f"target {describe(target)} is not a class: the model has {classes}, 0 to {classes - 1}")
+    return chosen.long().expand(rows)
+
+
+def scores(model: Model | nn.Module | Callable[..., Any], x: Any, *, batch_size: int | Literal["auto"] = "auto") -> Tensor:
+    """The explained output f of every class at some samples.
+
+    Args:
+        model: what `ig2.wrap` returned, or a network, which is then wrapped with the defaults.
+        x: samples (B, ...), or a tuple or dict of tensors, as a method takes them; integers and booleans too, since no gradient
+            is taken.
+        batch_size: how many samples the network sees at once.
+
+    Returns:
+        Scores (B, classes), on x's device.
+
+    Raises:
+        InputError: if x or batch_size cannot be used.
+        ModelError: if the network cannot be run on x.
+
+    >>> scores(lambda x: x @ torch.tensor([[2.0], [-1.0]]), torch.tensor([[3.0, 4.0]]))
+    tensor([[2.]])
+    """
+    with open_task(as_model(model), x, label="scores", batch_size=batch_size, needs_gradient=False, prepares=False) as task:
+        return task.explicand_scores.to(task.session.inputs.home)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-MOST_LISTED = 30  # names that a message lists one by one
+MOST_LISTED = 12  # names that a message lists one by one
 
 
 def suggest(name: object, known: Iterable[str], count: int = 1, choice: str = "choose from") -> str:
@@ -23,7 +23,7 @@ def suggest(name: object, known: Iterable[str], count: int = 1, choice: str = "c
         choice: what comes before the list of names.
 
     Returns:
-        "; did you mean …?", or ": choose from …" where nothing is close, or nothing where there are no names, or very many.
+        "; did you mean …?", or ": choose from …" where nothing is close; nothing where there are no names.
     """
     names = list(dict.fromkeys(known))
     lowered: dict[str, str] = {}
@@ -32,4 +32,5 @@ def suggest(name: object, known: Iterable[str], count: int = 1, choice: str = "c
     close = [lowered[match] for match in difflib.get_close_matches(str(name).lower(), lowered, n=count)]
     if close:
         return f"; did you mean {' or '.join(close)}?"
-    return f": {choice} {', '.join(names)}" if 0 < len(names) <= MOST_LISTED else ""
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return f": {choice} {', '.join(names[:MOST_LISTED])}{more}" if names else ""

@@ -13,15 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ig2._engine import scoring
 from ig2._engine.inputs import Inputs, is_fixed, value_of
-from ig2._engine.memory import BatchSize
-from ig2._engine.session import Session
-from ig2._engine.task import Task, check_seed
-from ig2._utils.progress import Progress
+from ig2._engine.task import open_task, scores
+from ig2._utils.checks import check_seed, is_count
 from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
-from ig2.errors import InputError, describe, is_count, warn
+from ig2.errors import InputError, describe, warn
 from ig2.model import Model
 from ig2.references.choice import interleave
 from ig2.references.counterfactual import YES_ABOVE
@@ -149,9 +146,9 @@ class Subject(ABC):
 
     def predict(self, batch: Batch) -> Tensor:
         """The outputs of all classes, (B, classes)."""
-        scores = scoring.scores(self.model, batch.x).cpu()
-        self._check_names(scores.shape[1])
-        return scores
+        outputs = scores(self.model, batch.x).cpu()
+        self._check_names(outputs.shape[1])
+        return outputs
 
     def probabilities(self, scores: Tensor) -> Tensor | None:
         """Outputs as probabilities, or nothing where they are none."""
@@ -246,11 +243,9 @@ class Subject(ABC):
         # what is fixed comes from the explicand, so a candidate shared by all may be another thing beside each
         explicands_own = inputs.held or any(isinstance(value, Tensor) for value in inputs.fixed.values())
         shared = candidates.stride(0) == 0 and not explicands_own
-        with torch.inference_mode(False), torch.no_grad(), Session(self.model, inputs) as session:
-            at_once = BatchSize(AT_A_TIME, session.bytes_per_point, session.device)
-            task, _ = Task.of(session, target, 0, at_once, Progress(False, "references"))
+        with open_task(self.model, inputs, target, label="references", batch_size=AT_A_TIME) as task:
             rows = task.rows
-            own = task.scores(inputs.data, rows)
+            own = task.explicand_scores
             self._check_names(own.shape[1])
             outputs = [task.scores(candidates[row], row.expand(candidates.shape[1])) for row in (rows[:1] if shared else rows)]
         return own.cpu(), torch.stack(outputs).cpu().expand(len(inputs), -1, -1), task.target.cpu()

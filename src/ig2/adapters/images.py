@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ig2._utils.checks import is_count
 from ig2._utils.files import check_regular
-from ig2.errors import InputError, describe, import_extra, is_count, reason
+from ig2.errors import InputError, describe, import_extra, reason
 
 # The formats that are opened. PostScript is not among them: Pillow would hand it to another program to run.
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO")

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ig2._engine.inputs import Fixed, Inputs
-from ig2._engine.session import Session
+from ig2._engine.inputs import Fixed
+from ig2._engine.task import open_session
 from ig2.adapters.base import Batch, Kind, Outputs, Subject, extract_tensor
 from ig2.adapters.models import MODELS
 from ig2.adapters.trust import weights_only
@@ -135,10 +135,9 @@ class TextSubject(Subject):
         alone = self._make_batch([batch.names[row]])
         answers = []
         for texts, number in ((batch, row), (alone, 0)):
-            inputs = Inputs.of(texts.x, self.model.device)
-            one = torch.tensor([number], device=inputs.data.device)
-            with Session(self.model, inputs, prepares=False) as session:
-                answers.append(session.represent(inputs.data[one], one))
+            with open_session(self.model, texts.x, prepares=False) as session:
+                one = torch.tensor([number], device=session.device)
+                answers.append(session.represent(session.inputs.data[one], one))
         for beside, by_itself in zip(*answers, strict=True):
             if beside.shape != by_itself.shape or not _are_close(beside, by_itself):
                 raise ModelError(

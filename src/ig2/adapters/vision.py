@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ig2._utils.checks import is_number
 from ig2._utils.suggestions import suggest
 from ig2._utils.training import own_randomness
 from ig2.adapters import imagenet
@@ -27,7 +28,7 @@ from ig2.adapters.images import SUFFIXES, Framing, crop_strip, parse_size, read_
 from ig2.adapters.models import MODELS, default_photos
 from ig2.adapters.trust import weights_only
 from ig2.attribution import Attribution
-from ig2.errors import IG2Error, InputError, describe, import_extra, is_number, reason
+from ig2.errors import IG2Error, InputError, describe, import_extra, reason
 from ig2.model import OutputName, wrap
 from ig2.references.choice import interleave
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ig2
-from ig2._engine.task import check_seed
+from ig2._utils.checks import check_seed
 from ig2._utils.files import check_regular, write_whole
 from ig2._utils.progress import ProgressOption
 from ig2._utils.registry import Registry

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ig2._engine.task import check_seed
+from ig2._utils.checks import check_seed, is_count
 from ig2._utils.registry import Registry
 from ig2.attribution import Attribution
-from ig2.errors import InputError, describe, is_count
+from ig2.errors import InputError, describe
 from ig2.methods.base import summary
 from ig2.metrics.base import Better
 

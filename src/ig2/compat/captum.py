@@ -18,9 +18,11 @@ from torch import Tensor
 
 import ig2
 from ig2 import rules
+from ig2._utils.checks import is_count
 from ig2.compat import AnyModel, as_method, as_model
-from ig2.errors import InputError, describe, import_extra, is_count
-from ig2.methods import Method, PathMethod
+from ig2.errors import InputError, describe, import_extra
+from ig2.methods.base import Method
+from ig2.methods.path import PathMethod
 from ig2.model import OUTPUTS, Model
 from ig2.paths import Straight
 from ig2.rules import Quadrature

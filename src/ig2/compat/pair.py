@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 import ig2
 from ig2 import rules
-from ig2.errors import InputError, ModelError, describe, is_count
+from ig2._utils.checks import is_count
+from ig2.errors import InputError, ModelError, describe
 from ig2.methods import PathMethod
 from ig2.paths import GradPath, Straight
 from ig2.rules import Quadrature, Rule

@@ -14,38 +14,18 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2._engine.inputs import Inputs, take_rows, value_of
+from ig2._engine.inputs import take_rows, value_of
 from ig2._engine.integrate import Keep
-from ig2._engine.memory import BatchSize, peak_bytes, said_clearly
-from ig2._engine.session import Session
-from ig2._engine.task import Task, check_seed
-from ig2._utils.progress import Progress, ProgressOption
+from ig2._engine.memory import peak_bytes
+from ig2._engine.task import Task, open_task
+from ig2._utils.progress import ProgressOption
 from ig2.attribution import Attribution, Cost
+from ig2.attribution import Result as Result
 from ig2.errors import IG2Error, InputError, ModelError, counted, describe, warn
-from ig2.model import Model, wrap
+from ig2.model import Model, as_model
 from ig2.references.base import References, as_references
 
 AnyType = TypeVar("AnyType")
-
-
-@dataclass
-class Result:
-    """What `run` returns, in the engine's layout; the names are those of `Attribution`."""
-
-    values: Tensor
-    baseline_outputs: Tensor | None = None
-    spread: Tensor | None = None
-    gradcf: Tensor | None = None
-    gradcfe: Tensor | None = None
-    per_reference: Tensor | None = None
-    output_curve: Tensor | None = None
-    distance_curve: Tensor | None = None
-    steps_taken: Tensor | None = None
-    trust: Tensor | None = None
-    arrival: Tensor | None = None
-    reference_outputs: Tensor | None = None
-    paths: Tensor | None = None
-    outputs: Tensor | None = None  # f at the explicands as it was in each walk, (B, R)
 
 
 class _MethodType(ABCMeta):
@@ -66,7 +46,14 @@ class _MethodType(ABCMeta):
 
 @dataclass(frozen=True, eq=False)
 class Method(metaclass=_MethodType):
-    """Something that attributes. Subclasses are dataclasses of their settings and write `run`."""
+    """Something that attributes. Subclasses are frozen dataclasses of their settings and write `run`; the call is shared.
+
+    >>> class Ones(Method):
+    ...     def run(self, task, references, keep):
+    ...         return Result(torch.ones_like(task.x))
+    >>> Ones()(lambda x: x.sum(dim=1), torch.zeros(1, 2)).values
+    tensor([[1., 1.]])
+    """
 
     default_references: ClassVar[References | None] = None
     follows_paths: ClassVar[bool] = False
@@ -81,7 +68,16 @@ class Method(metaclass=_MethodType):
 
     @abstractmethod
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        """Attribute the task's samples, contrasting them with `references`."""
+        """Attribute the task's samples, contrasting them with `references`.
+
+        Args:
+            task: the samples, the class explained of each, and the opened network.
+            references: what the call gave, or the method's `default_references`.
+            keep: what to return besides the values.
+
+        Returns:
+            The values in the shape of `task.x`, and what else is known of them.
+        """
 
     @final
     def __call__(
@@ -106,7 +102,7 @@ class Method(metaclass=_MethodType):
             x: explicands (B, ...); or a tuple or dict of tensors the network is called with, where `ig2.Fixed` marks those
                 that are not attributed.
             target: the class to explain: one for all or one for each explicand. By default the class predicted.
-            references: whom to contrast with: samples (R, ...) for all or (B, R, ...) for each explicand its own, a number,
+            references: what to contrast with: samples (R, ...) for all or (B, R, ...) for each explicand its own, a number,
                 or a strategy of `ig2.references`. Methods without references ignore them.
             seed: of everything random. Global random state is neither read nor changed.
             batch_size: how many points the network sees at once. "auto" goes by the memory that is free. Either is halved
@@ -117,54 +113,49 @@ class Method(metaclass=_MethodType):
             paths: keep every point of every path; this needs memory for all of them.
             skip_bad: go on without explicands that hold NaN, or at which the network's numbers are not finite. A warning and
                 `settings["skipped"]` name them.
+
+        Returns:
+            One attribution for each explicand, on x's device.
+
+        Raises:
+            InputError: if an argument cannot be used; the message says what to do.
+            ModelError: if the network cannot be explained as it is, or its numbers are not finite.
+            OutOfMemoryError: if not even a single point fits.
         """
         if skip_bad:
             return self._skip_bad(
                 *(model, x, target, references), seed=seed, batch_size=batch_size, progress=progress, curves=curves,
                 per_reference=per_reference, paths=paths,
             )  # fmt: skip
-        if not isinstance(model, Model):
-            model = wrap(model)
-        check_seed(seed)
         if (curves or paths or per_reference) and not self.follows_paths:
             raise InputError(f"{type(self).__name__} follows no path: curves, per_reference and paths are for path methods")
         keep = Keep(per_reference=per_reference, curves=curves, paths=paths)
-        chosen = as_references(references) if references is not None else None
-        began = time.perf_counter()
-        with self._opened(model, x, target, int(seed), batch_size, progress) as (task, output):
-            session, inputs = task.session, task.session.inputs
+        strategy = as_references(references) if references is not None else self.default_references
+        began, model = time.perf_counter(), as_model(model)
+        with self._open(model, x, target, seed=seed, batch_size=batch_size, progress=progress) as task:
+            session, inputs, output = task.session, task.session.inputs, task.output
             before = peak_bytes(session.device)
-            result = self.run(task, chosen or self.default_references, keep)
+            result = self.run(task, strategy, keep)
             peak = peak_bytes(session.device)
-        home = inputs.home
-        mean = None if result.baseline_outputs is None else result.baseline_outputs.mean(dim=1)
         return Attribution(
+            **{"output": output, **result.unpack(inputs.unpack)},
             explicand=inputs.explicand,
             target=task.target,
-            # in half precision f(x) depends on its batch, and a sum that is complete is so for the one it was walked in
-            output=output if result.outputs is None else result.outputs.mean(dim=1),
-            baseline_output=mean,
-            baseline_outputs=result.baseline_outputs,
-            output_curve=result.output_curve,
-            distance_curve=result.distance_curve,
-            steps_taken=result.steps_taken,
-            trust=result.trust,
             fixed=inputs.fixed or None,
             held=inputs.held or None,
-            arrival=result.arrival,
-            reference_outputs=result.reference_outputs,
             settings={
-                **self._settings(chosen, model, int(seed)),
+                "method": type(self).__name__,
+                "parts": summary(self),
+                "references": summary(strategy),
+                "model": repr(model),
+                "seed": int(seed),
+                "complete": self.complete,
+                "versions": {"ig2": ig2.__version__, "torch": torch.__version__},
                 "representation": session.where,
                 "preparation": session.preparation,
             },
             cost=Cost(time.perf_counter() - began, task.batch.points, peak, peak != before),
-            **{
-                name: inputs.unpack(tensor)
-                for name in ("values", "spread", "gradcf", "gradcfe", "per_reference", "paths")
-                if (tensor := getattr(result, name)) is not None
-            },
-        ).to(home)
+        ).to(inputs.home)
 
     def _skip_bad(self, model: Any, x: Any, target: Any, references: Any, **options: Any) -> Attribution:
         """Explain, again and again without those that cannot be explained."""
@@ -198,37 +189,27 @@ class Method(metaclass=_MethodType):
             return attribution
 
     @contextmanager
-    def _opened(
-        self,
-        model: Model,
-        x: Any,
-        target: Any,
-        seed: int,
-        batch_size: int | Literal["auto"],
-        progress: ProgressOption,
-    ) -> Iterator[tuple[Task, Tensor]]:
-        """The explicands and the network, opened, and the output of the class explained."""
-        with torch.inference_mode(False), torch.no_grad(), said_clearly():
-            inputs = Inputs.of(x, model.device, needs_gradient=self.needs_gradient)
-            precisions = [torch.finfo(dtype).eps for _, _, dtype in inputs.attributed if dtype.is_floating_point]
-            model.check_inside(inputs.data, "x", max(precisions, default=0.0))
-            asked = model.preparation is not None and model.preparation.precision is not None
+    def _open(self, model: Model, x: Any, target: Any = None, **options: Any) -> Iterator[Task]:
+        """Open the network on x as this method needs it, and check the output of the class explained."""
+        asked = model.preparation is not None and model.preparation.precision is not None
+        with open_task(
+            *(model, x, target),
+            **options,
+            label=type(self).__name__,
+            needs_gradient=self.needs_gradient,
+            within_bounds=True,
             # one pass is not worth a copy, which a second one has to confirm
-            prepares = asked or not (self.runs_once or self.takes_own_gradients)
-            with (
-                Session(model, inputs, check_mixing=batch_size != 1, prepares=prepares) as session,
-                Progress(progress, type(self).__name__) as bar,
-            ):
-                batch = BatchSize(batch_size, session.bytes_per_point, session.device)
-                task, output = Task.of(session, target, seed, batch, bar, keep_graph=self.runs_once)
-                if not output.isfinite().all():
-                    bad = (~output.isfinite()).nonzero()[:, 0].tolist()
-                    raise ModelError(
-                        f"the output of explicand {bad[0]} is {float(output[bad[0]])}: the network fails on it. Remove it, or "
-                        "pass skip_bad=True to go on without such explicands",
-                        rows=bad,
-                    )
-                yield task, output
+            prepares=asked or not (self.runs_once or self.takes_own_gradients),
+            keep_graph=self.runs_once,
+        ) as task:
+            if not task.output.isfinite().all():
+                bad = (~task.output.isfinite()).nonzero()[:, 0].tolist()
+                raise ModelError(
+                    f"the output of explicand {bad[0]} is {float(task.output[bad[0]])}: the network fails on it. Remove it, or "
+                    "pass skip_bad=True to go on without such explicands",
+                    rows=bad,
+                )
+            yield task
 
     def needed(self, references: References | None) -> References:
         """The references, or an error that says how to give them."""
@@ -238,17 +219,6 @@ class Method(metaclass=_MethodType):
                 "such as ig2.references.OtherClasses(pool, labels)"
             )
         return references
-
-    def _settings(self, references: References | None, model: Model, seed: int) -> dict[str, Any]:
-        return {
-            "method": type(self).__name__,
-            "parts": summary(self),
-            "references": summary(references or self.default_references),
-            "model": repr(model),
-            "seed": seed,
-            "complete": self.complete,
-            "versions": {"ig2": ig2.__version__, "torch": torch.__version__},
-        }
 
 
 def summary(part: Any) -> Any:

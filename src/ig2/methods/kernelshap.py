@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
-from ig2.errors import InputError, ModelError, describe, import_extra, is_count
+from ig2._utils.checks import is_count
+from ig2.errors import InputError, ModelError, describe, import_extra
 from ig2.methods.base import Method, Result
 from ig2.references.base import References, draw_references
 from ig2.references.constant import Zeros

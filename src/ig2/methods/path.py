@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -18,9 +18,10 @@ from ig2._engine.task import Task
 from ig2.attribution import Cost
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
-from ig2.model import Model, wrap
-from ig2.paths import L2, Blur, GradPath, GrownPath, Guided, Norm, Path, Schedule, Steady, Stop, Straight, euclidean
+from ig2.model import Model, as_model
+from ig2.paths import L2, Blur, GradPath, GrownPath, Guided, Norm, Path, Steady, Stop, Straight, euclidean
 from ig2.paths.base import check_steps
+from ig2.paths.gradpath import Schedule
 from ig2.references.base import References, as_references, draw_references
 from ig2.references.constant import Zeros
 from ig2.rules import Rule
@@ -65,9 +66,8 @@ class PathMethod(Method):
         batch_size: int | Literal["auto"] = "auto",
     ) -> Cost:
         """What a call would take if every path takes all its steps, from the time of two of them. Arguments as for a call."""
-        model = model if isinstance(model, Model) else wrap(model)
         chosen = as_references(references) if references is not None else self.default_references
-        with self._opened(model, x, None, 0, batch_size, False) as (task, _):
+        with self._open(as_model(model), x, batch_size=batch_size) as task:
             count = len(task) * self._samples(task, chosen).shape[1]
             at_once = min(count, task.batch.points)
             of = torch.arange(at_once, device=task.x.device) % len(task)
@@ -92,25 +92,8 @@ class PathMethod(Method):
         return draw_references(self.needed(references), task)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        samples = self._samples(task, references)
-        grad = self.path.ends_in_counterfactual
-        found = integrate(task, self.path, self.rule, samples, Keep(grad, keep.per_reference, keep.curves, keep.paths))
-        return Result(
-            values=found.values,
-            outputs=found.outputs,
-            baseline_outputs=found.baseline_outputs,
-            spread=found.spread,
-            gradcf=found.baselines,
-            gradcfe=found.displacement if grad else None,
-            per_reference=found.per_reference,
-            output_curve=found.output_curve,
-            distance_curve=found.distance_curve,
-            steps_taken=found.steps if grad else None,
-            trust=found.trust,
-            arrival=found.arrival,
-            reference_outputs=found.reference_outputs,
-            paths=found.paths,
-        )
+        keep = replace(keep, baselines=self.path.ends_in_counterfactual)
+        return integrate(task, self.path, self.rule, self._samples(task, references), keep)
 
 
 def _example(rule: object) -> str:
@@ -204,8 +187,5 @@ class GradCFE(PathMethod):
             raise InputError("GradCFE keeps each reference's GradCF already: x − gradcf is its own attribution")
         result = super().run(task, references, keep)
         assert result.gradcfe is not None and result.gradcf is not None
-        result.values = result.gradcfe
-        result.outputs = result.baseline_outputs = None
-        if result.gradcf.shape[1] > 1:
-            result.spread = result.gradcf.std(dim=1)
-        return result
+        spread = result.gradcf.std(dim=1) if result.gradcf.shape[1] > 1 else None
+        return replace(result, values=result.gradcfe, spread=spread, output=None, baseline_outputs=None)

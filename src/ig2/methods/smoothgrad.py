@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
-from ig2.errors import InputError, ModelError, describe, is_count, is_number
+from ig2._utils.checks import is_count, is_number
+from ig2.errors import InputError, ModelError, describe
 from ig2.methods.base import Result
 from ig2.methods.wrapper import Wrapper
 from ig2.paths.base import clamp_

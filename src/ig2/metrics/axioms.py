@@ -11,10 +11,11 @@ from torch import Tensor
 
 from ig2._engine.inputs import Inputs
 from ig2._engine.integrate import Keep
-from ig2._engine.scoring import scores as scores_of
 from ig2._engine.task import Task
+from ig2._engine.task import scores as scores_of
+from ig2._utils.checks import check_count, is_number, require
 from ig2.attribution import Attribution
-from ig2.errors import InputError, ModelError, check_count, describe, is_number, require
+from ig2.errors import InputError, ModelError, describe
 from ig2.methods.simple import Gradient
 from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.reattribution import MethodLike, attribute_again, check_method, check_reproduces, rebuild_x
@@ -95,7 +96,7 @@ class Completeness(Metric):
                 f"the output is {float(output[row])} at explicand {row} and {float(below[row])} at its baseline: the network "
                 "fails there"
             )
-        return Attribution(case.values, task.x, task.target, output, below)
+        return Attribution(case.values, below[:, None], explicand=task.x, target=task.target, output=output)
 
 
 @dataclass(frozen=True, eq=False)

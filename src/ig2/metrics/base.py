@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from ig2._engine.inputs import Inputs
-from ig2._engine.memory import BatchSize, said_clearly
-from ig2._engine.session import Session
-from ig2._engine.task import Task, check_seed
-from ig2._utils.progress import Progress, ProgressOption
+from ig2._engine.memory import explain_memory_errors
+from ig2._engine.task import Task, open_task
+from ig2._utils.checks import check_seed
+from ig2._utils.progress import ProgressOption
 from ig2.attribution import Attribution
 from ig2.errors import InputError, ModelError, describe, warn
 from ig2.methods.base import summary
-from ig2.model import Model, wrap
+from ig2.model import Model, as_model
 
 Better = Literal["higher", "lower"]
 
@@ -195,16 +195,28 @@ class Metric(ABC):
         adapted: Any = None
         task: Any = None
         output: Any = None
-        with torch.inference_mode(False), torch.no_grad(), said_clearly(), ExitStack() as stack:
+        with torch.inference_mode(False), torch.no_grad(), explain_memory_errors(), ExitStack() as stack:
             if self.runs_model:
                 if x is None and source is None:
                     raise InputError(f"{self.name} runs the model: pass x=, the explicands of this plain tensor")
                 if model is None:
                     raise InputError(f"{self.name} runs the model, got model=None")
-                adapted = self.adapt_model(model if isinstance(model, Model) else wrap(model))
-                inputs, task, output = self._open(
-                    stack, adapted, x if x is not None else source, target, source, int(seed), batch_size, progress
+                adapted = self.adapt_model(as_model(model))
+                x = x if x is not None else source
+                task = stack.enter_context(
+                    open_task(
+                        adapted,
+                        x.x if isinstance(x, Attribution) else x,
+                        source.target if target is None and source is not None else target,
+                        label=self.name,
+                        seed=seed,
+                        batch_size=batch_size,
+                        progress=progress,
+                        needs_gradient=self.needs_gradient,
+                        prepares=not self.runs_once,
+                    )
                 )
+                inputs, output = task.session.inputs, task.output
             else:
                 inputs = Inputs.of(values, name="attribution", needs_gradient=False)
             scores = self.run(Case(inputs.pack(values, "attribution"), truth, int(seed), source, task, adapted, output))
@@ -223,25 +235,3 @@ class Metric(ABC):
             at=None if scores.at is None else scores.at.to(inputs.home),
             settings={**summary(self), **scores.settings, "seed": int(seed)},
         )
-
-    def _open(
-        self,
-        stack: ExitStack,
-        model: Model,
-        x: Any,
-        target: Any,
-        source: Attribution | None,
-        seed: int,
-        batch_size: int | Literal["auto"],
-        progress: ProgressOption,
-    ) -> tuple[Inputs, Task, Tensor]:
-        """The network, opened until the stack closes, on the explicands, and its output there."""
-        if isinstance(x, Attribution):
-            x = x.x
-        if target is None and source is not None:
-            target = source.target
-        inputs = Inputs.of(x, model.device, needs_gradient=self.needs_gradient)
-        session = stack.enter_context(Session(model, inputs, check_mixing=batch_size != 1, prepares=not self.runs_once))
-        bar = stack.enter_context(Progress(progress, self.name))
-        batch = BatchSize(batch_size, session.bytes_per_point, session.device)
-        return inputs, *Task.of(session, target, seed, batch, bar)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from ig2._engine.inputs import check_numeric
+from ig2._utils.checks import is_number, require
 from ig2._utils.progress import Progress
-from ig2.errors import InputError, ModelError, describe, is_number, require
+from ig2.errors import InputError, ModelError, describe
 
 # How many numbers of drawn samples are held at once.
 MOST_NUMBERS = 1 << 23

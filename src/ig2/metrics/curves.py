@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2.errors import InputError, ModelError, check_count, describe
+from ig2._utils.checks import check_count
+from ig2.errors import InputError, ModelError, describe
 from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.correlation import order_features
 from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign

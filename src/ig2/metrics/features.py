@@ -10,7 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ig2.errors import InputError, describe, require
+from ig2._utils.checks import require
+from ig2.errors import InputError, describe
 
 FeatureOption = Literal["auto", "pixel", "word", "element"]
 Sign = Literal["keep", "positive", "absolute"]

@@ -9,7 +9,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ig2.errors import InputError, check_count, describe, is_number
+from ig2._utils.checks import check_count, is_number
+from ig2.errors import InputError, describe
 from ig2.metrics.conditional import Conditional
 
 # A covariance whose smallest eigenvalue is below this share of its largest leaves too few digits to divide by it.

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2.errors import InputError, ModelError, check_count, import_extra, is_number, require
+from ig2._utils.checks import check_count, is_number, require
+from ig2.errors import InputError, ModelError, import_extra
 from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.curves import select_output
 from ig2.metrics.features import Features, Sign, apply_sign

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ig2.errors import InputError, describe, require
+from ig2._utils.checks import require
+from ig2.errors import InputError, describe
 from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.correlation import midranks
 from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
-from ig2.errors import InputError, ModelError, check_count, describe, is_number, require
+from ig2._utils.checks import check_count, is_number, require
+from ig2.errors import InputError, ModelError, describe
 from ig2.methods.base import Method
 from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.conditional import MOST_NUMBERS, Conditional, average_outputs, check_conditional, check_tabular

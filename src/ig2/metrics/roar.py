@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from ig2._engine.inputs import check_numeric
-from ig2._engine.task import check_seed
+from ig2._utils.checks import check_seed, is_number, require
 from ig2.attribution import Attribution
-from ig2.errors import InputError, ModelError, describe, is_number, require
+from ig2.errors import InputError, ModelError, describe
 from ig2.methods.base import summary
 from ig2.metrics.base import Better, Scores
 from ig2.metrics.conditional import Conditional, check_conditional, check_tabular, replace_unknown

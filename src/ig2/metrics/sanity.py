@@ -11,9 +11,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.scoring import scores as scores_of
 from ig2._engine.task import Task
-from ig2.errors import InputError, ModelError, require
+from ig2._engine.task import scores as scores_of
+from ig2._utils.checks import require
+from ig2.errors import InputError, ModelError
 from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.correlation import midranks, pearson
 from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign

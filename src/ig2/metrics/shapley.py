@@ -11,17 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from ig2._engine.inputs import Inputs, Structured
-from ig2._engine.memory import BatchSize, said_clearly
-from ig2._engine.session import Session
-from ig2._engine.task import Task, check_seed
+from ig2._engine.task import open_task
+from ig2._utils.checks import check_count
 from ig2._utils.progress import Progress, ProgressOption
 from ig2.attribution import Attribution
-from ig2.errors import InputError, check_count, describe
+from ig2.errors import InputError, describe
 from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.conditional import Conditional, average_outputs, check_conditional, check_tabular
 from ig2.metrics.correlation import correlate, rounding_error
 from ig2.metrics.perturbation import check_if_constant
-from ig2.model import Model, wrap
+from ig2.model import Model, as_model
 
 # 65 536 coalitions: with more features their number is out of reach.
 MOST_FEATURES = 16
@@ -121,14 +120,16 @@ def conditional_shapley(
         InputError: x is not tabular, or has too many features.
         ModelError: the network fails on what is drawn.
     """
-    check_seed(seed)
-    model = model if isinstance(model, Model) else wrap(model)
-    with torch.inference_mode(False), torch.no_grad(), said_clearly():
-        inputs = Inputs.of(x, model.device, needs_gradient=False)
-        with Session(model, inputs, check_mixing=batch_size != 1) as session, Progress(progress, "Shapley values") as bar:
-            batch = BatchSize(batch_size, session.bytes_per_point, session.device)
-            task, _ = Task.of(session, target, int(seed), batch, bar)
-            worth = coalition_worth(task.outputs, task.x, conditional, draws, task.seed, bar)
+    with open_task(
+        *(as_model(model), x, target),
+        label="Shapley values",
+        seed=seed,
+        batch_size=batch_size,
+        progress=progress,
+        needs_gradient=False,
+    ) as task:
+        worth = coalition_worth(task.outputs, task.x, conditional, draws, task.seed, task.progress)
+    inputs = task.session.inputs
     return inputs.unpack(shapley_values(worth).to(inputs.home))
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ig2._engine.session import Distance, Evaluation
-from ig2.errors import InputError, describe, is_count
+from ig2._utils.checks import is_count
+from ig2.errors import InputError, describe
 from ig2.model import Bounds
 
 Memory = dict[str, Tensor]

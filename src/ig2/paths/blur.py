@@ -8,7 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ig2.errors import InputError, describe, is_number
+from ig2._utils.checks import is_number
+from ig2.errors import InputError, describe
 from ig2.paths.base import KnownPath, Pairs
 
 Padding = Literal["reflect", "zero"]

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ig2._engine.session import Distance, Evaluation
-from ig2.errors import InputError, describe, is_count, is_number
+from ig2._utils.checks import is_count, is_number
+from ig2.errors import InputError, describe
 from ig2.paths.base import GrownPath, Memory, Pairs, clamp_, per_sample
 from ig2.paths.distances import euclidean
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ig2._engine.session import Evaluation
-from ig2.errors import InputError, ModelError, describe, is_number
+from ig2._utils.checks import is_number
+from ig2.errors import InputError, ModelError, describe
 from ig2.paths.base import GrownPath, Memory, Pairs
 
 

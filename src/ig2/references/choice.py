@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable
 import torch
 from torch import Tensor
 
-from ig2._engine.task import check_seed
+from ig2._utils.checks import check_seed
 from ig2.errors import InputError
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2.errors import InputError, describe, is_count
+from ig2._utils.checks import is_count
+from ig2.errors import InputError, describe
 from ig2.paths.base import clamp_
 from ig2.paths.blur import Padding, blur, check_images
 from ig2.references.base import References

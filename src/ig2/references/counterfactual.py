@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2.errors import InputError, describe, is_count
+from ig2._utils.checks import is_count
+from ig2.errors import InputError, describe
 from ig2.references.base import References
 from ig2.references.constant import check_count
 from ig2.references.pool import OpenPool

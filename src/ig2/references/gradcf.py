@@ -32,6 +32,6 @@ class GradCF(References):
 
     def draw(self, task: Task) -> Tensor:
         samples = draw_references(as_references(self.references), task)
-        baselines = integrate(task, self.path, None, samples, Keep(baselines=True)).baselines
+        baselines = integrate(task, self.path, None, samples, Keep(baselines=True)).gradcf
         assert baselines is not None
         return baselines

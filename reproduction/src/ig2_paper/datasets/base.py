@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from ig2._engine.task import check_seed
-from ig2.errors import InputError, describe, is_count
+from ig2._utils.checks import check_seed, is_count
+from ig2.errors import InputError, describe
 from ig2.references.choice import round_robin
 
 if TYPE_CHECKING:

@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ig2._utils.checks import is_count
 from ig2._utils.files import check_regular
 from ig2.adapters.images import SUFFIXES, Framing, read_image
 from ig2.benchmarks.datasets import Reading, Survey
-from ig2.errors import InputError, describe, import_extra, is_count, reason
+from ig2.errors import InputError, describe, import_extra, reason
 from ig2_paper.datasets.base import Samples, by_turns
 from ig2_paper.datasets.survey import repeated
 

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from ig2._engine.task import check_seed
-from ig2.errors import InputError, describe, is_count
+from ig2._utils.checks import check_seed, is_count
+from ig2.errors import InputError, describe
 from ig2.metrics.gaussian import Distribution, Gaussian
 
 Family = Literal["linear", "additive", "piecewise"]

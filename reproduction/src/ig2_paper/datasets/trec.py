@@ -10,10 +10,11 @@ from typing import Literal, NamedTuple
 
 import torch
 
+from ig2._utils.checks import is_count
 from ig2._utils.downloads import PublicFile
 from ig2.benchmarks.datasets import DataSet, Reading, Survey
 from ig2.demo import grammar
-from ig2.errors import InputError, describe, is_count
+from ig2.errors import InputError, describe
 from ig2_paper.datasets.base import Samples
 from ig2_paper.datasets.listing import existing_folder, lines_of
 from ig2_paper.datasets.survey import repeated

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ig2 import rules
-from ig2._engine.task import check_seed
+from ig2._utils.checks import check_seed, is_count
 from ig2.attribution import Attribution
 from ig2.benchmarks.suite import (
     BenchOptions,
@@ -30,7 +30,7 @@ from ig2.benchmarks.suite import (
     check_returned,
 )
 from ig2.benchmarks.table import EACH
-from ig2.errors import IG2Warning, InputError, describe, is_count
+from ig2.errors import IG2Warning, InputError, describe
 from ig2.methods import IG2, DeepSHAP, ExpectedIG, Gradient, GuidedIG, IntegratedGradients, KernelSHAP, Random
 from ig2.methods.base import Method
 from ig2.methods.kernelshap import Groups

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 from ig2 import rules
 from ig2._engine.acceleration import prepare
-from ig2._engine.scoring import scores
+from ig2._engine.task import scores
+from ig2._utils.checks import is_count
 from ig2.adapters import vision
 from ig2.adapters.images import Framing
 from ig2.benchmarks.suite import BenchOptions, Column, Half, MethodLike
-from ig2.errors import InputError, describe, import_extra, is_count
+from ig2.errors import InputError, describe, import_extra
 from ig2.methods.kernelshap import Grid
 from ig2.model import Model, Preparation
 from ig2_paper.datasets import imagenet, pets, photos

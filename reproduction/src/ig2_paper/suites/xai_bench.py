@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ig2 import rules
 from ig2._engine.inputs import check_numeric
-from ig2._engine.task import check_seed
+from ig2._utils.checks import check_seed, is_count
 from ig2.attribution import Attribution
 from ig2.benchmarks.suite import BenchOptions, Column, MethodLike, Suite, WithoutReferences, check_returned
-from ig2.errors import InputError, describe, is_count
+from ig2.errors import InputError, describe
 from ig2.methods import IG2, DeepSHAP, ExpectedIG, GuidedIG, IntegratedGradients, KernelSHAP, Random
 from ig2.metrics.base import Metric
 from ig2.metrics.gaussian import Distribution, Gaussian, Mixture

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ig2.errors import InputError, describe, is_count
+from ig2._utils.checks import is_count
+from ig2.errors import InputError, describe
 from ig2_paper.datasets.celeba.files import ATTRIBUTES, COMPONENTS, FaceSamples, sides
 
 Numbers = NDArray[np.floating[Any]]

@@ -19,9 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ig2._utils.checks import is_count
 from ig2.adapters.images import read_image
 from ig2.benchmarks.datasets import DataSet, Reading, Survey
-from ig2.errors import InputError, counted, describe, import_extra, is_count
+from ig2.errors import InputError, counted, describe, import_extra
 from ig2_paper.datasets.base import Samples
 from ig2_paper.datasets.listing import existing_folder, lines_of, pictures_in
 from ig2_paper.datasets.survey import repeated

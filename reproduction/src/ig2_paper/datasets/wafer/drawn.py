@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ig2.errors import InputError, describe, is_count
+from ig2._utils.checks import is_count
+from ig2.errors import InputError, describe
 from ig2_paper.datasets.base import Samples
 
 CLASSES = ("Center", "Donut", "Edge-Loc", "Edge-Ring", "Loc", "Near-full", "Random", "Scratch", "None")

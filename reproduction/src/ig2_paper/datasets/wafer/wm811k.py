@@ -22,9 +22,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ig2._utils.checks import is_count
 from ig2._utils.files import check_regular
 from ig2.benchmarks.datasets import DataSet, Reading, Survey
-from ig2.errors import InputError, describe, is_count, reason
+from ig2.errors import InputError, describe, reason
 from ig2_paper.datasets.base import Samples, by_turns
 from ig2_paper.datasets.survey import repeated
 from ig2_paper.datasets.wafer.drawn import CLASSES, FAILS, OUTSIDE, PASSES

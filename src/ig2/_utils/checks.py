@@ -1,0 +1,52 @@
+"""Checks of plain arguments: counts, numbers and seeds."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+
+from ig2.errors import InputError, describe
+
+
+def is_count(value: object) -> bool:
+    """Whether a value is a positive integer of Python's or NumPy's."""
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a finite real number."""
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(float(value))
+
+
+def check_count(value: object, name: str) -> None:
+    """Raise an `InputError` unless the argument called `name` is a positive integer."""
+    if not is_count(value):
+        raise InputError(f"{name} must be a positive integer, got {describe(value)}")
+
+
+def check_number(value: object, name: str, interval: str = "(-inf, inf)") -> None:
+    """Raise an `InputError` unless the argument called `name` is a finite number in an interval.
+
+    >>> check_number(0.5, "decay", "(0, 1]")
+    >>> check_number(0, "decay", "(0, 1]")
+    Traceback (most recent call last):
+    ig2.errors.InputError: decay must be a number in (0, 1], got 0
+    """
+    low, high = map(float, interval[1:-1].split(","))
+    number = float(value) if isinstance(value, Real) and is_number(value) else math.nan
+    above = number >= low if interval[0] == "[" else number > low
+    below = number <= high if interval[-1] == "]" else number < high
+    if not (above and below):
+        raise InputError(f"{name} must be a number in {interval}, got {describe(value)}")
+
+
+def check_seed(seed: object) -> None:
+    """Raise an `InputError` unless the seed is an integer that fits 64 bits."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not -(2**63) <= int(seed) < 2**63:
+        raise InputError(f"seed must be an integer of 64 bits, got {describe(seed)}")
+
+
+def require(valid: bool, name: str, value: object, expected: str) -> None:
+    """Raise an `InputError` that quotes the value of a setting, unless it is valid."""
+    if not valid:
+        raise InputError(f"{name} must be {expected}, got {describe(value)}")
