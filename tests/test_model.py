@@ -173,7 +173,7 @@ def test_in_place_activations_leave_the_points_and_the_representation_alone(firs
 def test_wrong_names_get_suggestions():
     network = nn.Sequential(OrderedDict(features=nn.Linear(4, 5), classifier=nn.Linear(5, 3)))
     refuses(InputError, "'clasifier' names no module of this network;", lambda: ig2.wrap(network, representation="clasifier"))
-    refuses(InputError, "known are 'classifier', 'features'", lambda: ig2.wrap(network, representation="xyz"))
+    refuses(InputError, "choose from classifier, features", lambda: ig2.wrap(network, representation="xyz"))
     refuses(InputError, "after the colon goes 'input' or", lambda: ig2.wrap(network, representation="features:inputs"))
     refuses(InputError, "Linear is not a module of this network", lambda: ig2.wrap(network, representation=nn.Linear(2, 2)))
     refuses(InputError, "must be a module or its name, got 3", lambda: ig2.wrap(network, representation=3))

@@ -265,7 +265,7 @@ def test_files_that_are_no_tables_are_errors_of_one_line(tmp_path: Path) -> None
         "header.csv": "no rows",
         "binary.csv": "no table that can be read",
         "ragged.csv": "no table that can be read",
-        "other.csv": "lacks 4 of 4 columns, such as 'age' \\(there is 'Age'\\)",
+        "other.csv": "lacks 4 of 4 columns, such as 'age'; did you mean Age",
         "text.parquet": "no table that can be read",
         "cut.parquet": "no table that can be read",
         "sheet.xlsx": "a table is a .csv, .tsv or .parquet file, not .xlsx",
