@@ -261,8 +261,8 @@ def test_fresh_scores_again_what_was_chosen_and_nothing_else(tmp_path):
 
 def test_what_was_scored_elsewhere_says_so(tmp_path, monkeypatch):
     run(Toy(seeds=1), out=tmp_path)
-    there = benchmarks.runner.environment("cpu")
-    monkeypatch.setattr(benchmarks.runner, "environment", lambda device: {**there, "device": "NVIDIA H200"})
+    there = benchmarks.runner.describe_environment("cpu")
+    monkeypatch.setattr(benchmarks.runner, "describe_environment", lambda device: {**there, "device": "NVIDIA H200"})
     assert run(Toy(seeds=1), out=tmp_path).environment == there  # nothing was scored here
     assert run(Toy(seeds=2), out=tmp_path).environment == {**there, "device": "cpu, NVIDIA H200"}
 

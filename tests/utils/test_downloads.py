@@ -300,8 +300,8 @@ def test_data_that_needs_an_agreement_is_not_fetched(tmp_path):
 def test_a_data_set_is_fetched_into_the_cache_or_where_it_is_told(server, tmp_path, monkeypatch):
     monkeypatch.setenv("IG2_CACHE", str(tmp_path / "cache"))
     known = datasets.DataSet("toy", "toy", ("toy",), "", "", "", "", None, (server.file(),))
-    assert not known.is_there
+    assert not known.is_fetched
     told = []
     assert known.fetch(progress=lambda *words: told.append(words)) == tmp_path / "cache" / "data" / "toy"
-    assert known.is_there and told[-1] == ("digits.gz", len(CONTENT), len(CONTENT))
+    assert known.is_fetched and told[-1] == ("digits.gz", len(CONTENT), len(CONTENT))
     assert known.fetch(tmp_path / "mine") == tmp_path / "mine" and names(tmp_path / "mine") == ["digits.gz"]

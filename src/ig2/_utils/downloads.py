@@ -26,7 +26,7 @@ TIMEOUT = 30.0  # seconds without a byte
 TRIES = 3  # at one address, each going on where the last was cut off
 AGENT = "ig2 (https://pypi.org/project/ig2)"
 
-Progress = Callable[[int, int | None], None]
+Progress = Callable[[int, int | None], object]
 """Called with the bytes that are there, and of how many, or None where the server does not say."""
 
 

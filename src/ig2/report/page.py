@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ig2._utils.files import write_whole
+from ig2._utils.files import write_file
 from ig2.attribution import LARGE_RESIDUAL, LITTLE_ARRIVAL
 from ig2.errors import InputError, describe, import_extra
 from ig2.report.content import Content, InputView, MethodView, Numbers, Picture, ReferenceView
@@ -42,7 +42,7 @@ def write(content: Content, path: str | PathLike[str]) -> None:
     """
     # names of files may hold bytes that are no text, and UTF-8 refuses those
     page = render(content).encode("utf-8", errors="replace")
-    write_whole(path, page)
+    write_file(path, page)
 
 
 def render(content: Content) -> str:
