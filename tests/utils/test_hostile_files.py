@@ -20,7 +20,7 @@ from ig2.adapters import images, tabular
 from ig2.adapters.loading import load_network
 from ig2.benchmarks.store import Cells
 from ig2.benchmarks.table import Table
-from ig2.cli.reading import lines_of
+from ig2.cli.inputs import read_lines
 from ig2.errors import IG2Warning, InputError
 from ig2_paper import networks
 from ig2_paper.datasets import listing, mnist
@@ -30,7 +30,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "a photo.png": images.read_image,
     "a table.csv": lambda path: tabular.load("iris").read(path),
     "a table.parquet": lambda path: tabular.load("iris").read(path),
-    "sentences.txt": lines_of,
+    "sentences.txt": read_lines,
     "weights.pt": lambda path: load_network(str(path)),
     "maps.npz": wm811k.load,
     "frame.pkl": frames.read_frame,
