@@ -71,9 +71,13 @@ class Suite(ABC):
     """Where networks run."""
 
     @classmethod
-    @abstractmethod
     def from_options(cls, options: BenchOptions) -> Self:
-        """Return the suite with a user's options; refuse those it does not use with `options.check`."""
+        """Return the suite with a user's options; refuse those it does not use with `options.check`.
+
+        By default a suite uses `seed`, `quick` and `device` alone.
+        """
+        options.check(cls.name)
+        return cls(seed=options.seed, quick=options.quick, device=options.device)
 
     @abstractmethod
     def parts(self) -> Sequence[str]:
