@@ -51,7 +51,6 @@ class Options(DataOptions):
         None,
         "The folder that holds the data sets, each in a folder of its name (ig2 figures --list). Default, and for one that is "
         "missing: what comes with the package.",
-        metavar="FOLDER",
     )
     """The folder that holds data sets by their names. A missing set is replaced by what comes with the package."""
     watch: Watch = field(default=show_nothing, repr=False, compare=False)

@@ -31,7 +31,7 @@ def option(
         default: its default.
         help: what `--help` says of it; markup of Rich is allowed.
         flags: what is typed, by default the name of the field after two dashes.
-        metavar: what the help calls its value.
+        metavar: what the help calls its value, by default N for a number, FOLDER for a path, otherwise the name of the option.
         bounds: the least and the greatest number it may be on the command line.
         complete: what a shell offers: names, or a function of what is typed so far.
         panel: the heading of the help it is listed under; None for the first one.
@@ -45,12 +45,11 @@ def option(
 class RunOptions:
     """The options of everything that runs a network."""
 
-    seed: int = option(0, "The seed of everything random.", metavar="N", bounds=(0, 2**63 - 1))
+    seed: int = option(0, "The seed of everything random.", bounds=(0, 2**63 - 1))
     """The seed of everything random; with several seeds, the first."""
     device: str = option(
         "auto",
         "cpu, cuda, cuda:1, mps; [bold]auto[/bold] takes a GPU if there is one.",
-        metavar="DEVICE",
         complete=("auto", "cpu", "cuda", "mps"),
     )
     """Where networks run; "auto" is "cuda" if there is a GPU, otherwise "cpu"."""
@@ -72,6 +71,6 @@ class DataOptions(RunOptions):
     quick: bool = option(False, "A small run, to see that everything runs.")
     """A small run, to see that it runs."""
     data: Path | None = option(
-        None, "The folder of the data. Default: what comes with the suite.", metavar="FOLDER", refusal="makes its own data"
+        None, "The folder of the data. Default: what comes with the suite.", refusal="makes its own data"
     )
     """A folder with the data; by default what the suite makes itself."""

@@ -170,24 +170,18 @@ class BenchOptions(DataOptions):
     """
 
     seeds: int | None = option(
-        None,
-        "How many seeds. Default: the suite's own number.",
-        metavar="N",
-        bounds=(1, 10_000),
-        refusal="has no seeds to repeat",
+        None, "How many seeds. Default: the suite's own number.", bounds=(1, 10_000), refusal="has no seeds to repeat"
     )
     """How many seeds; by default the suite's own number."""
     study: str | None = option(
         None,
         "One of the suite's studies instead of its methods: rules, ablation, ...; [bold]--list[/bold] names them.",
-        metavar="STUDY",
         refusal="has no studies",
     )
     """One of the suite's studies, instead of the comparison of methods."""
     samples: int | None = option(
         None,
         "How many samples are explained. Default: the suite's own number.",
-        metavar="N",
         bounds=(1, 1_000_000),
         refusal="has a fixed number of samples",
     )
@@ -195,7 +189,6 @@ class BenchOptions(DataOptions):
     half: Half | None = option(
         None,
         "Of the samples: [bold]report[/bold], or [bold]choose[/bold] to choose settings on. Default: report.",
-        metavar="HALF",
         complete=get_args(Half),
         refusal="is not split into halves",
     )

@@ -26,7 +26,7 @@ def argument(help: str, metavar: str, default: Any = MISSING, complete: Completi
 
 def out_option(folder: str) -> Any:
     """Declare `--out` with its default."""
-    return option(Path(folder), "The folder for the files.", "--out", "-o", metavar="FOLDER", panel=None)
+    return option(Path(folder), "The folder for the files.", "--out", "-o", panel=None)
 
 
 def list_option(what: str) -> Any:
@@ -78,12 +78,9 @@ class ExplainOptions(RunOptions, TerminalOptions):
     """The options of `ig2 explain`."""
 
     files: tuple[Path, ...] = argument("Photos, a .txt file of sentences, or a table (.csv, .tsv, .parquet).", "FILE", ())
-    texts: tuple[str, ...] = option((), "A sentence; may be given several times.", "--text", "-t", metavar="TEXT", panel=None)
+    texts: tuple[str, ...] = option((), "A sentence; may be given several times.", "--text", "-t", panel=None)
     rows: str | None = option(
-        None,
-        "Rows of the table or lines of the .txt file, from 1 on: 1,4 or 2:5. Default: five rows, all lines.",
-        metavar="ROWS",
-        panel=None,
+        None, "Rows of the table or lines of the .txt file, from 1 on: 1,4 or 2:5. Default: five rows, all lines.", panel=None
     )
     target: str = option(
         "auto",
@@ -98,13 +95,12 @@ class ExplainOptions(RunOptions, TerminalOptions):
         "questions for text, of tumours for tables.",
         "--model",
         "-m",
-        metavar="MODEL",
         complete=MODELS,
     )
     trust: bool = option(
         False, "Open a model file that is a program (torch.export, TorchScript). It can do whatever you can do."
     )
-    method: str = option("ig2", "The method; see below.", metavar="METHOD", complete=METHODS)
+    method: str = option("ig2", "The method; see below.", complete=METHODS)
     compare: str | None = option(
         None,
         "Methods to show beside it, separated by commas: ig,expected-ig,guided-ig.",
@@ -112,10 +108,7 @@ class ExplainOptions(RunOptions, TerminalOptions):
         complete=_complete_methods,
     )
     rule: str | None = option(
-        None,
-        f"How gradients on a path become attribution: {', '.join(RULES)}. Default: each method's own.",
-        metavar="RULE",
-        complete=RULES,
+        None, f"How gradients on a path become attribution: {', '.join(RULES)}. Default: each method's own.", complete=RULES
     )
     references: Path | None = option(
         None,
@@ -123,8 +116,8 @@ class ExplainOptions(RunOptions, TerminalOptions):
         "model.",
         metavar="PATH",
     )
-    count: int = option(6, "References for each input.", metavar="N", bounds=(1, 1000))
-    steps: int = option(50, "Steps of a path.", metavar="N", bounds=(1, 10_000))
+    count: int = option(6, "References for each input.", bounds=(1, 1000))
+    steps: int = option(50, "Steps of a path.", bounds=(1, 10_000))
     out: Path = out_option("ig2-out")
     skip_bad: bool = option(False, "Skip files, rows and sentences that cannot be explained, and list them.", panel=None)
 
@@ -134,7 +127,7 @@ class DemoOptions(TerminalOptions):
     """The options of `ig2 demo`."""
 
     out: Path = out_option("ig2-demo")
-    steps: int = option(20, "Steps of a path on photos.", metavar="N", bounds=(1, 2000), panel=None)
+    steps: int = option(20, "Steps of a path on photos.", bounds=(1, 2000), panel=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +160,7 @@ class FiguresOptions(Options, StoreOptions):
     show_list: bool = list_option("figures")
     out: Path = out_option("ig2-figures")
     file_format: str = option(
-        "png", "Of the pictures: png, pdf or svg.", "--format", metavar="FORMAT", complete=get_args(PictureFormat), panel=None
+        "png", "Of the pictures: png, pdf or svg.", "--format", complete=get_args(PictureFormat), panel=None
     )
 
 
@@ -184,9 +177,7 @@ class FetchOptions(TerminalOptions):
     """The options of `ig2 data fetch`."""
 
     name: str = dataset_argument()
-    to: Path | None = option(
-        None, "The folder to put it in. Default: one in the cache, which is printed.", metavar="FOLDER", panel=None
-    )
+    to: Path | None = option(None, "The folder to put it in. Default: one in the cache, which is printed.", panel=None)
 
 
 # -- from a dataclass to a command -------------------------------------------------------------------------------------
@@ -229,19 +220,20 @@ def _parameters(options: type) -> Iterator[inspect.Parameter]:
         elif any(get_origin(inner) is Literal for inner in get_args(kind)):
             kind = str | None
         default = inspect.Parameter.empty if part.default is MISSING else None if part.default == () else part.default
-        yield inspect.Parameter(
-            part.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, _declare(part)]
-        )
+        annotation = Annotated[kind, _declare(part, kind)]  # type: ignore[valid-type]
+        yield inspect.Parameter(part.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _declare(part: Field[Any]) -> Any:
+def _declare(part: Field[Any], kind: Any) -> Any:
     details = part.metadata
-    common = {"help": details["help"], "metavar": details["metavar"], "autocompletion": _completion(details["complete"])}
+    flags = details.get("flags") or (f"--{part.name.replace('_', '-')}",)
+    usual = "N" if kind in (int, int | None) else "FOLDER" if kind in (Path, Path | None) else flags[0].strip("-").upper()
+    common = {"help": details["help"], "autocompletion": _completion(details["complete"])}
     if "argument" in details:
-        return typer.Argument(**common, show_default=False)
+        return typer.Argument(**common, metavar=details["metavar"], show_default=False)
     callback = None if details["bounds"] is None else _between(*details["bounds"])
-    flags = details["flags"] or (f"--{part.name.replace('_', '-')}",)
-    return typer.Option(*flags, **common, callback=callback, rich_help_panel=details["panel"])
+    metavar = None if kind is bool else details["metavar"] or usual
+    return typer.Option(*flags, **common, metavar=metavar, callback=callback, rich_help_panel=details["panel"])
 
 
 def _completion(names: Completion) -> Callable[[str], list[str]] | None:
