@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from dataclasses import fields
 from importlib.metadata import entry_points
 
 import commands
@@ -15,9 +16,9 @@ import pytest
 import ig2 as library
 from ig2 import IG2Warning, InputError, __version__, benchmarks
 from ig2._utils.registry import Registry
-from ig2.benchmarks import SUITES
+from ig2.benchmarks import SUITES, BenchOptions
 from ig2.benchmarks.datasets import DATASETS
-from ig2.benchmarks.figures import FIGURES
+from ig2.benchmarks.figures import FIGURES, Options
 from ig2.cli import app, demo, main
 from ig2.cli.methods import METHODS, RULES
 
@@ -66,6 +67,12 @@ def test_help_fits_the_terminal_and_names_every_option(ig2, monkeypatch, command
     for name in HELP[command].split():
         assert re.search(rf"^[│\s*]*{name}\b", result.out, re.MULTILINE), name
     assert not re.search(r"<\w+", result.out)  # names of types
+
+
+def test_every_option_of_suites_and_figures_can_be_typed(ig2):
+    for command, options in (("bench", BenchOptions), ("figures", Options)):
+        shown = ig2(command, "--help").out
+        assert [part.name for part in fields(options) if part.name != "watch" and f"--{part.name} " not in shown] == []
 
 
 def test_help_lists_every_method_with_a_line_of_its_own_and_every_rule(ig2):

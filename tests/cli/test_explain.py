@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -108,15 +109,17 @@ def test_on_a_terminal_progress_is_shown_unless_quiet(small, ig2):
     assert small("--compare", "ig", "--quiet").err == ""
 
 
-def test_progress_tells_the_time_left(ig2, capfd):
+@pytest.mark.parametrize("keep", [True, False])
+def test_progress_tells_the_time_left(ig2, capfd, keep):
     ig2.on_a_terminal(80)
-    with output.show_progress(quiet=False) as watch:
-        step = watch("IG²")
+    with output.show_progress(quiet=False, keep=keep) as watch:
+        watch("first")(2, 2)  # ends, and what follows has not ended
+        step = watch("second") if keep else partial(watch, "second")
         for done in range(1, 5):
             step(done, 10_000)
             time.sleep(0.02)
     said = capfd.readouterr()
-    assert said.out == "" and re.search(r"IG².*\d+:\d\d:\d\d left", said.err)
+    assert said.out == "" and re.search(r"second.*4/10000.*\d+:\d\d:\d\d left", plain(said.err))
 
 
 def test_what_a_model_prints_does_not_get_into_the_result(ig2):
@@ -307,10 +310,10 @@ def test_after_a_failure_the_files_of_the_earlier_run_are_there(small, ig2, monk
 
 def test_folders_are_made_and_after_a_failure_unmade(small, ig2, monkeypatch):
     Path("there").mkdir()
-    monkeypatch.setattr(explain, "write_files", lambda *_: 1 / 0)
-    files = ig2.files()
+    monkeypatch.setattr(files, "write_files", lambda *_: 1 / 0)
+    before = ig2.files()
     assert small("--out", "there/a/b").code == 1
-    assert ig2.files() == files  # with the folder that was there before
+    assert ig2.files() == before  # with the folder that was there before
 
 
 NAMES = ["with space.png", "größe.png", "猫.png", "-dash.png", "new\nline.png", "a" * 200 + ".png", "a'b\"c.png", ".hidden.png"]

@@ -18,7 +18,6 @@ import torch
 from PIL import Image
 
 from ig2 import Attribution
-from ig2.cli import explain
 from ig2.cli import files as cli_files
 from ig2.demo import tables
 
@@ -616,6 +615,6 @@ def test_the_check_that_nothing_is_left_can_fail(ig2, monkeypatch):
     ig2.module()
     photo = ig2.photo()
     monkeypatch.setattr(cli_files.shutil, "rmtree", lambda *_, **__: None)
-    monkeypatch.setattr(explain, "write_files", lambda draft, *_: (draft / "half").write_text("") or 1 / 0)
+    monkeypatch.setattr(cli_files, "write_files", lambda draft, *_: (draft / "half").write_text("") or 1 / 0)
     with pytest.raises(AssertionError):
         ig2.refused("explain", photo, "-m", "mine:small", "--steps", 1)

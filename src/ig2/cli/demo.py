@@ -8,18 +8,8 @@ from pathlib import Path
 from ig2.adapters import vision
 from ig2.adapters.base import Batch
 from ig2.adapters.vision import Photo, VisionSubject
+from ig2.cli import files
 from ig2.cli.explain import attribute, build_content
-from ig2.cli.files import (
-    REPORT,
-    SUMMARY,
-    check_replaceable,
-    draft_folder,
-    draw_photos,
-    format_class,
-    name_folder_in_errors,
-    summarise,
-    write_report_and_summary,
-)
 from ig2.cli.methods import METHODS
 from ig2.cli.output import INDENT, open_console, print_line, print_path, show_progress
 from ig2.demo import photos as demo_photos
@@ -49,8 +39,8 @@ def run(
         photos: which of `PHOTOS`.
         digits: which of `DIGITS`.
     """
-    check_replaceable(out, [*PICTURES, REPORT, SUMMARY])
-    with draft_folder(out) as draft, show_progress(quiet, keep=True) as watch:
+    files.check_replaceable(out, [*PICTURES, files.REPORT, files.SUMMARY])
+    with files.draft_folder(out) as draft, show_progress(quiet, keep=True) as watch:
         watch("models")
         sees, reads = vision.load("efficientnet-lite0"), vision.load("digits")
         parts = [
@@ -65,27 +55,27 @@ def run(
             tuple(view for page in pages for view in page.inputs),
             pages[0].details,
         )
-        with name_folder_in_errors(out):
+        with files.name_folder_in_errors(out):
             for name, part, page in zip(PICTURES, parts, pages, strict=True):
-                titles = [format_class(view.target, view.probability) for view in page.inputs]
-                draw_photos(part.subject, part.attributions, titles).savefig(draft / name, dpi=150, bbox_inches="tight")
-        write_report_and_summary(draft, out, content, [summarise(view) for view in content.inputs], {})
+                titles = [files.format_class(view.target, view.probability) for view in page.inputs]
+                files.draw_photos(part.subject, part.attributions, titles).savefig(draft / name, dpi=150, bbox_inches="tight")
+        files.write_report_and_summary(draft, out, content, [files.summarise(view) for view in content.inputs], {})
     console = open_console()
     width = INDENT + max(len(view.name) for view in content.inputs)
     for view in content.inputs:
-        prediction = format_class(view.prediction, view.probability)
+        prediction = files.format_class(view.prediction, view.probability)
         print_line(console, view.name, f"{prediction}, not {' or '.join(view.contrasted[:3])}", width)
     console.print()
-    for name in (*PICTURES, REPORT):
+    for name in (*PICTURES, files.REPORT):
         print_path(console, f"  {Path(name).stem}", out / name, INDENT + width)
 
 
 def _photos(subject: VisionSubject, names: Sequence[str]) -> Batch:
-    files = {path.name: path for path in demo_photos.paths()}
-    missing = [name for name in names if name not in files]
+    paths = {path.name: path for path in demo_photos.paths()}
+    missing = [name for name in names if name not in paths]
     if missing:
         raise InputError(f"the photo {missing[0]} comes with scikit-image, and is missing: pip install 'ig2[cli,demo]'")
-    return subject.read([Photo(files[name], PHOTOS[name]) for name in names])
+    return subject.read([Photo(paths[name], PHOTOS[name]) for name in names])
 
 
 def _digits(subject: VisionSubject, names: Sequence[str]) -> Batch:

@@ -17,16 +17,7 @@ from ig2.adapters.loading import load_subject
 from ig2.adapters.tabular import MissingColumnsError
 from ig2.adapters.text import TextBatch, TextSubject
 from ig2.attribution import Attribution
-from ig2.cli.files import (
-    REPORT,
-    SUMMARY,
-    check_replaceable,
-    draft_folder,
-    format_class,
-    name_numbers,
-    name_pictures,
-    write_files,
-)
+from ig2.cli import files
 from ig2.cli.inputs import check_exists, find_kind, read_inputs, read_references
 from ig2.cli.methods import NamedMethod, find_methods, find_rule
 from ig2.cli.options import ExplainOptions
@@ -46,7 +37,7 @@ def run(options: ExplainOptions) -> None:
     skips_files = options.skip_bad and kind == "image"  # a missing file is one more that cannot be read
     for path in (*(() if skips_files else options.files), *filter(None, [options.references])):
         check_exists(path)
-    with draft_folder(options.out) as draft, show_progress(options.quiet, keep=True) as watch:
+    with files.draft_folder(options.out) as draft, show_progress(options.quiet, keep=True) as watch:
         watch("model")
         subject = load_subject(options.model, kind, trust=options.trust).to(find_device(options.device))
         target = None if options.target == "auto" else subject.index(options.target)
@@ -58,8 +49,8 @@ def run(options: ExplainOptions) -> None:
             raise InputError(
                 f"{error}. The default model is {subject.name}, which tells tumours apart: name your own network with --model"
             ) from error
-        files = [REPORT, SUMMARY, *name_pictures(batch.names, kind), *name_numbers(methods).values()]
-        check_replaceable(options.out, files)
+        names = [*files.name_pictures(batch.names, kind), *files.name_numbers(methods).values()]
+        files.check_replaceable(options.out, [files.REPORT, files.SUMMARY, *names])
         pool = None
         if options.references is not None:
             pool, skipped_references = read_references(subject, options.references, options.seed, options.skip_bad)
@@ -68,7 +59,7 @@ def run(options: ExplainOptions) -> None:
         explanation = attribute(subject, batch, methods, watch, target=target, pool=pool, rule=rule, **settings)
         watch("pictures")
         content = build_content(explanation, f"What {subject.name} went by", options.seed, skipped)
-        write_files(draft, options.out, explanation, content)
+        files.write_files(draft, options.out, explanation, content)
     print_result(explanation, content, options.out)
 
 
@@ -155,10 +146,10 @@ def print_result(explanation: Explanation, content: Content, out: Path) -> None:
     console = open_console()
     takes_rule = {method.title: method.takes_rule for method in explanation.methods}
     width = INDENT + max(len(label) for label in ("prediction", *explanation.attributions))
-    pictures = name_pictures(explanation.batch.names, explanation.subject.kind)
+    pictures = files.name_pictures(explanation.batch.names, explanation.subject.kind)
     for view, picture in zip(content.inputs, pictures, strict=True):
         print_heading(console, view.name)
-        print_line(console, "prediction", format_class(view.prediction, view.probability), width)
+        print_line(console, "prediction", files.format_class(view.prediction, view.probability), width)
         print_line(console, "explained", view.target, width)
         if view.contrasted:
             print_line(console, "against", ", ".join(view.contrasted), width)
@@ -171,9 +162,9 @@ def print_result(explanation: Explanation, content: Content, out: Path) -> None:
         for skipped in content.skipped:
             print_line(console, "", str(skipped), 0)
         console.print()
-    for number, name in enumerate((SUMMARY, *name_numbers(explanation.methods).values())):
+    for number, name in enumerate((files.SUMMARY, *files.name_numbers(explanation.methods).values())):
         print_path(console, "" if number else "numbers", out / name, INDENT + width)
-    print_path(console, "report", out / REPORT, INDENT + width)
+    print_path(console, "report", out / files.REPORT, INDENT + width)
 
 
 def format_verdict(method: MethodView, takes_rule: bool) -> str:

@@ -105,10 +105,10 @@ def show_progress(quiet: bool, *, keep: bool = False, in_bytes: bool = False) ->
                 for task in progress.tasks:
                     progress.update(task.id, total=task.total or 1, completed=task.total or 1)
                 progress.add_task("", total=None)
-            line = progress.tasks[-1].id
+            task = progress.tasks[-1]
+            task.total, task.finished_time = total, None  # update() would keep both
             end = None if left is None else time.monotonic() + left
-            progress.update(line, description=one_line(what), completed=done, end=end, refresh=left is not None)
-            progress.tasks[-1].total = total
-            return lambda done, total: progress.update(line, completed=done, total=total)
+            progress.update(task.id, description=one_line(what), completed=done, end=end, refresh=left is not None)
+            return lambda done, total: progress.update(task.id, completed=done, total=total)
 
         yield watch
