@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
-from ig2.cli import main
+from ig2.cli import main, output
 
 # networks for pictures of 8 × 8 pixels, in a module that tests write into their folder
 NETWORKS = """
@@ -39,8 +42,8 @@ def small():
 
 
 @dataclass(frozen=True)
-class Said:
-    """How a run ended, and what it wrote where."""
+class Result:
+    """How a run ended, and what it printed."""
 
     code: int
     out: str
@@ -55,6 +58,11 @@ class Said:
         return line.removeprefix("ig2: ")
 
 
+def plain(text: str) -> str:
+    """Return text without the control sequences of a terminal."""
+    return re.sub(r"\x1b(\[[0-9;?]*[a-zA-Z]|\]8;[^\\]*\\)", "", text)
+
+
 class Command:
     """`ig2` in an empty folder, which is the current one."""
 
@@ -67,23 +75,37 @@ class Command:
             patch.delenv(name, raising=False)
         patch.setenv("COLUMNS", "80")
 
-    def __call__(self, *arguments: object) -> Said:
+    def __call__(self, *arguments: object) -> Result:
         """Run it."""
         self._forget_modules()
         self.patch.setattr(sys, "argv", ["ig2", *map(str, arguments)])
         self.captured.readouterr()
         with pytest.raises(SystemExit) as ended:
             main()
-        return Said(ended.value.code or 0, *self.captured.readouterr())
+        return Result(ended.value.code or 0, *self.captured.readouterr())
 
     def refused(self, *arguments: object, code: int = 1) -> str:
-        """Run it, see that it ends with one line of error and leaves the folder as it was; the line."""
+        """Run it, check that it ends with one line of error and leaves the folder as it was; return the line."""
         before = self.files()
-        said = self(*arguments)
-        assert said.code == code, said
-        assert said.out == ""
+        result = self(*arguments)
+        assert (result.code, result.out) == (code, ""), result
         assert self.files() == before
-        return said.error
+        return result.error
+
+    def complete(self, typed: str) -> list[str]:
+        """Return what a shell offers for the last word typed."""
+        words = f"ig2 {typed}"
+        with self.patch.context() as patch:
+            variables = {"_IG2_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            result = self()
+        assert result.err == ""
+        return result.out.split()
+
+    def on_a_terminal(self, width: int) -> None:
+        """Make every console believe that it is a terminal."""
+        self.patch.setattr(output, "Console", partial(Console, force_terminal=True, width=width))
 
     def files(self) -> dict[str, bytes | None]:
         """Everything in the folder: what is in files, None for folders."""

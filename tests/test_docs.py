@@ -251,7 +251,7 @@ def test_the_errors_that_are_explained_are_those_of_the_code() -> None:
 def test_the_page_on_the_command_names_its_options_and_no_others() -> None:
     typer = pytest.importorskip("typer")
     from ig2.cli.app import app
-    from ig2.cli.recipes import RECIPES, RULES
+    from ig2.cli.methods import METHODS, RULES
 
     page = (DOCS / "command.md").read_text(encoding="utf-8")
     command = typer.main.get_command(app)
@@ -264,7 +264,7 @@ def test_the_page_on_the_command_names_its_options_and_no_others() -> None:
     assert explain <= set(re.findall(r"`(--[a-z-]+)`", page))
     methods = re.search(r"^Methods: (.*?)\.$", page, re.MULTILINE | re.DOTALL)
     rules = re.search(r"^Rules: (.*?)\.$", page, re.MULTILINE | re.DOTALL)
-    assert methods and re.findall(r"`(.*?)`", methods[1]) == list(RECIPES)
+    assert methods and re.findall(r"`(.*?)`", methods[1]) == list(METHODS)
     assert rules and re.findall(r"`(.*?)`", rules[1]) == list(RULES)
 
 

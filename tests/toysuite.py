@@ -74,10 +74,7 @@ class Toy(Suite):
         return {"IG": Off(1.0), "Guided IG": Off(2.0), "IG²": Off(0.25)}
 
     def metrics(self):
-        return {
-            "closeness": Column("higher", about="minus the distance to the truth"),
-            "distance": Column("lower", digits=2),
-        }
+        return {"closeness": Column("higher", about="minus the distance to the truth"), "distance": Column("lower", digits=2)}
 
     def identity(self):
         return {name: value for name, value in self.settings().items() if name not in ("seed", "seeds")}

@@ -272,7 +272,7 @@ def test_formats(tmp_path):
 def test_what_cannot_be_made_says_why(tmp_path):
     with pytest.raises(InputError, match="no figure 'tooy'; did you mean toy"):
         make("tooy", QUICK, tmp_path)
-    with pytest.raises(InputError, match="no such device"):
+    with pytest.raises(InputError, match="not available"):
         Options(device="abacus")
     with pytest.raises(InputError, match="seed"):
         Options(seed="1")  # type: ignore[arg-type]
@@ -387,7 +387,7 @@ def test_one_line_a_figure_and_its_files(ig2):
 def test_what_was_typed_wrong_is_told(ig2):
     assert "did you mean faces" in ig2.refused("figures", "toy", "facees", code=2)
     assert "choose from png, pdf, svg" in ig2.refused("figures", "toy", "--format", "gif", code=2)
-    assert "no such device" in ig2.refused("figures", "toy", "--device", "abacus", code=2)
+    assert "not available" in ig2.refused("figures", "toy", "--device", "abacus", code=2)
     assert "-1" in ig2.refused("figures", "toy", "--seed", "-1", code=2)
 
 

@@ -1,33 +1,55 @@
 """IG²: which parts of an input made the model say A rather than B?"""
 
+from typing import TYPE_CHECKING
+
+from ig2._utils.lazy import attach
+
 __version__ = "0.1.0.dev0"
 
-from ig2 import methods, paths, references, rules
-from ig2._engine.inputs import Fixed
-from ig2._engine.memory import OutOfMemoryError
-from ig2._engine.task import scores
-from ig2.attribution import Attribution
-from ig2.errors import IG2Error, IG2Warning, InputError, MissingExtraError, ModelError
-from ig2.methods import (
-    IG2,
-    XRAI,
-    BlurIG,
-    DeepSHAP,
-    ExpectedIG,
-    GradCFE,
-    Gradient,
-    Grid,
-    GuidedIG,
-    InputXGradient,
-    IntegratedGradients,
-    KernelSHAP,
-    Method,
-    PathMethod,
-    Random,
-    SmoothGrad,
-    Superpixels,
-)
-from ig2.model import Model, Preparation, wrap
+if TYPE_CHECKING:
+    from ig2 import methods, paths, references, rules
+    from ig2._engine.inputs import Fixed
+    from ig2._engine.memory import OutOfMemoryError
+    from ig2._engine.task import scores
+    from ig2.attribution import Attribution
+    from ig2.errors import IG2Error, IG2Warning, InputError, MissingExtraError, ModelError
+    from ig2.methods import (
+        IG2,
+        XRAI,
+        BlurIG,
+        DeepSHAP,
+        ExpectedIG,
+        GradCFE,
+        Gradient,
+        Grid,
+        GuidedIG,
+        InputXGradient,
+        IntegratedGradients,
+        KernelSHAP,
+        Method,
+        PathMethod,
+        Random,
+        SmoothGrad,
+        Superpixels,
+    )
+    from ig2.model import Model, Preparation, wrap
+else:  # the same names at run time, each imported when it is first used
+    __getattr__, __dir__ = attach(
+        __name__,
+        {
+            "_engine.inputs": ["Fixed"],
+            "_engine.memory": ["OutOfMemoryError"],
+            "_engine.task": ["scores"],
+            "attribution": ["Attribution"],
+            "errors": ["IG2Error", "IG2Warning", "InputError", "MissingExtraError", "ModelError"],
+            "methods": [
+                "IG2", "XRAI", "BlurIG", "DeepSHAP", "ExpectedIG", "GradCFE", "Gradient", "Grid", "GuidedIG", "InputXGradient",
+                "IntegratedGradients", "KernelSHAP", "Method", "PathMethod", "Random", "SmoothGrad", "Superpixels",
+            ],
+            "model": ["Model", "Preparation", "wrap"],
+            "": ["methods", "paths", "references", "rules"],
+        },
+    )  # fmt: skip
 
 __all__ = [
     "IG2",

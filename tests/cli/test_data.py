@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import socket
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from commands import plain
 from PIL import Image
-from rich.console import Console
 
 from ig2._utils.downloads import PublicFile
 from ig2.benchmarks.datasets import DATASETS, DataSet
-from ig2.cli import data as command
 
 TRAIN = "HUM:ind Who wrote it ?\nHUM:ind Who wrote it ?\nLOC:city Where is Rome ?\n"
 TEST = "NUM:count How many ?\n"
@@ -30,39 +28,7 @@ def trec(ig2):
     return folder
 
 
-def on_a_terminal(monkeypatch, width):
-    monkeypatch.setattr(command, "Console", partial(Console, force_terminal=True, width=width))
-
-
-def plain(text):
-    return re.sub(r"\x1b(\[[0-9;?]*[a-zA-Z]|\]8;[^\\]*\\)", "", text)
-
-
-# -- help and list -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize(
-    ("typed", "words"),
-    [
-        ((), "list verify fetch"),
-        (("list",), "--debug --help"),
-        (("verify",), "NAME FOLDER --quiet --debug"),
-        (("fetch",), "NAME --to --quiet"),
-    ],
-)
-def test_help_fits_the_terminal(ig2, monkeypatch, width, typed, words):
-    monkeypatch.setenv("COLUMNS", str(width))
-    said = ig2("data", *typed, "--help")
-    assert said.code == 0 and said.err == "" and max(map(len, said.out.splitlines())) <= width
-    for word in words.split():
-        assert re.search(rf"^[│\s*]*{word}\b", said.out, re.MULTILINE), word
-    assert "data" in ig2("--help").out
-
-
-def test_alone_it_shows_its_commands(ig2):
-    said = ig2("data")
-    assert said.out.count("verify") >= 1 and "fetch" in said.out and said.err == ""
+# -- list -----------------------------------------------------------------------------------------------------
 
 
 def test_the_list_names_every_data_set_with_its_terms_and_what_stands_in(ig2, monkeypatch):
@@ -81,25 +47,17 @@ def test_the_list_names_every_data_set_with_its_terms_and_what_stands_in(ig2, mo
 
 
 @pytest.mark.parametrize("width", [60, 100])
-def test_on_a_terminal_the_list_fits(ig2, monkeypatch, width):
-    on_a_terminal(monkeypatch, width)
+def test_on_a_terminal_the_list_fits(ig2, width):
+    ig2.on_a_terminal(width)
     said = plain(ig2("data", "list").out)
     for line in said.splitlines():
         assert len(line.rstrip()) <= width or " " not in line.split(None, 1)[-1].strip(), line  # a path is never folded
 
 
-def test_the_shell_completes_data_sets(ig2, monkeypatch):
-    for words, offered in (("ig2 data verify mn", "mnist"), ("ig2 data fe", "fetch"), ("ig2 data fetch cel", "celeba")):
-        monkeypatch.setenv("_IG2_COMPLETE", "complete_bash")
-        monkeypatch.setenv("COMP_WORDS", words)
-        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-        assert ig2().out.split() == [offered]
-
-
 # -- verify ------------------------------------------------------------------------------------------------------------
 
 
-def test_verify_counts_classes_and_what_stands_twice(ig2, trec):
+def test_verify_counts_classes_and_duplicates(ig2, trec):
     said = ig2("data", "verify", "trec", "trec")
     assert (said.code, said.err) == (0, "")
     assert said.out == (
@@ -111,7 +69,7 @@ def test_verify_counts_classes_and_what_stands_twice(ig2, trec):
         "  1  NUM\n"
         "  none of     ABBR, DESC, ENTY\n"
         "\n"
-        "  twice       1 of them stands there again: train line 1 = train line 2\n"
+        "  duplicates  1: train line 1 = train line 2\n"
         "  problems    none\n"
     )
 
@@ -126,14 +84,14 @@ def test_verify_names_what_is_broken_and_ends_with_1(ig2, trec):
     assert sum(line.endswith("ENTY, HUM, LOC or NUM") and len(line) > 100 for line in said.out.splitlines()) == 2
 
 
-def test_the_numbers_of_what_stands_twice_add_up(ig2, trec):
+def test_the_numbers_of_duplicates_add_up(ig2, trec):
     (trec / "TREC_test.txt").write_text("HUM:ind Who else ?\n")
     again = [1, 1, 1, 2, 1, 3, 1]
     lines = [f"HUM:ind Who is number {n} ?\n" * (1 + times) for n, times in enumerate(again)]
     (trec / "TREC_train.txt").write_text("".join(lines))
     said = ig2("data", "verify", "trec", "trec").out
     assert f"\n{len(again) + sum(again) + 1} samples, 1 class\n" in said
-    assert f"twice       {sum(again)} of them stand there again, in {len(again)} groups of the same: train line 1 = " in said
+    assert f"duplicates  {sum(again)} in {len(again)} groups: train line 1 = " in said
     assert said.count(" = ") == sum(again[:5]) and "; and 2 more groups\n" in said
 
 
@@ -153,19 +111,16 @@ def test_of_many_classes_the_fewest_and_the_most_are_told(ig2, most):
     assert f"{40 + most} samples, 41 classes\n\n  of each     {told}\n" in said.out
 
 
-def test_on_a_terminal_what_is_verified_fits(ig2, trec, monkeypatch):
-    on_a_terminal(monkeypatch, 60)
+def test_on_a_terminal_what_is_verified_fits(ig2, trec):
+    ig2.on_a_terminal(60)
     (trec / "TREC_train.txt").write_text("".join(f"HUM:ind Who is number {n} ?\n" * 2 for n in range(40)))
     shown = plain(ig2("data", "verify", "trec", "trec").out)
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= 60
-    assert "40 of them stand there again" in " ".join(shown.split()) and "and 35 more groups" in " ".join(shown.split())
+    assert "40 in 40 groups" in " ".join(shown.split()) and "and 35 more groups" in " ".join(shown.split())
 
 
-def test_a_name_or_folder_that_is_not_there_is_one_line(ig2, trec):
-    assert ig2.refused("data", "verify", "terc", "trec", code=2) == "there is no data set 'terc'; did you mean trec?"
-    assert ig2.refused("data", "fetch", "nothing", code=2).startswith("there is no data set 'nothing': choose from")
+def test_a_missing_folder_is_one_line(ig2):
     assert ig2.refused("data", "verify", "mnist", "nowhere") == "nowhere does not exist"
-    assert "Missing argument" in ig2.refused("data", "verify", "mnist", code=2)
 
 
 # -- fetch -------------------------------------------------------------------------------------------------------------
@@ -195,9 +150,9 @@ def toy(tmp_path_factory, monkeypatch):
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_fetch_says_where_it_is_and_on_which_terms(ig2, toy, monkeypatch, terminal):
+def test_fetch_says_where_it_is_and_on_which_terms(ig2, toy, terminal):
     if terminal:
-        on_a_terminal(monkeypatch, 80)
+        ig2.on_a_terminal(80)
     said = ig2("data", "fetch", "toy", "--to", "here")
     assert said.code == 0 and (ig2.folder / "here" / "toy.txt").read_text() == "digits"
     lines = [line.split() for line in plain(said.out).splitlines()]
@@ -217,8 +172,7 @@ def test_without_a_network_the_line_says_what_to_do(ig2, monkeypatch):
         monkeypatch.setitem(DATASETS, "toy", DataSet("toy", "a toy", ("toy",), "", "", "free", "", None, (file,)))
         said = ig2("data", "fetch", "toy", "--to", "here")
     assert said.code == 1 and said.out == ""
-    assert said.error.startswith("toy.txt cannot be fetched (http://127.0.0.1:")
-    assert said.error.endswith("put it there by hand: here/toy.txt")
+    assert "http://127.0.0.1:" in said.error and said.error.endswith("here/toy.txt")
     assert "no checksum known for some" in ig2("data", "list").out
 
 

@@ -7,25 +7,22 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 
-import commands
 import pytest
 import torch
+from commands import plain
 from PIL import Image
-from rich.console import Console
 
-from ig2 import Attribution, ExpectedIG, IG2Warning, InputError, IntegratedGradients, __version__
+from ig2 import Attribution, ExpectedIG, IntegratedGradients
 from ig2.adapters import vision
-from ig2.cli import app, demo, explain, main, reading, telling, writing
-from ig2.cli.recipes import RECIPES, RULES
+from ig2.cli import demo, explain, files, inputs, output
+from ig2.cli.methods import METHODS
 from ig2.demo import photos as demo_photos
 from ig2.demo import tables
 
-FOR_ALL = [name for name, recipe in RECIPES.items() if not recipe.images_only]
+FOR_ALL = [name for name, recipe in METHODS.items() if not recipe.images_only]
 WITHOUT_BASELINE = ("GradCFE", "Gradient", "Input × gradient", "SmoothGrad", "Random")
 ESCAPE = "\x1b"
 
@@ -46,86 +43,6 @@ def page_data(folder):
     """What the script of a report is given; the page is checked for sense when it is written."""
     page = (folder / "report.html").read_text(encoding="utf-8")
     return json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
-
-
-# -- help, versions, completion ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("command", [(), ("explain",), ("demo",)])
-def test_help_fits_the_terminal_and_names_every_option(ig2, monkeypatch, command, width):
-    monkeypatch.setenv("COLUMNS", str(width))
-    said = ig2(*command, "--help")
-    assert said.code == 0 and said.err == "" and ESCAPE not in said.out
-    assert max(map(len, said.out.splitlines())) <= width
-    options = {
-        (): "--version --debug --install-completion --show-completion explain demo",
-        ("explain",): "FILE --text --rows --target --model --method --compare --rule --references --count --steps --seed "
-        "--device --out --quiet --debug --help",
-        ("demo",): "--out --steps --quiet --debug --help",
-    }[command]
-    for option in options.split():
-        assert re.search(rf"^[│\s]*{option}\b", said.out, re.MULTILINE), option
-
-
-@pytest.mark.parametrize(
-    "command", ["", "explain", "demo", "bench", "figures", "data", "data list", "data verify", "data fetch"]
-)
-def test_help_has_no_names_of_types(ig2, command):
-    assert not re.search(r"<\w+", ig2(*command.split(), "--help").out)
-
-
-def test_help_lists_every_method_with_a_line_of_its_own_and_every_rule(ig2):
-    said = ig2("explain", "-h").out
-    for recipe in RECIPES.values():
-        assert re.search(rf"^ +{recipe.name} +{re.escape(recipe.about)} *$", said, re.MULTILINE), recipe.name
-    assert all(rule in said for rule in RULES)
-
-
-def test_without_a_command_there_is_help_and_a_code_that_says_something_is_missing(ig2):
-    said = ig2()
-    assert said.code == 2 and "Usage: ig2" in said.out and said.err == ""
-
-
-def test_the_version(ig2):
-    said = ig2("--version")
-    assert said == commands.Said(0, f"ig2 {__version__}\n", "")
-
-
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        ("ex", ["explain"]),
-        ("explain --method gui", ["guided-ig"]),
-        ("explain --compare ig,exp", ["ig,expected-ig"]),
-        ("explain --compare ig,i", ["ig,ig2", "ig,input-x-gradient"]),  # not ig once more
-        ("explain --rule s", ["shared", "scaled"]),
-        ("explain --model dig", ["digits"]),
-        ("explain --device c", ["cpu", "cuda"]),
-    ],
-)
-def test_the_shell_completes_names(ig2, monkeypatch, typed, offered):
-    words = f"ig2 {typed}"
-    monkeypatch.setenv("_IG2_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", words)
-    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-    said = ig2()
-    assert sorted(said.out.split()) == sorted(offered) and said.err == ""
-
-
-def test_the_script_and_the_module_are_the_same_command(ig2, monkeypatch):
-    (script,) = entry_points(group="console_scripts", name="ig2")
-    assert script.load() is main
-    monkeypatch.setattr(sys, "argv", ["ig2", "--version"])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_module("ig2", run_name="__main__")
-    assert not ended.value.code
-
-
-def test_without_the_packages_of_the_command_one_line_says_what_to_install(ig2, monkeypatch):
-    monkeypatch.delitem(sys.modules, "ig2.cli.app")
-    monkeypatch.setitem(sys.modules, "typer", None)
-    assert re.search(r"pip install 'ig2\[cli,demo\]'$", ig2.refused("--version"))
 
 
 # -- what is printed ---------------------------------------------------------------------------------------------------
@@ -162,8 +79,8 @@ def test_a_large_residual_says_what_to_type_and_typing_it_helps(small):
     assert re.search(rf"IG² +does NOT sum .*: {advice}$", left, re.MULTILINE)
     assert re.search(r"IG² +sums to the change in the output", small("--rule", "blended").out)
     # DeepSHAP takes no rule, so none is recommended
-    view = telling.MethodView("XRAI", None, 1.0, 0.0, 2.0, "does NOT sum (off by 200%): read it so, or use ig2.rules", {})
-    assert telling.verdict(view, takes_rule=False) == "does NOT sum (off by 200%): read it as a ranking"
+    view = explain.MethodView("XRAI", None, 1.0, 0.0, 2.0, "does NOT sum (off by 200%): read it so, or use ig2.rules", {})
+    assert explain.format_verdict(view, takes_rule=False) == "does NOT sum (off by 200%): read it as a ranking"
 
 
 def test_paths_are_never_broken_however_long(small, ig2):
@@ -172,24 +89,19 @@ def test_paths_are_never_broken_however_long(small, ig2):
     assert f"{out}/report.html" in said.out and (ig2.folder / out / "report.html").is_file()
 
 
-def on_a_terminal(monkeypatch, width):
-    """Make every console believe that it is one."""
-    monkeypatch.setattr(telling, "Console", partial(Console, force_terminal=True, width=width))
-
-
-def test_on_a_terminal_long_lines_are_folded_below_themselves(small, monkeypatch):
-    on_a_terminal(monkeypatch, 60)
+def test_on_a_terminal_long_lines_are_folded_below_themselves(small, ig2):
+    ig2.on_a_terminal(60)
     said = small("--rule", "left", "--out", "a-folder-with-a-name-that-is-longer-than-the-sixty-columns-there-are")
-    plain = re.sub(r"\x1b(\[[0-9;]*m|\]8;[^\\]*\\)", "", said.out)
-    folded = re.search(r"  IG² +does NOT.*\n((?: {14}\S.*\n)+)", plain)
+    shown = plain(said.out)
+    folded = re.search(r"  IG² +does NOT.*\n((?: {14}\S.*\n)+)", shown)
     assert folded and len(folded[1].splitlines()) >= 1
-    others = [line for line in plain.splitlines() if "a-folder" not in line]
+    others = [line for line in shown.splitlines() if "a-folder" not in line]
     assert max(map(len, others)) <= 60
     assert ESCAPE in said.out  # in colour
 
 
-def test_on_a_terminal_progress_is_shown_unless_quiet(small, monkeypatch):
-    on_a_terminal(monkeypatch, 80)
+def test_on_a_terminal_progress_is_shown_unless_quiet(small, ig2):
+    ig2.on_a_terminal(80)
     said = small("--compare", "ig")
     for name in ("model", "references", "IG²", "IG", "pictures"):
         assert re.search(rf" {name} .*━.*0:00:0\d", said.err), name
@@ -197,15 +109,17 @@ def test_on_a_terminal_progress_is_shown_unless_quiet(small, monkeypatch):
     assert small("--compare", "ig", "--quiet").err == ""
 
 
-def test_progress_tells_the_time_left(monkeypatch, capfd):
-    on_a_terminal(monkeypatch, 80)
-    with telling.bars(quiet=False) as watch:
-        step = watch("IG²")
+@pytest.mark.parametrize("keep", [True, False])
+def test_progress_tells_the_time_left(ig2, capfd, keep):
+    ig2.on_a_terminal(80)
+    with output.show_progress(quiet=False, keep=keep) as watch:
+        watch("first")(2, 2)  # ends, and what follows has not ended
+        step = watch("second") if keep else partial(watch, "second")
         for done in range(1, 5):
             step(done, 10_000)
             time.sleep(0.02)
     said = capfd.readouterr()
-    assert said.out == "" and re.search(r"IG².*\d+:\d\d:\d\d left", said.err)
+    assert said.out == "" and re.search(r"second.*4/10000.*\d+:\d\d:\d\d left", plain(said.err))
 
 
 def test_what_a_model_prints_does_not_get_into_the_result(ig2):
@@ -226,80 +140,15 @@ def loud():
     assert "here I am" in said.err and "called" in said.err
 
 
-def test_warnings_of_ours_are_a_line_and_those_of_others_are_not_shown(ig2, monkeypatch):
-    def run(*_, **__):
-        warnings.warn("deep below", RuntimeWarning, stacklevel=1)
-        warnings.warn("two\nlines", IG2Warning, stacklevel=1)
-
-    monkeypatch.setattr(demo, "run", run)
-    assert ig2("demo") == commands.Said(0, "", "ig2: warning: two lines\n")
-
-
 @pytest.mark.parametrize(
     ("probability", "shown"), [(0.394, "39%"), (0.9999, ">99%"), (1.0, ">99%"), (0.001, "<1%"), (0.994, "99%")]
 )
 def test_what_is_not_certain_is_not_called_so(probability, shown):
-    assert writing.likely("cat", probability) == f"cat, {shown}"
-    assert writing.likely("cat", None) == "cat"
+    assert files.format_class("cat", probability) == f"cat, {shown}"
+    assert files.format_class("cat", None) == "cat"
 
 
-# -- errors ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("typed", "said"),
-    [
-        ("--nonsense", "No such option"),
-        ("nonsense", "No such command"),
-        ("explain --steps many a.png", "--steps"),
-        ("explain --steps 0 a.png", "0 is not between 1 and 10000"),
-        ("explain --count -1 a.png", "-1 is not between 1 and 1000"),
-        ("explain --seed 99999999999999999999 a.png", "is not between 0 and"),
-        ("explain --text", "--text"),
-        ("explain", "nothing to explain: name photos"),
-        ("explain a.png b.csv", "one kind at a time, please: these are image and table"),
-        ("explain a.png --text hello", "one kind at a time, please: these are image and text"),
-        ("explain a.csv b.parquet", "one table at a time"),
-        ("explain a.png --rows 1", "--rows chooses rows of one table or lines of one .txt file"),
-        ("explain a.txt b.txt --rows 1", "--rows chooses"),
-        ("explain a.png --method guidedig", "there is no method 'guidedig'; did you mean guided-ig?"),
-        ("explain a.png --compare ig,zzz", "there is no method 'zzz': choose from ig2, ig,"),
-        ("explain a.png --rule sharde", "there is no rule 'sharde'; did you mean shared?"),
-        ("explain a.png --method gradient --rule left", "--rule left is for ig2, ig,"),
-        ("explain --text hello --method xrai", "xrai is for images, and this is a text"),
-        ("explain a.csv --compare blur-ig", "blur-ig is for images, and this is a table"),
-        ("explain a.png --device gpu", "--device gpu: there is no such device here, only cpu"),
-        ("explain a.png --device meta", "there is no such device here"),
-    ],
-)
-def test_what_makes_no_sense_is_a_line_and_exit_code_2(ig2, typed, said):
-    assert said in ig2.refused(*typed.split(), code=2)
-
-
-@pytest.mark.parametrize("before", [True, False])
-def test_a_traceback_only_with_debug_wherever_it_is_typed(ig2, before, monkeypatch):
-    assert ig2.refused("explain", "nowhere.png") == "nowhere.png does not exist"
-    typed = ["--debug", "explain", "nowhere.png"] if before else ["explain", "nowhere.png", "--debug"]
-    monkeypatch.setattr(sys, "argv", ["ig2", *typed])
-    with pytest.raises(InputError, match=r"nowhere\.png does not exist"):
-        app.main()
-
-
-def test_what_nobody_thought_of_is_a_line_too(ig2, monkeypatch):
-    for error, line in (
-        (ZeroDivisionError("division\nby zero"), "ZeroDivisionError: division by zero (--debug shows where)"),
-        (MemoryError(), "MemoryError (--debug shows where)"),
-        (OSError(28, "No space left on device"), "No space left on device"),
-        (OSError(5, "Input/output error", "a.bin"), "a.bin: Input/output error"),
-        (ValueError(f"{ESCAPE}[31mred{ESCAPE}[0m\a"), "ValueError: [31mred [0m (--debug shows where)"),
-    ):
-
-        def fail(*_, error=error, **__):
-            raise error
-
-        monkeypatch.setattr(demo, "run", fail)
-        assert ig2.refused("demo") == line
-
+# -- signals and streams -------------------------------------------------------------------------------------------------
 
 INTERRUPTED = """
 import os, signal
@@ -319,16 +168,6 @@ def interrupted():
 """
 
 
-@pytest.fixture
-def _signals_as_in_a_terminal():
-    """What runs the tests may have them ignore signals, as nohup does, or a shell that puts them into the background."""
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
-    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 @pytest.mark.usefixtures("_signals_as_in_a_terminal")
 def test_a_signal_in_the_middle_leaves_nothing_behind(ig2, monkeypatch, name, code):
@@ -343,22 +182,6 @@ def test_a_signal_in_the_middle_leaves_nothing_behind(ig2, monkeypatch, name, co
     assert ig2.files() == files
     assert sys.modules["mine"].calls == 8  # it had begun
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_a_signal_that_is_ignored_stays_so(ig2, monkeypatch):
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does
-    try:
-        monkeypatch.setattr(demo, "run", lambda *_, **__: os.kill(os.getpid(), signal.SIGHUP))
-        assert ig2("demo").code == 0
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-def test_an_output_that_is_full_or_gone_is_no_traceback(tmp_path):
-    command = [sys.executable, "-m", "ig2", "--version"]
-    with open("/dev/full", "w") as full:
-        said = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    assert (said.returncode, said.stderr) == (1, "ig2: No space left on device\n")
 
 
 @pytest.mark.parametrize("closed", ["stdout", "both", "from the beginning"])
@@ -454,7 +277,7 @@ def test_a_file_of_the_users_is_never_replaced(small, ig2):
     photo = ig2.photo()
     before = photo.read_bytes()
     said = small("--out", ".")  # where the photo itself lies
-    assert said.code == 1 and "photo.png is there already, and not from an earlier run" in said.err
+    assert said.code == 1 and "photo.png exists already" in said.err
     assert photo.read_bytes() == before
     Path("mine").mkdir()
     Path("mine/report.html").write_text("my own")
@@ -479,7 +302,7 @@ def test_after_a_failure_the_files_of_the_earlier_run_are_there(small, ig2, monk
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(writing, "write_report", fail)
+    monkeypatch.setattr(files, "write_report", fail)
     said = small("--out", "out", "--rule", "shared")
     assert said.code == 1 and said.error == "out cannot be written to: No space left on device"
     assert ig2.files() == before
@@ -487,10 +310,10 @@ def test_after_a_failure_the_files_of_the_earlier_run_are_there(small, ig2, monk
 
 def test_folders_are_made_and_after_a_failure_unmade(small, ig2, monkeypatch):
     Path("there").mkdir()
-    monkeypatch.setattr(explain, "write", lambda *_: 1 / 0)
-    files = ig2.files()
+    monkeypatch.setattr(files, "write_files", lambda *_: 1 / 0)
+    before = ig2.files()
     assert small("--out", "there/a/b").code == 1
-    assert ig2.files() == files  # with the folder that was there before
+    assert ig2.files() == before  # with the folder that was there before
 
 
 NAMES = ["with space.png", "größe.png", "猫.png", "-dash.png", "new\nline.png", "a" * 200 + ".png", "a'b\"c.png", ".hidden.png"]
@@ -523,9 +346,9 @@ def test_two_photos_of_one_name_are_told_apart(ig2):
     names = [(entry["name"], entry["picture"]) for entry in summary(Path("out"))["inputs"]]
     assert names == [("a/cat.png", "cat.png"), ("b/cat.png", "cat-2.png"), ("cat-2.png", "cat-2-2.png")]
     assert "a/cat.png\n" in said.out and "b/cat.png\n" in said.out
-    assert writing.pictures_of(["a", "a-2", "a", "A"], "image") == ["a.png", "a-2.png", "a-3.png", "A-4.png"]
-    assert writing.pictures_of(["???", "...", "\U00020000" * 90], "image")[:2] == ["image-1.png", "image-2.png"]
-    assert len(os.fsencode(writing.pictures_of(["\U00020000" * 90], "image")[0])) <= 255
+    assert files.name_pictures(["a", "a-2", "a", "A"], "image") == ["a.png", "a-2.png", "a-3.png", "A-4.png"]
+    assert files.name_pictures(["???", "...", "\U00020000" * 90], "image")[:2] == ["image-1.png", "image-2.png"]
+    assert len(os.fsencode(files.name_pictures(["\U00020000" * 90], "image")[0])) <= 255
 
 
 # -- the kinds of data and the methods ---------------------------------------------------------------------------------
@@ -534,7 +357,7 @@ def test_two_photos_of_one_name_are_told_apart(ig2):
 def methods_run(said, out, names):
     """Every method is there, with finite numbers, and a page to look at."""
     assert (said.code, said.err) == (0, "")
-    titles = [RECIPES[name].title for name in names]
+    titles = [METHODS[name].title for name in names]
     for entry in summary(out)["inputs"]:
         assert list(entry["methods"]) == titles
         for title, found in entry["methods"].items():
@@ -547,7 +370,7 @@ def methods_run(said, out, names):
     for shown in page_data(out)["inputs"]:
         assert [method["name"] for method in shown["methods"]] == titles
         for method, name in zip(shown["methods"], names, strict=True):
-            assert bool(method["references"]) == RECIPES[name].contrasts
+            assert bool(method["references"]) == METHODS[name].contrasts
 
 
 @pytest.fixture
@@ -559,8 +382,8 @@ def digit(ig2):
 
 
 def test_every_method_runs_on_images(ig2, digit):
-    said = ig2("explain", digit, "-m", "digits", "--compare", ",".join(RECIPES), "--steps", 3, "--count", 2, "-o", "out")
-    methods_run(said, Path("out"), list(RECIPES))
+    said = ig2("explain", digit, "-m", "digits", "--compare", ",".join(METHODS), "--steps", 3, "--count", 2, "-o", "out")
+    methods_run(said, Path("out"), list(METHODS))
     assert "prediction        7, >99%" in said.out
 
 
@@ -732,9 +555,8 @@ def test_fewer_references_than_asked_for_are_a_line(ig2):
 def test_a_table_for_another_network_says_which_was_taken(ig2):
     Path("mine.csv").write_text("a,b\n1,2\n")
     said = ig2.refused("explain", "mine.csv")
-    assert said.startswith("the table lacks 30 of 30 columns, such as 'mean radius': it has 'a', 'b'. Without --model ")
-    assert "the built-in breast-cancer MLP was taken" in said and said.endswith("name your own network with --model")
-    assert ig2.refused("explain", "mine.csv", "-m", "iris").endswith("it has 'a', 'b'")
+    assert "lacks 30 of 30 columns" in said and "breast-cancer MLP" in said and said.endswith("--model")
+    assert "--model" not in ig2.refused("explain", "mine.csv", "-m", "iris")
 
 
 def test_sentences_from_a_file(ig2):
@@ -752,16 +574,16 @@ def test_sentences_from_a_file(ig2):
     ("wanted", "rows"), [("3", [2]), ("1,4", [0, 3]), ("2:5", [1, 2, 3, 4]), (" 2 : 3 , 1 ", [1, 2, 0]), ("1,1:2", [0, 1])]
 )
 def test_rows_are_counted_from_one_with_both_ends(wanted, rows):
-    assert reading.row_numbers(wanted, 5) == rows
+    assert inputs.parse_rows(wanted, 5) == rows
 
 
 def test_rows_that_are_not_there(ig2):
     tables.example_rows("iris", 5).to_csv("rows.csv", index=False)
     for wanted in ("0", "6", "2:9", "3:2"):
         line = ig2.refused("explain", "rows.csv", "-m", "iris", "--rows", wanted)
-        assert line == f"--rows '{wanted}': there are rows 1 to 5"
+        assert "rows 1 to 5" in line
     for wanted in ("a", "1:2:3", "-1", "1.5", "", "1,,2", "²"):
-        assert "is not understood" in ig2.refused("explain", "rows.csv", "-m", "iris", "--rows", wanted, code=2)
+        assert "--rows" in ig2.refused("explain", "rows.csv", "-m", "iris", "--rows", wanted, code=2)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "PQ"])
@@ -778,7 +600,7 @@ def test_tables_of_every_kind_and_by_default_the_first_five_rows(ig2, suffix):
 
 def test_more_inputs_than_a_report_can_hold_are_refused(ig2):
     Path("many.txt").write_text("Why?\n" * 101)
-    assert "101 sentences are too many for one report: explain 100 at most" in ig2.refused("explain", "many.txt")
+    assert "101 sentences" in ig2.refused("explain", "many.txt")
     assert ig2("explain", "many.txt", "--rows", "1:2", "--method", "gradient").code == 0
 
 
@@ -845,7 +667,7 @@ def test_the_demo_in_small(ig2, capfd):
     assert all([method["name"] for method in view["methods"]] == titles for view in shown)
     assert [len(view["methods"][0]["references"]) for view in shown] == [4, 8]
     assert shown[0]["methods"][0]["settings"]["parts"]["rule"]["name"] == "blended"
-    writing.check_free(Path("out"), os.listdir("out"))  # another demo may replace them
+    files.check_replaceable(Path("out"), os.listdir("out"))  # another demo may replace them
 
 
 def test_the_demo_passes_on_what_is_typed(ig2, monkeypatch):
@@ -861,7 +683,7 @@ def test_the_demo_leaves_nothing_behind_and_replaces_nothing_of_the_users(ig2, m
     assert "the photo chelsea.png comes with scikit-image" in ig2.refused("demo")
     Path("ig2-demo").mkdir()
     Path("ig2-demo/photos.png").write_text("mine")
-    assert "ig2-demo/photos.png is there already" in ig2.refused("demo")
+    assert "ig2-demo/photos.png exists already" in ig2.refused("demo")
 
 
 # -- in a browser ------------------------------------------------------------------------------------------------------

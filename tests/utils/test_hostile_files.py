@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 import ig2
 from ig2._utils import downloads, training
-from ig2._utils.files import FileError, check_regular, write_whole
+from ig2._utils.files import FileError, check_regular, write_file
 from ig2.adapters import images, tabular
 from ig2.adapters.loading import load_network
 from ig2.benchmarks.store import Cells
 from ig2.benchmarks.table import Table
-from ig2.cli.reading import lines_of
+from ig2.cli.inputs import read_lines
 from ig2.errors import IG2Warning, InputError
 from ig2_paper import networks
 from ig2_paper.datasets import listing, mnist
@@ -30,7 +30,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "a photo.png": images.read_image,
     "a table.csv": lambda path: tabular.load("iris").read(path),
     "a table.parquet": lambda path: tabular.load("iris").read(path),
-    "sentences.txt": lines_of,
+    "sentences.txt": read_lines,
     "weights.pt": lambda path: load_network(str(path)),
     "maps.npz": wm811k.load,
     "frame.pkl": frames.read_frame,
@@ -147,10 +147,10 @@ def test_weights_without_a_checksum_are_made_again(tmp_path: Path, monkeypatch: 
 
 def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
-    write_whole(path, b"first")
+    write_file(path, b"first")
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         with pytest.raises(FileError, match="file cannot be written: No space left"):
-            write_whole(path, b"second")
+            write_file(path, b"second")
     assert path.read_bytes() == b"first"
     assert list(tmp_path.iterdir()) == [path]

@@ -1,4 +1,8 @@
-"""Public files, fetched once: resumed where they were cut off, checked, and put in place when they are whole."""
+"""Downloads of public files: resumed, checked, cached, from several mirrors, and put in place when they are complete.
+
+pooch was tried: it deletes what came before an interruption, tries one address, replaces a wrong file of the user's without a
+word and unpacks in place, so that resuming, mirrors, sizes, errors and atomic unpacking would still have to be written here.
+"""
 
 from __future__ import annotations
 
@@ -26,54 +30,58 @@ TIMEOUT = 30.0  # seconds without a byte
 TRIES = 3  # at one address, each going on where the last was cut off
 AGENT = "ig2 (https://pypi.org/project/ig2)"
 
-Progress = Callable[[int, int | None], None]
-"""Called with the bytes that are there, and of how many, or None where the server does not say."""
+Progress = Callable[[int, int | None], object]
+"""Called with the bytes fetched so far, and their total, or None if the server does not report it."""
 
 
 class FetchError(IG2Error, OSError):
-    """A file could not be had: no network, no such file, a broken one."""
+    """A file could not be fetched: no network, no such file, a broken one."""
 
 
 @dataclass(frozen=True)
 class PublicFile:
-    """A file that may be fetched, and how to know it when it is there."""
+    """A file that may be fetched, and how to recognise it."""
 
     name: str
-    """What it is called in the folder."""
+    """Its name in the folder."""
     urls: tuple[str, ...]
-    """Where it lies; the first that answers is taken."""
+    """Its addresses; the first that has the right file is used."""
     size: int | None = None
-    """In bytes, where that is known."""
+    """Its size in bytes, if known."""
     sha256: str | None = None
-    """Its checksum. None where no checksum is known, and only the size and what reads it can tell a wrong file."""
+    """Its checksum; if it is not known, only the size and the reader can tell a wrong file."""
     unpacks_to: str | None = None
-    """The folder that an archive holds. The archive is deleted when that is in place."""
+    """The folder in an archive to unpack; the archive is deleted afterwards."""
 
     @classmethod
     def at(cls, mirrors: Sequence[str], name: str, size: int, sha256: str, unpacks_to: str | None = None) -> Self:
-        """One that lies at several addresses, under the same name."""
+        """Return a file that several mirrors have under the same name."""
         return cls(name, tuple(mirror + name for mirror in mirrors), size, sha256, unpacks_to)
 
 
 def fetch(file: PublicFile, folder: Path, progress: Progress | None = None) -> Path:
-    """The file in this folder, or the folder it unpacks to; fetched if it is not there yet.
-
-    A download that was cut off goes on where it was when it is asked for again.
+    """Fetch a file unless the folder has it; an interrupted download is resumed.
 
     Args:
-        file: which.
-        folder: where it is put; made if need be.
-        progress: called with the bytes that are there, and of how many.
+        file: the file.
+        folder: the folder for it, created if it does not exist.
+        progress: called with the bytes fetched so far, and their total.
+
+    Returns:
+        The path of the file, or of the folder it unpacks to.
+
+    Raises:
+        FetchError: if no address has the right file, or the folder has a wrong one.
     """
     goal = folder / (file.unpacks_to or file.name)
     if goal.exists():
         if file.unpacks_to is None:
-            _check_there(file, goal)
+            _check_existing(file, goal)
         return goal
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / file.name
     if archive.exists():
-        _check_there(file, archive)
+        _check_existing(file, archive)
     else:
         _download(file, archive, progress)
     if file.unpacks_to is not None:
@@ -82,14 +90,14 @@ def fetch(file: PublicFile, folder: Path, progress: Progress | None = None) -> P
     return goal
 
 
-def _check_there(file: PublicFile, path: Path) -> None:
-    wrong = _wrong(file, path)
+def _check_existing(file: PublicFile, path: Path) -> None:
+    wrong = _find_difference(file, path)
     if wrong:
-        raise FetchError(f"{path} is there already, and {wrong}: move it away and fetch again")
+        raise FetchError(f"{path} exists already, but {wrong}: move it away and fetch again")
 
 
-def _wrong(file: PublicFile, path: Path) -> str | None:
-    """How a file that is there differs from the one meant, in words; nothing if it does not."""
+def _find_difference(file: PublicFile, path: Path) -> str | None:
+    """Return how a file differs from the expected one, in words, or None."""
     check_regular(path)
     size = path.stat().st_size
     if file.size is not None and size != file.size:
@@ -97,8 +105,8 @@ def _wrong(file: PublicFile, path: Path) -> str | None:
     if file.sha256 is None:
         return None
     with path.open("rb") as opened:
-        found = hashlib.file_digest(opened, "sha256").hexdigest()
-    return None if found == file.sha256 else f"its SHA-256 is {found} instead of {file.sha256}"
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    return None if digest == file.sha256 else f"its SHA-256 is {digest} instead of {file.sha256}"
 
 
 # -- over the network --------------------------------------------------------------------------------------------------
@@ -109,10 +117,10 @@ class _Cut(Exception):
 
 
 def _download(file: PublicFile, path: Path, progress: Progress | None) -> None:
-    """Fetch into a .part file beside the path, check it, and give it its name at once."""
+    """Fetch into a .part file beside the path, check it, and rename it."""
     part = path.with_name(f"{path.name}.part")
     if file.sha256 is None:
-        # without a checksum nothing would tell that two pieces are of different versions
+        # without a checksum nothing would show that two pieces are of different versions
         part.unlink(missing_ok=True)
     failures = []
     for url in file.urls:
@@ -121,18 +129,18 @@ def _download(file: PublicFile, path: Path, progress: Progress | None) -> None:
         except (OSError, http.client.HTTPException, _Cut, ValueError) as error:
             if isinstance(error, OSError) and not isinstance(error, urllib.error.URLError) and error.filename is not None:
                 raise  # the disk is full, or may not be written to: no other address helps
-            failures.append(f"{url}: {_why(error)}")
+            failures.append(f"{url}: {_explain(error)}")
             continue
-        wrong = _wrong(file, part)
+        wrong = _find_difference(file, part)
         if wrong is None:
             os.replace(part, path)
             return
         part.unlink()
-        failures.append(f"{url}: what came is not the file, {wrong}; it was deleted")
-    kept = f"; {part.stat().st_size:,} bytes are kept, and the same command goes on from there" if part.exists() else ""
+        failures.append(f"{url}: the file is a wrong one, {wrong}; it was deleted")
+    kept = f"; {part.stat().st_size:,} bytes are kept, and the same command resumes from there" if part.exists() else ""
     raise FetchError(
         f"{file.name} cannot be fetched ({'; '.join(failures)}){kept}. "
-        f"Without a network, get it elsewhere and put it there by hand: {path}"
+        f"Without a network, get it elsewhere and save it as {path}"
     )
 
 
@@ -153,7 +161,7 @@ def _piece(file: PublicFile, url: str, part: Path, progress: Progress | None) ->
     there = part.stat().st_size if part.exists() else 0
     if file.size is not None and there >= file.size:
         return
-    # the bytes as they are, not compressed on the way: their number is counted
+    # not compressed on the way: the bytes are counted
     headers = {"User-Agent": AGENT, "Accept-Encoding": "identity", **({"Range": f"bytes={there}-"} if there else {})}
     try:
         answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
@@ -161,18 +169,18 @@ def _piece(file: PublicFile, url: str, part: Path, progress: Progress | None) ->
         if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE or not there:
             raise
         error.close()
-        part.unlink()  # longer than the file: it is of another
+        part.unlink()  # longer than the file, so a part of another
         _piece(file, url, part, progress)
         return
     with answer:
-        goes_on = answer.status == http.client.PARTIAL_CONTENT and _starts_at(answer) == there
-        if there and not goes_on and answer.status == http.client.PARTIAL_CONTENT:
+        resumes = answer.status == http.client.PARTIAL_CONTENT and _starts_at(answer) == there
+        if there and not resumes and answer.status == http.client.PARTIAL_CONTENT:
             part.unlink()
             raise _Cut(f"the server sent another piece than bytes {there:,} and on")
         length = answer.headers.get("Content-Length")
-        start = there if goes_on else 0
+        start = there if resumes else 0
         total = start + int(length) if length and length.isdecimal() else file.size
-        with part.open("ab" if goes_on else "wb") as opened:
+        with part.open("ab" if resumes else "wb") as opened:
             done = start
             while chunk := answer.read(CHUNK):
                 opened.write(chunk)
@@ -186,13 +194,13 @@ def _piece(file: PublicFile, url: str, part: Path, progress: Progress | None) ->
 
 
 def _starts_at(answer: Any) -> int | None:
-    """Where the piece that the server sends begins."""
+    """Return where the piece that the server sends begins."""
     unit, _, piece = answer.headers.get("Content-Range", "").partition(" ")
     start = piece.partition("-")[0]
     return int(start) if unit == "bytes" and start.isdecimal() else None
 
 
-def _why(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return f"the server says {error.code} {error.reason}"
     if isinstance(error, urllib.error.URLError) and isinstance(error.reason, OSError):
@@ -204,12 +212,18 @@ def _why(error: Exception) -> str:
 
 
 def unpack(archive: Path, folder: Path, holds: str) -> Path:
-    """Unpack what an archive holds into a folder; nothing is written anywhere else, and it appears when it is whole.
+    """Unpack a folder of an archive; nothing is written anywhere else, and it appears when it is complete.
 
     Args:
         archive: .tar, .tar.gz, .tgz or .zip.
-        folder: where to.
-        holds: the folder in the archive that is wanted.
+        folder: the folder to unpack into.
+        holds: the folder in the archive.
+
+    Returns:
+        The path of the unpacked folder.
+
+    Raises:
+        InputError: if the archive is broken, holds no such folder, or has paths that lead out of it.
     """
     check_regular(archive)
     draft = Path(tempfile.mkdtemp(dir=folder, prefix=".unpacking-"))
@@ -221,8 +235,8 @@ def unpack(archive: Path, folder: Path, holds: str) -> Path:
                 # refuses links and paths that lead out of the folder, and devices
                 opened.extractall(draft, filter="data")
         if not (draft / holds).is_dir():
-            there = ", ".join(sorted(path.name for path in draft.iterdir())) or "nothing"
-            raise InputError(f"{archive} holds {there}: expected a folder {holds}")
+            names = ", ".join(sorted(path.name for path in draft.iterdir())) or "nothing"
+            raise InputError(f"{archive} holds {names}: expected a folder {holds}")
         os.replace(draft / holds, folder / holds)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise InputError(f"{archive} cannot be unpacked: {reason(error)}") from error
@@ -237,5 +251,5 @@ def _unzip(archive: Path, folder: Path) -> None:
         for name in opened.namelist():
             path = PurePosixPath(name.replace("\\", "/"))
             if path.is_absolute() or ".." in path.parts or any(":" in part for part in path.parts[:1]):
-                raise InputError(f"{archive} holds {name!r}, a path that leads out of the folder: it is not unpacked")
+                raise InputError(f"{archive} holds {name!r}, a path that leads out of the folder: refused")
         opened.extractall(folder)

@@ -1,10 +1,9 @@
-"""Files from outside and files of ours: what is opened, how one is written, where what can be made again is kept."""
+"""Files: which may be opened, how one is written atomically, and where the cache is."""
 
 from __future__ import annotations
 
 import os
 import stat
-import sys
 import uuid
 from contextlib import suppress
 from os import PathLike
@@ -21,9 +20,9 @@ class FileError(IG2Error, OSError):
 
 
 def check_regular(path: str | PathLike[str]) -> None:
-    """Refuse to open what is no regular file: a pipe would keep us waiting for ever, and a device has no end.
+    """Check that a path is a regular file before it is opened: a pipe would block for ever, and a device has no end.
 
-    A path that leads nowhere passes: opening it says why.
+    A path that does not exist passes: opening it says why.
 
     Raises:
         InputError: for a folder, a pipe, a device or a socket.
@@ -36,14 +35,14 @@ def check_regular(path: str | PathLike[str]) -> None:
         raise InputError(f"{os.fspath(path)} is a folder: name a file in it")
     if not stat.S_ISREG(mode):
         kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
-        raise InputError(f"{os.fspath(path)} is not a file but {kind}: copy what it holds into a file")
+        raise InputError(f"{os.fspath(path)} is not a file but {kind}: copy its content into a file")
 
 
-def write_whole(path: str | PathLike[str], content: bytes) -> None:
-    """Write a file that is there as a whole or not at all; what was there before stays until then.
+def write_file(path: str | PathLike[str], content: bytes) -> None:
+    """Write a file atomically: completely or not at all, and until then the earlier one stays.
 
     Raises:
-        FileError: where it cannot be written; it names the file, not the draft.
+        FileError: if it cannot be written; the error names the file, not its draft.
     """
     target = Path(path)
     draft = target.with_name(f".{uuid.uuid4().hex}.part")
@@ -60,12 +59,12 @@ def write_whole(path: str | PathLike[str], content: bytes) -> None:
             draft.unlink()
 
 
-def cache_folder() -> Path:
-    """$IG2_CACHE, or the folder for such things on this system."""
+def find_cache() -> Path:
+    """Return the cache folder: $IG2_CACHE, or the system's folder for caches."""
     if chosen := os.environ.get("IG2_CACHE"):
         return Path(chosen)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "ig2"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "ig2"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ig2"
+    try:
+        from platformdirs import user_cache_path
+    except ImportError:  # it comes with the extras that download or train; the core alone does neither
+        return Path.home() / ".cache" / "ig2"
+    return user_cache_path("ig2", appauthor=False)

@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from ig2._utils.suggestions import suggest
+from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.errors import InputError, describe
 
 
-class UnknownNameError(InputError, KeyError):
-    """There is nothing of this name."""
+class UnknownNameError(ChoiceError, KeyError):
+    """A registry has nothing of this name."""
 
     def __str__(self) -> str:  # KeyError's would put it in quotes
         return str(self.args[0])
 
 
 class Registry(MutableMapping[str, Any]):
-    """What installed packages registered under one entry-point group, by name. Nothing is imported before it is asked for.
+    """What installed packages registered under one entry-point group, by name. Nothing is imported before it is looked up.
 
     A package adds to it with one line in its `pyproject.toml`:
 
@@ -28,14 +28,14 @@ class Registry(MutableMapping[str, Any]):
     A script adds to it by assignment, `SUITES["mine"] = Mine`; a command line names `module:object`.
 
     Args:
-        group: of the entry points, such as "ig2.suites".
+        group: the group of the entry points, such as "ig2.suites".
         kind: what one of them is called in messages, such as "suite".
-        hint: what to install where there are none.
+        source: the package to install if there are none.
         built_in: `module:object` by name, for what this package brings itself.
     """
 
-    def __init__(self, group: str, kind: str, hint: str = "", built_in: Mapping[str, str] | None = None) -> None:
-        self.group, self.kind, self.hint = group, kind, hint
+    def __init__(self, group: str, kind: str, source: str = "", built_in: Mapping[str, str] | None = None) -> None:
+        self.group, self.kind, self.source = group, kind, source
         self.built_in = {name: EntryPoint(name, value, group) for name, value in (built_in or {}).items()}
         self.added: dict[str, Any] = {}
 
@@ -57,20 +57,25 @@ class Registry(MutableMapping[str, Any]):
     def __contains__(self, name: object) -> bool:
         return name in self._known()
 
+    def check_any(self) -> None:
+        """Raise an UnknownNameError that says what to install if the registry is empty."""
+        if not self._known():
+            raise UnknownNameError(f"no {self.kind} is installed: those of the paper come with pip install {self.source}")
+
     def __getitem__(self, name: str) -> Any:
-        """The object of this name, or of this `module:object`.
+        """Return the object of this name, or of this `module:object`.
 
         Raises:
-            UnknownNameError: where there is none.
-            InputError: where it cannot be imported.
+            UnknownNameError: if there is none, or the registry is empty.
+            InputError: if it cannot be imported.
         """
         known = self._known()
         point = known.get(name)
         if point is None and isinstance(name, str) and ":" in name:
             point = EntryPoint(name, name, self.group)
         if point is None:
-            close = suggest(name, known) if known else f": {self.hint}" if self.hint else ""
-            raise UnknownNameError(f"there is no {self.kind} {describe(name)}{close}")
+            self.check_any()
+            raise UnknownNameError(f"there is no {self.kind} {describe(name)}{suggest(name, known)}")
         if name in self.added:
             return point
         try:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ig2._utils.files import cache_folder, check_regular, write_whole
+from ig2._utils.files import check_regular, find_cache, write_file
 from ig2.errors import InputError, reason, warn
 
 SUM = "sha256"  # the checksum's name in a file of weights
@@ -31,7 +31,7 @@ def kept(recipe: str, make: Callable[[], dict[str, Tensor]], net: nn.Module | No
         safetensors = importlib.import_module("safetensors.torch")
     except ImportError:
         return make()
-    path = cache_folder() / f"{recipe}.safetensors"
+    path = find_cache() / f"{recipe}.safetensors"
     try:
         return _read(path, safetensors, net)
     except (FileNotFoundError, NotADirectoryError):
@@ -41,7 +41,7 @@ def kept(recipe: str, make: Callable[[], dict[str, Tensor]], net: nn.Module | No
     tensors = {name: tensor.detach().contiguous().clone() for name, tensor in make().items()}
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, safetensors.save(tensors, {SUM: _checksum(tensors, safetensors)}))
+        write_file(path, safetensors.save(tensors, {SUM: _checksum(tensors, safetensors)}))
     return tensors
 
 

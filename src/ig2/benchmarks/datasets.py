@@ -1,43 +1,46 @@
-"""Public data sets: what each looks like, under which terms, where it comes from, and what a look through its folder says."""
+"""Public data sets: their layout, terms and source, how to fetch one, and what a survey of its folder reports."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ig2._utils import downloads
-from ig2._utils.downloads import PublicFile
-from ig2._utils.files import cache_folder
+from ig2._utils.files import find_cache
 from ig2._utils.registry import Registry
 from ig2.errors import InputError
 
-Fetching = Callable[[str, int, int | None], None]
-"""Called with a file's name, the bytes that are there, and of how many."""
+if TYPE_CHECKING:  # imported where it is used: the command line names data sets without it
+    from ig2._utils.downloads import PublicFile
+
+Fetching = Callable[[str, int, int | None], object]
+"""Called with a file's name, the bytes fetched so far, and their total, or None if the server does not report it."""
 Reading = Callable[[int, int], None]
-"""Called with how many samples have been read, and of how many."""
+"""Called with the number of samples read so far, and their total."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What a folder of a data set holds, and what is wrong with it."""
+    """What the folder of a data set holds, and what is wrong with it."""
 
     source: str
     """Which data this is, and which of it is skipped."""
     counts: dict[str, int]
     """How many samples each class has, duplicates included."""
     duplicates: tuple[tuple[str, ...], ...] = ()
-    """The names of samples that are the same, in groups."""
+    """The names of identical samples, in groups."""
     problems: tuple[str, ...] = ()
-    """What is missing, broken or does not fit, in a sentence each."""
+    """What is missing, broken or does not fit, a sentence each."""
     total: int | None = None
-    """How many samples there are, where they have several labels; otherwise None, and the counts add up to it."""
+    """How many samples there are, if they have several labels; otherwise None, and the counts add up to it."""
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A public data set, and how to come by it."""
+    """A public data set, and how to get it."""
 
     name: str
     about: str
@@ -47,56 +50,54 @@ class DataSet:
     layout: str
     """What its folder must hold."""
     page: str
-    """Where its publishers describe it, and give it out."""
+    """The page of its publishers."""
     terms: str
-    """On which conditions."""
+    """The terms of its use."""
     default: str
-    """What suites take where no folder is given."""
+    """What suites use without a folder."""
     survey: Callable[[str | PathLike[str], Reading | None], Survey]
-    """Reads everything in a folder, and says how much there is, what is duplicated and what is broken."""
+    """Reads everything in a folder, and returns how much there is, what is duplicated and what is broken."""
     files: tuple[PublicFile, ...] = ()
-    """What `fetch` gets; nothing where the terms ask for a registration or an agreement."""
+    """What `fetch` downloads; empty if the terms demand a registration or an agreement."""
 
     @property
     def folder(self) -> Path:
-        """Where it is put by `fetch`, in the cache."""
-        return cache_folder() / "data" / self.name
+        """Where `fetch` puts it by default, in the cache."""
+        return find_cache() / "data" / self.name
 
     @property
-    def is_there(self) -> bool:
-        """Whether that folder has it."""
+    def is_fetched(self) -> bool:
+        """Whether that folder holds it."""
         if self.files:
             return all((self.folder / (file.unpacks_to or file.name)).exists() for file in self.files)
         return self.folder.is_dir() and any(self.folder.iterdir())
 
     def fetch(self, to: str | PathLike[str] | None = None, progress: Fetching | None = None) -> Path:
-        """Get its files. What is there already is not fetched again.
+        """Download its files, except those that are there already.
 
         Args:
-            to: the folder it is put in; by default one in the cache.
-            progress: called with a file's name, the bytes that are there, and of how many.
+            to: the folder for them; by default one in the cache.
+            progress: called with a file's name, the bytes fetched so far, and their total.
 
         Returns:
             The folder.
 
         Raises:
-            InputError: where its terms do not let us fetch it.
-            FetchError: where a file is not available, or another than expected.
+            InputError: if its terms do not allow it.
+            FetchError: if a file is not available, or differs from the expected one.
         """
+        from ig2._utils import downloads
+
         folder = self.folder if to is None else Path(to)
         if not self.files:
             raise InputError(
-                f"{self.name} is not fetched for you (terms: {self.terms}): get it from {self.page}, and name its folder "
-                "with --data"
+                f"{self.name} cannot be fetched automatically (terms: {self.terms}): get it from {self.page}, and name its "
+                "folder with --data"
             )
         for file in self.files:
-            downloads.fetch(file, folder, _for(file.name, progress))
+            downloads.fetch(file, folder, None if progress is None else partial(progress, file.name))
         return folder
 
 
-def _for(name: str, progress: Fetching | None) -> downloads.Progress | None:
-    return None if progress is None else lambda done, total: progress(name, done, total)
-
-
-DATASETS = Registry("ig2.datasets", "data set", "those of the paper come with pip install ig2-paper")
+DATASETS = Registry("ig2.datasets", "data set", "ig2-paper")
 """The data sets of installed packages, each a `DataSet`, by name."""

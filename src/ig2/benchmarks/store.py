@@ -1,4 +1,4 @@
-"""Scores that are kept as soon as they are there, each under a key that says exactly what was scored."""
+"""The store of scores: each is written as soon as it is computed, under a key of everything it depends on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ig2._utils.files import FileError, check_regular, write_whole
+from ig2._utils.files import FileError, check_regular, write_file
 from ig2.errors import InputError, counted, reason, warn
 
 SUM = "sha256"  # the checksum of a line, without itself
@@ -26,7 +26,7 @@ SUM = "sha256"  # the checksum of a line, without itself
 
 @dataclass(frozen=True)
 class Cell:
-    """What one method scored on one part."""
+    """The scores of one method on one part."""
 
     part: str
     method: str | None  # None for the facts about the part itself
@@ -40,14 +40,14 @@ class Cell:
 
 
 def key_of(*content: Any) -> str:
-    """The same for the same content, and for no other."""
+    """Return a digest of the content: the same for the same content, and for no other."""
     return _digest(json.dumps(content, sort_keys=True, default=repr).encode("utf-8", "backslashreplace"))
 
 
 def fingerprint(thing: Any, _inside: tuple[int, ...] = ()) -> Any:
-    """What something is made of: its settings, the numbers in its tensors, and the source its functions stand in.
+    """Return what something is made of: its settings, the numbers in its tensors, the source files of its functions.
 
-    What those functions call elsewhere is not looked at. What cannot be told apart is never the same twice.
+    What those functions call elsewhere is not considered. Things that cannot be compared are never the same twice.
     """
     if thing is None or isinstance(thing, (str, int, float, bool)):
         return thing
@@ -85,26 +85,26 @@ def fingerprint(thing: Any, _inside: tuple[int, ...] = ()) -> Any:
 
 
 def place(thing: Any) -> str:
-    """Where a function or class is defined."""
+    """Return where a function or class is defined."""
     return f"{thing.__module__}.{thing.__qualname__}"
 
 
 def _source(thing: Any) -> str:
-    """A digest of the files it stands in: who works on a method wants the new one scored. Ours go by the version."""
+    """Return a digest of its source files: who works on a method wants the new one scored. Ours go by the version."""
     if str(thing.__module__).partition(".")[0] == "ig2":
         return ""
     members = vars(thing) if isinstance(thing, type) else {"": thing}
     codes = [member.__code__ for member in members.values() if isinstance(member, FunctionType)]
-    found: list[Any] = []
+    content: list[Any] = []
     for name in sorted({code.co_filename for code in codes}):
         try:
-            found.append(_digest(Path(name).read_bytes()))
+            content.append(_digest(Path(name).read_bytes()))
         except (OSError, ValueError):  # typed into a notebook
-            found += [_code(code) for code in codes if code.co_filename == name]
-            found += [
+            content += [_code(code) for code in codes if code.co_filename == name]
+            content += [
                 (key, value) for key, value in members.items() if isinstance(value, (str, int, float)) and key[:2] != "__"
             ]
-    return _digest(repr(found).encode())
+    return _digest(repr(content).encode())
 
 
 def _code(code: CodeType) -> list[Any]:
@@ -112,9 +112,9 @@ def _code(code: CodeType) -> list[Any]:
     return [code.co_code, code.co_names, inner]
 
 
-@functools.cache  # what is running is what was there when it began
+@functools.cache  # the running code is that of the start
 def code_digest() -> str:
-    """Of our own code, less what only shows results: between two versions it changes from day to day."""
+    """Return a digest of our own code, except what only shows results: it changes between two versions, too."""
     root = Path(__file__).parent.parent
     shows = ("cli", "plots", "report", "compat")
     files = sorted(path for path in root.rglob("*.py") if path.relative_to(root).parts[0] not in shows)
@@ -129,7 +129,7 @@ def _digest(content: bytes) -> str:
 
 
 class Cells:
-    """The cells known, in a file of one JSON line each if there is a folder for it."""
+    """The cells known, in a file of one JSON line each if there is a folder."""
 
     def __init__(self, folder: Path | None, name: str) -> None:
         self.known: dict[str, Cell] = {}
@@ -139,14 +139,14 @@ class Cells:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             check_regular(self.path)
-            self.path.open("ab").close()  # now, not after an hour's work
+            self.path.open("ab").close()  # fails now, not after an hour's work
             content = self.path.read_bytes()
             if not content:
                 self.path.unlink()  # the first score makes it
         except InputError:
             raise
         except (FileExistsError, NotADirectoryError) as error:
-            raise InputError(f"{folder} is a file, or in one: give a folder") from error
+            raise InputError(f"{folder} is a file, or in one: choose a folder") from error
         except (OSError, ValueError) as error:
             raise InputError(f"{folder} cannot be written to: {reason(error)}") from error
         damaged, lines = 0, content.splitlines()
@@ -158,12 +158,12 @@ class Cells:
             else:
                 self.known[key] = cell
         if damaged:
-            warn(f"{self.path}: {damaged} of {counted(len(lines), 'line')} damaged; those scores are computed again")
+            warn(f"{self.path}: {damaged} of {counted(len(lines), 'line')} damaged: those scores are computed again")
         if damaged or (content and not content.endswith(b"\n")):
             self._write()
 
     def add(self, key: str, cell: Cell) -> None:
-        """Keep a cell; once this returns, no end of the process or the machine takes it back."""
+        """Store a cell; once this returns, it survives the end of the process and of the machine."""
         if self.path is not None:
             try:
                 with self.path.open("ab", buffering=0) as file:
@@ -181,11 +181,11 @@ class Cells:
 
     def _write(self) -> None:
         if self.path is not None:
-            write_whole(self.path, b"".join(_written(key, cell) for key, cell in self.known.items()))
+            write_file(self.path, b"".join(_written(key, cell) for key, cell in self.known.items()))
 
 
 def _written(key: str, cell: Cell) -> bytes:
-    values = {label: [value if math.isfinite(value) else None for value in some] for label, some in cell.values.items()}
+    values = {label: [value if math.isfinite(value) else None for value in numbers] for label, numbers in cell.values.items()}
     record = {"key": key, **asdict(cell), "values": values}
     content = json.dumps(record, allow_nan=False)
     return json.dumps({**record, SUM: _digest(content.encode())}, allow_nan=False).encode() + b"\n"
@@ -196,19 +196,18 @@ def _read(line: bytes) -> tuple[str, Cell]:
     if record.pop(SUM) != _digest(json.dumps(record).encode()):
         raise ValueError("the line is not as it was written")
     values = {
-        str(label): [math.nan if value is None else float(value) for value in some] for label, some in record["values"].items()
+        str(label): [math.nan if value is None else float(value) for value in numbers]
+        for label, numbers in record["values"].items()
     }
     environment = {str(name): str(value) for name, value in record["environment"].items()}
+    method = None if record["method"] is None else str(record["method"])
     warned = [str(text) for text in record["warnings"]]
-    method = record["method"]
-    return str(record["key"]), Cell(
-        str(record["part"]), None if method is None else str(method), values, float(record["seconds"]), environment, warned
-    )
+    return str(record["key"]), Cell(str(record["part"]), method, values, float(record["seconds"]), environment, warned)
 
 
 @contextmanager
 def no_empty_folder(folder: Path | None) -> Iterator[None]:
-    """Take a folder away that was made in vain: what failed leaves nothing where it kept nothing."""
+    """Remove the folders created for a run that failed before it stored anything."""
     new = [] if folder is None else [place for place in (folder, *folder.parents) if not os.path.exists(place)]
     try:
         yield

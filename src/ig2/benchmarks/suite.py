@@ -1,25 +1,25 @@
-"""What a suite is: methods, data and metrics that belong in one table; and the suites of installed packages."""
+"""Suites: methods, data and metrics that belong in one table; their options, and those of installed packages."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from ig2._utils.checks import check_seed, is_count
+from ig2._utils.checks import is_count
+from ig2._utils.devices import find_device
 from ig2._utils.registry import Registry
-from ig2.attribution import Attribution
+from ig2._utils.suggestions import ChoiceError as ChoiceError
+from ig2._utils.suggestions import suggest
+from ig2.benchmarks.options import DataOptions, option
 from ig2.errors import InputError, describe
-from ig2.methods.base import summary
-from ig2.metrics.base import Better
 
-# Called as method(model, x, target, references, seed=...), gives an Attribution or a tensor in x's shape
+if TYPE_CHECKING:  # PyTorch is imported where it is used: the command line names suites without it
+    from ig2.metrics.base import Better
+
+# Called as method(model, x, target, references, seed=...), returns an Attribution or a tensor in x's shape
 MethodLike = Callable[..., Any]
 Shows = Literal["sd", "se"]
 # Settings are chosen on one half of the samples and reported on the other
@@ -28,7 +28,7 @@ Half = Literal["choose", "report"]
 
 @dataclass(frozen=True)
 class Column:
-    """How one metric stands in the table."""
+    """A column of the table: how one metric is shown."""
 
     better: Better
     """Which direction is better."""
@@ -37,115 +37,121 @@ class Column:
     about: str = ""
     """What it measures, and with which settings, in a sentence below the table."""
     ranked: bool = True
-    """Whether there is a best; where it only describes, there is none."""
+    """Whether the best value is marked; False for a metric that only describes."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Suite(ABC):
-    """Methods compared on data with metrics. Subclasses are dataclasses of their settings.
+    """Methods compared on data with metrics; the base class of all suites. Subclasses are dataclasses of their settings.
 
-    The work is cut into parts that do not depend on each other. Of each part and method the scores are kept as soon as they
-    are there, under a key made of `name`, `version`, `identity()`, the data and its description, the part and the method: a
-    field that changes the scores must be a setting. Fields with `repr=False` are none.
+    The work is cut into independent parts. The scores of each part and method are stored as soon as they are computed, under a
+    key made of `name`, `version`, `identity()`, the data and its description, the part and the method. So whatever changes the
+    scores must be a setting: a field, unless it has `repr=False`.
     """
 
     name: ClassVar[str]
-    """What it is called on the command line, and its files."""
+    """Its name on the command line, and of its files."""
     about: ClassVar[str] = ""
-    """What is compared on what, in a few words, for the list of suites."""
+    """What is compared on which data, in a few words, for the list of suites."""
     studies: ClassVar[Mapping[str, Any]] = {}
     """What can be compared instead of the methods, by name; few suites have any."""
     title: ClassVar[str]
-    """Above the table."""
+    """The heading of the table."""
     unit: ClassVar[str] = "sample"
-    """What one value of a metric is of, in the singular: "sample", "seed"."""
+    """What each value of a metric belongs to, in the singular: "sample", "seed"."""
     shows: ClassVar[Shows] = "sd"
     """What stands after ± in the table: the standard deviation of the values, or the standard error of their mean."""
     version: ClassVar[int] = 1
-    """Raised when the code is changed so that it scores differently: scores kept under another version are not used."""
+    """To be raised when a change of the code changes the scores: those stored under another version are not used."""
 
     seed: int = 0
-    """Of everything random."""
+    """The seed of everything random."""
     quick: bool = False
     """Whether this is a small run, to see that it runs."""
     device: str = field(default="cpu", repr=False)
     """Where networks run."""
 
     @classmethod
-    @abstractmethod
     def from_options(cls, options: BenchOptions) -> Self:
-        """The suite as a person asked for it; options it has no use for are refused with `options.check`."""
+        """Return the suite with a user's options; refuse those it does not use with `options.check`.
+
+        By default a suite uses `seed`, `quick` and `device` alone.
+        """
+        options.check(cls.name)
+        return cls(seed=options.seed, quick=options.quick, device=options.device)
 
     @abstractmethod
     def parts(self) -> Sequence[str]:
-        """The names of independent pieces of work, such as "seed 0" or "images 1–20"."""
+        """Return the names of the independent pieces of work, such as "seed 0" or "images 1–20"."""
 
     @abstractmethod
     def methods(self) -> Mapping[str, MethodLike]:
-        """The methods compared, by the label each has in the table."""
+        """Return the methods compared, by the label each has in the table."""
 
     @abstractmethod
     def metrics(self) -> Mapping[str, Column]:
-        """The table's columns, by their labels."""
+        """Return the columns of the table, by their labels."""
 
     @abstractmethod
     def describe_data(self) -> str:
-        """Which data the table is from, in a sentence, without the folder it lies in."""
+        """Return a sentence about the data of the table, without the folder it is in."""
 
     def digest_data(self) -> str:
-        """A name for exactly the data, so that scores of other data are not taken for theirs; none where settings say it."""
+        """Return a digest of the data, so that scores of other data are not used for it; "" if the settings determine it."""
         return ""
 
     def digest_network(self) -> str:
-        """A name for exactly the network, where there is one for all parts; asked for after `check`, if some score is missing.
+        """Return a digest of the network if all parts share one; called after `check`, and only if a score is missing.
 
-        One that was trained elsewhere is another one, and right about other samples.
+        A network that was trained on another machine is another one, and right about other samples.
         """
         return ""
 
-    def check(self) -> None:  # noqa: B027, few suites have something to check
-        """Raise an InputError where the suite cannot be run as it was asked for; called once, before anything is scored."""
+    def check(self) -> None:  # noqa: B027, few suites have anything to check
+        """Raise an InputError if the suite cannot run with these settings; called once, before anything is scored."""
 
     @abstractmethod
     def prepare(self, part: str) -> Any:
-        """The data, the trained network, the references of a part; asked for once, and only if some score is missing."""
+        """Return the data, the trained network, the references of a part; called once, and only if a score is missing."""
 
     @abstractmethod
     def score(self, part: str, prepared: Any, method: MethodLike) -> Mapping[str, Sequence[float]]:
-        """The values of each metric, by its label: one a sample, or one for the whole part. NaN where one is not defined.
+        """Return the values of each metric by its label: one for each sample, or one for the whole part; NaN if undefined.
 
-        A method is called as `method(model, x, target, references, seed=...)`. Someone's own may give a plain tensor, and may
-        write into what it is given: what other methods are to see goes to it as a copy.
+        A method is called as `method(model, x, target, references, seed=...)`. A user's method may return a plain tensor, and
+        may write into its arguments: pass copies of what other methods will see.
         """
 
     def facts(self, part: str, prepared: Any) -> Mapping[str, Sequence[float]]:
-        """What is to be known of a part itself, such as the accuracy of its network: values by their labels."""
+        """Return what else is to be known of a part, such as the accuracy of its network: values by their labels."""
         return {}
 
     def paper(self) -> Mapping[str, Mapping[str, float]]:
-        """The paper's figures: by the label of the method, then of the metric."""
+        """Return the paper's figures, by the label of the method, then of the metric."""
         return {}
 
     @property
     def ranked(self) -> bool:
-        """Whether all methods are scored on the same samples, so that the best mean says something."""
+        """Whether all methods are scored on the same samples, so that their means can be compared."""
         return True
 
     def settings(self) -> dict[str, Any]:
-        """The settings in words and numbers, as the table tells them."""
+        """Return the settings in words and numbers, as the table shows them."""
+        from ig2.methods.base import summary
+
         return {part.name: summary(getattr(self, part.name)) for part in fields(self) if part.repr}
 
     def identity(self) -> Any:
-        """What the scores of a part depend on beside its name; by default all settings.
+        """Return what the scores of a part depend on beside its name; by default all settings.
 
-        A suite whose parts are seeds leaves out how many there are, so that more of them can be added to those it has.
+        A suite whose parts are seeds omits their number, so that more seeds can be added to those already scored.
         """
         return self.settings()
 
 
 @dataclass(frozen=True)
 class WithoutReferences:
-    """A method that is not given the suite's references, and goes by its own: Integrated Gradients' zero, for one."""
+    """A method that uses its own baseline, such as the zero of Integrated Gradients, instead of the suite's references."""
 
     method: MethodLike
 
@@ -153,124 +159,124 @@ class WithoutReferences:
         return self.method(model, x, target, None, **options)
 
 
-# -- the suites of installed packages -----------------------------------------------------------------------------------------
-
-
-class ChoiceError(InputError):
-    """A suite, a method or an option that there is not."""
+# -- options -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchOptions:
-    """What a person may choose; a suite refuses what it has no use for with `check`."""
+class BenchOptions(DataOptions):
+    """What a user may choose about a suite with a name; a suite refuses what it does not use with `check`.
 
-    seeds: int | None = None
+    A new option is a field here, and is used in the `from_options` of the suites it is for: `ig2 bench` and `run` take it
+    from this class.
+    """
+
+    seeds: int | None = option(
+        None, "How many seeds. Default: the suite's own number.", bounds=(1, 10_000), refusal="has no seeds to repeat"
+    )
     """How many seeds; by default the suite's own number."""
-    quick: bool = False
-    """A small run, to see that it runs."""
-    data: Path | None = None
-    """A folder with the data; by default what the suite makes itself."""
-    samples: int | None = None
-    """How many samples are explained; by default the suite's own number."""
-    study: str | None = None
+    study: str | None = option(
+        None,
+        "One of the suite's studies instead of its methods: rules, ablation, ...; [bold]--list[/bold] names them.",
+        refusal="has no studies",
+    )
     """One of the suite's studies, instead of the comparison of methods."""
-    half: Half | None = None
+    samples: int | None = option(
+        None,
+        "How many samples are explained. Default: the suite's own number.",
+        bounds=(1, 1_000_000),
+        refusal="has a fixed number of samples",
+    )
+    """How many samples are explained; by default the suite's own number."""
+    half: Half | None = option(
+        None,
+        "Of the samples: [bold]report[/bold], or [bold]choose[/bold] to choose settings on. Default: report.",
+        complete=get_args(Half),
+        refusal="is not split into halves",
+    )
     """Which half of the samples: "report" by default, "choose" to choose settings on."""
-    seed: int = 0
-    """Of everything random; with several seeds, the first."""
-    device: str = "auto"
-    """Where networks run; "auto" becomes "cuda" if there is a GPU, otherwise "cpu"."""
 
     def __post_init__(self) -> None:
-        try:
-            check_seed(self.seed)
-        except InputError as error:
-            raise ChoiceError(str(error)) from error
+        super().__post_init__()
         for name in ("seeds", "samples"):
             if getattr(self, name) is not None and not is_count(getattr(self, name)):
                 raise ChoiceError(f"{name} must be a whole number from 1 on, got {describe(getattr(self, name))}")
         if self.half not in (None, *get_args(Half)):
             raise ChoiceError(f"half must be choose or report, got {describe(self.half)}")
-        object.__setattr__(self, "device", usable_device(self.device))
-        if self.data is not None:
-            object.__setattr__(self, "data", Path(self.data))
+
+    @classmethod
+    def parse(cls, **options: Any) -> BenchOptions:
+        """Return options by name, a folder of data as a path.
+
+        Raises:
+            ChoiceError: for an unknown name or a wrong value.
+        """
+        known = [part.name for part in fields(BenchOptions)]
+        for name in options:
+            if name not in known:
+                raise ChoiceError(f"there is no option {describe(name)}{suggest(name, known)}")
+        data = options.pop("data", None)
+        return BenchOptions(data=None if data is None else Path(data), **options)
 
     def check(self, suite: str, *takes: str) -> None:
-        """Refuse options that mean nothing to a suite.
+        """Refuse options that a suite does not use.
 
         Args:
             suite: its name.
-            takes: the options it has a use for, of "seeds", "data", "samples", "study" and "half".
+            takes: the options it uses, of those with a default of None.
+
+        Raises:
+            ChoiceError: for an option that is set and not among them.
         """
-        refusals = {
-            "seeds": "has no seeds to repeat",
-            "data": "makes its own data",
-            "samples": "has a fixed number of samples",
-            "study": "has no studies",
-            "half": "is not split into halves",
-        }
-        for name, why in refusals.items():
-            if getattr(self, name) is not None and name not in takes:
-                raise ChoiceError(f"{suite} {why}: leave {name} (--{name}) out")
+        for part in fields(BenchOptions):
+            if part.default is None and part.name not in takes and getattr(self, part.name) is not None:
+                raise ChoiceError(f"{suite} {part.metadata['refusal']}: omit {part.name} (--{part.name})")
 
 
-def usable_device(device: str) -> str:
-    """The device of this name, if it is here; "auto" becomes "cuda" if there is a GPU, otherwise "cpu"."""
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise ChoiceError(f"device {describe(device)}: {no_such_device()}") from error
-    return str(device)
+# -- the suites of installed packages ----------------------------------------------------------------------------------
 
 
-def no_such_device() -> str:
-    """For a message: which devices there are, and how they are called."""
-    here = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
-    return (
-        f"there is no such device here, only {', '.join(here)}; devices are called cpu, cuda, cuda:1, mps, and auto takes a "
-        "GPU if there is one"
-    )
-
-
-def check_returned(found: Any, x: Any) -> None:
-    """See that a method gave what metrics can take.
-
-    Args:
-        found: what it gave.
-        x: what it was called with.
-    """
-    if isinstance(found, (Attribution, Tensor)) or (isinstance(x, tuple) and isinstance(found, tuple)):
-        return
-    like = x[0] if isinstance(x, tuple) else x
-    how = ", as torch.from_numpy makes one" if isinstance(found, np.ndarray) else ""
-    raise InputError(
-        f"the method returned {describe(found)}: expected an Attribution, or a tensor like x, {tuple(like.shape)}{how}"
-    )
-
-
-SUITES = Registry("ig2.suites", "suite", "the paper's suites come with pip install ig2-paper")
+SUITES = Registry("ig2.suites", "suite", "ig2-paper")
 """The suites of installed packages, each a class, by name."""
 
 
 def find_suite(name: str, options: BenchOptions | None = None) -> Suite:
-    """The suite of this name with these options.
+    """Return the suite of this name with these options.
 
     Args:
         name: one of `SUITES`, or `module:Class`.
-        options: what a person chose.
+        options: what a user chose; by default each suite's own settings.
 
     Returns:
         The suite, ready to run.
 
     Raises:
-        ChoiceError: where there is no such suite, or it has no use for an option.
+        ChoiceError: if there is no such suite, or it does not use an option.
     """
-    try:
-        suite = SUITES[name]
-    except InputError as error:
-        raise ChoiceError(str(error)) from error
+    suite = SUITES[name]
     if not (isinstance(suite, type) and issubclass(suite, Suite)):
         raise ChoiceError(f"{name} is no suite but {describe(suite)}: name a subclass of ig2.benchmarks.Suite")
-    return suite.from_options(options or BenchOptions())
+    options = options or BenchOptions()
+    return suite.from_options(replace(options, device=find_device(options.device)))
+
+
+def check_returned(attribution: Any, x: Any) -> None:
+    """Check that a method returned what metrics can score.
+
+    Args:
+        attribution: what it returned.
+        x: what it was called with.
+
+    Raises:
+        InputError: for anything but an Attribution, or tensors like x.
+    """
+    from torch import Tensor
+
+    from ig2.attribution import Attribution
+
+    if isinstance(attribution, (Attribution, Tensor)) or (isinstance(x, tuple) and isinstance(attribution, tuple)):
+        return
+    like = x[0] if isinstance(x, tuple) else x
+    how = ", as torch.from_numpy makes one" if type(attribution).__module__ == "numpy" else ""
+    raise InputError(
+        f"the method returned {describe(attribution)}: expected an Attribution, or a tensor like x, {tuple(like.shape)}{how}"
+    )

@@ -1,4 +1,4 @@
-"""What a suite found: a row for each method and metric, and how it is shown."""
+"""The table of a suite: a row for each method and metric, its files, and how it is shown."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ig2.metrics.base import Better
 
 MADE_BY = "ig2 "
 NONE = "–"
+PAPER = "paper"  # the heading of its figures
 ROWS = "<rows>"  # where they stand in the file
 ARROWS: dict[Better, str] = {"higher": "↑", "lower": "↓"}
 EACH = "accuracy of "  # how a fact of one class begins
@@ -31,7 +32,7 @@ SHOWN: dict[Shows, str] = {"sd": "deviation", "se": "error"}
 
 @dataclass(frozen=True)
 class Row:
-    """What one method scored by one metric."""
+    """The scores of one method by one metric."""
 
     method: str
     metric: str
@@ -42,7 +43,7 @@ class Row:
     n: int
     """How many values are defined."""
     undefined: int
-    """How many are not: they are left out of the mean."""
+    """How many are not defined, and not part of the mean."""
     better: Better
     """Which direction is better."""
     paper: float | None
@@ -58,18 +59,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Gap:
-    """By how much one method is ahead of another on the same samples."""
+    """By how much one method is better than another on the same samples."""
 
     mean: float
-    """Positive where the first is better, whichever direction that is; NaN where no sample has a score of both."""
+    """Positive if the first is better, whichever direction that is; NaN if no sample has scores of both."""
     se: float
     """Standard error of that mean; NaN with fewer than two samples."""
     n: int
-    """How many samples have a score of both."""
+    """How many samples have scores of both."""
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the true gap lies with a confidence of 95 %, by the normal distribution."""
+        """The 95 % confidence interval of the gap, by the normal distribution."""
         return self.mean - 1.96 * self.se, self.mean + 1.96 * self.se
 
     def __str__(self) -> str:
@@ -79,7 +80,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Fact:
-    """Something to be known beside the scores, such as the accuracy of the networks explained; the numbers are as in `Row`."""
+    """A value beside the scores, such as the accuracy of the networks explained; the numbers are those of `Row`."""
 
     name: str
     mean: float
@@ -89,7 +90,7 @@ class Fact:
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Values in four numbers, by the names of `Row`."""
+    """Summarise values in four numbers, by the names of `Row`."""
     defined = [value for value in values if math.isfinite(value)]
     n = len(defined)
     return {
@@ -102,7 +103,7 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Failure:
-    """A part on which a method raised an error, or that could not be prepared for any."""
+    """A part on which a method raised an error, or that could not be prepared."""
 
     part: str
     method: str | None
@@ -110,7 +111,7 @@ class Failure:
     said: str
     """The error in a line."""
     error: Exception | None = field(default=None, repr=False, compare=False)
-    """The error itself, for its traceback; not kept in the file."""
+    """The error itself, for its traceback; not stored in the file."""
 
 
 @dataclass(frozen=True)
@@ -124,19 +125,19 @@ class Shown:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table:
-    """Methods × metrics, with everything that has to be known to read it. Notebooks show it as it is."""
+    """The scores of methods by metrics, with everything needed to read them. A notebook shows it as a table."""
 
     suite: str
     title: str
     unit: str
-    """What one value is of: "sample", "seed"."""
+    """What each value belongs to: "sample", "seed"."""
     quick: bool
-    """Whether it is from a small run, which shows no more than that it runs."""
+    """Whether it is from a small run, which only shows that everything runs."""
     data: str
     """Which data it is from."""
     settings: dict[str, Any]
     environment: dict[str, str]
-    """Versions and machine; several where scores were kept from a run elsewhere."""
+    """Versions and machine; several if some scores are from a run elsewhere."""
     methods: dict[str, Any]
     """The methods compared, by label: what each is made of."""
     metrics: dict[str, Column]
@@ -147,12 +148,16 @@ class Table:
     shows: Shows = "sd"
     """What stands after ±: the standard deviation of the values, or the standard error of their mean."""
     ranked: bool = True
-    """Whether all methods are scored on the same samples, so that the best mean says something."""
+    """Whether all methods are scored on the same samples, so that their means can be compared."""
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def row(self, method: str, metric: str) -> Row:
-        """What a method scored by a metric."""
+        """Return the scores of a method by a metric.
+
+        Raises:
+            InputError: if the table has no such row.
+        """
         for row in self.rows:
             if (row.method, row.metric) == (method, metric):
                 return row
@@ -161,7 +166,7 @@ class Table:
         )
 
     def best(self, metric: str) -> set[str]:
-        """The methods whose mean, as it is shown, no other beats; none where they are of different samples."""
+        """Return the methods whose mean, as shown, no other beats; none if they are of different samples."""
         if not (self.ranked and self.metrics[metric].ranked):
             return set()
         digits = self.metrics[metric].digits
@@ -173,28 +178,40 @@ class Table:
         return {method for method, mean in means.items() if mean == max(means.values())} if len(means) > 1 else set()
 
     def gap(self, method: str, other: str, metric: str) -> Gap:
-        """By how much a method is ahead of another, over the samples that both have a score of."""
-        ours, theirs = self.row(method, metric), self.row(other, metric)
+        """Compare two methods sample by sample, over the samples that both have scores of.
+
+        Args:
+            method: the label of the first method.
+            other: the label of the second.
+            metric: the label of the metric.
+
+        Returns:
+            By how much the first is better.
+
+        Raises:
+            InputError: if their scores are not of the same samples.
+        """
+        first, second = self.row(method, metric), self.row(other, metric)
         failed, others = ({failure.part for failure in self.failures if failure.method == label} for label in (method, other))
         if failed != others:
             raise InputError(
                 f"{describe(method)} or {describe(other)} failed on {', '.join(sorted(failed ^ others))}: run the suite again, "
-                "scores that are there are kept"
+                "it keeps the scores it has"
             )
-        if len(ours.values) != len(theirs.values):
+        if len(first.values) != len(second.values):
             raise InputError(
-                f"{describe(method)} has {len(ours.values)} values of {metric} and {describe(other)} {len(theirs.values)}: "
+                f"{describe(method)} has {len(first.values)} values of {metric} and {describe(other)} {len(second.values)}: "
                 "only scores of the same samples can be compared one by one"
             )
-        sign = 1 if ours.better == "higher" else -1
-        found = spread([sign * (one - two) for one, two in zip(ours.values, theirs.values, strict=True)])
-        n = found["n"]
-        return Gap(found["mean"], found["sd"] / math.sqrt(n) if n > 1 else math.nan, n)
+        sign = 1 if first.better == "higher" else -1
+        gaps = spread([sign * (one - two) for one, two in zip(first.values, second.values, strict=True)])
+        n = gaps["n"]
+        return Gap(gaps["mean"], gaps["sd"] / math.sqrt(n) if n > 1 else math.nan, n)
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        """Everything, a line for each row."""
+        """Return everything as JSON, with a line for each row."""
         content = {
             "made_by": f"{MADE_BY}{ig2.__version__}",
             **{name: getattr(self, name) for name in ("suite", "title", "unit", "quick", "data", "shows", "ranked")},
@@ -211,7 +228,11 @@ class Table:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Table:
-        """Read what a run has left as NAME.json."""
+        """Read the NAME.json of a run.
+
+        Raises:
+            InputError: if the file is no table of `ig2 bench`.
+        """
         check_regular(path)
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -230,7 +251,7 @@ class Table:
     # -- showing -------------------------------------------------------------------------------------------------------
 
     def shown(self, method: str, metric: str) -> Shown:
-        """A cell of the table as text: our mean ± standard deviation, and the paper's figure."""
+        """Return a cell of the table as text: our mean ± standard deviation or error, and the paper's figure."""
         row, digits = self.row(method, metric), self.metrics[metric].digits
         paper = "" if row.paper is None else number(row.paper, digits)
         if not row.n:
@@ -241,22 +262,39 @@ class Table:
             ours += f" ± {number(row.sd if self.shows == 'sd' else row.se, digits)}"
         return Shown(ours, paper, method in self.best(metric))
 
+    def columns(self, metrics: Sequence[str] | None = None) -> list[tuple[str, list[tuple[str, bool]]]]:
+        """Return the columns as text: of each metric our scores, then the paper's figures if there are any.
+
+        Args:
+            metrics: the labels of the metrics; by default all.
+
+        Returns:
+            The heading of each column ("paper" for the paper's), and for each method the text and whether it is the best.
+        """
+        columns = []
+        for metric in self.metrics if metrics is None else metrics:
+            cells = [self.shown(method, metric) for method in self.methods]
+            columns.append((self.heading(metric), [(cell.ours, cell.best) for cell in cells]))
+            if self.in_paper(metric):
+                columns.append((PAPER, [(cell.paper, False) for cell in cells]))
+        return columns
+
     def usual_n(self, metric: str) -> int:
-        """How many values most methods' means are over."""
+        """Return how many values most methods' means are over."""
         counts = Counter(row.n for row in self.rows if row.metric == metric and row.n)
         return counts.most_common(1)[0][0] if counts else 0
 
     def in_paper(self, metric: str) -> bool:
-        """Whether the paper has a figure for any method shown."""
+        """Return whether the paper has a figure for any method shown."""
         return any(row.paper is not None for row in self.rows if row.metric == metric)
 
     def heading(self, metric: str) -> str:
-        """The metric with an arrow in the better direction, if one is."""
+        """Return the metric with an arrow in the better direction, if one is better."""
         column = self.metrics[metric]
         return f"{metric} {ARROWS[column.better]}" if column.ranked else metric
 
     def caption(self) -> list[str]:
-        """How to read the numbers, in sentences; none of them is markup."""
+        """Return how to read the numbers, in sentences without markup."""
         counts = {metric: self.usual_n(metric) for metric in self.metrics}
         first = next(iter(counts.values()), 0)
         others = [f"{metric}: {n}" for metric, n in counts.items() if n != first]
@@ -274,15 +312,15 @@ class Table:
             lines.insert(0, "A quick run: it shows that everything runs, and no more.")
         lines.append(f"Data: {self.data}")
         if self.facts:
-            lines.append("; ".join(_told(self.facts)))
+            lines.append("; ".join(_format_facts(self.facts)))
         return lines
 
     def remarks(self) -> list[str]:
-        """What went wrong, and what is not counted."""
-        return [*_failures(self.failures), *self._left_out(), *self.notes]
+        """Return what failed, and what is not counted."""
+        return [*_failures(self.failures), *self._incomplete(), *self.notes]
 
-    def _left_out(self) -> list[str]:
-        """Whose means are over fewer values than the others'."""
+    def _incomplete(self) -> list[str]:
+        """Return whose means are over fewer values than the others'."""
         metrics: dict[tuple[str, str], list[str]] = {}
         for row in self.rows:
             undefined = f", {row.undefined} not defined and left out" if row.undefined else ""
@@ -299,14 +337,13 @@ class Table:
         ]
 
     def to_markdown(self) -> str:
-        """The whole table in Markdown, columns aligned so that it reads as plain text too."""
-        heads, lines = ["method"], [[_cell(method)] for method in self.methods]
-        for metric in self.metrics:
-            paper = self.in_paper(metric)
-            heads += [_cell(self.heading(metric)), *(["paper"] if paper else [])]
-            for line, method in zip(lines, self.methods, strict=True):
-                cell = self.shown(method, metric)
-                line += [f"**{cell.ours}**" if cell.best else cell.ours, *([cell.paper] if paper else [])]
+        """Return the whole table in Markdown, its columns aligned so that it reads as plain text too."""
+        columns = self.columns()
+        heads = ["method", *(_cell(heading) for heading, _ in columns)]
+        lines = [
+            [_cell(method), *(f"**{text}**" if best else text for text, best in (cells[i] for _, cells in columns))]
+            for i, method in enumerate(self.methods)
+        ]
         widths = [max(3, *(len(line[column]) for line in [heads, *lines])) for column in range(len(heads))]
         rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
         about = [f"- {_md(label)}: {_md(column.about)}" for label, column in self.metrics.items() if column.about]
@@ -327,32 +364,29 @@ class Table:
 
     def _repr_html_(self) -> str:
         left, right = ('style="text-align: left"', 'style="text-align: right; white-space: nowrap; padding-left: 1em"')
-        heads, lines = ["<th></th>"], [f"<th {left}>{_html(method)}</th>" for method in self.methods]
-        for metric in self.metrics:
-            paper = self.in_paper(metric)
-            heads.append(f"<th {right}>{_html(self.heading(metric))}</th>" + (f"<th {right}>paper</th>" if paper else ""))
-            for i, method in enumerate(self.methods):
-                cell = self.shown(method, metric)
-                ours = f"<b>{cell.ours}</b>" if cell.best else cell.ours
-                lines[i] += f"<td {right}>{ours}</td>" + (f"<td {right}>{cell.paper}</td>" if paper else "")
-        body = "".join(f"<tr>{line}</tr>" for line in ["".join(heads), *lines])
+        columns = self.columns()
+        lines = ["<th></th>" + "".join(f"<th {right}>{_html(heading)}</th>" for heading, _ in columns)]
+        for i, method in enumerate(self.methods):
+            cells = (f"<b>{text}</b>" if best else text for text, best in (column[i] for _, column in columns))
+            lines.append(f"<th {left}>{_html(method)}</th>" + "".join(f"<td {right}>{cell}</td>" for cell in cells))
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
         about = [f"{label}: {column.about}" for label, column in self.metrics.items() if column.about]
         below = "".join(f"<p>{_html(text)}</p>" for text in [*self.caption(), *about, *self.remarks()])
         return f'<div style="overflow-x: auto"><h4>{_html(self.title)}</h4><table>{body}</table>{below}</div>'
 
 
 def number(value: float, digits: int) -> str:
-    """With this many digits after the point, and no minus before a zero."""
+    """Format a number with this many digits after the point, and no minus before a zero."""
     text = f"{value:.{digits}f}"
     return text.lstrip("-") if float(text) == 0 else text
 
 
-def _told(facts: Sequence[Fact]) -> list[str]:
-    """Each with its value; those of single classes together, at the end."""
+def _format_facts(facts: Sequence[Fact]) -> list[str]:
+    """Return each fact with its value; those of single classes together, at the end."""
     each = [fact for fact in facts if fact.name.startswith(EACH) and fact.name != COMMONEST]
-    told = [f"{fact.name} {_fact(fact)}" for fact in facts if fact not in each]
+    others = [f"{fact.name} {_fact(fact)}" for fact in facts if fact not in each]
     classes = ", ".join(f"{fact.name.removeprefix(EACH)} {_fact(fact)}" for fact in each)
-    return [*told, f"by class: {classes}"] if each else told
+    return [*others, f"by class: {classes}"] if each else others
 
 
 def _fact(fact: Fact) -> str:
@@ -361,14 +395,14 @@ def _fact(fact: Fact) -> str:
 
 
 def settings_line(settings: Mapping[str, Any]) -> str:
-    """Names and values on one line."""
+    """Return names and values on one line."""
     return ", ".join(
         f"{name} {value if isinstance(value, str) else json.dumps(value, default=str)}" for name, value in settings.items()
     )
 
 
 def _failures(failures: Sequence[Failure]) -> list[str]:
-    """One line for each error, however many parts and methods it befell."""
+    """Return one line for each error, however many parts and methods it occurred on."""
     parts: dict[tuple[str | None, str], list[str]] = {}
     for failure in failures:
         parts.setdefault((failure.method, failure.said), []).append(failure.part)
@@ -384,24 +418,24 @@ def _failures(failures: Sequence[Failure]) -> list[str]:
     ]
 
 
-def _record(thing: Row | Fact | Failure, *left_out: str) -> dict[str, Any]:
-    def of(value: Any) -> Any:
+def _record(thing: Row | Fact | Failure, *omit: str) -> dict[str, Any]:
+    def convert(value: Any) -> Any:
         if isinstance(value, tuple):
             return [float(f"{one:.6g}") if math.isfinite(one) else None for one in value]
         return None if isinstance(value, float) and math.isnan(value) else value
 
-    return {name: of(value) for name, value in vars(thing).items() if name not in left_out}
+    return {name: convert(value) for name, value in vars(thing).items() if name not in omit}
 
 
 def _read(key: str, value: Any) -> Any:
-    """What `_record` wrote."""
+    """Read what `_record` wrote."""
     if key == "values":
         return tuple(math.nan if one is None else float(one) for one in value)
     return math.nan if key in ("mean", "sd") and value is None else value
 
 
 def _sound(thing: Any) -> Any:
-    """What JSON can hold, whatever the settings are: an hour's work must not end with an error in writing it down."""
+    """Return what JSON can hold, whatever the settings are: an hour's work must not end with an error in writing it."""
     if isinstance(thing, Mapping):
         return {str(key): _sound(value) for key, value in thing.items()}
     if isinstance(thing, (list, tuple)):
@@ -421,12 +455,12 @@ def _one_line(text: object) -> str:
 
 
 def _md(text: object) -> str:
-    """Text from outside, on one line and with nothing in it that Markdown or a page would take for a sign."""
+    """Return foreign text on one line, with everything escaped that means something in Markdown or HTML."""
     return re.sub(r"([\\`*_\[\]~])", r"\\\1", html.escape(_one_line(text), quote=False))
 
 
 def _cell(text: object) -> str:
-    """The same in a table, where a bar would begin the next cell."""
+    """Return the same for a table, where a bar would begin the next cell."""
     return _md(text).replace("|", "\\|")
 
 

@@ -4,179 +4,115 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 import textwrap
-import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.padding import Padding
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
 from ig2 import benchmarks
+from ig2._utils.suggestions import ChoiceError
 from ig2.adapters.loading import FUNCTION, import_from_here, load_function
-from ig2.benchmarks import Step, Table
-from ig2.benchmarks.suite import ChoiceError, MethodLike
-from ig2.benchmarks.table import settings_line
-from ig2.cli.messages import one_line, say
-from ig2.cli.recipes import Misuse
-from ig2.cli.telling import INDENT, tell_path
-from ig2.errors import InputError, describe
+from ig2.benchmarks import SUITES, BenchOptions, Table
+from ig2.benchmarks.suite import MethodLike
+from ig2.benchmarks.table import PAPER, settings_line
+from ig2.cli.options import BenchCommandOptions
+from ig2.cli.output import INDENT, open_console, print_path, show_progress
+from ig2.cli.streams import one_line, print_error
+from ig2.errors import InputError, counted, describe
 
 LONGEST_LABEL = 24  # of a method; a longer one is folded
 
 
-@dataclass(frozen=True)
-class Request:
-    """What was asked for, as it was typed."""
-
-    suite: str
-    methods: str | None
-    own: tuple[str, ...]
-    seeds: int | None
-    quick: bool
-    data: Path | None
-    samples: int | None
-    study: str | None
-    half: str | None
-    seed: int
-    device: str
-    out: Path
-    fresh: bool
-    quiet: bool
-    debug: bool
+def print_list() -> None:
+    """Print every suite, what it compares, and its studies."""
+    SUITES.check_any()
+    width = max(map(len, SUITES)) + 2
+    indent = " " * width
+    for name, suite in SUITES.items():
+        typer.echo(f"{name:<{width}}{suite.about}")
+        if suite.studies:
+            words = f"studies: {', '.join(suite.studies)}"
+            typer.echo(textwrap.fill(words, 80, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False))
 
 
-def run(request: Request) -> None:
-    """Score, write, and show the table; what failed is in the exit code too."""
-    with import_from_here(), _bar(request.quiet) as progress, _saying_how_to_go_on(request):
-        own = _own(request.own)
-        names = None if request.methods is None else _names(request.methods)
-        try:
-            table = benchmarks.run(
-                request.suite,
-                names,
-                own=own,
-                out=request.out,
-                fresh=request.fresh,
-                progress=progress,
-                seeds=request.seeds,
-                quick=request.quick,
-                data=request.data,
-                samples=request.samples,
-                study=request.study,
-                half=request.half,  # type: ignore[arg-type]  # checked where it is used
-                seed=request.seed,
-                device=request.device,
-            )
-        except ChoiceError as error:
-            raise Misuse(str(error)) from error
-    show(table, request.out)
+def run(options: BenchCommandOptions) -> None:
+    """Score, write, and print the table; if a score failed, the exit code is 1."""
+    SUITES.check_any()
+    if options.suite is None:
+        raise ChoiceError(f"name a suite: {', '.join(SUITES)}")
+    with import_from_here(), show_progress(options.quiet) as watch, _explain_how_to_resume(options):
+        table = benchmarks.run(
+            options.suite,
+            None if options.methods is None else _split_names(options.methods),
+            own=_load_own(options.own),
+            out=options.out,
+            fresh=options.fresh,
+            progress=lambda step: watch(step.now, step.done, step.total, step.left),
+            **{part.name: getattr(options, part.name) for part in fields(BenchOptions)},
+        )
+    print_table(table, options.out)
     if table.failures:
-        if request.debug:
+        if options.debug:
             for failure in table.failures:
                 traceback.print_exception(failure.error)
-        count = len(table.failures)
-        say(f"{count} {'score' if count == 1 else 'scores'} could not be made, see the notes; the same command tries again")
+        print_error(f"{counted(len(table.failures), 'score')} failed, see the notes; the same command tries again")
         raise typer.Exit(1)
 
 
-def _names(typed: str) -> list[str]:
-    """Names between commas; those within parentheses belong to a name."""
+def _split_names(typed: str) -> list[str]:
+    """Split at commas, except within parentheses, which belong to a name."""
     return [name for name in map(str.strip, re.split(r",(?![^()]*\))", typed)) if name]
 
 
-def _own(typed: Sequence[str]) -> dict[str, MethodLike]:
-    found: dict[str, MethodLike] = {}
+def _load_own(typed: Sequence[str]) -> dict[str, MethodLike]:
+    methods: dict[str, MethodLike] = {}
     for text in typed:
         label, _, spec = text.rpartition("=")
         label = label.strip() or spec.rpartition(":")[2].rpartition(".")[2]
         if not FUNCTION.fullmatch(spec):
-            raise Misuse(f"--own {text}: expected module:function, or LABEL=module:function")
-        if label in found:
-            raise Misuse(f"--own {text}: there are two methods {label!r}; tell them apart, LABEL=module:function")
+            raise ChoiceError(f"--own {text}: expected module:function, or LABEL=module:function")
+        if label in methods:
+            raise ChoiceError(f"--own {text}: two methods are called {label!r}: give one a label, LABEL=module:function")
         method = load_function(spec)
         if isinstance(method, type):  # a class of methods, with its defaults
             method = method()
         if not callable(method):
             raise InputError(f"{spec} is {describe(method)}: expected a function of (model, x, target, references, seed=...)")
-        found[label] = method
-    return found
+        methods[label] = method
+    return methods
 
 
 @contextmanager
-def _saying_how_to_go_on(request: Request) -> Iterator[None]:
+def _explain_how_to_resume(options: BenchCommandOptions) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        same = "the same command without --fresh" if request.fresh else "the same command"
-        say(f"what is scored so far is kept in {request.out}: {same} goes on from there")
+        same = "the same command without --fresh" if options.fresh else "the same command"
+        print_error(f"the scores so far are stored in {options.out}: {same} goes on from there")
         raise
-
-
-# -- progress ----------------------------------------------------------------------------------------------------------
-
-
-class _TimeLeft(ProgressColumn):
-    max_refresh = 0.5  # more often it would flicker
-
-    def render(self, task: Task) -> Text:
-        end = task.fields.get("end")
-        left = 0.0 if end is None or task.finished else end - time.monotonic()
-        return Text(f"{timedelta(seconds=int(left))} left" if left >= 1 else "", "cyan")
-
-
-@contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[Step], None]]:
-    """A bar over parts × methods, with what is being done, where someone is looking; what a method prints goes there too."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description:>24}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        _TimeLeft(),
-    )
-    with (
-        Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar,
-        redirect_stdout(sys.stderr),
-    ):
-        line = bar.add_task("", total=None)
-
-        def watch(step: Step) -> None:
-            bar.update(
-                line,
-                description=one_line(step.now),
-                completed=step.done,
-                total=step.total,
-                refresh=True,
-                end=None if step.left is None else time.monotonic() + step.left,
-            )
-
-        yield watch
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-def show(table: Table, out: Path) -> None:
-    """On a terminal as a table that fits it; anywhere else in Markdown."""
-    console = Console(highlight=False)
+def print_table(table: Table, out: Path) -> None:
+    """Print the table: on a terminal so that it fits, anywhere else in Markdown."""
+    console = open_console()
     if not console.is_terminal:
         print(table.to_markdown(), end="")
         return
     console.print(Text(one_line(table.title), "bold"))
-    for metrics in _blocks(table, console.width):
-        console.print(_grid(table, metrics))
+    for metrics in _split_metrics(table, console.width):
+        console.print(_build_grid(table, metrics))
     for line in table.caption():
         console.print(Text(one_line(line)))
     abouts = [(label, column.about) for label, column in table.metrics.items() if column.about]
@@ -194,45 +130,40 @@ def show(table: Table, out: Path) -> None:
     console.print(Text(f"environment: {one_line(settings_line(table.environment))}", "dim"))
     console.print()
     for label, name in (("table", f"{table.suite}.md"), ("numbers", f"{table.suite}.json")):
-        tell_path(console, label, out / name, 9)
+        print_path(console, label, out / name, 9)
 
 
-def _blocks(table: Table, width: int) -> list[list[str]]:
-    """The metrics, in as many tables as it takes for each to fit, about as many in each."""
+def _split_metrics(table: Table, width: int) -> list[list[str]]:
+    """Split the metrics into as few tables as fit the width, about as many in each."""
     metrics = list(table.metrics)
     for count in range(1, len(metrics) + 1):
         size = math.ceil(len(metrics) / count)
         blocks = [metrics[start : start + size] for start in range(0, len(metrics), size)]
-        if all(_width(_grid(table, block)) <= width for block in blocks):
+        if all(Console(width=10_000).measure(_build_grid(table, block)).maximum <= width for block in blocks):
             return blocks
     return [[metric] for metric in metrics]
 
 
-def _width(grid: Grid) -> int:
-    return Console(width=10_000).measure(grid).maximum
-
-
-def _grid(table: Table, metrics: list[str]) -> Grid:
-    """A line for each method; of each metric our figures, and the paper's where it has some."""
+def _build_grid(table: Table, metrics: list[str]) -> Grid:
+    """Build a line for each method: of each metric our scores, and the paper's figures if there are any."""
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     grid.add_column("", max_width=LONGEST_LABEL)
-    columns: list[list[Text]] = [[Text(one_line(method)) for method in table.methods]]
-    for metric in metrics:
-        cells = [table.shown(method, metric) for method in table.methods]
-        grid.add_column(
-            Text(_folded(table.heading(metric), max(len(cell.ours) for cell in cells))), justify="right", no_wrap=True
-        )
-        columns.append([Text(cell.ours, "bold green" if cell.best else "") for cell in cells])
-        if table.in_paper(metric):
-            grid.add_column(Text("paper", "dim"), justify="right")
-            columns.append([Text(cell.paper, "dim") for cell in cells])
-    for row in zip(*columns, strict=True):
-        grid.add_row(*row)
+    columns = table.columns(metrics)
+    for heading, cells in columns:
+        if heading == PAPER:
+            grid.add_column(Text(heading, "dim"), justify="right")
+        else:
+            width = max(len(text) for text, _ in cells)
+            grid.add_column(Text(_fold_heading(heading, width)), justify="right", no_wrap=True)
+    for i, method in enumerate(table.methods):
+        shown = ((heading, *cells[i]) for heading, cells in columns)
+        styled = (Text(text, "dim" if heading == PAPER else "bold green" if best else "") for heading, text, best in shown)
+        grid.add_row(Text(one_line(method)), *styled)
     return grid
 
 
-def _folded(heading: str, width: int) -> str:
-    """A long name on two lines above its figures, the arrow beside its last word."""
+def _fold_heading(heading: str, width: int) -> str:
+    """Fold a long name to two lines above its numbers, the arrow beside its last word."""
     name, _, arrow = one_line(heading).rpartition(" ")
     together = f"{name}\N{NO-BREAK SPACE}{arrow}"
     width = max(width, *map(len, together.split(" ")))

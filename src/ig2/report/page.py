@@ -10,7 +10,7 @@ from importlib import resources
 from os import PathLike
 from typing import Any
 
-from ig2._utils.files import write_whole
+from ig2._utils.files import write_file
 from ig2.attribution import LARGE_RESIDUAL, LITTLE_ARRIVAL
 from ig2.errors import import_extra
 from ig2.report.content import Content, InputView, MethodView
@@ -31,8 +31,9 @@ def write(content: Content, path: str | PathLike[str]) -> None:
         InputError: if the page cannot show the content.
         OSError: if the file cannot be written.
     """
-    # names of files may hold bytes that are no text, which UTF-8 does not encode
-    write_whole(path, render(content).encode("utf-8", errors="replace"))
+    # names of files may hold bytes that are no text, and UTF-8 refuses those
+    page = render(content).encode("utf-8", errors="replace")
+    write_file(path, page)
 
 
 def render(content: Content) -> str:

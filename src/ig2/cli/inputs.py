@@ -1,4 +1,4 @@
-"""What was named on the command line: which kind of data it is, and what the files hold."""
+"""The inputs of `ig2 explain`: which kind of data they are, and their content."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import TypeVar
 
 from ig2._utils.files import check_regular
+from ig2._utils.suggestions import ChoiceError
 from ig2.adapters import vision
 from ig2.adapters.base import Batch, Kind, Subject
 from ig2.adapters.tabular import BadRowsError, TableSubject, read_frame
 from ig2.adapters.vision import Photo
-from ig2.cli.messages import one_line
-from ig2.cli.recipes import Misuse
+from ig2.cli.streams import one_line
 from ig2.errors import InputError, counted, reason
 from ig2.report import SkippedView
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
 TEXTS = (".txt",)
 FIRST_ROWS = 5
-# More than a person looks at. Of a thousand photos a report would have half a gigabyte.
+# more than anyone looks at; with a thousand photos a report would have half a gigabyte
 MOST_INPUTS = 100
 LARGEST_TEXT = 10_000_000  # bytes
 NO_ANSWER = "the model's answer is not a finite number"
@@ -30,26 +30,26 @@ Skipped = tuple[SkippedView, ...]
 Item = TypeVar("Item")
 
 
-def kind_of(files: Sequence[Path], texts: Sequence[str], rows: str | None) -> Kind:
-    """The kind of data that all of these are."""
+def find_kind(files: Sequence[Path], texts: Sequence[str], rows: str | None) -> Kind:
+    """Return the kind of data that all inputs are."""
     kinds: set[Kind] = {"text"} if texts else set()
     for path in files:
         suffix = path.suffix.lower()
         kinds.add("table" if suffix in TABLES else "text" if suffix in TEXTS else "image")
     if not kinds:
-        raise Misuse("nothing to explain: name photos, a table, a .txt file of sentences, or say --text '…'")
+        raise ChoiceError("nothing to explain: name photos, a table or a .txt file of sentences, or add --text '…'")
     if len(kinds) > 1:
-        raise Misuse(f"one kind at a time, please: these are {' and '.join(sorted(kinds))}")
+        raise ChoiceError(f"inputs must be of one kind, these are {' and '.join(sorted(kinds))}")
     (kind,) = kinds
     if kind == "table" and len(files) > 1:
-        raise Misuse(f"one table at a time, please, got {len(files)}")
+        raise ChoiceError(f"expected one table, got {len(files)}")
     if rows is not None and (kind == "image" or len(files) != 1 or texts):
-        raise Misuse("--rows chooses rows of one table or lines of one .txt file: leave it out")
+        raise ChoiceError("--rows chooses rows of one table or lines of one .txt file: omit it")
     return kind
 
 
-def check_there(path: Path) -> None:
-    """See early that a path leads somewhere, before time is spent on a model."""
+def check_exists(path: Path) -> None:
+    """Check that a path exists and can be opened, before time is spent on a model."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -62,57 +62,59 @@ def check_there(path: Path) -> None:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What was named, one by one."""
+    """Inputs that can be read one by one."""
 
     names: Sequence[str]
-    read: Callable[[Sequence[int]], Batch]  # those of some numbers, counted from 0
-    chosen: Sequence[int]  # the numbers of those that are wanted
+    read: Callable[[Sequence[int]], Batch]
+    """Reads those of these indices."""
+    chosen: Sequence[int]
+    """The indices of those to read."""
 
     @classmethod
-    def listed(cls, items: Sequence[Item], names: Sequence[str], read: Callable[[list[Item]], Batch]) -> _Inputs:
-        return cls(names, lambda some: read([items[i] for i in some]), range(len(items)))
+    def from_list(cls, items: Sequence[Item], names: Sequence[str], read: Callable[[list[Item]], Batch]) -> _Inputs:
+        return cls(names, lambda indices: read([items[i] for i in indices]), range(len(items)))
 
     @classmethod
-    def rows(cls, subject: TableSubject, source: Path, choose: Callable[[int], Sequence[int]]) -> _Inputs:
+    def from_table(cls, subject: TableSubject, source: Path, choose: Callable[[int], Sequence[int]]) -> _Inputs:
         frame = read_frame(source)
         names = [f"row {number}" for number in frame.index]
-        return cls(names, lambda some: subject.read(frame, lambda total: some), choose(len(frame)))
+        return cls(names, lambda indices: subject.read(frame, lambda total: indices), choose(len(frame)))
 
 
-def read(
+def read_inputs(
     subject: Subject, files: Sequence[Path], texts: Sequence[str], rows: str | None, skip_bad: bool = False
 ) -> tuple[Batch, Skipped]:
-    """The samples to explain, and which were skipped."""
+    """Return the inputs to explain, and which were skipped."""
     if isinstance(subject, TableSubject):
-        return _read(subject, _Inputs.rows(subject, files[0], lambda total: _chosen_rows(rows, total)), skip_bad)
+        return _read(subject, _Inputs.from_table(subject, files[0], lambda total: _choose_rows(rows, total)), skip_bad)
     if subject.kind == "image":
         _check_count(len(files), "photos")
         names = _names(files)
         photos = [Photo(path, name) for path, name in zip(files, names, strict=True)]
-        return _read(subject, _Inputs.listed(photos, names, subject.read), skip_bad)
-    lines = [line for path in files for line in lines_of(path)]
+        return _read(subject, _Inputs.from_list(photos, names, subject.read), skip_bad)
+    lines = [line for path in files for line in read_lines(path)]
     if rows is not None:
-        lines = [lines[i] for i in row_numbers(rows, len(lines))]
+        lines = [lines[i] for i in parse_rows(rows, len(lines))]
     lines = [*texts, *lines]
     _check_count(len(lines), "sentences")
-    return _read(subject, _Inputs.listed(lines, lines, subject.read), skip_bad)
+    return _read(subject, _Inputs.from_list(lines, lines, subject.read), skip_bad)
 
 
-def read_pool(subject: Subject, source: Path, seed: int, skip_bad: bool = False) -> tuple[Batch, Skipped]:
-    """What to contrast with, from where the user keeps it, and which were skipped."""
+def read_references(subject: Subject, source: Path, seed: int, skip_bad: bool = False) -> tuple[Batch, Skipped]:
+    """Return the user's references, and which were skipped."""
     if isinstance(subject, TableSubject):
-        inputs = _Inputs.rows(subject, source, range)
+        inputs = _Inputs.from_table(subject, source, range)
     elif subject.kind == "image":
         photos = vision.read_folder(source, seed=seed)
-        inputs = _Inputs.listed(photos, [photo.name for photo in photos], subject.read)
+        inputs = _Inputs.from_list(photos, [photo.name for photo in photos], subject.read)
     else:
-        lines = lines_of(source)
-        inputs = _Inputs.listed(lines, lines, subject.pool)
+        lines = read_lines(source)
+        inputs = _Inputs.from_list(lines, lines, subject.pool)
     return _read(subject, replace(inputs, names=[f"reference {name}" for name in inputs.names]), skip_bad)
 
 
 def _read(subject: Subject, inputs: _Inputs, skip_bad: bool) -> tuple[Batch, Skipped]:
-    """The inputs, all of them; or without those that cannot be read and those to which the model has no answer."""
+    """Read all inputs; or skip those that cannot be read and those for which the model's answer is not finite."""
     problems: dict[int, str] = {}
     while True:
         left = [number for number in inputs.chosen if number not in problems]
@@ -122,11 +124,11 @@ def _read(subject: Subject, inputs: _Inputs, skip_bad: bool) -> tuple[Batch, Ski
         try:
             batch = inputs.read(left)
         except InputError as error:
-            bad = _bad_ones(error, subject, inputs, left)
+            bad = _find_bad(error, subject, inputs, left)
             if len(inputs.chosen) == 1 or not bad:
                 raise
             if not skip_bad:
-                raise InputError(f"{error} (--skip-bad goes on without it)") from error
+                raise InputError(f"{error} (--skip-bad skips it)") from error
             problems |= bad
             continue
         if not skip_bad:
@@ -137,21 +139,21 @@ def _read(subject: Subject, inputs: _Inputs, skip_bad: bool) -> tuple[Batch, Ski
         problems |= {number: NO_ANSWER for number, has_answer in zip(left, sound, strict=True) if not has_answer}
 
 
-def _bad_ones(error: InputError, subject: Subject, inputs: _Inputs, numbers: Sequence[int]) -> dict[int, str]:
-    """Why some inputs cannot be read, where it is they and not all there is."""
+def _find_bad(error: InputError, subject: Subject, inputs: _Inputs, numbers: Sequence[int]) -> dict[int, str]:
+    """Return why each bad input cannot be read, by its index; nothing if the error is not about single inputs."""
     if isinstance(error, BadRowsError):
         return {row - 1: problem for row, problem in error.problems.items()}
     problems: dict[int, str] = {}
     for number in numbers if subject.kind != "table" else ():
         try:
             inputs.read([number])
-        except InputError as its_own:
-            problems[number] = str(its_own)
+        except InputError as problem:
+            problems[number] = str(problem)
     return problems
 
 
-def lines_of(path: Path) -> list[str]:
-    """The sentences of a file, one on each line."""
+def read_lines(path: Path) -> list[str]:
+    """Return the sentences of a file, one on each line."""
     check_regular(path)
     try:
         with path.open("rb") as file:
@@ -172,13 +174,13 @@ def lines_of(path: Path) -> list[str]:
     return lines
 
 
-def row_numbers(wanted: str, total: int) -> list[int]:
-    """Rows as a person counts them, from 1, `3`, `1,4` or `2:5` with both ends; as numbers from 0."""
+def parse_rows(wanted: str, total: int) -> list[int]:
+    """Return the indices of rows counted from 1: `3`, `1,4`, or `2:5` with both ends."""
     rows: list[int] = []
     for part in wanted.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,18})\s*(?::\s*([0-9]{1,18})\s*)?", part)
         if match is None:
-            raise Misuse(f"--rows {wanted!r} is not understood: give numbers such as 1,4 or a range such as 2:5")
+            raise ChoiceError(f"--rows {wanted!r} is not valid: expected numbers such as 1,4 or a range such as 2:5")
         first, last = int(match[1]), int(match[2] or match[1])
         if not 1 <= first <= last <= total:
             raise InputError(f"--rows {wanted!r}: there are rows 1 to {total}")
@@ -188,16 +190,16 @@ def row_numbers(wanted: str, total: int) -> list[int]:
 
 def _check_count(count: int, what: str) -> None:
     if count > MOST_INPUTS:
-        raise InputError(f"{count} {what} are too many for one report: explain {MOST_INPUTS} at most at a time")
+        raise InputError(f"{count} {what} are too many for one report: explain at most {MOST_INPUTS} at a time")
 
 
 def _names(files: Sequence[Path]) -> list[str]:
-    """A photo goes by the name of its file, or by its path where another has the same."""
+    """Name each photo by its file, or by its path if another has the same name."""
     times = Counter(path.name for path in files)
     return [one_line(path.name if times[path.name] == 1 else path) for path in files]
 
 
-def _chosen_rows(wanted: str | None, total: int) -> Sequence[int]:
-    rows = row_numbers(wanted, total) if wanted is not None else range(min(FIRST_ROWS, total))
+def _choose_rows(wanted: str | None, total: int) -> Sequence[int]:
+    rows = parse_rows(wanted, total) if wanted is not None else range(min(FIRST_ROWS, total))
     _check_count(len(rows), "rows")
     return rows

@@ -1,0 +1,219 @@
+"""The files of `ig2 explain` and `ig2 demo`: written all together, or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ig2
+from ig2 import plots
+from ig2._utils.files import check_regular
+from ig2.adapters.base import Kind, Subject
+from ig2.adapters.vision import VisionSubject
+from ig2.attribution import Attribution
+from ig2.cli.methods import NamedMethod
+from ig2.errors import IG2Error, InputError, reason
+from ig2.report import Content, InputView
+from ig2.report import write as write_report
+
+if TYPE_CHECKING:
+    from ig2.cli.explain import Explanation
+
+REPORT, SUMMARY = "report.html", "summary.json"
+BLURRED_FROM = 112  # pixels a side: maps of that size are blurred by one pixel, of twice that by two, and so on
+BARS = 15  # of a table's columns
+LONGEST_NAME = 60  # letters; file systems take 255 bytes, and a letter has up to four
+
+
+@contextmanager
+def draft_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder to write in, whose files move to `folder` at the end; after a failure nothing is left of it."""
+    new: list[Path] = []
+    draft: Path | None = None
+    try:
+        try:
+            new = [path for path in (folder, *folder.parents) if not path.exists()]
+            folder.mkdir(parents=True, exist_ok=True)
+            draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder))
+        except (FileExistsError, NotADirectoryError) as error:
+            raise InputError(f"--out {folder} is a file, or in one: choose a folder") from error
+        except (OSError, ValueError) as error:
+            raise InputError(f"--out {folder} cannot be written to: {reason(error)}") from error
+        yield draft
+        names = sorted(path.name for path in draft.iterdir())
+        check_replaceable(folder, names)
+        with name_folder_in_errors(folder):
+            for name in names:
+                os.replace(draft / name, folder / name)
+            draft.rmdir()
+    except BaseException:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+        with suppress(OSError):  # the first that is not empty ends it
+            for path in new:
+                path.rmdir()
+        raise
+
+
+@contextmanager
+def name_folder_in_errors(folder: Path) -> Iterator[None]:
+    """Turn an OSError, which names a draft, into an error that names the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise IG2Error(f"{folder} cannot be written to: {reason(error)}") from error
+
+
+def check_replaceable(folder: Path, names: Iterable[str]) -> None:
+    """Check that only files of an earlier run would be replaced: the photo itself may be in the folder."""
+    earlier = _files_of_earlier_run(folder)
+    for name in names:
+        path = folder / name
+        if path.is_dir() or (os.path.lexists(path) and name not in earlier):
+            raise InputError(f"{path} exists already, and is not from an earlier run: choose another folder with --out")
+
+
+def _files_of_earlier_run(folder: Path) -> set[str]:
+    with suppress(OSError, ValueError):
+        check_regular(folder / SUMMARY)
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        if isinstance(summary, dict) and str(summary.get("made_by", "")).startswith("ig2 "):
+            return {str(name) for name in summary.get("files", ())}
+    return set()
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def name_pictures(names: Sequence[str], kind: Kind) -> list[str]:
+    """Return the file name of each input's picture, all different even if the file system ignores case."""
+    stems: dict[str, str] = {}  # by their lower case
+    for number, name in enumerate(names, start=1):
+        stem = f"text-{number}" if kind == "text" else _slug(Path(name).stem if kind == "image" else name)
+        stem = stem or f"{kind}-{number}"
+        candidates = (stem if copy == 1 else f"{stem}-{copy}" for copy in count(1))
+        unique = next(candidate for candidate in candidates if candidate.lower() not in stems)
+        stems[unique.lower()] = unique
+    return [f"{stem}.png" for stem in stems.values()]
+
+
+def name_numbers(methods: Iterable[NamedMethod]) -> dict[str, str]:
+    """Return the name of each method's file of numbers, by the method's title."""
+    return {method.title: f"{method.name}.safetensors" for method in methods}
+
+
+def _slug(name: str) -> str:
+    """Keep letters, digits, dots and dashes, which are safe in any folder and any shell."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:LONGEST_NAME]
+
+
+# -- content -----------------------------------------------------------------------------------------------------------
+
+
+def write_files(draft: Path, folder: Path, explanation: Explanation, content: Content) -> None:
+    """Write pictures, numbers, summary and report into a draft of the folder."""
+    pictures = name_pictures(explanation.batch.names, explanation.subject.kind)
+    with name_folder_in_errors(folder):
+        for i, name in enumerate(pictures):
+            draw_input(explanation, content, i).savefig(draft / name, bbox_inches="tight", dpi=150)
+        for title, name in name_numbers(explanation.methods).items():
+            explanation.attributions[title].save(draft / name)
+        inputs = [_summarise_with_numbers(explanation, content, i, name) for i, name in enumerate(pictures)]
+        settings = {title: attribution.settings for title, attribution in explanation.attributions.items()}
+        write_report_and_summary(draft, folder, content, inputs, settings)
+
+
+def write_report_and_summary(
+    draft: Path, folder: Path, content: Content, inputs: list[dict[str, Any]], settings: dict[str, Any]
+) -> None:
+    """Write the report, and the summary with a list of all files, which the next run may replace."""
+    with name_folder_in_errors(folder):
+        write_report(content, draft / REPORT)
+        files = {path.name for path in draft.iterdir()} | {SUMMARY} | _files_of_earlier_run(folder)
+        summary = {
+            "made_by": f"ig2 {ig2.__version__}",
+            "model": content.model,
+            "inputs": inputs,
+            "skipped": [asdict(view) for view in content.skipped],
+            "settings": settings,
+            "files": sorted(files),
+        }
+        text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n"
+        (draft / SUMMARY).write_text(text, encoding="utf-8", errors="replace")
+
+
+def summarise(view: InputView) -> dict[str, Any]:
+    """Return what is known of one input, without the numbers."""
+    return {
+        "name": view.name,
+        "prediction": view.prediction,
+        "probability": view.probability,
+        "explained": view.target,
+        "contrasted_with": view.contrasted,
+    }
+
+
+def _summarise_with_numbers(explanation: Explanation, content: Content, i: int, picture: str) -> dict[str, Any]:
+    view, target = content.inputs[i], next(iter(explanation.attributions.values())).target
+    files = name_numbers(explanation.methods)
+    copied = ("output", "baseline_output", "residual", "verdict", "trust", "arrival", "reference_output")
+    return {
+        **summarise(view),
+        "class": int(target[i]),
+        "picture": picture,
+        **({"parts": view.units} if view.units else {}),
+        **({"cells": view.cells} if view.cells else {}),
+        "methods": {
+            method.name: {
+                **{name: getattr(method, name) for name in copied},
+                # a map's numbers are in the file
+                **({"scores": method.scores.tolist()} if method.scores.ndim == 1 else {}),
+                "file": files[method.name],
+                "row": i,
+            }
+            for method in view.methods
+        },
+    }
+
+
+def draw_input(explanation: Explanation, content: Content, i: int) -> Any:
+    """Draw the figure of one input, with all methods."""
+    view = content.inputs[i]
+    title = format_class(view.target, view.probability if view.target == view.prediction else None)
+    attributions = {name: attribution[i] for name, attribution in explanation.attributions.items()}
+    if explanation.subject.kind == "image":
+        return draw_photos(explanation.subject, attributions, [title])
+    many = len(view.methods)
+    # the figures have a part for each explicand: here it is the same one, and each part shows another method's numbers
+    same = next(iter(attributions.values()))[[0] * many]
+    titles = [title if many == 1 else f"{name}: {title}" for name in attributions]
+    scores = [method.scores for method in view.methods]
+    if explanation.subject.kind == "text":
+        return plots.text(same, [list(view.units)] * many, scores=scores, titles=titles, count=many)
+    top = BARS if many == 1 else BARS // 2
+    cells = [list(view.cells)] * many
+    return plots.bars(same, list(view.units), cells=cells, scores=scores, titles=titles, count=many, top=top)
+
+
+def draw_photos(subject: Subject, attributions: Mapping[str, Attribution], titles: Sequence[str]) -> Any:
+    """Draw methods × pictures; the maps are blurred a little, as single pixels of a photo mean nothing to the eye."""
+    assert isinstance(subject, VisionSubject)
+    smooth = max(subject.size) // BLURRED_FROM
+    return plots.grid(attributions, titles=titles, bounds=(0.0, subject.value_range), smooth=smooth, count=len(titles))
+
+
+def format_class(label: str, probability: float | None) -> str:
+    """Return a class with its probability; what is not quite certain is not shown as 100% or 0%."""
+    if probability is None:
+        return label
+    share = ">99%" if probability >= 0.995 else "<1%" if probability < 0.005 else f"{probability:.0%}"
+    return f"{label}, {share}"

@@ -1,0 +1,130 @@
+"""The methods and rules by their names on the command line. PyTorch is imported when one is made, not to list their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import ig2
+from ig2._utils.suggestions import ChoiceError, suggest
+
+if TYPE_CHECKING:
+    from ig2.adapters.base import Batch, Kind, Subject
+    from ig2.rules import Rule
+
+REGIONS = 50  # that KernelSHAP divides an image into
+COALITIONS = 1000  # of them; each is one run of the network
+
+RULES = (
+    "left", "right", "midpoint", "trapezoid", "gauss", "direct", "shared", "aligned", "tempered", "blended", "scaled",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NamedMethod:
+    """A method as the command line names it."""
+
+    name: str
+    """What is typed."""
+    title: str
+    """What is shown."""
+    about: str
+    """What the help says of it."""
+    make: Callable[..., ig2.Method]
+    """Makes it from the model, the batch, the number of steps, and a rule by keyword if one was chosen."""
+    contrasts: bool = False
+    """Whether it takes references rather than a baseline of its own."""
+    has_baseline: bool = False
+    """Whether its baseline is zero, unless the kind of data has a better one."""
+    takes_rule: bool = False
+    images_only: bool = False
+
+
+def _on_path(name: str, title: str, about: str, method: str, **more: bool) -> NamedMethod:
+    def make(subject: Subject, batch: Batch, steps: int, **rule: Rule) -> ig2.Method:
+        path_method: ig2.Method = getattr(ig2, method)(steps, **rule)
+        return path_method
+
+    return NamedMethod(name, title, about, make, takes_rule=True, **more)
+
+
+def _make_kernelshap(subject: Subject, batch: Any, steps: int) -> ig2.Method:
+    """What a person sees as one thing is present or absent as one: a region, a word, a column."""
+    import torch
+
+    from ig2.adapters.tabular import TableSubject
+
+    if subject.kind == "image":
+        return ig2.KernelSHAP(ig2.Superpixels(REGIONS), samples=COALITIONS)
+    if subject.kind == "text":
+        return ig2.KernelSHAP(batch.word[:, :, None])
+    assert isinstance(subject, TableSubject)
+    widths = torch.tensor(subject.widths)
+    return ig2.KernelSHAP(torch.arange(len(widths)).repeat_interleave(widths))
+
+
+def _make_xrai(subject: Subject, batch: Batch, steps: int) -> ig2.Method:
+    black_and_white = ig2.references.Union(ig2.references.Zeros(), ig2.references.White())
+    return ig2.XRAI(ig2.PathMethod(ig2.paths.Straight(1), black_and_white, ig2.rules.gauss(steps)))
+
+
+METHODS: dict[str, NamedMethod] = {
+    method.name: method
+    for method in (
+        _on_path("ig2", "IG²", "gradients on the way to a counterfactual", "IG2", contrasts=True),
+        _on_path(
+            "ig", "IG", "Integrated Gradients from black, no words, the mean row", "IntegratedGradients", has_baseline=True
+        ),
+        _on_path("guided-ig", "Guided IG", "the same on a path that avoids large gradients", "GuidedIG", has_baseline=True),
+        _on_path("expected-ig", "Expected IG", "Integrated Gradients from the references", "ExpectedIG", contrasts=True),
+        _on_path("blur-ig", "Blur IG", "from the blurred image; images only", "BlurIG", images_only=True),
+        NamedMethod(
+            "gradcfe", "GradCFE", "what IG²'s counterfactual takes away", lambda s, b, steps: ig2.GradCFE(steps), contrasts=True
+        ),
+        NamedMethod("gradient", "Gradient", "the plain gradient", lambda *_: ig2.Gradient()),
+        NamedMethod("input-x-gradient", "Input × gradient", "the gradient times the input", lambda *_: ig2.InputXGradient()),
+        NamedMethod("smoothgrad", "SmoothGrad", "the gradient, mean over noise", lambda *_: ig2.SmoothGrad(ig2.Gradient())),
+        NamedMethod(
+            "deepshap", "DeepSHAP", "DeepLIFT's rescale rule from the references", lambda *_: ig2.DeepSHAP(), contrasts=True
+        ),
+        NamedMethod(
+            "kernelshap", "KernelSHAP", "Shapley values of regions, words or columns", _make_kernelshap, has_baseline=True
+        ),
+        NamedMethod("xrai", "XRAI", "regions ranked by Integrated Gradients; images only", _make_xrai, images_only=True),
+        NamedMethod("random", "Random", "noise, to compare with", lambda *_: ig2.Random()),
+    )
+}
+
+
+def find_methods(names: Iterable[str], kind: Kind) -> list[NamedMethod]:
+    """Return the methods of these names, each once.
+
+    Raises:
+        ChoiceError: for an unknown name, or a method that is not for this kind of data.
+    """
+    for name in names:
+        if name not in METHODS:
+            raise ChoiceError(f"there is no method {name!r}{suggest(name, METHODS)}")
+        if METHODS[name].images_only and kind != "image":
+            raise ChoiceError(f"{name} is for images, and this is a {kind}: omit it")
+    return [METHODS[name] for name in dict.fromkeys(names)]
+
+
+def find_rule(name: str | None, methods: Iterable[NamedMethod]) -> Rule | None:
+    """Return the rule of this name; None for None.
+
+    Raises:
+        ChoiceError: for an unknown name, or if none of the methods takes a rule.
+    """
+    if name is None:
+        return None
+    if name not in RULES:
+        raise ChoiceError(f"there is no rule {name!r}{suggest(name, RULES)}")
+    if not any(method.takes_rule for method in methods):
+        takers = ", ".join(method.name for method in METHODS.values() if method.takes_rule)
+        raise ChoiceError(f"--rule {name} is for {takers}: omit it")
+    # typed without parentheses, which a shell would take for its own
+    if name == "gauss":
+        return ig2.rules.gauss(4)
+    return ig2.rules.scaled(ig2.rules.left) if name == "scaled" else getattr(ig2.rules, name)

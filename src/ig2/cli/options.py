@@ -1,0 +1,282 @@
+"""The options of every command, each declared once: from these dataclasses come what can be typed and what a command gets."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from ig2.adapters.models import MODELS
+from ig2.benchmarks.datasets import DATASETS
+from ig2.benchmarks.figures import FIGURES, Options, PictureFormat
+from ig2.benchmarks.options import Completion, RunOptions, option
+from ig2.benchmarks.suite import SUITES, BenchOptions
+from ig2.cli.methods import METHODS, RULES
+
+
+def argument(help: str, metavar: str, default: Any = MISSING, complete: Completion = ()) -> Any:
+    """Declare a field that is typed without a dash, as `option` declares the others."""
+    return field(default=default, metadata={"help": help, "metavar": metavar, "complete": complete, "argument": True})
+
+
+def out_option(folder: str) -> Any:
+    """Declare `--out` with its default."""
+    return option(Path(folder), "The folder for the files.", "--out", "-o", panel=None)
+
+
+def list_option(what: str) -> Any:
+    """Declare `--list`."""
+    return option(False, f"Print the names of the {what} and exit.", "--list", panel=None)
+
+
+def dataset_argument() -> Any:
+    """Declare the name of a data set."""
+    return argument("The data set; [bold]ig2 data list[/bold] names them.", "NAME", complete=DATASETS)
+
+
+def _complete_methods(incomplete: str) -> list[str]:
+    """Complete the last name of a list between commas."""
+    before, comma, last = incomplete.rpartition(",")
+    chosen = before.split(",")
+    return [before + comma + name for name in METHODS if name.startswith(last) and name not in chosen]
+
+
+# -- shared ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebugOptions:
+    """The option of every command."""
+
+    debug: bool = option(False, "Print a traceback if something fails.", panel=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TerminalOptions(DebugOptions):
+    """The options of every command that takes a while."""
+
+    quiet: bool = option(False, "Show no progress bar.", "--quiet", "-q", panel=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOptions(TerminalOptions):
+    """The options of every command that stores results and goes on from them."""
+
+    fresh: bool = option(False, "Compute again what the folder has from earlier runs.", panel=None)
+
+
+# -- of each command ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(RunOptions, TerminalOptions):
+    """The options of `ig2 explain`."""
+
+    files: tuple[Path, ...] = argument("Photos, a .txt file of sentences, or a table (.csv, .tsv, .parquet).", "FILE", ())
+    texts: tuple[str, ...] = option((), "A sentence; may be given several times.", "--text", "-t", panel=None)
+    rows: str | None = option(
+        None, "Rows of the table or lines of the .txt file, from 1 on: 1,4 or 2:5. Default: five rows, all lines.", panel=None
+    )
+    target: str = option(
+        "auto",
+        "The class to explain: a number, a name, or [bold]auto[/bold] for the predicted one.",
+        metavar="CLASS",
+        panel=None,
+    )
+    model: str | None = option(
+        None,
+        f"A name ({', '.join(MODELS)}, torchvision:NAME, timm:NAME, transformers:NAME), a module:function that returns a "
+        "network (with weights: module:function@FILE), or a file. Default: an ImageNet classifier for photos, a classifier of "
+        "questions for text, of tumours for tables.",
+        "--model",
+        "-m",
+        complete=MODELS,
+    )
+    trust: bool = option(
+        False, "Open a model file that is a program (torch.export, TorchScript). It can do whatever you can do."
+    )
+    method: str = option("ig2", "The method; see below.", complete=METHODS)
+    compare: str | None = option(
+        None,
+        "Methods to show beside it, separated by commas: ig,expected-ig,guided-ig.",
+        metavar="METHODS",
+        complete=_complete_methods,
+    )
+    rule: str | None = option(
+        None, f"How gradients on a path become attribution: {', '.join(RULES)}. Default: each method's own.", complete=RULES
+    )
+    references: Path | None = option(
+        None,
+        "What to contrast with: a folder of photos, a .txt file of sentences, a table. Default: samples that come with the "
+        "model.",
+        metavar="PATH",
+    )
+    count: int = option(6, "References for each input.", bounds=(1, 1000))
+    steps: int = option(50, "Steps of a path.", bounds=(1, 10_000))
+    out: Path = out_option("ig2-out")
+    skip_bad: bool = option(False, "Skip files, rows and sentences that cannot be explained, and list them.", panel=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions(TerminalOptions):
+    """The options of `ig2 demo`."""
+
+    out: Path = out_option("ig2-demo")
+    steps: int = option(20, "Steps of a path on photos.", bounds=(1, 2000), panel=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchCommandOptions(BenchOptions, StoreOptions):
+    """The options of `ig2 bench`; those that a suite may use are in `BenchOptions`."""
+
+    suite: str | None = argument("The suite; [bold]--list[/bold] names them.", "NAME", None, SUITES)
+    show_list: bool = list_option("suites")
+    methods: str | None = option(
+        None,
+        "Which of the suite's methods, by their names or first words, separated by commas: ig,guided,ig2. Default: all.",
+        metavar="METHODS",
+        panel=None,
+    )
+    own: tuple[str, ...] = option(
+        (),
+        "A method of your own to add to the table: module:function or LABEL=module:function, called with (model, x, target, "
+        "references, seed=...). May be given several times.",
+        metavar="FUNCTION",
+        panel=None,
+    )
+    out: Path = out_option("ig2-bench")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FiguresOptions(Options, StoreOptions):
+    """The options of `ig2 figures`."""
+
+    names: tuple[str, ...] = argument("The figures; [bold]--list[/bold] names them. Default: all.", "NAME", (), FIGURES)
+    show_list: bool = list_option("figures")
+    out: Path = out_option("ig2-figures")
+    file_format: str = option(
+        "png", "Of the pictures: png, pdf or svg.", "--format", complete=get_args(PictureFormat), panel=None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(TerminalOptions):
+    """The options of `ig2 data verify`."""
+
+    name: str = dataset_argument()
+    folder: Path = argument("The folder of the data.", "FOLDER")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchOptions(TerminalOptions):
+    """The options of `ig2 data fetch`."""
+
+    name: str = dataset_argument()
+    to: Path | None = option(None, "The folder to put it in. Default: one in the cache, which is printed.", panel=None)
+
+
+# -- from a dataclass to a command -------------------------------------------------------------------------------------
+
+
+def add_command(app: typer.Typer, name: str | None = None, epilog: str | None = None) -> Callable[[Any], Any]:
+    """Make a function of one argument, a dataclass of options, a command with those options.
+
+    Args:
+        app: the command it belongs to.
+        name: what is typed; by default the name of the function.
+        epilog: what follows its help.
+    """
+
+    def register(run: Callable[[Any], None]) -> Callable[[Any], None]:
+        (options,) = (hint for name, hint in get_type_hints(run).items() if name != "return")
+        many = {part.name for part in fields(options) if isinstance(part.default, tuple)}
+
+        def call(**typed: Any) -> None:
+            run(options(**{key: tuple(value or ()) if key in many else value for key, value in typed.items()}))
+
+        call.__doc__, call.__name__ = run.__doc__, run.__name__
+        call.__annotations__ = {}
+        call.__signature__ = inspect.Signature(list(_parameters(options)))  # type: ignore[attr-defined]
+        app.command(name, cls=Command, epilog=epilog)(call)
+        return run
+
+    return register
+
+
+def _parameters(options: type) -> Iterator[inspect.Parameter]:
+    """Yield a parameter for each field that has help, those of base classes last."""
+    declared = {part.name: part for part in fields(options)}
+    hints = get_type_hints(options)
+    names = dict.fromkeys(name for kind in options.__mro__ for name in inspect.get_annotations(kind))
+    for part in (declared[name] for name in names if "help" in getattr(declared.get(name), "metadata", ())):
+        kind = hints[part.name]
+        if isinstance(part.default, tuple):
+            kind = list[get_args(kind)[0]] | None  # type: ignore[misc]
+        elif any(get_origin(inner) is Literal for inner in get_args(kind)):
+            kind = str | None
+        default = inspect.Parameter.empty if part.default is MISSING else None if part.default == () else part.default
+        annotation = Annotated[kind, _declare(part, kind)]  # type: ignore[valid-type]
+        yield inspect.Parameter(part.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _declare(part: Field[Any], kind: Any) -> Any:
+    details = part.metadata
+    flags = details.get("flags") or (f"--{part.name.replace('_', '-')}",)
+    usual = "N" if kind in (int, int | None) else "FOLDER" if kind in (Path, Path | None) else flags[0].strip("-").upper()
+    common = {"help": details["help"], "autocompletion": _completion(details["complete"])}
+    if "argument" in details:
+        return typer.Argument(**common, metavar=details["metavar"], show_default=False)
+    callback = None if details["bounds"] is None else _between(*details["bounds"])
+    metavar = None if kind is bool else details["metavar"] or usual
+    return typer.Option(*flags, **common, metavar=metavar, callback=callback, rich_help_panel=details["panel"])
+
+
+def _completion(names: Completion) -> Callable[[str], list[str]] | None:
+    if callable(names):
+        return names
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+def _between(low: int, high: int) -> Callable[[Any], Any]:
+    """Check bounds. As the parser's own they would fill the help with digits."""
+
+    def check(value: int | None) -> int | None:
+        if value is not None and not low <= value <= high:
+            raise typer.BadParameter(f"{value} is not between {low} and {high}")
+        return value
+
+    return check
+
+
+def _hide_types(params: list[Any]) -> list[Any]:
+    """Remove <bool> beside a flag and <list[Path]> beside an argument from the help: their names are enough."""
+    for param in params:
+        if param.param_type_name == "argument":
+            param.display_type_rich = lambda ctx: None
+        elif param.is_flag and param.metavar is None:
+            param.metavar = ""
+    return params
+
+
+class Command(TyperCommand):
+    """A command whose help shows no types."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _hide_types(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """A command with commands of its own, whose help shows no types."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _hide_types(super().get_params(ctx))
+
+
+def format_examples(lines: Iterable[str]) -> str:
+    """Format commands as the help shows examples."""
+    return "For example:\n" + "\n".join(f"  [bold]{line}[/bold]" for line in lines)

@@ -1,0 +1,114 @@
+"""What the terminal shows: results on standard output, progress on standard error."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
+
+from rich import filesize
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from ig2.cli.streams import one_line
+
+INDENT = 2
+
+
+def open_console(stderr: bool = False) -> Console:
+    """Return a console for results, or for progress."""
+    return Console(stderr=stderr, highlight=False)
+
+
+def print_heading(console: Console, text: object, rest: str = "") -> None:
+    """Print a bold line, and what follows it."""
+    line = Text.assemble((one_line(text), "bold"), f"  {one_line(rest)}" if rest else "")
+    console.print(line, soft_wrap=not console.is_terminal)
+
+
+def print_line(console: Console, label: str, text: str, width: int) -> None:
+    """Print a label and a text, folded below itself on a terminal and on one line anywhere else."""
+    text, before = one_line(text), INDENT + width
+    if console.is_terminal and console.width - before >= 20:
+        text = f"\n{' ' * before}".join(textwrap.wrap(text, console.width - before, break_long_words=False))
+    console.print(Text.assemble(" " * INDENT, (f"{label:<{width}}", "dim"), text), soft_wrap=True)
+
+
+def print_path(console: Console, label: str, path: Path, width: int) -> None:
+    """Print where a file is: never folded, so that it can be copied."""
+    link = f"link {path.absolute().as_uri()}"
+    console.print(Text.assemble((f"{label:<{width}}", "dim"), (one_line(path), link)), soft_wrap=True)
+
+
+# -- progress ----------------------------------------------------------------------------------------------------------
+
+
+class _Amount(ProgressColumn):
+    """How much is done, of how much."""
+
+    def __init__(self, format: Callable[[int], str]) -> None:
+        self.format = format
+        super().__init__()
+
+    def render(self, task: Task) -> Text:
+        if task.total is None:
+            return Text()
+        return Text(f"{self.format(int(task.completed))}/{self.format(int(task.total))}", "green")
+
+
+class _TimeLeft(ProgressColumn):
+    max_refresh = 0.5  # more often it would flicker
+
+    def render(self, task: Task) -> Text:
+        end = task.fields.get("end")
+        left = task.time_remaining if end is None else end - time.monotonic()
+        return Text() if task.finished or left is None or left < 1 else Text(f"{timedelta(seconds=int(left))} left", "cyan")
+
+
+class Watch(Protocol):
+    """Called with what begins, and how far it is if that is known; returns a function of (done, total) to report progress."""
+
+    def __call__(
+        self, what: str, done: int = 0, total: int | None = None, left: float | None = None
+    ) -> Callable[[int, int | None], None]: ...
+
+
+@contextmanager
+def show_progress(quiet: bool, *, keep: bool = False, in_bytes: bool = False) -> Iterator[Watch]:
+    """Show a bar with what is being done, how much of it, the time it took and the time left, if someone is looking.
+
+    What a model prints meanwhile goes to standard error too: standard output is for the result.
+
+    Args:
+        quiet: show nothing.
+        keep: give everything that begins a bar of its own, below those before; otherwise there is one bar.
+        in_bytes: whether the numbers are bytes.
+    """
+    console = open_console(stderr=True)
+    label = TextColumn("{task.description:>24}", markup=False)
+    columns = (label, BarColumn(), _Amount(filesize.decimal if in_bytes else str), TimeElapsedColumn(), _TimeLeft())
+    with (
+        Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress,
+        redirect_stdout(sys.stderr),
+    ):
+
+        def watch(
+            what: str, done: int = 0, total: int | None = None, left: float | None = None
+        ) -> Callable[[int, int | None], None]:
+            if keep or not progress.tasks:
+                for task in progress.tasks:
+                    progress.update(task.id, total=task.total or 1, completed=task.total or 1)
+                progress.add_task("", total=None)
+            task = progress.tasks[-1]
+            task.total, task.finished_time = total, None  # update() would keep both
+            end = None if left is None else time.monotonic() + left
+            progress.update(task.id, description=one_line(what), completed=done, end=end, refresh=left is not None)
+            return lambda done, total: progress.update(task.id, completed=done, total=total)
+
+        yield watch
