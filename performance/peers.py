@@ -124,7 +124,7 @@ def _numpy_as_saliency_knows_it() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Samples:
+class Workload:
     """A network, explicands, the classes explained, and samples to contrast with."""
 
     net: nn.Sequential
@@ -133,13 +133,13 @@ class Samples:
     references: Tensor
 
     @classmethod
-    def wafers(cls, explicands: int, references: int = 1) -> Samples:
+    def wafers(cls, explicands: int, references: int = 1) -> Workload:
         net = nn.Sequential(*wafer.network().children()).requires_grad_(False)
         x = wafer.maps(-(-explicands // 9), seed=2)[0][:explicands]
         return cls(net, x, net(x).argmax(dim=1), wafer.maps(2, seed=3)[0][-references:])
 
     @classmethod
-    def rows(cls, explicands: int, features: int, references: int) -> Samples:
+    def rows(cls, explicands: int, features: int, references: int) -> Workload:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             net = nn.Sequential(
@@ -148,14 +148,14 @@ class Samples:
             x, others = torch.randn(explicands, features), torch.randn(references, features)
         return cls(net.eval().requires_grad_(False), x, net(x).argmax(dim=1), others)
 
-    def first(self, explicands: int) -> Samples:
-        return Samples(self.net, self.x[:explicands], self.target[:explicands], self.references)
+    def first(self, explicands: int) -> Workload:
+        return Workload(self.net, self.x[:explicands], self.target[:explicands], self.references)
 
-    def exact(self) -> Samples:
+    def exact(self) -> Workload:
         """One in float64 with a little noise: rounding and ties do not send two paths different ways."""
         noise = 0.05 * torch.randn(self.x[:1].shape, generator=torch.Generator().manual_seed(0))
         net = copy.deepcopy(self.net).double()
-        return Samples(net, (self.x[:1] + noise).double(), self.target[:1], self.references.double())
+        return Workload(net, (self.x[:1] + noise).double(), self.target[:1], self.references.double())
 
     def ours(self, method: Method, references: Tensor | None = None) -> Values:
         return lambda: method(self.net, self.x, self.target, references).values
@@ -187,11 +187,11 @@ def gradients(quick: bool) -> list[Match]:
 
     captum, matches = _named("Captum"), []
     for count in (2,) if quick else (16, 128):
-        w = Samples.wafers(count)
+        w = Workload.wafers(count)
         saliency, product = Saliency(w.net), InputXGradient(w.net)
         work, finds = f"{count} wafer maps, class found first", "ours also looks at the network first"
 
-        def in_pieces(attribute: Any, size: int, w: Samples = w, **options: Any) -> Any:
+        def in_pieces(attribute: Any, size: int, w: Workload = w, **options: Any) -> Any:
             pieces = zip(w.x.split(size), w.predicted().split(size), strict=True)
             return torch.cat([attribute(x, target=target, **options) for x, target in pieces])
 
@@ -207,7 +207,7 @@ def gradients(quick: bool) -> list[Match]:
             ),
         ]  # fmt: skip
 
-    w = Samples.wafers(2 if quick else 16)
+    w = Workload.wafers(2 if quick else 16)
     samples, sigma = 4 if quick else 50, 0.15
     tunnel = NoiseTunnel(Saliency(w.net))
 
@@ -232,13 +232,13 @@ def straight(quick: bool) -> list[Match]:
     import saliency.core as pair
     from captum.attr import IntegratedGradients
 
-    w = Samples.wafers(2 if quick else 16, 2 if quick else 10)
+    w = Workload.wafers(2 if quick else 16, 2 if quick else 10)
     count, steps, few = len(w.references), 8 if quick else 50, 4 if quick else 10
     captum = IntegratedGradients(w.net)
-    t = Samples.rows(32 if quick else 1024, 20, 1)
+    t = Workload.rows(32 if quick else 1024, 20, 1)
     captum_rows = IntegratedGradients(t.net)
 
-    def integrated(size: int, w: Samples = w) -> Any:
+    def integrated(size: int, w: Workload = w) -> Any:
         return captum.attribute(w.x, target=w.target, n_steps=steps, internal_batch_size=size)
 
     def integrated_rows(size: int) -> Any:
@@ -282,14 +282,14 @@ def straight(quick: bool) -> list[Match]:
 def bent(quick: bool) -> list[Match]:
     import saliency.core as pair
 
-    w = Samples.wafers(2 if quick else 16, 2)
+    w = Workload.wafers(2 if quick else 16, 2)
     steps, sigma = 8 if quick else 50, 10.0
     exact, one = w.exact(), w.first(1)
 
-    def guided(w: Samples) -> tuple[Values, Values]:
+    def guided(w: Workload) -> tuple[Values, Values]:
         return w.ours(ig2.GuidedIG(steps)), w.one_by_one(pair.GuidedIG().GetMask, x_steps=steps)
 
-    def gradpath(w: Samples, theirs: Samples, steps: int) -> tuple[Values, Values]:
+    def gradpath(w: Workload, theirs: Workload, steps: int) -> tuple[Values, Values]:
         references = list(theirs.references.numpy())
 
         def replica() -> Any:
@@ -328,11 +328,11 @@ def shapley(quick: bool) -> list[Match]:
     import shap
     from captum.attr import KernelShap
 
-    w = Samples.wafers(2 if quick else 8)
+    w = Workload.wafers(2 if quick else 8)
     side, samples = 7, 100 if quick else 500
     cells, groups = Grid(side, side).labels(w.x)[0], side**2
     sizes = torch.bincount(cells.flatten())[cells].expand_as(w.x[0]) * w.x.shape[1]  # of each feature's group
-    t = Samples.rows(4 if quick else 32, 12, 10)
+    t = Workload.rows(4 if quick else 32, 12, 10)
     kernel, kernel_rows = KernelShap(w.net), KernelShap(t.net)
 
     def captum(size: int) -> Any:
@@ -398,7 +398,7 @@ def deep(quick: bool) -> list[Match]:
     import shap
     from captum.attr import DeepLiftShap
 
-    w = Samples.wafers(2 if quick else 16, 2 if quick else 10)
+    w = Workload.wafers(2 if quick else 16, 2 if quick else 10)
     captum = DeepLiftShap(w.net)
 
     def in_pieces(size: int) -> Any:
@@ -425,7 +425,7 @@ def regions(quick: bool) -> list[Match]:
     import saliency.core as pair
     from skimage.segmentation import felzenszwalb
 
-    w = Samples.wafers(1 if quick else 4)
+    w = Workload.wafers(1 if quick else 4)
     steps, saliency = 8 if quick else 50, _named("saliency")
     given = pair.XRAIParameters(steps=steps)
     inner = ig2.PathMethod(

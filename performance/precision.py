@@ -16,7 +16,7 @@ from torch import Tensor
 import ig2
 from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.metrics.sanity import correlation, midranks
-from ig2_paper.suites.experiment import OTHERS, Experiment
+from ig2_paper.suites.experiment import COUNTERFACTUAL, Experiment
 from performance.store import Row, save, table
 
 PREPARATIONS = {
@@ -35,8 +35,8 @@ def rank_correlation(one: Tensor, two: Tensor) -> float:
 
 def measure(suite: Experiment, rule: ig2.rules.Rule) -> list[Row]:
     """IG² with each preparation of the suite's network; the network that scores is the same for all."""
-    opened, some = suite.opened, slice(0, suite.samples)
-    references = opened.references[OTHERS].of(some)
+    opened, some = suite.explicands, slice(0, suite.samples)
+    references = opened.references[COUNTERFACTUAL].of(some)
     method, rows = suite.ig2(rule=rule), []
     first: Tensor | None = None
     for label, wish in PREPARATIONS.items():
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/bench-precision"))
     options = parser.parse_args()
     settings = {"references": options.references} | ({"steps": options.steps} if options.steps else {})
-    asked = BenchOptions(data=options.data, samples=options.samples, half="choose", device=options.device)
+    asked = BenchOptions(data=options.data, samples=options.samples, split="validation", device=options.device)
     suite = suite_of(options.suite, asked, **settings)
     results = {f"precision {rule}": measure(suite, rule) for rule in (ig2.rules.left, ig2.rules.blended)}
     print("stored in", save(results, options.out))

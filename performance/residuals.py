@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ig2
 from ig2_paper.datasets.wafer import drawn
-from ig2_paper.training import trained
+from ig2_paper.networks.training import trained
 from performance import wafer
 from performance.store import Row, table
 
@@ -24,7 +24,7 @@ RULES = (
 
 
 def run(quick: bool = False) -> list[Row]:
-    net = trained("wafer", drawn.maps(10 if quick else 50), quick=quick).net
+    net = trained("wafer", drawn.draw_maps(10 if quick else 50), quick=quick).net
     x, labels = wafer.maps(1, seed=2)
     explicands, references = x[labels != wafer.NORMAL], wafer.maps(2, seed=3)[0][-2:]
     steps, size = 4 if quick else 100, 0.1

@@ -26,7 +26,7 @@ from ig2.errors import IG2Warning
 from ig2_paper.datasets import photos, trec
 from ig2_paper.datasets.wafer import drawn
 from ig2_paper.figures import paths
-from ig2_paper.figures.sources import of_digits, of_faces, of_questions, of_wafers
+from ig2_paper.figures.sources import load_digits, load_faces, load_questions, load_wafers
 
 QUICK = Options(quick=True, device="cpu")
 
@@ -92,7 +92,7 @@ def test_a_figure_is_drawn_from_what_is_stored_alone_and_says_which_data_it_is_f
 
 
 @pytest.mark.parametrize(
-    ("name", "source"), [("mnist", of_digits), ("wafer", of_wafers), ("celeba", of_faces), ("trec", of_questions)]
+    ("name", "source"), [("mnist", load_digits), ("wafer", load_wafers), ("celeba", load_faces), ("trec", load_questions)]
 )
 def test_networks_of_the_figures_are_those_of_the_benchmarks(name, source, tmp_path, monkeypatch):
     """So that what one has trained the other has."""
@@ -100,7 +100,7 @@ def test_networks_of_the_figures_are_those_of_the_benchmarks(name, source, tmp_p
     source.__wrapped__(QUICK)
     kept = set(tmp_path.iterdir())
     assert len(kept) == 1
-    assert find_suite(name, BenchOptions(quick=True, device="cpu")).opened
+    assert find_suite(name, BenchOptions(quick=True, device="cpu")).explicands
     assert set(tmp_path.iterdir()) == kept
 
 
@@ -124,7 +124,7 @@ def test_the_output_is_one_at_the_explicand_and_zero_at_the_baseline(folder):
 def test_saturation_goes_on_until_enough_samples_lose_their_class(monkeypatch):
     """Every third falls too little on one path, and is left out."""
     some = SimpleNamespace(x=range(300), y=[0] * 300, right=200, classes=("a", "None"), source="some")
-    for name in ("of_photos", "of_digits", "of_wafers"):
+    for name in ("load_photos", "load_digits", "load_wafers"):
         monkeypatch.setattr(paths, name, lambda *_: some)
 
     def curves(_pictures, i, *_):
@@ -288,17 +288,17 @@ def test_what_cannot_be_made_says_why(tmp_path):
 def root(tmp_path_factory) -> Path:
     """Small folders of data in their public layouts."""
     root = tmp_path_factory.mktemp("data")
-    texts = trec.made_up(120)
+    texts = trec.make_questions(120)
     lines = [f"{texts.classes[y]}:x {text}\n" for text, y in zip(texts.x, texts.y.tolist(), strict=True)]
     (root / "trec").mkdir()
     (root / "trec" / "TREC_train.txt").write_text("".join(lines[::2]))
     (root / "trec" / "TREC_test.txt").write_text("".join(lines[1::2]))
-    maps = drawn.maps(12)
+    maps = drawn.draw_maps(12)
     (root / "wafer").mkdir()
     classes = np.array(maps.classes)
     np.savez(root / "wafer" / "wm811k.npz", x=maps.x[:, 0].numpy(), y=maps.y.numpy().astype(np.int64), classes=classes)
     (root / "imagenet-val" / "images").mkdir(parents=True)
-    some = photos.packaged(80)
+    some = photos.load_packaged(80)
     rows = ["file,class_index,x0,y0,x1,y1"]
     for name, picture, y in zip(some.names, some.x, some.y.tolist(), strict=True):
         file = f"{Path(name).stem}.png"

@@ -88,7 +88,7 @@ def test_the_settings_tried_can_be_tried_again():
     for path in STORE.rglob("*-steps-choose.json"):
         stored = Table.load(path)
         name = stored.suite.removesuffix("-steps-choose").replace("pets", "imagenet")
-        suite = find_suite(name, BenchOptions(study="steps", half="choose", device="cpu"))
+        suite = find_suite(name, BenchOptions(study="steps", split="validation", device="cpu"))
         assert set(stored.methods) <= set(suite.methods()), path
 
 

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2._utils.training import own_randomness
+from ig2._utils.training import local_seed
 from ig2.adapters import text
 from ig2.errors import IG2Warning, InputError, ModelError
 from ig2_paper import training
-from ig2_paper.datasets.base import Samples
+from ig2_paper.datasets.base import LabelledSamples
 from ig2_paper.networks import DigitCNN, FaceCNN, MobileNetV2, Network, TextCNN, WaferCNN, read_vectors
-from ig2_paper.training import Kind, Recipe, accuracy, trained
+from ig2_paper.networks.training import Kind, Recipe, accuracy, trained
 
 KINDS: tuple[Kind, ...] = ("mnist", "trec", "wafer", "celeba", "faces")
 
@@ -38,12 +38,12 @@ def three_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(training.QUICK, kind, short)
 
 
-def samples(x: Any, y: Any, classes: int) -> Samples:
+def samples(x: Any, y: Any, classes: int) -> LabelledSamples:
     names = tuple(map(str, range(len(x))))
-    return Samples(x, torch.as_tensor(y), tuple(f"class {i}" for i in range(classes)), names, "made for a test")
+    return LabelledSamples(x, torch.as_tensor(y), tuple(f"class {i}" for i in range(classes)), names, "made for a test")
 
 
-def some(kind: Kind, count: int = 24, seed: int = 0) -> Samples:
+def some(kind: Kind, count: int = 24, seed: int = 0) -> LabelledSamples:
     """Samples that are told apart by a bright spot, a code or a word."""
     chance = torch.Generator().manual_seed(seed)
     y = torch.arange(count) % 3
@@ -223,7 +223,7 @@ def test_files_that_are_no_weights_are_refused_and_nothing_in_them_is_run(tmp_pa
 
 
 def text_network() -> TextCNN:
-    with own_randomness(1):
+    with local_seed(1):
         return TextCNN(["where", "is", "the", "river", "who", "?"], classes=6, embedding=12).eval()
 
 
@@ -463,7 +463,7 @@ def test_a_training_that_diverges_says_so(monkeypatch: pytest.MonkeyPatch) -> No
         ("mnist", some("mnist"), {"progress": 3}, "progress must be"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(kind: Any, data: Samples, options: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_trained_is_refused(kind: Any, data: LabelledSamples, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         trained(kind, data, quick=True, **options)
 

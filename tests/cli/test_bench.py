@@ -265,10 +265,10 @@ def test_a_failure_is_in_the_notes_and_in_the_exit_code_and_the_rest_is_there(to
         ("toy --seed -1", "-1 is not between 0 and"),
         ("toy --data somewhere", "toy makes its own data: leave data (--data) out"),
         ("toy --study rules", "toy has no studies: leave study (--study) out"),
-        ("toy --half report", "toy is not split into halves: leave half (--half) out"),
+        ("toy --split test", "toy has no validation split: leave split (--split) out"),
         ("toy --samples 3", "toy has a fixed number of samples: leave samples (--samples) out"),
         ("wafer --samples 0", "0 is not between 1 and"),
-        ("wafer --half left", "half must be choose or report, got 'left'"),
+        ("wafer --split left", "split must be validation or test, got 'left'"),
         ("wafer --study nonsense", "wafer has no study 'nonsense': choose from rules, distances"),
         ("wafer --seeds 3", "wafer has no seeds to repeat: leave seeds (--seeds) out"),
         ("toy --device toaster", "device 'toaster': there is no such device here, only cpu"),
@@ -297,7 +297,7 @@ def test_what_cannot_be_had_is_a_line_and_exit_code_1(ig2, typed, said):
 
 def test_more_samples_than_there_are_is_one_line(ig2):
     said = ig2.refused("bench", "mnist", "--quick", "--samples", 100_000)
-    assert re.fullmatch(r"there are \d+ samples to explain in the half 'report', asked for are 100000: .*\(--samples\).*", said)
+    assert re.fullmatch(r"there are \d+ samples to explain in the test split, asked for are 100000: .*\(--samples\).*", said)
 
 
 def test_a_file_that_is_not_ours_is_not_replaced(toy, ig2):

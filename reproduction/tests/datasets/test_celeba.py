@@ -119,7 +119,7 @@ def test_looking_through_counts_and_names_what_is_broken(tmp_path):
     (tmp_path / "img_align_celeba" / "000004.jpg").write_bytes(b"no picture")
     Image.fromarray(np.full((20, 16), 19, dtype=np.uint8)).save(tmp_path / "masks" / "000005.png")
     seen = []
-    survey = files.look_through(tmp_path, lambda done, total: seen.append((done, total)))
+    survey = files.survey(tmp_path, lambda done, total: seen.append((done, total)))
     assert survey.counts[ATTRIBUTES[3]] == 1 and survey.counts[ATTRIBUTES[1]] == 0
     assert survey.duplicates == (("000001.jpg", "000003.jpg"),) and seen[-1] == (5, 5)
     lost, picture, mask = survey.problems
@@ -133,7 +133,7 @@ def test_looking_through_names_pictures_and_masks_that_belong_to_no_face(tmp_pat
         (tmp_path / "img_align_celeba" / f"{number + 1:06d}.jpg").rename(tmp_path / "img_align_celeba" / f"{number + 90}.jpg")
     (tmp_path / "masks" / "000005.png").rename(tmp_path / "masks" / "000007.png")  # of a face without picture
     (tmp_path / "masks" / "000006.png").rename(tmp_path / "masks" / "nobody.png")
-    survey = files.look_through(tmp_path)
+    survey = files.survey(tmp_path)
     assert survey.problems == (
         f"{tmp_path / 'list_attr_celeba.txt'} names 6 faces without a picture: 000007.jpg (line 9), 000008.jpg (line 10), "
         "000009.jpg (line 11), 000010.jpg (line 12), 000011.jpg (line 13) and 1 more",
@@ -159,7 +159,7 @@ def test_every_line_of_the_list_that_is_broken_is_named(tmp_path):
         f"{tmp_path / 'list_attr_celeba.txt'} line 4: 000002.jpg has '2' for Rosy_Cheeks; line 6: 000003.jpg has 39 values, "
         "expected 1 or -1 for each of 40 attributes"
     )
-    survey = files.look_through(tmp_path)
+    survey = files.survey(tmp_path)
     assert survey.problems == (
         said,
         f"{tmp_path / 'list_attr_celeba.txt'} names a face twice: 000005.jpg (lines 8 and 9)",
@@ -172,7 +172,7 @@ def test_every_line_of_the_list_that_is_broken_is_named(tmp_path):
     assert str(caught.value) == said
     edit_list(tmp_path, lambda lines: [line.replace("-1", "0") for line in lines])  # another format: no line is sound
     with pytest.raises(InputError, match=r"line 3: 000001\.jpg has '0' for Arched_Eyebrows; .* and 1 more, expected 1 or -1"):
-        files.look_through(tmp_path)
+        files.survey(tmp_path)
 
 
 @pytest.mark.parametrize(

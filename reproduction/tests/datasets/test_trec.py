@@ -51,7 +51,7 @@ def test_a_line_without_its_class_is_named(folder, line):
     with pytest.raises(InputError) as caught:
         trec.load(folder)
     assert f"TREC_10.label line 4: {line!r}, expected CLASS:kind and a question" in str(caught.value)
-    assert len(trec.look_through(folder).problems) == 1
+    assert len(trec.survey(folder).problems) == 1
 
 
 def test_what_is_missing_is_named(folder, tmp_path):
@@ -66,7 +66,7 @@ def test_what_is_missing_is_named(folder, tmp_path):
 
 
 def test_a_survey_says_what_stands_twice(folder):
-    found = trec.look_through(folder)
+    found = trec.survey(folder)
     # every line is counted, those that loading leaves out too
     assert found.counts == {"ABBR": 1, "DESC": 1, "ENTY": 1, "HUM": 3, "LOC": 2, "NUM": 2} and found.problems == ()
     assert found.source == (
@@ -81,11 +81,11 @@ def test_a_survey_says_what_stands_twice(folder):
 
 
 def test_made_up_questions_are_even_and_none_is_there_twice():
-    samples = trec.made_up(90, seed=2)
+    samples = trec.make_questions(90, seed=2)
     assert set(samples.counts().values()) == {15} and len(set(samples.x)) == 90
-    assert samples.x == trec.made_up(90, seed=2).x != trec.made_up(90, seed=3).x
-    assert sum(trec.made_up(8).counts().values()) == 8
+    assert samples.x == trec.make_questions(90, seed=2).x != trec.make_questions(90, seed=3).x
+    assert sum(trec.make_questions(8).counts().values()) == 8
     with pytest.raises(InputError, match="count must be"):
-        trec.made_up(0)
+        trec.make_questions(0)
     with pytest.raises(InputError, match=r"the grammar makes .* different questions of 10000: ask for fewer"):
-        trec.made_up(10_000)
+        trec.make_questions(10_000)

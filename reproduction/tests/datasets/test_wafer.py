@@ -262,7 +262,7 @@ def test_maps_that_stand_there_again_are_left_out(tmp_path):
     save_npz(tmp_path, x=np.concatenate([x, x[:5]]), y=np.zeros(23, dtype=np.int64))
     found = wm811k.load(tmp_path, marked=False)
     assert len(found) == 18 and "left out: 5 that stand there again" in found.source
-    survey = wm811k.look_through(tmp_path)
+    survey = wm811k.survey(tmp_path)
     assert survey.counts["Center"] == 23 and len(survey.duplicates) == 5
     assert survey.source == "WM-811K (wm811k.npz); loading leaves out 5 that stand there again"
     assert ("wm811k.npz 0", "wm811k.npz 18") in survey.duplicates
@@ -373,7 +373,7 @@ def test_a_table_that_pandas_pickled_is_read(tmp_path, protocol, storage):
     found = wm811k.load(tmp_path)
     is_what_was_public(found)
     assert found.masks.shape == (4, 56, 56) and "LSWMD.pkl" in found.source
-    assert wm811k.look_through(tmp_path).counts["None"] == 1
+    assert wm811k.survey(tmp_path).counts["None"] == 1
 
 
 def test_a_part_of_a_table_is_read_cell_by_cell(frame, tmp_path):
@@ -536,6 +536,6 @@ def test_looking_through_names_every_broken_map(tmp_path):
     columns = public_columns() | {"waferMap": [np.full((30, 30), 5 if row == 3 else 1) for row in range(5)]}
     pandas.DataFrame(columns).to_pickle(tmp_path / "LSWMD.pkl")
     seen = []
-    survey = wm811k.look_through(tmp_path, watch=lambda done, total: seen.append((done, total)))
+    survey = wm811k.survey(tmp_path, watch=lambda done, total: seen.append((done, total)))
     assert len(survey.problems) == 1 and "map 2 holds 5" in survey.problems[0]
     assert seen[-1] == (4, 4) and survey.counts["Loc"] == 1

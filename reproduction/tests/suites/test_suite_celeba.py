@@ -15,10 +15,10 @@ from ig2.metrics.curves import Insertion
 from ig2_paper.datasets.celeba.drawn import DRAWN, faces
 from ig2_paper.datasets.celeba.files import ATTRIBUTE_COMPONENTS, ATTRIBUTES, FaceSamples
 from ig2_paper.networks import MobileNetV2
+from ig2_paper.networks.training import predictions, trained
 from ig2_paper.suites import celeba
-from ig2_paper.suites.celeba import LABEL_DISTANCE, LEAST, NEARNESS, PAPER_ACCURACY, SAME, CelebA, OpenedFaces, explained
-from ig2_paper.suites.experiment import DATA, OTHERS
-from ig2_paper.training import predictions, trained
+from ig2_paper.suites.celeba import LABEL_DISTANCE, LEAST, NEARNESS, PAPER_ACCURACY, SAME, CelebA, FaceExplicands, explained
+from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA
 
 
 def quick(**options) -> CelebA:
@@ -80,7 +80,7 @@ def test_the_papers_accuracies_are_those_of_all_attributes():
 
 
 def test_explained_are_attributes_that_are_there_and_seen_and_marked(suite):
-    opened = suite.opened
+    opened = suite.explicands
     assert len(opened) == 12 and opened.truth is not None
     parsed = suite.loaded[2]
     net = opened.model.net
@@ -105,23 +105,23 @@ def test_attributes_take_turns_and_a_face_is_explained_twice_at_most():
 
 
 def test_fewer_samples_are_the_first_of_more(suite):
-    few = quick(samples=5).opened
-    assert few.names == suite.opened.names[:5]
-    for name in (OTHERS, DATA):
-        assert torch.equal(few.references[name].of(slice(0, 5)), suite.opened.references[name].of(slice(0, 5)))
+    few = quick(samples=5).explicands
+    assert few.names == suite.explicands.names[:5]
+    for name in (COUNTERFACTUAL, DATA):
+        assert torch.equal(few.references[name].of(slice(0, 5)), suite.explicands.references[name].of(slice(0, 5)))
 
 
 def test_the_halves_and_what_the_network_was_trained_on_have_no_face_in_common(suite):
     def shown(name: str) -> str:
         return name.rpartition(", ")[0]
 
-    report, choose = suite.opened.names, quick(samples=12, half="choose").opened.names
+    report, choose = suite.explicands.names, quick(samples=12, split="validation").explicands.names
     assert not {*map(shown, report)} & {*map(shown, choose)}
     assert not {*map(shown, (*report, *choose))} & {*suite.loaded[0].names}
 
 
 def test_curves_show_the_probability_of_the_label_alone(suite):
-    some, opened = slice(0, 2), suite.opened
+    some, opened = slice(0, 2), suite.explicands
     attribution = opened.x[some].clone()
     scores = suite.scored(attribution, some)
     curve = Insertion("mean", suite.thresholds, output="sigmoid")(
@@ -137,18 +137,18 @@ def test_curves_show_the_probability_of_the_label_alone(suite):
 
 def numbers_of(suite: CelebA, name: str) -> torch.Tensor:
     """Which training faces the references are, (N, R)."""
-    train, references = suite.loaded[0], suite.opened.references[name]
-    found = references.of(slice(0, len(suite.opened)))
+    train, references = suite.loaded[0], suite.explicands.references[name]
+    found = references.of(slice(0, len(suite.explicands)))
     known = {face.numpy().tobytes(): number for number, face in enumerate(train.x)}
     return torch.tensor([[known[(one * 255).round().byte().numpy().tobytes()] for one in row] for row in found])
 
 
 def test_references_lack_the_attribute_by_label_and_by_the_network_and_are_the_nearest(suite):
     train, _, parsed = suite.loaded
-    opened = suite.opened
+    opened = suite.explicands
     said = predictions(opened.model.net, train) > 0
     own = parsed.y[[parsed.names.index(name.rpartition(", ")[0]) for name in opened.names]]
-    for row, label, mine in zip(numbers_of(suite, OTHERS), opened.target.tolist(), own, strict=True):
+    for row, label, mine in zip(numbers_of(suite, COUNTERFACTUAL), opened.target.tolist(), own, strict=True):
         lacks = (train.y[:, label] == 0) & ~said[:, label]
         assert len(set(row.tolist())) == suite.references and bool(lacks[row].all())
         distance = (train.y - mine).abs().sum(dim=1)
@@ -162,14 +162,14 @@ def test_references_of_the_data_are_the_same_for_all_and_of_any_label(suite):
 
 def test_attributes_with_too_few_references_are_not_explained(suite):
     train, _, _ = suite.loaded
-    said = predictions(suite.opened.model.net, train) > 0
+    said = predictions(suite.explicands.model.net, train) > 0
     known = ((train.y == 1) & said).sum(dim=0)
     many = int(known.max()) // 2
     choosy = CelebA(quick=True, samples=50, references=many, steps=2, faces=200, size=(55, 45), coalitions=200)
-    targets = set(choosy.opened.target.tolist())
-    assert targets and min(known[label] for label in targets) >= many > min(known[label] for label in suite.opened.target)
+    targets = set(choosy.explicands.target.tolist())
+    assert targets and min(known[label] for label in targets) >= many > min(known[label] for label in suite.explicands.target)
     starved = CelebA(quick=True, samples=1, references=139, steps=2, faces=200, size=(55, 45), coalitions=200)
-    assert len(starved.opened) == 0
+    assert len(starved.explicands) == 0
     with pytest.raises(InputError, match="there are 0 samples to explain"):
         starved.check()
 
@@ -184,13 +184,13 @@ def test_references_go_from_the_nearest_labels_to_the_farthest_or_have_the_same(
     assert all(row.n == 3 for row in away)
     means = [row.mean for row in away]
     assert means == sorted(means) and means[0] < means[-1]
-    train, opened = by_distance.loaded[0], by_distance.opened
-    assert isinstance(opened, OpenedFaces)
+    train, opened = by_distance.loaded[0], by_distance.explicands
+    assert isinstance(opened, FaceExplicands)
     for name in (*NEARNESS, *SAME):
         rows = numbers_of(by_distance, name)
         labels = train.y[rows].gather(2, opened.target[:, None, None].expand(*rows.shape, 1))[..., 0]
         assert bool((labels == (name in SAME)).all())
-    assert torch.equal(numbers_of(by_distance, "nearest"), numbers_of(by_distance, OTHERS))
+    assert torch.equal(numbers_of(by_distance, "nearest"), numbers_of(by_distance, COUNTERFACTUAL))
 
 
 def test_each_attribute_has_the_scores_of_its_own_explicands():
@@ -198,7 +198,7 @@ def test_each_attribute_has_the_scores_of_its_own_explicands():
     found = run(by_attribute, ["Smiling", "Wearing Lipstick", "Big Lips", "Bald"])
     assert found.failures == ()
     whole = run(quick(samples=6), ["IG² (blended", "Expected IG"])
-    explained_as = [name.rpartition(", ")[2] for name in by_attribute.opened.names]
+    explained_as = [name.rpartition(", ")[2] for name in by_attribute.explicands.names]
     for row in found.rows:
         attribute, method = row.method.partition(" (")[0], row.method.rpartition(", ")[2]
         values = whole.row("IG² (blended)" if method == "IG²" else method, row.metric).values

@@ -18,9 +18,9 @@ from ig2.benchmarks import Table, run
 from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.errors import InputError
 from ig2.model import wrap
-from ig2_paper.datasets.base import Samples
+from ig2_paper.datasets.base import LabelledSamples
 from ig2_paper.suites import imagenet
-from ig2_paper.suites.experiment import DATA, OTHERS
+from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA
 from ig2_paper.suites.imagenet import BOTH, INCEPTION, IRRELEVANT, LAYERS, MANY, RELEVANT, TOP, ImageNet, halved, has_inception
 
 SIDE = 16
@@ -63,13 +63,13 @@ def test_the_table_says_which_photos_and_what_they_are_explained_as(table):
 
 def test_of_a_few_photos_each_is_explained_as_the_class_predicted_against_the_others(suite):
     found, pool = suite.loaded
-    opened = suite.opened
+    opened = suite.explicands
     assert pool is None and len(opened) == 3 and set(opened.names) <= set(found.names)
     pixels = found.x.float() / 255
     for number, name in enumerate(opened.names):
         mine = found.names.index(name)
         assert torch.equal(opened.x[number], pixels[mine]) and torch.equal(opened.truth[number], found.masks[mine])
-        for reference in opened.references[OTHERS].of(slice(number, number + 1))[0]:
+        for reference in opened.references[COUNTERFACTUAL].of(slice(number, number + 1))[0]:
             assert not torch.equal(reference, pixels[mine])
 
 
@@ -170,8 +170,8 @@ def classes_of(opened, name: str) -> list[list[int]]:
 
 def test_the_network_of_these_tests_tells_colours(tmp_path, colours):
     found = of_folder(boxes(tmp_path))
-    (accuracy,) = found.opened.facts["accuracy over 12 photos"]
-    assert accuracy == 1 and found.opened.facts.keys() == {"accuracy over 12 photos"}
+    (accuracy,) = found.explicands.facts["accuracy over 12 photos"]
+    assert accuracy == 1 and found.explicands.facts.keys() == {"accuracy over 12 photos"}
 
 
 def test_halves_do_not_overlap_and_hold_a_half_of_each_class_of_one_photo_too(tmp_path, colours):
@@ -181,9 +181,9 @@ def test_halves_do_not_overlap_and_hold_a_half_of_each_class_of_one_photo_too(tm
         assert not set(choose.names) & set(report.names) and len(choose) + len(report) == len(found) == 24
         assert set(choose.y.bincount().tolist()) == {2}
     names = tuple(f"class {n}" for n in range(41))
-    single = Samples(torch.zeros(41, 1), torch.arange(41), names, names, "")
+    single = LabelledSamples(torch.zeros(41, 1), torch.arange(41), names, names, "")
     assert [len(halved(single, half, 0)) for half in ("choose", "report")] == [21, 20]
-    explained = [set(of_folder(tmp_path, half=half).opened.names) for half in ("choose", "report")]
+    explained = [set(of_folder(tmp_path, half=half).explicands.names) for half in ("choose", "report")]
     assert not explained[0] & explained[1] and explained[0] <= set(halved(found, "choose", 0).names)
 
 
@@ -192,18 +192,22 @@ def test_references_come_from_the_pool_beside_or_within_and_never_of_the_explain
     without = of_folder(tmp_path / "data")
     assert "from the other half" in without.describe_data()
     other = {tuple(x.flatten().tolist()) for x in halved(without.loaded[0], "choose", 0).x}
-    assert all(tuple((x * 255).round().byte().flatten().tolist()) in other for x in without.opened.references[OTHERS].samples)
+    assert all(
+        tuple((x * 255).round().byte().flatten().tolist()) in other
+        for x in without.explicands.references[COUNTERFACTUAL].samples
+    )
     for place in (tmp_path / "imagenet-pool", tmp_path / "data" / "pool"):
         pool(place)
         beside = of_folder(tmp_path / "data")
         assert "from a pool of 8 photos of 8 classes" in beside.describe_data()
-    assert set(beside.opened.names) == set(without.opened.names)
-    for opened in (without.opened, beside.opened):
-        for mine, theirs in zip(opened.target.tolist(), classes_of(opened, OTHERS), strict=True):
+    assert set(beside.explicands.names) == set(without.explicands.names)
+    for opened in (without.explicands, beside.explicands):
+        for mine, theirs in zip(opened.target.tolist(), classes_of(opened, COUNTERFACTUAL), strict=True):
             assert mine not in theirs and len(set(theirs)) == 4
         assert {len(some) for some in classes_of(opened, DATA)} == {4}
     assert any(
-        mine in theirs for mine, theirs in zip(beside.opened.target.tolist(), classes_of(beside.opened, DATA), strict=True)
+        mine in theirs
+        for mine, theirs in zip(beside.explicands.target.tolist(), classes_of(beside.explicands, DATA), strict=True)
     )
 
 
@@ -211,11 +215,11 @@ def test_a_reference_that_the_network_takes_for_the_explained_class_is_none(tmp_
     boxes(tmp_path / "data", classes=2)
     pool(tmp_path / "pool", classes=4)
     photo(tmp_path / "pool" / "images" / "2.png", 0, (0, 0, 16, 16))  # labelled 2, and looks like 0
-    opened = of_folder(tmp_path / "data", samples=4, references=2).opened
-    for mine, theirs in zip(opened.target.tolist(), classes_of(opened, OTHERS), strict=True):
+    opened = of_folder(tmp_path / "data", samples=4, references=2).explicands
+    for mine, theirs in zip(opened.target.tolist(), classes_of(opened, COUNTERFACTUAL), strict=True):
         assert mine not in theirs
     with pytest.raises(InputError, match="has 2 photos of other classes to contrast with, needed are 3: put more photos"):
-        _ = of_folder(tmp_path / "data", samples=4, references=3).opened
+        _ = of_folder(tmp_path / "data", samples=4, references=3).explicands
 
 
 def test_photos_the_network_is_wrong_about_and_photos_that_are_all_object_are_not_explained(tmp_path, colours):
@@ -224,9 +228,9 @@ def test_photos_the_network_is_wrong_about_and_photos_that_are_all_object_are_no
     everything = (tmp_path / "boxes.csv").read_text().replace("1-1.png,1,2,2,14,12", "1-1.png,1,0,0,16,16")
     (tmp_path / "boxes.csv").write_text(everything)
     halves = [of_folder(tmp_path, half=half, samples=12) for half in ("choose", "report")]
-    names = [name for half in halves for name in half.opened.names]
+    names = [name for half in halves for name in half.explicands.names]
     assert len(names) == 22 and not {"0-0.png", "1-1.png"} & set(names)
-    assert [list(half.opened.facts) for half in halves].count(["accuracy over 11 photos"]) == 1
+    assert [list(half.explicands.facts) for half in halves].count(["accuracy over 11 photos"]) == 1
 
 
 def test_a_larger_number_of_samples_goes_on_where_a_smaller_one_ends(tmp_path, colours):
@@ -234,17 +238,17 @@ def test_a_larger_number_of_samples_goes_on_where_a_smaller_one_ends(tmp_path, c
     pool(tmp_path / "pool")
     for study in (None, "references"):
         few, more = (of_folder(tmp_path / "data", study=study, samples=samples, relevant=2, references=2) for samples in (4, 8))
-        assert more.opened.names[:4] == few.opened.names
-        for name in few.opened.references:
+        assert more.explicands.names[:4] == few.explicands.names
+        for name in few.explicands.references:
             first = slice(0, 4)
-            assert torch.equal(more.opened.references[name].of(first), few.opened.references[name].of(first)), name
+            assert torch.equal(more.explicands.references[name].of(first), few.explicands.references[name].of(first)), name
 
 
 def test_relevant_references_are_of_the_classes_predicted_next_and_irrelevant_ones_are_not(tmp_path, colours):
     boxes(tmp_path / "data")
     pool(tmp_path / "pool")
     found = of_folder(tmp_path / "data", study="references", relevant=1, references=3)
-    opened = found.opened
+    opened = found.explicands
     outputs = Colours()(opened.x)
     few, many = classes_of(opened, IRRELEVANT), classes_of(opened, MANY)
     for number, mine in enumerate(opened.target.tolist()):
@@ -261,7 +265,7 @@ def test_relevant_references_are_of_the_classes_predicted_next_and_irrelevant_on
 
 def test_what_is_marked_of_two_halves_is_the_explained_object_alone(tmp_path, colours):
     boxes(tmp_path / "data")
-    opened = of_folder(tmp_path / "data", study="references", relevant=1, references=1).opened
+    opened = of_folder(tmp_path / "data", study="references", relevant=1, references=1).explicands
     sides = set()
     for number in range(1, 6, 2):
         colour = COLOURS[opened.target[number]][:, None, None]
@@ -319,7 +323,7 @@ def test_pets_are_recognised_by_their_trimaps(tmp_path, colours):
     found, _ = suite.loaded
     assert found.source.startswith("Oxford-IIIT Pets") and len(found) == 12 and -1 in found.masks
     with pytest.raises(InputError, match="the network is right about none of the 6 photos"):
-        _ = of_folder(tmp_path).opened  # it knows no breeds
+        _ = of_folder(tmp_path).explicands  # it knows no breeds
 
 
 def test_photos_without_marks_are_scored_without_them(tmp_path, colours):
@@ -328,7 +332,7 @@ def test_photos_without_marks_are_scored_without_them(tmp_path, colours):
     (tmp_path / "boxes.csv").unlink()
     (tmp_path / "labels.csv").write_text("file,class_index\n" + labels)
     suite = of_folder(tmp_path, study="references", relevant=1, references=1)
-    assert suite.opened.truth is None and list(suite.metrics())[:3] == ["ADD, interference", "ADD, plain", "ADD, whole"]
+    assert suite.explicands.truth is None and list(suite.metrics())[:3] == ["ADD, interference", "ADD, plain", "ADD, whole"]
 
 
 def test_a_folder_of_neither_is_refused(tmp_path, colours):

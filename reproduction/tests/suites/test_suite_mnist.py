@@ -12,7 +12,7 @@ from ig2.benchmarks import Table, run
 from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.errors import InputError
 from ig2_paper.datasets import mnist
-from ig2_paper.suites.experiment import DATA, OTHERS, of_other_classes
+from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA, of_other_classes
 from ig2_paper.suites.mnist import MNIST
 
 
@@ -58,20 +58,20 @@ def test_every_study_is_a_table(study):
 
 
 def test_halves_and_training_digits_are_apart_and_known_to_the_network(suite):
-    other = quick(samples=6, half="choose").opened
-    train, one, two = set(suite.loaded[0].names), set(suite.opened.names), set(other.names)
+    other = quick(samples=6, split="validation").explicands
+    train, one, two = set(suite.loaded[0].names), set(suite.explicands.names), set(other.names)
     assert len(one) == len(two) == 6 and not one & two and not (one | two) & train
     with torch.no_grad():
-        assert torch.equal(suite.opened.model.net(suite.opened.x).argmax(dim=1), suite.opened.target)
+        assert torch.equal(suite.explicands.model.net(suite.explicands.x).argmax(dim=1), suite.explicands.target)
 
 
 def test_references_are_of_other_classes_and_the_network_says_so(suite):
-    opened = suite.opened
+    opened = suite.explicands
     with torch.no_grad():
-        said = opened.model.net(opened.references[OTHERS].samples).argmax(dim=1)
-    classes = said[opened.references[OTHERS].rows]
+        said = opened.model.net(opened.references[COUNTERFACTUAL].samples).argmax(dim=1)
+    classes = said[opened.references[COUNTERFACTUAL].rows]
     assert classes.shape == (6, 2) and (classes != opened.target[:, None]).all()
-    assert opened.references[OTHERS].of(slice(2, 4)).shape == (2, 2, 1, 28, 28)
+    assert opened.references[COUNTERFACTUAL].of(slice(2, 4)).shape == (2, 2, 1, 28, 28)
     assert opened.references[DATA].of(slice(0, 1)).shape == (1, 2, 1, 28, 28)
 
 
@@ -87,7 +87,7 @@ def test_nine_references_are_one_of_every_other_class():
 
 
 def test_a_folder_of_idx_files(tmp_path):
-    digits = mnist.digits(limit=600)
+    digits = mnist.load_packaged(limit=600)
     x, y = digits.x[:, 0].numpy(), digits.y.numpy()
     write_idx(tmp_path, "train", x[::2], y[::2])
     write_idx(tmp_path, "t10k", x[1::2], y[1::2])
@@ -95,12 +95,12 @@ def test_a_folder_of_idx_files(tmp_path):
     assert found.failures == () and found.data.startswith("MNIST, test digits.")
     suite = quick(data=tmp_path)
     assert all(name.startswith("train") for name in suite.loaded[0].names) and len(suite.loaded[0]) <= 400
-    assert all(name.startswith("test") for name in suite.opened.names)
+    assert all(name.startswith("test") for name in suite.explicands.names)
 
 
 def test_scores_of_other_digits_are_not_taken_for_these(tmp_path):
     """Whatever the sentence about the data says: it is the same for both folders."""
-    digits = mnist.digits(limit=600)
+    digits = mnist.load_packaged(limit=600)
     x, y = digits.x[:, 0].numpy(), digits.y.numpy()
     for name, pictures in (("a", x), ("b", x[:, :, ::-1])):
         (tmp_path / name).mkdir()

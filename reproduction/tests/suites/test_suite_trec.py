@@ -14,7 +14,7 @@ from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.errors import InputError
 from ig2.metrics.curves import Insertion
 from ig2_paper.datasets import trec
-from ig2_paper.suites.experiment import DATA, OTHERS
+from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA
 from ig2_paper.suites.trec import SAME, TREC, Padded, WithPadding
 
 SOME = slice(0, 6)
@@ -44,7 +44,7 @@ def suite() -> TREC:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("trec")
-    train, test = trec.made_up(240).split(0.5)
+    train, test = trec.make_questions(240).split(0.5)
     write_questions(made, train, "train_5500.label")
     write_questions(made, test, "TREC_10.label")
     return made
@@ -86,23 +86,23 @@ def test_the_papers_gaps_between_distances_are_figures():
 
 
 def test_halves_and_training_questions_are_apart_and_known_to_the_network(suite):
-    other = quick(samples=6, half="choose").opened
-    train, one, two = set(suite.loaded[0].names), set(suite.opened.names), set(other.names)
+    other = quick(samples=6, split="validation").explicands
+    train, one, two = set(suite.loaded[0].names), set(suite.explicands.names), set(other.names)
     assert len(one) == len(two) == 6 and not one & two and not (one | two) & train
-    assert torch.equal(suite.opened.model.net(suite.opened.x).argmax(dim=1), suite.opened.target)
+    assert torch.equal(suite.explicands.model.net(suite.explicands.x).argmax(dim=1), suite.explicands.target)
 
 
 def test_references_are_of_other_classes_and_the_network_says_so(suite):
-    opened = suite.opened
-    said = opened.model.net(opened.references[OTHERS].samples).argmax(dim=1)[opened.references[OTHERS].rows]
+    opened = suite.explicands
+    said = opened.model.net(opened.references[COUNTERFACTUAL].samples).argmax(dim=1)[opened.references[COUNTERFACTUAL].rows]
     assert said.shape == (6, 2) and (said != opened.target[:, None]).all()
     assert opened.references[DATA].of(slice(0, 1)).shape == (1, 2, *opened.x.shape[1:])
 
 
 def test_references_are_whole_questions_shorter_and_longer_than_those_explained(suite):
-    opened = suite.opened
+    opened = suite.explicands
     lengths = opened.fixed[0].sum(dim=1)
-    references = opened.references[OTHERS]
+    references = opened.references[COUNTERFACTUAL]
     of_references = (references.samples != 0).any(dim=2).sum(dim=1)[references.rows]
     assert (of_references > lengths[:, None]).any() and (of_references < lengths[:, None]).any()
     wholes = _alone(suite, suite.loaded[0].x)
@@ -113,13 +113,13 @@ def test_references_are_whole_questions_shorter_and_longer_than_those_explained(
 
 def _alone(suite, texts):
     """Each text's embeddings, without padding."""
-    net = suite.opened.model.net
+    net = suite.explicands.model.net
     with torch.no_grad():
         return [net.net.embedding(net.inputs((text,)))[0] for text in texts]
 
 
 def test_a_text_says_the_same_whatever_it_is_padded_to(suite):
-    net = suite.opened.model.net
+    net = suite.explicands.model.net
     text = _alone(suite, suite.loaded[1].x[:1])[0][None]
     longer = [torch.nn.functional.pad(text, (0, 0, 0, more)) for more in (0, 1, 7, 30)]
     said = torch.cat([net(one) for one in longer])
@@ -130,9 +130,9 @@ def test_a_text_says_the_same_whatever_it_is_padded_to(suite):
 
 
 def test_gradpath_writes_no_words_behind_the_end(suite):
-    opened = suite.opened
+    opened = suite.explicands
     words = opened.fixed[0][SOME]
-    references = opened.references[OTHERS].of(SOME)
+    references = opened.references[COUNTERFACTUAL].of(SOME)
     found = IG2(4, 0.5)(opened.model, suite.explicand(SOME), opened.target[SOME], references)
     assert (found.values[0][~words] == 0).all() and (found.gradcf[0].mean(dim=1)[~words] == 0).all()
     assert (found.gradcf[0].mean(dim=1)[words] != 0).any()
@@ -141,8 +141,8 @@ def test_gradpath_writes_no_words_behind_the_end(suite):
 
 
 def test_what_references_have_behind_the_end_is_accounted_for(suite, recwarn):
-    opened = suite.opened
-    references = opened.references[OTHERS].of(SOME)
+    opened = suite.explicands
+    references = opened.references[COUNTERFACTUAL].of(SOME)
     call = (opened.model, suite.explicand(SOME), opened.target[SOME], references)
     straight = ExpectedIG(200)(*call)
     assert (straight.values[0][~opened.fixed[0][SOME]] != 0).any()
@@ -155,7 +155,7 @@ def test_what_references_have_behind_the_end_is_accounted_for(suite, recwarn):
 
 def test_one_by_one_leaves_out_the_class_explained():
     suite = quick(samples=6, study="one-by-one")
-    opened = suite.opened
+    opened = suite.explicands
     table = run(suite)
     for kind, name in enumerate(trec.CLASSES):
         values = table.row(f"one {name}", "ADD").values
@@ -171,7 +171,7 @@ def test_one_by_one_leaves_out_the_class_explained():
 
 
 def test_words_alone_are_scored(suite):
-    opened = suite.opened
+    opened = suite.explicands
     values = torch.rand(opened.x[SOME].shape, generator=torch.Generator().manual_seed(0))
     found = suite.scored(values, SOME)["ADD"]
     texts = dict(zip(suite.loaded[1].names, suite.loaded[1].x, strict=True))
@@ -201,7 +201,7 @@ def test_a_folder_of_label_files(folder):
     found = run("trec", ["gradient"], quick=True, data=folder, samples=2)
     assert found.failures == () and found.data.startswith("TREC questions, test. ")
     suite = quick(data=folder)
-    assert suite.step_size == 0.4 and all(name.startswith("test line") for name in suite.opened.names)
+    assert suite.step_size == 0.4 and all(name.startswith("test line") for name in suite.explicands.names)
 
 
 def test_word_vectors_beside_the_questions_are_where_it_starts(folder):
@@ -216,7 +216,7 @@ def test_word_vectors_beside_the_questions_are_where_it_starts(folder):
         suite = quick(data=folder, samples=2)
         assert suite.source() == "TREC questions, test; word vectors start from glove.tiny.txt" and suite.step_size == 1.2
         assert "chosen" not in find_suite("trec", BenchOptions(data=folder, device="cpu")).describe_data()
-        assert suite.opened.x.shape[2] == 7 and isinstance(suite.opened.model.net, Padded)
+        assert suite.explicands.x.shape[2] == 7 and isinstance(suite.explicands.model.net, Padded)
         # scores of a network that starts from other vectors are not those of this one
         before = suite.digest_data()
         path.write_text("".join(reversed(lines)))

@@ -17,8 +17,8 @@ from ig2.benchmarks import Table, run
 from ig2.benchmarks.suite import BenchOptions, ChoiceError, find_suite
 from ig2.errors import InputError
 from ig2_paper.datasets.wafer import drawn
-from ig2_paper.suites.experiment import DATA, OTHERS, Experiment, in_turns
-from ig2_paper.suites.studies import Against
+from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA, Experiment, in_turns
+from ig2_paper.suites.studies import WithReferences
 from ig2_paper.suites.wafer import Wafer
 
 
@@ -104,27 +104,27 @@ def test_settings_that_the_rows_vary_are_not_settings_of_the_table():
 
 
 def test_halves_and_training_samples_are_apart():
-    report, choose = quick(samples=5), quick(samples=5, half="choose")
+    report, choose = quick(samples=5), quick(samples=5, split="validation")
     train = set(report.loaded[0].names)
-    one, two = set(report.opened.names), set(choose.opened.names)
+    one, two = set(report.explicands.names), set(choose.explicands.names)
     assert len(one) == len(two) == 5 and not one & two and not (one | two) & train
     assert choose.name == "wafer-choose" and report.name == "wafer"
 
 
 def test_explicands_are_what_the_network_is_right_about_and_no_normal_maps():
-    opened = quick(samples=6).opened
+    opened = quick(samples=6).explicands
     with torch.no_grad():
         assert torch.equal(opened.model.net(opened.x).argmax(dim=1), opened.target)
     normal = drawn.CLASSES.index("None")
     assert (opened.target != normal).all() and len(set(opened.target.tolist())) > 3
     with torch.no_grad():
-        others = opened.model.net(opened.references[OTHERS].samples).argmax(dim=1)
+        others = opened.model.net(opened.references[COUNTERFACTUAL].samples).argmax(dim=1)
     assert (others == normal).all()
-    assert opened.references[OTHERS].of(slice(1, 3)).shape == (2, 2, 3, 28, 28)
+    assert opened.references[COUNTERFACTUAL].of(slice(1, 3)).shape == (2, 2, 3, 28, 28)
 
 
 def test_more_samples_begin_with_those_of_fewer():
-    assert quick(samples=6).opened.names[:4] == quick(samples=4).opened.names
+    assert quick(samples=6).explicands.names[:4] == quick(samples=4).explicands.names
     assert in_turns(torch.tensor([0, 0, 0, 1]), torch.ones(4, dtype=torch.bool), 2, 0)[:2] != [0, 1]
 
 
@@ -150,9 +150,9 @@ def test_expected_ig_gets_samples_whatever_their_class_and_ig2_normal_ones(monke
 
         return method
 
-    run(suite, ["gradient"], own={"plain": spy("plain"), "data": Against(DATA, spy("data"))})
-    assert torch.equal(seen["plain"], suite.opened.references[OTHERS].of(slice(0, 2)))
-    assert torch.equal(seen["data"], suite.opened.references[DATA].of(slice(0, 2)))
+    run(suite, ["gradient"], own={"plain": spy("plain"), "data": WithReferences(DATA, spy("data"))})
+    assert torch.equal(seen["plain"], suite.explicands.references[COUNTERFACTUAL].of(slice(0, 2)))
+    assert torch.equal(seen["data"], suite.explicands.references[DATA].of(slice(0, 2)))
     assert not torch.equal(seen["plain"], seen["data"])
 
 
@@ -161,9 +161,9 @@ def test_what_a_method_writes_into_its_input_reaches_nobody_else():
         return x.zero_()
 
     suite = quick(samples=2)
-    before = suite.opened.x.clone()
+    before = suite.explicands.x.clone()
     run(suite, ["gradient"], own={"rude": rude})
-    assert torch.equal(suite.opened.x, before)
+    assert torch.equal(suite.explicands.x, before)
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,11 @@ def test_what_an_own_method_returns_must_be_an_attribution_or_a_tensor(made, sai
 
 
 def test_real_maps_are_marked_by_the_rule(tmp_path):
-    maps = drawn.maps(12, seed=3, size=64)
+    maps = drawn.draw_maps(12, seed=3, size=64)
     np.savez(tmp_path / "wm811k.npz", x=maps.x[:, 0].numpy(), y=maps.y.numpy(), classes=np.array(maps.classes))
     suite = quick(data=tmp_path, samples=2)
     assert "WM-811K (wm811k.npz)" in suite.describe_data()
-    assert suite.opened.truth.shape == (2, 28, 28) and set(suite.opened.truth.unique().tolist()) <= {-1, 0, 1}
+    assert suite.explicands.truth.shape == (2, 28, 28) and set(suite.explicands.truth.unique().tolist()) <= {-1, 0, 1}
 
 
 def test_what_cannot_be_done_is_said(tmp_path):
@@ -205,7 +205,7 @@ def test_another_network_is_another_one_to_the_last_weight(tmp_path):
     assert first.digest_network() == second.digest_network()
     run(first, ["gradient"], out=tmp_path)
     with torch.no_grad():
-        next(reversed(list(second.opened.model.net.parameters())))[0] += 1e-3
+        next(reversed(list(second.explicands.model.net.parameters())))[0] += 1e-3
     assert first.digest_network() != second.digest_network()
     told = []
     table = run(second, ["gradient", "ig"], out=tmp_path, progress=lambda step: told.append(step.now))
@@ -231,7 +231,7 @@ def test_a_method_of_one_s_own_stands_in_the_studies_too():
 
 @pytest.mark.parametrize("half", ["report", "choose"])
 def test_too_little_data_is_said_in_words(tmp_path, half):
-    maps = drawn.maps(1, size=28)
+    maps = drawn.draw_maps(1, size=28)
     np.savez(tmp_path / "wm811k.npz", x=maps.x[:, 0].numpy(), y=maps.y.numpy(), classes=np.array(maps.classes))
     with pytest.raises(InputError, match=r"normal maps for normal|samples to explain"):
         run("wafer", ["gradient"], quick=True, data=tmp_path, samples=1, half=half)

@@ -18,7 +18,7 @@ from ig2.errors import InputError
 from ig2.metrics.gaussian import Gaussian, Mixture
 from ig2_paper import perceptron
 from ig2_paper.datasets.synthetic import Synthetic
-from ig2_paper.perceptron import Recipe, train
+from ig2_paper.networks.perceptron import Recipe, train
 from ig2_paper.suites.xai_bench import XAIBench
 from networks import data
 

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ig2._utils.training import own_randomness
+from ig2._utils.training import local_seed
 from ig2.adapters import imagenet
 from ig2.adapters.base import Batch, Kind, Outputs, Subject, one_tensor, spread
 from ig2.adapters.images import SUFFIXES, Framing, as_sides, read_image, without_long_ends
@@ -245,7 +245,7 @@ def _torchvision(name: str, pretrained: bool) -> VisionSubject:
     _check_known(name, _torchvision_names(), "torchvision")
     weights = models.get_model_weights(name).DEFAULT
     preset = weights.transforms()
-    with _fetching(f"torchvision:{name}", pretrained), own_randomness(0):
+    with _fetching(f"torchvision:{name}", pretrained), local_seed(0):
         net = models.get_model(name, weights=weights if pretrained else None)
     side, cover = int(preset.crop_size[0]), int(preset.resize_size[0])
     categories = tuple(weights.meta.get("categories") or ()) or None
@@ -271,7 +271,7 @@ def _timm(name: str, pretrained: bool) -> VisionSubject:
     data = import_extra("timm.data", "vision", f"the model timm:{name}")
     if not name.startswith(("hf-hub:", "hf_hub:", "local-dir:")):
         _check_known(name.partition(".")[0], _timm_names(), "timm")
-    with _fetching(f"timm:{name}", pretrained), own_randomness(0):
+    with _fetching(f"timm:{name}", pretrained), local_seed(0):
         net = timm.create_model(name, pretrained=pretrained)
     if not getattr(net, "num_classes", 0):
         raise InputError(f"timm:{name} has no classifier on top: nothing to explain")

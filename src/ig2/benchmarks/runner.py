@@ -26,7 +26,7 @@ import torch
 import ig2
 from ig2._utils.files import check_regular, write_whole
 from ig2.benchmarks.store import Cell, Cells, code_digest, fingerprint, key_of, no_empty_folder, place
-from ig2.benchmarks.suite import BenchOptions, ChoiceError, Half, MethodLike, Suite, find_suite
+from ig2.benchmarks.suite import BenchOptions, ChoiceError, MethodLike, Split, Suite, find_suite
 from ig2.benchmarks.table import MADE_BY, Fact, Failure, Row, Table, spread
 from ig2.errors import IG2Warning, InputError, describe, import_extra, reason
 from ig2.methods.base import summary
@@ -64,7 +64,7 @@ def run(
     data: str | PathLike[str] | None = None,
     samples: int | None = None,
     study: str | None = None,
-    half: Half | None = None,
+    split: Split | None = None,
     seed: int = 0,
     device: str = "auto",
 ) -> Table:
@@ -88,7 +88,7 @@ def run(
         data: a folder with the data, for suites that read some.
         samples: how many are explained, for suites of samples.
         study: one of the suite's studies, instead of the comparison of methods.
-        half: which half of the samples, "report" by default, "choose" to choose settings on.
+        split: which split of the samples, "test" by default, "validation" to choose settings on.
         seed: of everything random.
         device: where networks run.
     """
@@ -98,7 +98,7 @@ def run(
         data=None if data is None else Path(data),
         samples=samples,
         study=study,
-        half=half,
+        split=split,
         seed=seed,
         device=device,
     )

@@ -22,8 +22,8 @@ from ig2.metrics.base import Better
 # Called as method(model, x, target, references, seed=...), gives an Attribution or a tensor in x's shape
 MethodLike = Callable[..., Any]
 Shows = Literal["sd", "se"]
-# Settings are chosen on one half of the samples and reported on the other
-Half = Literal["choose", "report"]
+# Settings are chosen on the validation split and reported on the test split
+Split = Literal["validation", "test"]
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,8 @@ class BenchOptions:
     """How many samples are explained; by default the suite's own number."""
     study: str | None = None
     """One of the suite's studies, instead of the comparison of methods."""
-    half: Half | None = None
-    """Which half of the samples: "report" by default, "choose" to choose settings on."""
+    split: Split | None = None
+    """Which split of the samples: "test" by default, "validation" to choose settings on."""
     seed: int = 0
     """Of everything random; with several seeds, the first."""
     device: str = "auto"
@@ -189,8 +189,8 @@ class BenchOptions:
         for name in ("seeds", "samples"):
             if getattr(self, name) is not None and not is_count(getattr(self, name)):
                 raise ChoiceError(f"{name} must be a whole number from 1 on, got {describe(getattr(self, name))}")
-        if self.half not in (None, *get_args(Half)):
-            raise ChoiceError(f"half must be choose or report, got {describe(self.half)}")
+        if self.split not in (None, *get_args(Split)):
+            raise ChoiceError(f"split must be validation or test, got {describe(self.split)}")
         object.__setattr__(self, "device", usable_device(self.device))
         if self.data is not None:
             object.__setattr__(self, "data", Path(self.data))
@@ -200,14 +200,14 @@ class BenchOptions:
 
         Args:
             suite: its name.
-            takes: the options it has a use for, of "seeds", "data", "samples", "study" and "half".
+            takes: the options it has a use for, of "seeds", "data", "samples", "study" and "split".
         """
         refusals = {
             "seeds": "has no seeds to repeat",
             "data": "makes its own data",
             "samples": "has a fixed number of samples",
             "study": "has no studies",
-            "half": "is not split into halves",
+            "split": "has no validation split",
         }
         for name, why in refusals.items():
             if getattr(self, name) is not None and name not in takes:

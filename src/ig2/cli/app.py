@@ -345,13 +345,13 @@ def bench(
             rich_help_panel=HOW,
         ),
     ] = None,
-    half: Annotated[
+    split: Annotated[
         str | None,
         typer.Option(
-            metavar="HALF",
-            help="Of the samples: [bold]report[/bold], or [bold]choose[/bold] to choose settings on. Left out: report.",
+            metavar="SPLIT",
+            help="Of the samples: [bold]test[/bold], or [bold]validation[/bold] to choose settings on. Default: test.",
             show_default=False,
-            autocompletion=_starting_with(["report", "choose"]),
+            autocompletion=_starting_with(["test", "validation"]),
             rich_help_panel=HOW,
         ),
     ] = None,
@@ -405,7 +405,7 @@ def bench(
             data=data,
             samples=samples,
             study=study,
-            half=half,
+            split=split,
             seed=seed,
             device=device,
             out=out,

@@ -47,7 +47,7 @@ class Request:
     data: Path | None
     samples: int | None
     study: str | None
-    half: str | None
+    split: str | None
     seed: int
     device: str
     out: Path
@@ -74,7 +74,7 @@ def run(request: Request) -> None:
                 data=request.data,
                 samples=request.samples,
                 study=request.study,
-                half=request.half,  # type: ignore[arg-type]  # checked where it is used
+                split=request.split,  # type: ignore[arg-type]  # checked where it is used
                 seed=request.seed,
                 device=request.device,
             )

@@ -10,7 +10,7 @@ import numpy as np
 
 from ig2.adapters import imagenet
 from ig2.errors import MissingExtraError, import_extra
-from ig2_paper.datasets.base import Samples
+from ig2_paper.datasets.base import LabelledSamples
 from ig2_paper.datasets.listing import Entry, Frame, Listing, Mask
 
 Outline = tuple[tuple[int, int], ...]  # x, y of its corners, in pixels of the file
@@ -164,9 +164,9 @@ PHOTOS = (
 )  # fmt: skip
 
 
-def packaged(
+def load_packaged(
     size: int | tuple[int, int] = 224, *, frame: Frame | None = None, limit: int | None = None, seed: int = 0
-) -> Samples:
+) -> LabelledSamples:
     """Photos from scikit-image, scikit-learn and Matplotlib of things an ImageNet classifier knows, with masks drawn by hand.
 
     The classes are those of ImageNet. The motorcycle, the rocket and the dahlia have none of their own and the label of the
@@ -174,14 +174,14 @@ def packaged(
 
     Args:
         size: height and width they are brought to, or one number for both.
-        frame: takes the place of `size`: a function from a Pillow image to one of the network's size, such as the `frame` of
-            a vision subject. Masks go the same way.
-        limit: how many at most. Left out: all that are installed, eight at most.
+        frame: instead of `size`: a function from a Pillow image to one of the network's size, such as the `frame` of a vision
+            subject. Masks are framed alike.
+        limit: how many at most; by default all that are installed, eight at most.
         seed: of the choice.
     """
-    there = [(photo, path) for photo in PHOTOS if (path := photo.path()) is not None]
-    if not there:
+    installed = [(photo, path) for photo in PHOTOS if (path := photo.path()) is not None]
+    if not installed:
         raise MissingExtraError("photos without a download come with scikit-image: pip install 'ig2[image]'")
-    entries = [Entry(path.name, imagenet.names().index(photo.label), path, photo.mask) for photo, path in there]
+    entries = [Entry(path.name, imagenet.names().index(photo.label), path, photo.mask) for photo, path in installed]
     source = f"{len(entries)} photos that come with packages, objects outlined by hand"
     return Listing(entries, imagenet.names(), source).load(size, frame, limit, seed)

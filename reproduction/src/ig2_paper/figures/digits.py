@@ -11,8 +11,8 @@ from torch import Tensor
 
 import ig2
 from ig2.benchmarks.figures import Array, Figure, Options, Stored
-from ig2_paper.figures.panels import caption, heat, key, outline, own_scale, picture, row_labels, sheet, summed
-from ig2_paper.figures.sources import Pictures, of_digits
+from ig2_paper.figures.panels import caption, describe_scale, heat, key, outline, picture, row_labels, sheet, sum_channels
+from ig2_paper.figures.sources import Pictures, load_digits
 
 SHIFTS = (-4, -2, 0, 2, 4)
 METHODS = ("GradCFE", "IG²", "IG", "Expected IG")
@@ -28,7 +28,7 @@ def _attributed(options: Options, digits: Pictures, x: Tensor, target: int, refe
     zero = ig2.IntegratedGradients(steps // 2)(digits.model, x, target)
     expected = ig2.ExpectedIG(steps // 2)(digits.model, x, target, references, progress=options.watch(what))
     assert ours.gradcfe is not None
-    return np.stack([summed(_tensor(values)) for values in (ours.gradcfe, ours.values, zero.values, expected.values)])
+    return np.stack([sum_channels(_tensor(values)) for values in (ours.gradcfe, ours.values, zero.values, expected.values)])
 
 
 def _tensor(values: Any) -> Tensor:
@@ -47,7 +47,7 @@ def _said(digits: Pictures, x: Tensor) -> list[str]:
 
 def shifted(options: Options) -> Stored:
     """A one moved sideways, against sevens: does what is marked move with it?"""
-    digits = of_digits(options)
+    digits = load_digits(options)
     one, seven = digits.x[digits.first("1")], digits.classes.index("7")
     x = torch.stack([_moved(one, shift) for shift in SHIFTS])
     boxes = torch.stack([_top_left(image[0]) for image in x])
@@ -102,7 +102,7 @@ def draw_shifted(stored: Stored) -> Drawing:
         f"a one against {stored.texts['count']} sevens. The box is where a seven has its bar; above and below, what the "
         "network says of the digit and of the digit with the box painted, with its softmax. Red and blue in "
         "GradCFE: more, less ink than in GradCF",
-        own_scale(),
+        describe_scale(),
         _settings(stored),
         stored.source,
     )
@@ -122,7 +122,7 @@ CHANGES = (("GradCFE", True), ("IG²", True), ("Expected IG", True), ("Expected 
 
 def fives(options: Options) -> Stored:
     """Fives against three other digits; and what becomes of them when what is marked is painted or wiped out."""
-    digits = of_digits(options)
+    digits = load_digits(options)
     digits.first("5")  # or it says that there is none
     numbers = (digits.y == 5).nonzero()[:, 0][: 2 if options.quick else 12]
     x, shown = digits.x[numbers], 2 if options.quick else 3
@@ -188,7 +188,7 @@ def draw_fives(stored: Stored) -> Drawing:
         f"method marks most (of GradCFE: where GradCF has most ink), or the {AREA} of its ink wiped out; under each what "
         "the network says, with its softmax",
         f"of {texts['of']} fives so many become a {' / '.join(AGAINST)}: {'; '.join(counted)}",
-        own_scale(),
+        describe_scale(),
         _settings(stored),
         stored.source,
     )

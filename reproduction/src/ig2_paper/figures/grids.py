@@ -19,19 +19,19 @@ from ig2.plots.look import Look
 from ig2_paper.figures.panels import (
     caption,
     column_titles,
+    describe_scale,
     dies,
     heat,
     key,
     outline,
-    own_scale,
     picture,
     row_labels,
     sheet,
-    summed,
-    wrapped,
+    sum_channels,
+    wrap_text,
 )
 from ig2_paper.figures.paths import photo_step, photo_steps
-from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, of_faces, of_photos, of_wafers, short
+from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, load_faces, load_photos, load_wafers, shorten
 
 # photos: a little smoother than pixels, so that small prints can be read
 PHOTO_LOOK = Look(kind="positive", cmap="inferno", smooth=1.0)
@@ -41,7 +41,7 @@ Made = dict[str, Array]
 
 def _values(made: ig2.Attribution) -> Array:
     assert isinstance(made.values, Tensor)
-    return summed(made.values)
+    return sum_channels(made.values)
 
 
 def _side_by_side(
@@ -69,7 +69,7 @@ def _side_by_side(
     assert isinstance(made.gradcfe, Tensor)
     # what tells failing dies from others is the last channel of a wafer; all three always sum to one
     effect = made.gradcfe[:, -1:] if what == "wafers" else made.gradcfe.abs()
-    return {**found, "GradCFE": summed(effect), "IG²": _values(made)}
+    return {**found, "GradCFE": sum_channels(effect), "IG²": _values(made)}
 
 
 # -- photos ------------------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def _side_by_side(
 @lru_cache(maxsize=1)
 def _photo_maps(options: Options) -> tuple[Pictures, Tensor, Made, int]:
     """The photos of two figures, explained once."""
-    photos = of_photos(options)
+    photos = load_photos(options)
     some = slice(2 if options.quick else 5)
     x = photos.x[some]
     target = photos.y[some]
@@ -97,17 +97,17 @@ def photo_grid(options: Options) -> Stored:
         "methods": list(shown),
         "names": [photos.classes[int(label)] for label in target],
         "count": count,
-        **_walk(options),
+        **_step_settings(options),
     }
     return Stored(arrays, texts, photos.source)
 
 
-def _walk(options: Options) -> dict[str, Any]:
-    """How GradPath goes on photos."""
+def _step_settings(options: Options) -> dict[str, Any]:
+    """The steps of GradPath on photos."""
     return {"steps": photo_steps(options), "step_size": photo_step(options)}
 
 
-def walked(texts: Mapping[str, Any]) -> str:
+def describe_steps(texts: Mapping[str, Any]) -> str:
     """The same in words."""
     return f"{texts['steps']} steps of {texts['step_size']:g}"
 
@@ -131,8 +131,8 @@ def draw_photo_grid(stored: Stored) -> Drawing:
     caption(
         figure,
         f"references of Expected IG, DeepSHAP and IG² are {texts['count']} photos of other classes; IG, Guided IG and "
-        f"KernelSHAP start from black. IG² takes {walked(texts)}",
-        own_scale(PHOTO_LOOK),
+        f"KernelSHAP start from black. IG² takes {describe_steps(texts)}",
+        describe_scale(PHOTO_LOOK),
         stored.source,
     )
     return figure
@@ -147,7 +147,7 @@ def photo_gradcfe(options: Options) -> Stored:
         "methods": list(shown),
         "names": [photos.classes[int(label)] for label in target],
         "count": count,
-        **_walk(options),
+        **_step_settings(options),
     }
     return Stored(arrays, texts, photos.source)
 
@@ -165,8 +165,8 @@ def draw_photo_gradcfe(stored: Stored) -> Drawing:
     key(figure, axes, look)
     caption(
         figure,
-        f"GradCFE is explicand − GradCF, the mean over {texts['count']} references; its size is shown. {walked(texts)}",
-        own_scale(PHOTO_LOOK),
+        f"GradCFE is explicand − GradCF, the mean over {texts['count']} references; its size is shown. {describe_steps(texts)}",
+        describe_scale(PHOTO_LOOK),
         stored.source,
     )
     return figure
@@ -177,7 +177,7 @@ def draw_photo_gradcfe(stored: Stored) -> Drawing:
 
 def photo_references(options: Options) -> Stored:
     """Two photos against single references: of classes near to theirs, and of any."""
-    photos = of_photos(options)
+    photos = load_photos(options)
     chosen = range(min(len(photos.x), 1 if options.quick else 2))
     count = 2 if options.quick else 3
     arrays: dict[str, Array] = {"photos": _photos(photos, len(chosen))}
@@ -196,12 +196,12 @@ def photo_references(options: Options) -> Stored:
             photos.model, x, target, photos.pool[numbers], per_reference=True, progress=options.watch("imagenet-references")
         )
         assert isinstance(made.per_reference, Tensor)
-        maps.append(np.concatenate([_values(made), summed(made.per_reference[0])]))
+        maps.append(np.concatenate([_values(made), sum_channels(made.per_reference[0])]))
         pictures.append((photos.pool[numbers] * 255).round().to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy())
         names.append(photos.classes[target])
         labels.append([photos.classes[int(photos.pool_y[n])] for n in numbers])
     arrays |= {"maps": np.stack(maps), "references": np.stack(pictures)}
-    return Stored(arrays, {"names": names, "labels": labels, "near": count, **_walk(options)}, photos.source)
+    return Stored(arrays, {"names": names, "labels": labels, "near": count, **_step_settings(options)}, photos.source)
 
 
 def draw_photo_references(stored: Stored) -> Drawing:
@@ -217,15 +217,15 @@ def draw_photo_references(stored: Stored) -> Drawing:
         for column, label in enumerate(texts["labels"][block]):
             kind = "relevant" if column < texts["near"] else "irrelevant"
             picture(above[1 + column], arrays["references"][block, column] / 255)
-            above[1 + column].set_title(f"{kind}\n{wrapped(f'[{label}]', 17)}", fontsize="x-small", **outside())
+            above[1 + column].set_title(f"{kind}\n{wrap_text(f'[{label}]', 17)}", fontsize="x-small", **outside())
             heat(below[1 + column], arrays["maps"][block, 1 + column], PHOTO_LOOK)
     key(figure, axes, PHOTO_LOOK)
     caption(
         figure,
         "above the references, below the attribution that IG² makes with each. Relevant are those whose class the network "
         "finds likeliest for the explicand among the photos there are, irrelevant are any others",
-        walked(texts),
-        own_scale(PHOTO_LOOK),
+        describe_steps(texts),
+        describe_scale(PHOTO_LOOK),
         stored.source,
     )
     return figure
@@ -238,7 +238,7 @@ PATTERNS = ("Center", "Donut", "Edge-Loc", "Edge-Ring", "Loc", "Near-full", "Ran
 
 def wafer_grid(options: Options) -> Stored:
     """A wafer of each pattern, and the attributions of all methods against wafers without one."""
-    wafers = of_wafers(options)
+    wafers = load_wafers(options)
     numbers = [wafers.first(name) for name in PATTERNS]
     x, target = wafers.x[numbers], wafers.y[numbers]
     references = wafers.references(target, 2 if options.quick else 5, options.seed, wafers.classes.index("None"))
@@ -276,13 +276,13 @@ def wafer_rows(stored: Stored, *said: str) -> Drawing:
             heat(axes[row, column], values[column])
     key(figure, axes)
     above = "above the maps, failing dies dark, the pattern outlined ([Random] has no place to outline)"
-    caption(figure, above, *said, own_scale(), stored.source)
+    caption(figure, above, *said, describe_scale(), stored.source)
     return figure
 
 
 def wafer_patterns(options: Options) -> Stored:
     """Three wafers of each class."""
-    wafers = of_wafers(options)
+    wafers = load_wafers(options)
     names = (*PATTERNS, "None")
     numbers = [(wafers.y == wafers.classes.index(name)).nonzero()[:, 0][:3].tolist() for name in names]
     if min(map(len, numbers)) < 3:
@@ -292,7 +292,7 @@ def wafer_patterns(options: Options) -> Stored:
         "codes": np.stack([wafers.samples.x[some][:, 0].numpy() for some in numbers]),
         "masks": np.stack([wafers.samples.masks[some].numpy() for some in numbers]),
     }
-    return Stored(arrays, {"names": list(names)}, short(wafers.source))
+    return Stored(arrays, {"names": list(names)}, shorten(wafers.source))
 
 
 def draw_wafer_patterns(stored: Stored) -> Drawing:
@@ -315,7 +315,7 @@ SHOWN = ("Eyeglasses", "Black_Hair", "Smiling", "Wearing_Hat", "Wearing_Lipstick
 
 def face_grid(options: Options) -> Stored:
     """Faces and one attribute of each, explained against the nearest faces without it."""
-    faces = of_faces(options)
+    faces = load_faces(options)
     numbers: list[int] = []
     targets, masks = [], []
     for name in SHOWN:
@@ -328,7 +328,7 @@ def face_grid(options: Options) -> Stored:
         candidates = fits.nonzero()[:, 0]
         if not len(candidates):
             continue
-        best = int(candidates[faces.said[candidates, label].argmax()])
+        best = int(candidates[faces.scores[candidates, label].argmax()])
         numbers.append(best)
         targets.append(label)
         masks.append(truth[best].numpy())
@@ -377,7 +377,7 @@ def draw_face_grid(stored: Stored) -> Drawing:
         figure,
         f"outlined is the component that shows the attribute. References are the {texts['count']} faces that lack it and are "
         f"most alike in the other attributes. IG² takes {texts['steps']} steps of 0.1",
-        own_scale(FACE_LOOK),
+        describe_scale(FACE_LOOK),
         stored.source,
     )
     return figure

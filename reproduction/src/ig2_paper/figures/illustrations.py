@@ -10,12 +10,12 @@ from matplotlib.figure import Figure as Drawing
 from torch import Tensor, nn
 
 import ig2
-from ig2._utils.training import own_randomness
+from ig2._utils.training import local_seed, minimise
 from ig2.benchmarks.figures import Array, Figure, Options, Stored
 from ig2.plots.canvas import QUIET, Canvas, bare, number
 from ig2.plots.curves import COLOURS
 from ig2_paper.figures.panels import MARK, caption, picture
-from ig2_paper.figures.sources import of_digits
+from ig2_paper.figures.sources import load_digits
 
 STRAIGHT, GUIDED, GRADPATH = COLOURS[1], COLOURS[2], COLOURS[0]
 BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8}
@@ -109,7 +109,7 @@ def draw_toy(stored: Stored) -> Drawing:
 
 def gaussians(options: Options) -> Stored:
     """Three counterfactuals and three paths between two classes in the plane; and the same counterfactuals of a digit."""
-    net, points, labels = _planar_network(options)
+    net, points, labels = _train_planar_network(options)
     model = ig2.wrap(net)
     x, sampled = torch.tensor([[-2.2, -1.7]]), torch.tensor([[2.4, 1.5]])
     steps = 60
@@ -121,7 +121,7 @@ def gaussians(options: Options) -> Stored:
     plane = torch.stack(torch.meshgrid(at, at, indexing="xy"), dim=-1).reshape(-1, 2)
     lines = torch.cat([_first(made.paths) for made in (straight, guided, grad)])
 
-    digits = of_digits(options)
+    digits = load_digits(options)
     five, six = digits.first("5"), digits.classes.index("6")
     image = digits.x[five : five + 1]
     reference = digits.pool[digits.others(5, 1, options.seed, only=six)]
@@ -158,7 +158,7 @@ def _likely(net: nn.Module, points: Tensor) -> Array:
     return found
 
 
-def _planar_network(options: Options) -> tuple[nn.Module, Tensor, Tensor]:
+def _train_planar_network(options: Options) -> tuple[nn.Module, Tensor, Tensor]:
     """Two classes of points in the plane, and a network that tells them apart."""
     generator = torch.Generator().manual_seed(options.seed)
     spread = torch.tensor([[[1.5, 0.1], [0.0, 0.45]], [[1.5, -0.1], [0.0, 0.45]]])
@@ -166,13 +166,14 @@ def _planar_network(options: Options) -> tuple[nn.Module, Tensor, Tensor]:
     draws = torch.randn(2, 200, 2, generator=generator)
     points = (draws @ spread + middle[:, None]).reshape(-1, 2)
     labels = torch.arange(2).repeat_interleave(200)
-    with own_randomness(options.seed), torch.inference_mode(False), torch.enable_grad():
+    with local_seed(options.seed), torch.inference_mode(False):
         net = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 2))
-        optimizer = torch.optim.Adam(net.parameters(), lr=0.01, weight_decay=0.01)
-        for _ in range(80):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(net(points), labels).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+    minimise(
+        lambda *_: nn.functional.cross_entropy(net(points), labels),
+        lambda _: [torch.arange(len(points))],
+        torch.optim.Adam(net.parameters(), lr=0.01, weight_decay=0.01),
+        epochs=80,
+    )
     return net.eval().requires_grad_(False), points, labels
 
 

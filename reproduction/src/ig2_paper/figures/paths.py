@@ -15,8 +15,19 @@ from ig2.errors import InputError
 from ig2.plots.canvas import QUIET, Canvas, bare, number, outside
 from ig2.plots.look import Look
 from ig2_paper.figures.illustrations import GRADPATH, GUIDED, STRAIGHT
-from ig2_paper.figures.panels import SIGNED, caption, dies, heat, key, own_scale, picture, row_labels, summed, wrapped
-from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, of_digits, of_photos, of_wafers
+from ig2_paper.figures.panels import (
+    SIGNED,
+    caption,
+    describe_scale,
+    dies,
+    heat,
+    key,
+    picture,
+    row_labels,
+    sum_channels,
+    wrap_text,
+)
+from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, load_digits, load_photos, load_wafers
 
 AT = (0.02, 0.5, 1.0)
 PATH_NAMES = ("straight line", "guided path", "GradPath")
@@ -35,7 +46,7 @@ def _along(model: ig2.Model, points: Tensor, target: int, watch: Any) -> tuple[A
 
 def paths(options: Options) -> Stored:
     """Integrated Gradients from black, Guided IG from a sample, IG²: output, and what is attributed where."""
-    photos = of_photos(options)
+    photos = load_photos(options)
     x, target = photos.x[:1], int(photos.y[0])
     steps, count = (6, 2) if options.quick else (50, 4)
     references = photos.pool[photos.others(target, count, options.seed)]
@@ -56,10 +67,10 @@ def paths(options: Options) -> Stored:
             vertex = min(round((1 - alpha) * steps), steps - 1)
             _, slope = _along(photos.model, lines[:, vertex], target, options.watch(f"paths: {name} at α = {alpha:g}"))
             way = lines[:, vertex] - lines[:, vertex + 1]
-            shown.append(summed((slope * way).mean(dim=0)))
+            shown.append(sum_channels((slope * way).mean(dim=0)))
             if alpha == 1:
-                gradient = summed(slope[0])
-                directions.append(summed(way.mean(dim=0)))
+                gradient = sum_channels(slope[0])
+                directions.append(sum_channels(way.mean(dim=0)))
         moments.append(np.stack(shown))
     return Stored(
         {
@@ -98,7 +109,7 @@ def draw_paths(stored: Stored) -> Drawing:
         "direction of the path",
     )
     for each, title in zip(axes[0], titles, strict=True):
-        each.set_title(wrapped(title, 16), fontsize="small")
+        each.set_title(wrap_text(title, 16), fontsize="small")
     low, high = arrays["curves"].min(), arrays["curves"].max()
     for row, name in enumerate(texts["methods"]):
         for each in axes[row, [0, 2, 3, 4, 5, 6]]:
@@ -122,14 +133,14 @@ def draw_paths(stored: Stored) -> Drawing:
         for column, colour in ((5, GUIDED), (6, GRADPATH)):
             axes[row, column].spines[:].set(visible=True, color=colour, linewidth=1.2)
         axes[row, 4].set_ylabel("")
-    axes[0, 0].set_xlabel(wrapped(f"[{texts['class']}]", 18), fontsize="small", **outside())
+    axes[0, 0].set_xlabel(wrap_text(f"[{texts['class']}]", 18), fontsize="small", **outside())
     key(figure, axes[:, 2:], look)
     caption(
         figure,
         "at each α the gradient times the path's direction there; at α = 1 their two factors in the framed columns. IG starts "
         f"from black, Guided IG from each of {texts['count']} photos of other classes, IG² goes towards the same ones; "
         "their means are shown",
-        own_scale(look),
+        describe_scale(look),
         stored.source,
     )
     return figure
@@ -142,7 +153,7 @@ BASELINE_NAMES = ("black", "samples of another class", "GradCF")
 
 def baselines(options: Options) -> Stored:
     """Explicand minus baseline, for a photo, a five and a wafer."""
-    photos, digits, wafers = of_photos(options), of_digits(options), of_wafers(options)
+    photos, digits, wafers = load_photos(options), load_digits(options), load_wafers(options)
     count = 2 if options.quick else 8
     photo, digit, wafer = (
         (few if options.quick else many, size)
@@ -164,7 +175,7 @@ def baselines(options: Options) -> Stored:
         # of a wafer the channel of failing dies, for all three always sum to one; of a photo the size, for its GradCF
         # differs in colours more than in brightness
         shown = [part[0, -1:] if name == "wafer" else part[0].abs() if name == "photo" else part[0] for part in differences]
-        maps = [summed(part) for part in shown]
+        maps = [sum_channels(part) for part in shown]
         arrays[f"{name} maps"] = np.stack(maps)
         arrays[name] = x[0].argmax(dim=0).cpu().numpy() if name == "wafer" else x[0].cpu().numpy()
         texts["names"].append(pictures.classes[target])
@@ -179,7 +190,7 @@ def draw_baselines(stored: Stored) -> Drawing:
     for each in axes.flat:
         bare(each)
     for each, title in zip(axes[0], ("explicand", "− black", "− samples of another class", "− GradCF"), strict=True):
-        each.set_title(wrapped(title, 15), fontsize="small")
+        each.set_title(wrap_text(title, 15), fontsize="small")
     labels = []
     for row, kind in enumerate(("photo", "digit", "wafer")):
         image = stored.arrays[kind]
@@ -209,9 +220,13 @@ def saturation(options: Options) -> Stored:
     wanted = 2 if options.quick else 100
     # photos of a folder are many, and the network is right about three of four
     sets = {
-        "photos": (of_photos(options, max(24, 3 * wanted // 2) if options.data is not None else 24), photo_step(options), None),
-        "digits": (of_digits(options), 0.15, None),
-        "wafers": (of_wafers(options), 0.1, "None"),
+        "photos": (
+            load_photos(options, max(24, 3 * wanted // 2) if options.data is not None else 24),
+            photo_step(options),
+            None,
+        ),
+        "digits": (load_digits(options), 0.15, None),
+        "wafers": (load_wafers(options), 0.1, "None"),
     }
     arrays: dict[str, Array] = {}
     texts: dict[str, Any] = {"kinds": list(sets)}
@@ -225,7 +240,7 @@ def saturation(options: Options) -> Stored:
         angles: list[Array] = []
         watch = options.watch(f"saturation: {kind}")
         fine: list[bool] = []
-        for i in [i for i in some if i < pictures.right] or some:
+        for i in [i for i in some if i < pictures.correct] or some:
             found = _curves(pictures, i, only, steps, size, options.seed + i)
             outputs.append(np.stack([one for one, _ in found]))
             angles.append(np.stack([two for _, two in found]))

@@ -20,19 +20,19 @@ from ig2_paper.figures.grids import PATTERNS, PHOTO_LOOK, wafer_rows
 from ig2_paper.figures.panels import (
     caption,
     column_titles,
+    describe_scale,
     dies,
     heat,
     key,
     outline,
-    own_scale,
     picture,
     row_labels,
     sheet,
-    summed,
-    wrapped,
+    sum_channels,
+    wrap_text,
 )
 from ig2_paper.figures.paths import photo_step, photo_steps
-from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, of_photos, of_wafers
+from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, load_photos, load_wafers
 from ig2_paper.suites.studies import PERCENTILES
 
 
@@ -41,12 +41,12 @@ def _maps(
 ) -> Array:
     made = method(pictures.model, x, target, references, seed=options.seed, progress=options.watch(what))
     assert isinstance(made.values, Tensor)
-    return summed(made.values)
+    return sum_channels(made.values)
 
 
 def _some(options: Options, count: int, references: int) -> tuple[Pictures, Tensor, Tensor, Tensor, dict[str, object]]:
     """Photos, the classes explained, references of each; and what there is to store of them."""
-    photos = of_photos(options)
+    photos = load_photos(options)
     x = photos.x[:count]
     target = photos.y[:count]
     samples = photos.references(target, references, options.seed)
@@ -71,7 +71,7 @@ def steps(options: Options) -> Stored:
             watch = options.watch(f"steps: {count} of {size:g}")
             made = method(photos.model, x, target, samples, curves=count == numbers[-1], progress=watch)
             assert isinstance(made.values, Tensor)
-            row.append(summed(made.values)[0])
+            row.append(sum_channels(made.values)[0])
         assert made.distance_curve is not None
         curves.append(made.distance_curve[0, 0].cpu().numpy())
         maps.append(np.stack(row))
@@ -99,7 +99,7 @@ def draw_steps(stored: Stored) -> Drawing:
     curve.set_title("(a) squared distance to the reference", fontsize="small")
     picture(photo, arrays["photos"][0] / 255)
     bare(photo)
-    photo.set_xlabel(wrapped(f"[{texts['names'][0]}]", 24), fontsize="small", **outside())
+    photo.set_xlabel(wrap_text(f"[{texts['names'][0]}]", 24), fontsize="small", **outside())
     axes = right.subplots(len(sizes), len(numbers))
     for each in axes.flat:
         bare(each)
@@ -113,7 +113,7 @@ def draw_steps(stored: Stored) -> Drawing:
     caption(
         figure,
         "a single reference of another class. Step sizes are in the space from 0 to 1",
-        own_scale(PHOTO_LOOK),
+        describe_scale(PHOTO_LOOK),
         stored.source,
     )
     return figure
@@ -124,7 +124,7 @@ def draw_steps(stored: Stored) -> Drawing:
 
 def norms(options: Options) -> Stored:
     """ℓ2 steps against sparse ℓ1 steps of the same Euclidean length, on a wafer of each pattern."""
-    wafers = of_wafers(options)
+    wafers = load_wafers(options)
     numbers = [wafers.first(name) for name in PATTERNS]
     x, target = wafers.x[numbers], wafers.y[numbers]
     references = wafers.references(target, 2 if options.quick else 5, options.seed, wafers.classes.index("None"))
@@ -160,7 +160,7 @@ def _photo_rows(stored: Stored, *said: str) -> Drawing:
         for column, values in enumerate(arrays["maps"], start=1):
             heat(axes[row, column], values[row], PHOTO_LOOK)
     key(figure, axes, PHOTO_LOOK)
-    caption(figure, *said, own_scale(PHOTO_LOOK), stored.source)
+    caption(figure, *said, describe_scale(PHOTO_LOOK), stored.source)
     return figure
 
 
@@ -203,7 +203,7 @@ LAYER_PATTERNS = ("Center", "Edge-Loc", "Scratch")
 
 def layers(options: Options) -> Stored:
     """GradCFE and IG² of wafers, by the layer in which GradPath measures distances."""
-    wafers = of_wafers(options)
+    wafers = load_wafers(options)
     numbers = [wafers.first(name) for name in LAYER_PATTERNS]
     x, target = wafers.x[numbers], wafers.y[numbers]
     references = wafers.references(target, 2 if options.quick else 5, options.seed, wafers.classes.index("None"))
@@ -214,7 +214,7 @@ def layers(options: Options) -> Stored:
         made = method(model, x, target, references, progress=options.watch(f"layers: {layer}"))
         assert isinstance(made.values, Tensor) and isinstance(made.gradcfe, Tensor)
         effects.append(made.gradcfe[:, 2].cpu().numpy())
-        values.append(summed(made.values))
+        values.append(sum_channels(made.values))
     assert wafers.samples.masks is not None and isinstance(wafers.samples.x, Tensor)
     arrays = {
         "codes": wafers.samples.x[numbers][:, 0].numpy(),
@@ -243,7 +243,7 @@ def draw_layers(stored: Stored) -> Drawing:
         figure,
         f"GradPath descends the distance in the output of the layer named. GradCFE is shown for the channel of failing dies. "
         f"{stored.texts['count']} references of class [None], steps of 0.1, {stored.texts['steps']} of them",
-        own_scale(),
+        describe_scale(),
         stored.source,
     )
     return figure

@@ -20,9 +20,9 @@ from ig2.benchmarks.figures import Figure, Options, Stored
 from ig2.errors import InputError
 from ig2.plots.canvas import QUIET, Canvas, align_ends, outside, printable
 from ig2.plots.words import POINTS, flow, letters
-from ig2_paper.datasets.base import Samples, by_turns
-from ig2_paper.figures.panels import lines_of
-from ig2_paper.figures.sources import Questions, of_questions
+from ig2_paper.datasets.base import LabelledSamples, by_turns
+from ig2_paper.figures.panels import wrap_caption
+from ig2_paper.figures.sources import Questions, load_questions
 
 # how long a question is that fits on a line or two, in words and signs
 SHORTEST, LONGEST = 6, 13
@@ -38,11 +38,11 @@ def _suitable(questions: Questions) -> list[int]:
     """Questions of fitting length that the network gets right, every class in turn; all where there are none."""
     texts = cast(tuple[str, ...], questions.samples.x)
     order = by_turns(questions.samples.y)
-    right = [i for i in order if questions.said[i] == questions.samples.y[i]]
+    right = [i for i in order if questions.predicted[i] == questions.samples.y[i]]
     return [i for i in right if SHORTEST <= len(texts[i].split()) <= LONGEST] or right or order
 
 
-def _texts(samples: Samples, numbers: Sequence[int]) -> list[str]:
+def _texts(samples: LabelledSamples, numbers: Sequence[int]) -> list[str]:
     return [cast(tuple[str, ...], samples.x)[i] for i in numbers]
 
 
@@ -51,11 +51,11 @@ def _texts(samples: Samples, numbers: Sequence[int]) -> list[str]:
 
 def trec_words(options: Options) -> Stored:
     """Questions explained by all methods."""
-    questions = of_questions(options)
+    questions = load_questions(options)
     subject = questions.subject
     numbers = _one_a_class(questions, _suitable(questions))[: 2 if options.quick else 5]
     batch = subject.encode(_texts(questions.samples, numbers))
-    target = questions.said[numbers]
+    target = questions.predicted[numbers]
     pool = subject.pool(_texts(questions.pool, by_turns(questions.pool.y, options.seed)[: 12 if options.quick else 60]))
     count = 2 if options.quick else 8
     contrast = subject.contrast(batch, target, pool, count, options.seed)
@@ -89,16 +89,16 @@ def trec_words(options: Options) -> Stored:
 def _one_a_class(questions: Questions, numbers: list[int]) -> list[int]:
     seen: dict[int, int] = {}
     for i in numbers:
-        seen.setdefault(int(questions.said[i]), i)
+        seen.setdefault(int(questions.predicted[i]), i)
     return list(seen.values())
 
 
 def draw_trec_words(stored: Stored) -> Drawing:
     texts = stored.texts
-    rows: list[Row] = []
+    rows: list[TextRow] = []
     for i, words in enumerate(texts["words"]):
-        rows.append(Row(f"[{texts['labels'][i]}]", None, (), heading=True))
-        rows += [Row(name, texts["scores"][m][i], words) for m, name in enumerate(METHODS)]
+        rows.append(TextRow(f"[{texts['labels'][i]}]", None, (), heading=True))
+        rows += [TextRow(name, texts["scores"][m][i], words) for m, name in enumerate(METHODS)]
     return _page(
         rows,
         f"each line's colours end at its strongest word. References of Expected IG, DeepSHAP and IG² are {texts['count']} "
@@ -113,14 +113,14 @@ def draw_trec_words(stored: Stored) -> Drawing:
 
 def trec_references(options: Options) -> Stored:
     """One question against single references of other classes, and two of its own."""
-    questions = of_questions(options)
+    questions = load_questions(options)
     subject = questions.subject
     suitable = _suitable(questions)
-    entities = [i for i in suitable if subject.label(int(questions.said[i])) == "ENTY"] or suitable
+    entities = [i for i in suitable if subject.label(int(questions.predicted[i])) == "ENTY"] or suitable
     lengths = {i: len(text.split()) for i, text in zip(entities, _texts(questions.samples, entities), strict=True)}
     chosen = max(entities, key=lambda i: lengths[i])
     batch = subject.encode(_texts(questions.samples, [chosen]))
-    target = int(questions.said[chosen])
+    target = int(questions.predicted[chosen])
     # first those that are long enough to fill the places of most words
     order = sorted(by_turns(questions.pool.y, options.seed), key=lambda i: len(_text(questions, i).split()) < 5)
     others = [i for i in order if int(questions.pool.y[i]) != target][: 3 if options.quick else 8]
@@ -163,14 +163,14 @@ def draw_trec_references(stored: Stored) -> Drawing:
     texts = stored.texts
     words = texts["words"]
     rows = [
-        Row("IG, from zero", texts["zero"], words),
-        Row(f"IG², mean of 1 to {texts['others']}", texts["mean"], words),
-        Row("IG², of other classes", None, (), heading=True),
+        TextRow("IG, from zero", texts["zero"], words),
+        TextRow(f"IG², mean of 1 to {texts['others']}", texts["mean"], words),
+        TextRow("IG², of other classes", None, (), heading=True),
     ]
     for r, reference in enumerate(texts["references"]):
         if r == texts["others"]:
-            rows.append(Row(f"IG², of its own class [{texts['label']}]", None, (), heading=True))
-        rows.append(Row(f"{r + 1} [{texts['labels'][r]}]", texts["scores"][r], words, reference))
+            rows.append(TextRow(f"IG², of its own class [{texts['label']}]", None, (), heading=True))
+        rows.append(TextRow(f"{r + 1} [{texts['labels'][r]}]", texts["scores"][r], words, reference))
     return _page(
         rows,
         f"the question is of class [{texts['label']}]; each line is what a single reference, in grey below it, makes of it. "
@@ -183,7 +183,7 @@ def draw_trec_references(stored: Stored) -> Drawing:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
+class TextRow(NamedTuple):
     """A line of words with their numbers, or a heading."""
 
     label: str
@@ -193,7 +193,7 @@ class Row(NamedTuple):
     heading: bool = False
 
 
-def _page(rows: Sequence[Row], *said: str) -> Drawing:
+def _page(rows: Sequence[TextRow], *said: str) -> Drawing:
     """Labels to the left, coloured words to the right, one key and the caption below."""
     size = FontProperties(size="small").get_size_in_points()
     label, margin, line = 1.45 * POINTS, 0.6 * size, 1.75 * size
@@ -204,7 +204,7 @@ def _page(rows: Sequence[Row], *said: str) -> Drawing:
         1.9 * size if row.heading else line * ((pieces[-1].line if pieces else 0) + 1) + (1.35 * size if row.below else 0)
         for row, pieces in zip(rows, placed, strict=True)
     ]
-    noted = lines_of(said, width / POINTS)
+    noted = wrap_caption(said, width / POINTS)
     foot = 3.2 * size + 1.15 * size * (noted.count("\n") + 1)
     total = sum(heights) + foot + size
     figure = Canvas(width / POINTS, total / POINTS)
