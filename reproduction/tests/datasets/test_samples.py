@@ -1,4 +1,4 @@
-"""LabelledSamples: choosing some of them, the same for the same seed."""
+"""Labelled samples: choosing some of them, the same for the same seed."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import torch
 
 from ig2.errors import InputError
 from ig2_paper.datasets.base import LabelledSamples, by_turns
-from ig2_paper.datasets.survey import survey
+from ig2_paper.datasets.survey import survey_samples
 
 UNEVEN = torch.tensor([0] * 50 + [1] * 5 + [2])
 
@@ -26,10 +26,7 @@ def test_a_limit_takes_as_many_of_each_class_as_there_are():
 
 
 def test_names_labels_and_masks_stay_with_their_sample():
-    some = samples(UNEVEN)
-    taken = LabelledSamples(some.x, some.y, some.classes, some.names, some.source, torch.arange(56).reshape(-1, 1, 1)).take(
-        12, seed=3
-    )
+    taken = replace(samples(UNEVEN), masks=torch.arange(56).reshape(-1, 1, 1)).take(12, seed=3)
     numbers = taken.x.flatten()
     assert numbers.tolist() == sorted(numbers.tolist())
     assert taken.names == tuple(f"sample {number}" for number in numbers)
@@ -59,14 +56,14 @@ def test_a_limit_that_is_no_count_is_refused(limit):
 def test_a_survey_counts_and_names_what_is_the_same():
     one = LabelledSamples(("who?", "what?", "who?"), torch.tensor([0, 1, 0]), ("x", "y"), ("1", "2", "3"), "first")
     two = LabelledSamples(("what?",), torch.tensor([1]), ("x", "y"), ("4",), "second")
-    found = survey(one, two)
+    found = survey_samples(one, two)
     assert found.counts == {"x": 2, "y": 2} and found.source == "first · second" and found.total is None
     assert found.duplicates == (("1", "3"), ("2", "4")) and found.problems == ()
 
 
 def test_of_samples_with_several_labels_the_counts_are_not_the_total():
     several = LabelledSamples(torch.zeros(2, 1, 1, 1), torch.tensor([[1, 1], [1, 0]]), ("x", "y"), ("1", "2"), "both")
-    found = survey(several)
+    found = survey_samples(several)
     assert found.counts == {"x": 2, "y": 1} and found.total == 2 and found.duplicates == (("1", "2"),)
 
 

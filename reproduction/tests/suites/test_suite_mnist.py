@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import struct
-
-import numpy as np
+import datafiles
 import pytest
 import torch
+from datafiles import write_digits
 
 from ig2.benchmarks import Table, run
-from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.errors import InputError
 from ig2_paper.datasets import mnist
 from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA, of_other_classes
 from ig2_paper.suites.mnist import MNIST
 
-
-def quick(**options) -> MNIST:
-    suite = find_suite("mnist", BenchOptions(quick=True, device="cpu", **options))
-    assert isinstance(suite, MNIST)
-    return suite
-
-
-def write_idx(folder, prefix, x, y):
-    for name, array in ((f"{prefix}-images-idx3-ubyte", x), (f"{prefix}-labels-idx1-ubyte", y)):
-        head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
-        (folder / name).write_bytes(head + array.astype(np.uint8).tobytes())
+quick = datafiles.quick("mnist")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +45,7 @@ def test_every_study_is_a_table(study):
     assert all(row.n == (1 if found.unit == "batch" else 2) for row in found.rows)
 
 
-def test_halves_and_training_digits_are_apart_and_known_to_the_network(suite):
+def test_splits_and_training_digits_are_apart_and_known_to_the_network(suite):
     other = quick(samples=6, split="validation").explicands
     train, one, two = set(suite.loaded[0].names), set(suite.explicands.names), set(other.names)
     assert len(one) == len(two) == 6 and not one & two and not (one | two) & train
@@ -66,13 +54,13 @@ def test_halves_and_training_digits_are_apart_and_known_to_the_network(suite):
 
 
 def test_references_are_of_other_classes_and_the_network_says_so(suite):
-    opened = suite.explicands
+    explicands = suite.explicands
     with torch.no_grad():
-        said = opened.model.net(opened.references[COUNTERFACTUAL].samples).argmax(dim=1)
-    classes = said[opened.references[COUNTERFACTUAL].rows]
-    assert classes.shape == (6, 2) and (classes != opened.target[:, None]).all()
-    assert opened.references[COUNTERFACTUAL].of(slice(2, 4)).shape == (2, 2, 1, 28, 28)
-    assert opened.references[DATA].of(slice(0, 1)).shape == (1, 2, 1, 28, 28)
+        said = explicands.model.net(explicands.references[COUNTERFACTUAL].samples).argmax(dim=1)
+    classes = said[explicands.references[COUNTERFACTUAL].rows]
+    assert classes.shape == (6, 2) and (classes != explicands.target[:, None]).all()
+    assert explicands.references[COUNTERFACTUAL].select(slice(2, 4)).shape == (2, 2, 1, 28, 28)
+    assert explicands.references[DATA].select(slice(0, 1)).shape == (1, 2, 1, 28, 28)
 
 
 def test_nine_references_are_one_of_every_other_class():
@@ -89,8 +77,8 @@ def test_nine_references_are_one_of_every_other_class():
 def test_a_folder_of_idx_files(tmp_path):
     digits = mnist.load_packaged(limit=600)
     x, y = digits.x[:, 0].numpy(), digits.y.numpy()
-    write_idx(tmp_path, "train", x[::2], y[::2])
-    write_idx(tmp_path, "t10k", x[1::2], y[1::2])
+    write_digits(tmp_path, "train", x[::2], y[::2])
+    write_digits(tmp_path, "t10k", x[1::2], y[1::2])
     found = run("mnist", ["gradient"], quick=True, data=tmp_path, samples=2)
     assert found.failures == () and found.data.startswith("MNIST, test digits.")
     suite = quick(data=tmp_path)
@@ -103,9 +91,8 @@ def test_scores_of_other_digits_are_not_taken_for_these(tmp_path):
     digits = mnist.load_packaged(limit=600)
     x, y = digits.x[:, 0].numpy(), digits.y.numpy()
     for name, pictures in (("a", x), ("b", x[:, :, ::-1])):
-        (tmp_path / name).mkdir()
-        write_idx(tmp_path / name, "train", pictures[::2], y[::2])
-        write_idx(tmp_path / name, "t10k", pictures[1::2], y[1::2])
+        write_digits(tmp_path / name, "train", pictures[::2], y[::2])
+        write_digits(tmp_path / name, "t10k", pictures[1::2], y[1::2])
     first, again, other = (
         run("mnist", ["gradient"], quick=True, data=tmp_path / name, samples=2, out=tmp_path / "kept") for name in "aab"
     )

@@ -8,24 +8,21 @@ import time
 from dataclasses import replace
 from typing import ClassVar
 
-import numpy as np
+import datafiles
 import pytest
 import torch
+from datafiles import write_wafers
 
 import ig2
 from ig2.benchmarks import Table, run
-from ig2.benchmarks.suite import BenchOptions, ChoiceError, find_suite
+from ig2.benchmarks.suite import ChoiceError
 from ig2.errors import InputError
 from ig2_paper.datasets.wafer import drawn
 from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA, Experiment, in_turns
 from ig2_paper.suites.studies import WithReferences
 from ig2_paper.suites.wafer import Wafer
 
-
-def quick(**options) -> Wafer:
-    suite = find_suite("wafer", BenchOptions(quick=True, device="cpu", **options))
-    assert isinstance(suite, Wafer)
-    return suite
+quick = datafiles.quick("wafer")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +41,7 @@ def test_every_method_scores_every_metric(table):
 
 def test_the_table_says_which_data_it_is_from_and_how_good_the_network_is(table):
     page = table.to_markdown()
-    assert "Data: wafer maps drawn by ig2" in page and "the half that is reported" in page
+    assert "Data: wafer maps drawn by ig2" in page and "samples from the test split" in page
     facts = {fact.name: fact.mean for fact in table.facts}
     assert 0.3 < facts["accuracy"] <= 1 and "accuracy of Donut" in facts
     assert f"\naccuracy {facts['accuracy']:.3f}; by class: Center {facts['accuracy of Center']:.3f}, Donut " in page
@@ -103,24 +100,24 @@ def test_settings_that_the_rows_vary_are_not_settings_of_the_table():
     assert {"steps", "step_size"} < set(quick().settings())
 
 
-def test_halves_and_training_samples_are_apart():
-    report, choose = quick(samples=5), quick(samples=5, split="validation")
-    train = set(report.loaded[0].names)
-    one, two = set(report.explicands.names), set(choose.explicands.names)
+def test_splits_and_training_samples_are_apart():
+    test, validation = quick(samples=5), quick(samples=5, split="validation")
+    train = set(test.loaded[0].names)
+    one, two = set(test.explicands.names), set(validation.explicands.names)
     assert len(one) == len(two) == 5 and not one & two and not (one | two) & train
-    assert choose.name == "wafer-choose" and report.name == "wafer"
+    assert validation.name == "wafer-choose" and test.name == "wafer"
 
 
 def test_explicands_are_what_the_network_is_right_about_and_no_normal_maps():
-    opened = quick(samples=6).explicands
+    explicands = quick(samples=6).explicands
     with torch.no_grad():
-        assert torch.equal(opened.model.net(opened.x).argmax(dim=1), opened.target)
+        assert torch.equal(explicands.model.net(explicands.x).argmax(dim=1), explicands.target)
     normal = drawn.CLASSES.index("None")
-    assert (opened.target != normal).all() and len(set(opened.target.tolist())) > 3
+    assert (explicands.target != normal).all() and len(set(explicands.target.tolist())) > 3
     with torch.no_grad():
-        others = opened.model.net(opened.references[COUNTERFACTUAL].samples).argmax(dim=1)
+        others = explicands.model.net(explicands.references[COUNTERFACTUAL].samples).argmax(dim=1)
     assert (others == normal).all()
-    assert opened.references[COUNTERFACTUAL].of(slice(1, 3)).shape == (2, 2, 3, 28, 28)
+    assert explicands.references[COUNTERFACTUAL].select(slice(1, 3)).shape == (2, 2, 3, 28, 28)
 
 
 def test_more_samples_begin_with_those_of_fewer():
@@ -151,8 +148,8 @@ def test_expected_ig_gets_samples_whatever_their_class_and_ig2_normal_ones(monke
         return method
 
     run(suite, ["gradient"], own={"plain": spy("plain"), "data": WithReferences(DATA, spy("data"))})
-    assert torch.equal(seen["plain"], suite.explicands.references[COUNTERFACTUAL].of(slice(0, 2)))
-    assert torch.equal(seen["data"], suite.explicands.references[DATA].of(slice(0, 2)))
+    assert torch.equal(seen["plain"], suite.explicands.references[COUNTERFACTUAL].select(slice(0, 2)))
+    assert torch.equal(seen["data"], suite.explicands.references[DATA].select(slice(0, 2)))
     assert not torch.equal(seen["plain"], seen["data"])
 
 
@@ -182,7 +179,7 @@ def test_what_an_own_method_returns_must_be_an_attribution_or_a_tensor(made, sai
 
 def test_real_maps_are_marked_by_the_rule(tmp_path):
     maps = drawn.draw_maps(12, seed=3, size=64)
-    np.savez(tmp_path / "wm811k.npz", x=maps.x[:, 0].numpy(), y=maps.y.numpy(), classes=np.array(maps.classes))
+    write_wafers(tmp_path, maps)
     suite = quick(data=tmp_path, samples=2)
     assert "WM-811K (wm811k.npz)" in suite.describe_data()
     assert suite.explicands.truth.shape == (2, 28, 28) and set(suite.explicands.truth.unique().tolist()) <= {-1, 0, 1}
@@ -229,13 +226,12 @@ def test_a_method_of_one_s_own_stands_in_the_studies_too():
     assert found.row("own", "seconds").mean >= 0.025 and found.row("path", "seconds").n == 1
 
 
-@pytest.mark.parametrize("half", ["report", "choose"])
-def test_too_little_data_is_said_in_words(tmp_path, half):
+@pytest.mark.parametrize("split", ["test", "validation"])
+def test_too_little_data_is_reported(tmp_path, split):
     maps = drawn.draw_maps(1, size=28)
-    np.savez(tmp_path / "wm811k.npz", x=maps.x[:, 0].numpy(), y=maps.y.numpy(), classes=np.array(maps.classes))
-    with pytest.raises(InputError, match=r"normal maps for normal|samples to explain"):
-        run("wafer", ["gradient"], quick=True, data=tmp_path, samples=1, half=half)
-    plain = drawn[drawn.y != drawn.classes.index("None")]
-    np.savez(tmp_path / "wm811k.npz", x=plain.x[:, 0].numpy(), y=plain.y.numpy(), classes=np.array(drawn.classes))
-    with pytest.raises(InputError, match="0 normal maps for normal"):
-        run("wafer", ["gradient"], quick=True, data=tmp_path, samples=1, half=half)
+    write_wafers(tmp_path, maps)
+    with pytest.raises(InputError, match=r"normal maps as normal|samples to explain"):
+        run("wafer", ["gradient"], quick=True, data=tmp_path, samples=1, split=split)
+    write_wafers(tmp_path, maps[maps.y != maps.classes.index("None")])
+    with pytest.raises(InputError, match="0 normal maps as normal"):
+        run("wafer", ["gradient"], quick=True, data=tmp_path, samples=1, split=split)
