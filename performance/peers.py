@@ -47,31 +47,31 @@ class Match:
 
 def run(quick: bool = False) -> list[Row]:
     """Every method, beside its peers."""
-    with warnings.catch_warnings(), _numpy_as_saliency_knows_it():
+    with warnings.catch_warnings(), _restore_quantile():
         warnings.simplefilter("ignore")
         rows = []
         for group in (gradients, straight, bent, shapley, deep, regions):
             for match in group(quick):
-                rows.append(_measured(match, quick))
+                rows.append(_measure(match, quick))
                 print(f"{match.method}, {match.work}, beside {match.peer}: {rows[-1]['times faster']}", flush=True)
     print(table(rows, f"methods, {torch.get_num_threads()} threads; differences as shares of the largest value"))
     return rows
 
 
-def _measured(match: Match, quick: bool) -> Row:
+def _measure(match: Match, quick: bool) -> Row:
     found: dict[str, Tensor] = {}
 
     def keeping(name: str, work: Values) -> None:
         found[name] = torch.as_tensor(work()).double()
 
-    works = {"ours": match.ours, "theirs": match.theirs[0] if quick else _fastest(match.theirs)}
+    works = {"ours": match.ours, "theirs": match.theirs[0] if quick else _find_fastest(match.theirs)}
     contestants = {name: Watched(partial(keeping, name, work)) for name, work in works.items()}
     times = side_by_side(dict(contestants), rounds=1 if quick else 3)
     times["theirs"] = [time / match.share for time in times["theirs"]]
     errors = "–"
     if match.truth is not None and not quick:
         truth = torch.as_tensor(match.truth()).double()
-        errors = f"{_apart(found['ours'], truth)}, its {_apart(found['theirs'], truth)}"
+        errors = f"{_differ(found['ours'], truth)}, its {_differ(found['theirs'], truth)}"
     one, other = (torch.as_tensor(work()) for work in match.answers) if match.answers else (found["ours"], found["theirs"])
     return {
         "method": match.method,
@@ -82,31 +82,31 @@ def _measured(match: Match, quick: bool) -> Row:
         "its s": f"{statistics.median(times['theirs']):.3g}",
         "its MB": f"{contestants['theirs'].megabytes:.0f}",
         "times faster": ratio(times["theirs"], times["ours"]),
-        "difference": _apart(one, other),
+        "difference": _differ(one, other),
         "error": errors,
         "": match.word,
     }
 
 
-def _fastest(ways: Sequence[Values]) -> Values:
-    ways[0]()  # the first call of all is slow
-    return ways[0] if len(ways) == 1 else min(ways, key=seconds)
+def _find_fastest(works: Sequence[Values]) -> Values:
+    works[0]()  # the first call of all is slow
+    return works[0] if len(works) == 1 else min(works, key=seconds)
 
 
-def _apart(one: Tensor, other: Tensor) -> str:
+def _differ(one: Tensor, other: Tensor) -> str:
     """The largest difference, as a share of the explicand's largest value, over the explicands that both have."""
-    some = min(len(one), len(other))
-    one, other = one[:some].flatten(1).double(), other[:some].flatten(1).double()
+    count = min(len(one), len(other))
+    one, other = one[:count].flatten(1).double(), other[:count].flatten(1).double()
     return f"{float(((one - other).abs().amax(dim=1) / other.abs().amax(dim=1)).max()):.1g}"
 
 
-def _named(peer: str, package: str | None = None) -> str:
+def _name(peer: str, package: str | None = None) -> str:
     return f"{peer} {version(package or peer.lower())}"
 
 
 @contextlib.contextmanager
-def _numpy_as_saliency_knows_it() -> Iterator[None]:
-    """NumPy 2.4 no longer knows the argument by which PAIR's Guided IG calls `quantile`."""
+def _restore_quantile() -> Iterator[None]:
+    """Give NumPy 2.4's `quantile` back the argument that PAIR's Guided IG passes."""
     numpy: Any = np
     real = numpy.quantile
 
@@ -125,7 +125,7 @@ def _numpy_as_saliency_knows_it() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Workload:
-    """A network, explicands, the classes explained, and samples to contrast with."""
+    """A network, explicands, the classes explained, and references."""
 
     net: nn.Sequential
     x: Tensor
@@ -142,9 +142,7 @@ class Workload:
     def rows(cls, explicands: int, features: int, references: int) -> Workload:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            net = nn.Sequential(
-                nn.Linear(features, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)
-            )  # fmt: skip
+            net = nn.Sequential(nn.Linear(features, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3))
             x, others = torch.randn(explicands, features), torch.randn(references, features)
         return cls(net.eval().requires_grad_(False), x, net(x).argmax(dim=1), others)
 
@@ -185,7 +183,7 @@ class Workload:
 def gradients(quick: bool) -> list[Match]:
     from captum.attr import InputXGradient, NoiseTunnel, Saliency
 
-    captum, matches = _named("Captum"), []
+    captum, matches = _name("Captum"), []
     for count in (2,) if quick else (16, 128):
         w = Workload.wafers(count)
         saliency, product = Saliency(w.net), InputXGradient(w.net)
@@ -258,23 +256,23 @@ def straight(quick: bool) -> list[Match]:
     expected = [*(partial(one_reference_at_a_time, size) for size in sizes), partial(all_pairs, len(w.x) * count)]
     work, ours = f"{len(w.x)} wafer maps × {steps} steps", w.ours(ig2.IntegratedGradients(steps))
     return [
-        Match("IntegratedGradients", work, ours, _named("Captum"), [partial(integrated, size) for size in sizes]),
+        Match("IntegratedGradients", work, ours, _name("Captum"), [partial(integrated, size) for size in sizes]),
         Match(
-            "IntegratedGradients", f"1 wafer map × {steps} steps", one.ours(ig2.IntegratedGradients(steps)), _named("Captum"),
+            "IntegratedGradients", f"1 wafer map × {steps} steps", one.ours(ig2.IntegratedGradients(steps)), _name("Captum"),
             [partial(integrated, size, one) for size in sizes], "ours also looks at the network, and prepares it",
         ),
         Match(
-            "IntegratedGradients", work, ours, _named("saliency"),
+            "IntegratedGradients", work, ours, _name("saliency"),
             [w.one_by_one(pair.IntegratedGradients().GetMask, x_steps=steps, batch_size=size) for size in (10, 25, 50)],
             "it sums at equal places", w.first(2).ours(ig2.IntegratedGradients(1000)),
         ),
         Match(
             "IntegratedGradients", f"{len(t.x)} rows of 20 × {steps} steps", t.ours(ig2.IntegratedGradients(steps)),
-            _named("Captum"), [partial(integrated_rows, size) for size in (1024, 4096, 16384)],
+            _name("Captum"), [partial(integrated_rows, size) for size in (1024, 4096, 16384)],
         ),
         Match(
             "ExpectedIG", f"{len(w.x)} wafer maps × {count} references × {few} steps",
-            w.ours(ig2.ExpectedIG(few), w.references), _named("Captum") + " IG", expected,
+            w.ours(ig2.ExpectedIG(few), w.references), _name("Captum") + " IG", expected,
         ),
     ]  # fmt: skip
 
@@ -304,7 +302,7 @@ def bent(quick: bool) -> list[Match]:
     def blurred(steps: int) -> Method:
         return ig2.BlurIG(steps, sigma, "zero")
 
-    saliency, maps = _named("saliency"), f"{len(w.x)} wafer maps"
+    saliency, maps = _name("saliency"), f"{len(w.x)} wafer maps"
     (ours, theirs), (walked, published) = guided(w), gradpath(w, one, steps // 2)
     return [
         Match(
@@ -381,14 +379,14 @@ def shapley(quick: bool) -> list[Match]:
     every = 2**12  # as many coalitions as there are
     method, exact = ig2.KernelSHAP(samples=samples), ig2.KernelSHAP(samples=every)
     return [
-        Match("KernelSHAP", maps, ours, _named("Captum"), [partial(captum, size) for size in (16, 64)], draws, truth),
-        Match("KernelSHAP", maps, ours, _named("shap"), [partial(explainer, size) for size in (64, 128)], draws, truth),
+        Match("KernelSHAP", maps, ours, _name("Captum"), [partial(captum, size) for size in (16, 64)], draws, truth),
+        Match("KernelSHAP", maps, ours, _name("shap"), [partial(explainer, size) for size in (64, 128)], draws, truth),
         Match(
-            "KernelSHAP", rows, t.ours(method), _named("Captum"), [partial(captum_rows, size) for size in (100, 500)], draws,
+            "KernelSHAP", rows, t.ours(method), _name("Captum"), [partial(captum_rows, size) for size in (100, 500)], draws,
             t.ours(exact),
         ),
         Match(
-            "KernelSHAP", f"{rows} × {len(t.references)} references", t.ours(method, t.references), _named("shap"),
+            "KernelSHAP", f"{rows} × {len(t.references)} references", t.ours(method, t.references), _name("shap"),
             [explainer_rows], draws, t.ours(exact, t.references),
         ),
     ]  # fmt: skip
@@ -413,10 +411,10 @@ def deep(quick: bool) -> list[Match]:
     work, ours = f"{len(w.x)} wafer maps × {len(w.references)} references", w.ours(ig2.DeepSHAP(), w.references)
     return [
         Match(
-            "DeepSHAP", work, ours, _named("Captum"), [partial(in_pieces, size) for size in (1, 2, 4)],
+            "DeepSHAP", work, ours, _name("Captum"), [partial(in_pieces, size) for size in (1, 2, 4)],
             "its sums are wrong where ReLU meets pooling",
         ),
-        Match("DeepSHAP", work, ours, _named("shap"), [partial(explainer, size) for size in (1, len(w.x))]),
+        Match("DeepSHAP", work, ours, _name("shap"), [partial(explainer, size) for size in (1, len(w.x))]),
     ]  # fmt: skip
 
 
@@ -426,7 +424,7 @@ def regions(quick: bool) -> list[Match]:
     from skimage.segmentation import felzenszwalb
 
     w = Workload.wafers(1 if quick else 4)
-    steps, saliency = 8 if quick else 50, _named("saliency")
+    steps, saliency = 8 if quick else 50, _name("saliency")
     given = pair.XRAIParameters(steps=steps)
     inner = ig2.PathMethod(
         ig2.paths.Straight(1), ig2.references.Union(ig2.references.Zeros(), ig2.references.White()), ig2.rules.gauss(steps)

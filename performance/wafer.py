@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ig2._utils.training import local_seed
 from ig2_paper.datasets.wafer import drawn
-from ig2_paper.networks import WaferCNN
+from ig2_paper.networks.wafer import WaferCNN
 
 NORMAL = drawn.CLASSES.index("None")
 

@@ -24,32 +24,12 @@ from ig2_paper.datasets.listing import Entry, Frame, Listing, Mask, existing_fol
 
 # the breeds that are classes of ImageNet, by their index there
 IMAGENET = {
-    "Egyptian_Mau": 285,
-    "Persian": 283,
-    "Siamese": 284,
-    "american_pit_bull_terrier": 180,
-    "basset_hound": 161,
-    "beagle": 162,
-    "boxer": 242,
-    "chihuahua": 151,
-    "english_cocker_spaniel": 219,
-    "english_setter": 212,
-    "german_shorthaired": 210,
-    "great_pyrenees": 257,
-    "japanese_chin": 152,
-    "keeshond": 261,
-    "leonberger": 255,
-    "miniature_pinscher": 237,
-    "newfoundland": 256,
-    "pomeranian": 259,
-    "pug": 254,
-    "saint_bernard": 247,
-    "samoyed": 258,
-    "scottish_terrier": 199,
-    "staffordshire_bull_terrier": 179,
-    "wheaten_terrier": 202,
-    "yorkshire_terrier": 187,
-}
+    "Egyptian_Mau": 285, "Persian": 283, "Siamese": 284, "american_pit_bull_terrier": 180, "basset_hound": 161,
+    "beagle": 162, "boxer": 242, "chihuahua": 151, "english_cocker_spaniel": 219, "english_setter": 212,
+    "german_shorthaired": 210, "great_pyrenees": 257, "japanese_chin": 152, "keeshond": 261, "leonberger": 255,
+    "miniature_pinscher": 237, "newfoundland": 256, "pomeranian": 259, "pug": 254, "saint_bernard": 247, "samoyed": 258,
+    "scottish_terrier": 199, "staffordshire_bull_terrier": 179, "wheaten_terrier": 202, "yorkshire_terrier": 187,
+}  # fmt: skip
 OTHERS = (
     "Abyssinian", "Bengal", "Birman", "Bombay", "British_Shorthair", "Maine_Coon", "Ragdoll", "Russian_Blue", "Sphynx",
     "american_bulldog", "havanese", "shiba_inu",

@@ -184,7 +184,7 @@ class ImageNet(Experiment):
             return description
         return (
             f"{description}. Every second explicand has an interfering object: the halves of two photos that hold most of "
-            f"their objects are put side by side, one is explained, and the class of the other is among the network's first {TOP} too"
+            f"their objects are put side by side, one is explained, and the other's class is among the first {TOP} predicted"
             f"{' (not required in a quick run)' if self.quick else ''}. "
             f"Relevant references are of the classes predicted next, one of each of {self.relevant}; irrelevant ones, as many, "
             f"of classes not among the first {TOP}; more: {self.references}; both: the two kinds together"
