@@ -146,7 +146,7 @@ def _photos(root: Path, problems: list[str]) -> dict[str, tuple[Path, int | None
         folder = root / place
         if not folder.is_dir():
             continue
-        found: dict[str, tuple[Path, int | None]] = {stem: (path, None) for stem, path in pictures_in(folder).items()}
+        photos: dict[str, tuple[Path, int | None]] = {stem: (path, None) for stem, path in pictures_in(folder).items()}
         for inner in sorted(path for path in folder.iterdir() if path.is_dir() and WNID.fullmatch(path.name)):
             if inner.name not in numbers:
                 problems.append(f"{inner} is called by none of the thousand classes of ILSVRC 2012: take it out")
@@ -154,9 +154,9 @@ def _photos(root: Path, problems: list[str]) -> dict[str, tuple[Path, int | None
             pictures = pictures_in(inner)
             if not pictures:
                 problems.append(f"{inner} has no pictures")
-            found |= {stem: (path, numbers[inner.name]) for stem, path in pictures.items()}
-        if found:
-            return found
+            photos |= {stem: (path, numbers[inner.name]) for stem, path in pictures.items()}
+        if photos:
+            return photos
     looked = ", ".join(place for place in PHOTOS if place != ".")
     raise InputError(f"{root} has no pictures: expected some in it, in folders called n01440764 and so on, or in {looked}")
 
@@ -178,12 +178,12 @@ def _other_order(root: Path) -> list[str]:
 # -- labels and boxes --------------------------------------------------------------------------------------------------
 
 
-def _annotations(root: Path, given: Path | None, problems: list[str]) -> tuple[dict[str, Annotation], bool]:
+def _annotations(root: Path, chosen: Path | None, problems: list[str]) -> tuple[dict[str, Annotation], bool]:
     """Annotations by the photo's name, and whether they are those of the whole public set, of which photos may be a part."""
-    if given is not None:
-        if given.is_dir():
-            return _from_xml(given, problems, must=True), True
-        return (_from_solution(given, problems), True) if given.name == SOLUTION else (_from_table(given, problems), False)
+    if chosen is not None:
+        if chosen.is_dir():
+            return _from_xml(chosen, problems, must=True), True
+        return (_from_solution(chosen, problems), True) if chosen.name == SOLUTION else (_from_table(chosen, problems), False)
     for name in ("boxes.csv", "labels.csv"):
         if (root / name).is_file():
             return _from_table(root / name, problems), False
@@ -323,13 +323,13 @@ def _join(box: Box) -> str:
 
 def _marked(
     root: Path,
-    given: Path | None,
+    chosen: Path | None,
     notes: dict[str, Annotation],
     photos: dict[str, tuple[Path, int | None]],
     problems: list[str],
 ) -> tuple[dict[str, Callable[[int, int], Mask]], str]:
     """What makes each photo's mask, and what the truth is called."""
-    folder = root / "masks" if given is None else existing_folder(given)
+    folder = root / "masks" if chosen is None else existing_folder(chosen)
     if not folder.is_dir():
         boxed: dict[str, Callable[[int, int], Mask]] = {stem: note.mask for stem, note in notes.items() if note.boxes}
         return boxed, "object boxes" if boxed else "nothing marked"

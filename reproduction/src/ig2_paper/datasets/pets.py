@@ -112,10 +112,10 @@ def _breed(name: str) -> str:
 
 
 def _within(folder: Path, suffixes: tuple[str, ...] | None = None) -> dict[str, Path]:
-    found = pictures_in(existing_folder(folder), *(() if suffixes is None else (suffixes,)))
-    if not found:
+    pictures = pictures_in(existing_folder(folder), *(() if suffixes is None else (suffixes,)))
+    if not pictures:
         raise InputError(f"{folder} has no pictures: expected those of Oxford-IIIT Pets")
-    return found
+    return pictures
 
 
 def _list(root: Path, problems: list[str]) -> dict[str, str]:

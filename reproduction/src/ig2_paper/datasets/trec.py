@@ -72,12 +72,12 @@ def make_questions(count: int = 600, seed: int = 0) -> LabelledSamples:
     for text, kind in grammar.questions(20 * count, seed):
         if len(kinds[kind]) < wanted[kind]:
             kinds[kind][text] = None
-    made = [(text, kind) for kind, texts in enumerate(kinds) for text in texts]
-    if len(made) < count:
-        raise InputError(f"the grammar makes {len(made)} different questions, asked for are {count}: ask for fewer")
+    pairs = [(text, kind) for kind, texts in enumerate(kinds) for text in texts]
+    if len(pairs) < count:
+        raise InputError(f"the grammar makes {len(pairs)} different questions, asked for are {count}: ask for fewer")
     source = "questions made from a small grammar, of the six kinds of TREC"
-    names = tuple(f"made-up {number}" for number in range(len(made)))
-    return LabelledSamples(tuple(text for text, _ in made), torch.tensor([kind for _, kind in made]), CLASSES, names, source)
+    names = tuple(f"made-up {number}" for number in range(len(pairs)))
+    return LabelledSamples(tuple(text for text, _ in pairs), torch.tensor([kind for _, kind in pairs]), CLASSES, names, source)
 
 
 def survey(folder: str | PathLike[str], watch: Reading | None = None) -> Survey:

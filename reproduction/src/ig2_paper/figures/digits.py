@@ -21,7 +21,7 @@ STEP = 0.15
 AREA = 50  # pixels that are painted or wiped out
 
 
-def _attributed(options: Options, digits: Pictures, x: Tensor, target: int, references: Tensor, what: str) -> Array:
+def _explain(options: Options, digits: Pictures, x: Tensor, target: int, references: Tensor, what: str) -> Array:
     """The maps of the methods, (M, B, H, W)."""
     steps = 10 if options.quick else 100
     ours = ig2.IG2(steps, STEP)(digits.model, x, target, references, seed=options.seed, progress=options.watch(what))
@@ -36,8 +36,8 @@ def _tensor(values: Any) -> Tensor:
     return values
 
 
-def _said(digits: Pictures, x: Tensor) -> list[str]:
-    """What the network says of each, with its softmax."""
+def _predict(digits: Pictures, x: Tensor) -> list[str]:
+    """The predicted class of each, with its softmax."""
     likely = ig2.scores(digits.model, x).softmax(dim=1).cpu()
     return [f"{digits.classes[int(row.argmax())]} ({float(row.max()):.2f})" for row in likely]
 
@@ -49,20 +49,20 @@ def shifted(options: Options) -> Stored:
     """A one moved sideways, against sevens: does what is marked move with it?"""
     digits = load_digits(options)
     one, seven = digits.x[digits.first("1")], digits.classes.index("7")
-    x = torch.stack([_moved(one, shift) for shift in SHIFTS])
+    x = torch.stack([_move(one, shift) for shift in SHIFTS])
     boxes = torch.stack([_top_left(image[0]) for image in x])
     filled = torch.where(boxes[:, None], 1.0, x)
     references = digits.pool[digits.others(1, 2 if options.quick else 10, options.seed, only=seven)]
-    maps = _attributed(options, digits, x, 1, references, "mnist-shifted")
+    maps = _explain(options, digits, x, 1, references, "mnist-shifted")
     arrays = {"digits": x[:, 0].cpu().numpy(), "boxes": boxes.cpu().numpy(), "maps": maps, "filled": filled[:, 0].cpu().numpy()}
     return Stored(
         arrays,
-        {"said": _said(digits, x), "filled": _said(digits, filled), "count": len(references), "quick": options.quick},
+        {"said": _predict(digits, x), "filled": _predict(digits, filled), "count": len(references), "quick": options.quick},
         digits.source,
     )
 
 
-def _moved(image: Tensor, right: int) -> Tensor:
+def _move(image: Tensor, right: int) -> Tensor:
     """A picture moved to the right, with nothing coming in."""
     moved = torch.zeros_like(image)
     width = image.shape[-1]
@@ -130,19 +130,19 @@ def fives(options: Options) -> Stored:
     for name in AGAINST:
         label = digits.classes.index(name)
         references = digits.pool[digits.others(5, 2 if options.quick else 10, options.seed, only=label)]
-        found = _attributed(options, digits, x, 5, references, f"mnist-fives: against {name}")
+        explained = _explain(options, digits, x, 5, references, f"mnist-fives: against {name}")
         # GradCF has more ink where GradCFE is negative
-        marks = {"GradCFE": -found[0], "IG²": found[1], "Expected IG": found[3]}
+        marks = {"GradCFE": -explained[0], "IG²": explained[1], "Expected IG": explained[3]}
         ink = x[:, 0].cpu().numpy() > INK
-        chosen = [_strongest(marks[method], ~ink if paints else ink) for method, paints in CHANGES]
+        chosen = [_find_strongest(marks[method], ~ink if paints else ink) for method, paints in CHANGES]
         forms = [
             torch.where(torch.from_numpy(area)[:, None], float(paints), x.cpu())
             for area, (_, paints) in zip(chosen, CHANGES, strict=True)
         ]
-        maps.append(found[:, :shown])
+        maps.append(explained[:, :shown])
         areas.append(np.stack(chosen)[:, :shown])
         changed.append(np.stack([form[:shown, 0].numpy() for form in forms]))
-        said.append([_said(digits, form[:shown]) for form in forms])
+        said.append([_predict(digits, form[:shown]) for form in forms])
         became.append([int((ig2.scores(digits.model, form).argmax(dim=1) == label).sum()) for form in forms])
     arrays = {
         "digits": x[:shown, 0].cpu().numpy(),
@@ -154,12 +154,12 @@ def fives(options: Options) -> Stored:
     return Stored(arrays, texts, digits.source)
 
 
-def _strongest(values: Array, inside: Array) -> Array:
+def _find_strongest(values: Array, inside: Array) -> Array:
     """The pixels inside an area that have the highest values, of each map (N, H, W)."""
     scores = np.where(inside, values, -np.inf)
     least = np.sort(scores.reshape(len(scores), -1), axis=1)[:, -AREA]
-    found: Array = (scores >= least[:, None, None]) & inside
-    return found
+    strongest: Array = (scores >= least[:, None, None]) & inside
+    return strongest
 
 
 def draw_fives(stored: Stored) -> Drawing:

@@ -41,7 +41,10 @@ def toy(options: Options) -> Stored:
     }
     assert isinstance(published.paths, Tensor)
     return Stored(
-        {"values": np.array([_plain(made.values)[0] for made in values.values()]), "path": _plain(published.paths)[0, 0]},
+        {
+            "values": np.array([_plain(attribution.values)[0] for attribution in values.values()]),
+            "path": _plain(published.paths)[0, 0],
+        },
         {"methods": list(values)},
         "no data: the function is given",
     )
@@ -53,8 +56,8 @@ def _higher(x: Tensor) -> Tensor:
 
 
 def _plain(tensor: Any) -> Array:
-    found: Array = tensor.detach().cpu().double().numpy()
-    return found
+    array: Array = tensor.detach().cpu().double().numpy()
+    return array
 
 
 def draw_toy(stored: Stored) -> Drawing:
@@ -116,19 +119,19 @@ def gaussians(options: Options) -> Stored:
     grad = ig2.IG2(steps, 0.12, schedule=ig2.paths.Decaying())(model, x, references=sampled, paths=True)
     straight = ig2.PathMethod(ig2.paths.Straight(steps))(model, x, references=sampled, paths=True)
     guided = ig2.GuidedIG(steps, max_dist=0.3)(model, x, references=sampled, paths=True)
-    attack = _attacked(model, x, 0, 0.05, None)
+    attack = _attack(model, x, 0, 0.05, None)
     at = torch.linspace(-4.5, 4.5, 91)
     plane = torch.stack(torch.meshgrid(at, at, indexing="xy"), dim=-1).reshape(-1, 2)
-    lines = torch.cat([_first(made.paths) for made in (straight, guided, grad)])
+    lines = torch.cat([_first(attribution.paths) for attribution in (straight, guided, grad)])
 
     digits = load_digits(options)
     five, six = digits.first("5"), digits.classes.index("6")
     image = digits.x[five : five + 1]
     reference = digits.pool[digits.others(5, 1, options.seed, only=six)]
     walk = ig2.GradCFE(10 if options.quick else 100, 0.15)
-    made = walk(digits.model, image, references=reference, progress=options.watch("gaussians: GradCF of a digit"))
-    assert isinstance(made.gradcf, Tensor)
-    forms = torch.cat([image, reference, _attacked(digits.model, image, 5, 0.1, (0, 1)), made.gradcf[:, 0]])
+    attribution = walk(digits.model, image, references=reference, progress=options.watch("gaussians: GradCF of a digit"))
+    assert isinstance(attribution.gradcf, Tensor)
+    forms = torch.cat([image, reference, _attack(digits.model, image, 5, 0.1, (0, 1)), attribution.gradcf[:, 0]])
     likely = ig2.scores(digits.model, forms).softmax(dim=1).cpu()
     return Stored(
         {
@@ -154,8 +157,8 @@ def _first(paths: Any) -> Tensor:
 
 def _likely(net: nn.Module, points: Tensor) -> Array:
     with torch.no_grad():
-        found: Array = net(points).softmax(dim=1)[:, 0].numpy()
-    return found
+        likely: Array = net(points).softmax(dim=1)[:, 0].numpy()
+    return likely
 
 
 def _train_planar_network(options: Options) -> tuple[nn.Module, Tensor, Tensor]:
@@ -177,13 +180,13 @@ def _train_planar_network(options: Options) -> tuple[nn.Module, Tensor, Tensor]:
     return net.eval().requires_grad_(False), points, labels
 
 
-def _attacked(model: ig2.Model, x: Tensor, own: int, step: float, bounds: tuple[float, float] | None) -> Tensor:
-    """The explicand after small steps down the gradient of its own class, until the network says something else."""
+def _attack(model: ig2.Model, x: Tensor, label: int, step: float, bounds: tuple[float, float] | None) -> Tensor:
+    """The explicand after small steps down the gradient of its label class, until the network says something else."""
     point = x
     for _ in range(200):
-        if int(ig2.scores(model, point).argmax()) != own:
+        if int(ig2.scores(model, point).argmax()) != label:
             break
-        slope = ig2.Gradient()(model, point, own).values
+        slope = ig2.Gradient()(model, point, label).values
         assert isinstance(slope, Tensor)
         point = point - step * slope / slope.norm().clamp(min=1e-12)
         point = point if bounds is None else point.clamp(*bounds)
@@ -199,8 +202,8 @@ def draw_gaussians(stored: Stored) -> Drawing:
     plane.contourf(at, at, surface, levels=np.linspace(0, 1, 11), cmap="Greys", alpha=0.35)
     plane.contour(at, at, surface, levels=[0.5], colors=QUIET, linewidths=0.8, linestyles=":")
     for label, (mark, colour) in enumerate((("o", "0.45"), ("^", "0.7"))):
-        some = arrays["points"][arrays["labels"] == label]
-        plane.plot(some[:, 0], some[:, 1], mark, color=colour, markersize=2.2, alpha=0.7)
+        points = arrays["points"][arrays["labels"] == label]
+        plane.plot(points[:, 0], points[:, 1], mark, color=colour, markersize=2.2, alpha=0.7)
     straight, guided, grad = arrays["lines"]
     flat = _saturated(arrays["curves"][0])
     plane.plot(*straight[flat].T, color=MARK, linewidth=6, alpha=0.4, solid_capstyle="butt", label="saturated")

@@ -85,9 +85,9 @@ def draw_label_distance(stored: Stored) -> Drawing:
     above, below = halves
     kinds = {"without the attribute": slice(len(NEARNESS)), "with it": slice(len(NEARNESS), None)}
     for column, (metric, axes) in enumerate(zip(texts["metrics"], above.subplots(1, len(texts["metrics"])), strict=True), 1):
-        for (name, some), colour in zip(kinds.items(), COLOURS, strict=False):
-            at, mean = arrays["mean"][some, 0], arrays["mean"][some, column]
-            error = 2 * np.nan_to_num(arrays["error"][some, column])
+        for (name, kind), colour in zip(kinds.items(), COLOURS, strict=False):
+            at, mean = arrays["mean"][kind, 0], arrays["mean"][kind, column]
+            error = 2 * np.nan_to_num(arrays["error"][kind, column])
             axes.errorbar(at, mean, error, color=colour, marker="o", markersize=3, linewidth=1.2, elinewidth=0.8, label=name)
         axes.set_title(metric, fontsize="small")
         axes.set_xlabel("label distance", fontsize="x-small")

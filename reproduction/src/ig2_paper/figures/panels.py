@@ -122,3 +122,8 @@ def describe_scale(look: Look = SIGNED) -> str:
 def sum_channels(values: Tensor) -> NDArray[np.float32]:
     """Attributions (..., C, H, W) as maps (..., H, W)."""
     return values.detach().sum(dim=-3).to("cpu", torch.float32).numpy()
+
+
+def to_bytes(x: Tensor) -> NDArray[np.uint8]:
+    """Pictures (N, 3, H, W) from 0 to 1 as bytes (N, H, W, 3)."""
+    return (x * 255).round().to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy()

@@ -36,9 +36,9 @@ LINES = (STRAIGHT, GUIDED, GRADPATH)
 
 def _along(model: ig2.Model, points: Tensor, target: int, watch: Any) -> tuple[Array, Tensor]:
     """The logit of a class and its gradient at points (n, ...)."""
-    made = ig2.Gradient()(model, points, target, progress=watch)
-    assert isinstance(made.values, Tensor)
-    return made.output.cpu().numpy(), made.values
+    attribution = ig2.Gradient()(model, points, target, progress=watch)
+    assert isinstance(attribution.values, Tensor)
+    return attribution.output.cpu().numpy(), attribution.values
 
 
 # -- the three paths of one photo --------------------------------------------------------------------------------------
@@ -57,20 +57,22 @@ def paths(options: Options) -> Stored:
     }
     curves, moments, directions = [], [], []
     gradient: Any = None
-    for name, (method, contrast) in methods.items():
-        made = method(photos.model, x, target, contrast, paths=True, curves=True, progress=options.watch(f"paths: {name}"))
-        assert isinstance(made.paths, Tensor) and made.output_curve is not None
-        lines = made.paths[0]  # (R, k + 1, ...)
-        curves.append(made.output_curve[0].mean(dim=0).cpu().numpy()[::-1])
+    for name, (method, baselines) in methods.items():
+        attribution = method(
+            photos.model, x, target, baselines, paths=True, curves=True, progress=options.watch(f"paths: {name}")
+        )
+        assert isinstance(attribution.paths, Tensor) and attribution.output_curve is not None
+        lines = attribution.paths[0]  # (R, k + 1, ...)
+        curves.append(attribution.output_curve[0].mean(dim=0).cpu().numpy()[::-1])
         shown = []
         for alpha in AT:
             vertex = min(round((1 - alpha) * steps), steps - 1)
             _, slope = _along(photos.model, lines[:, vertex], target, options.watch(f"paths: {name} at α = {alpha:g}"))
-            way = lines[:, vertex] - lines[:, vertex + 1]
-            shown.append(sum_channels((slope * way).mean(dim=0)))
+            direction = lines[:, vertex] - lines[:, vertex + 1]
+            shown.append(sum_channels((slope * direction).mean(dim=0)))
             if alpha == 1:
                 gradient = sum_channels(slope[0])
-                directions.append(sum_channels(way.mean(dim=0)))
+                directions.append(sum_channels(direction.mean(dim=0)))
         moments.append(np.stack(shown))
     return Stored(
         {
@@ -169,9 +171,11 @@ def baselines(options: Options) -> Stored:
     for name, pictures, which, only, settings in rows:
         x, target = pictures.x[which : which + 1], int(pictures.y[which])
         references = pictures.pool[pictures.others(target, count, options.seed, only)]
-        made = ig2.GradCFE(*settings)(pictures.model, x, target, references, progress=options.watch(f"baselines: {name}"))
-        assert isinstance(made.gradcfe, Tensor)
-        differences = (x, (x - references).mean(dim=0, keepdim=True), made.gradcfe.to(x))
+        attribution = ig2.GradCFE(*settings)(
+            pictures.model, x, target, references, progress=options.watch(f"baselines: {name}")
+        )
+        assert isinstance(attribution.gradcfe, Tensor)
+        differences = (x, (x - references).mean(dim=0, keepdim=True), attribution.gradcfe.to(x))
         # of a wafer the channel of failing dies, for all three always sum to one; of a photo the size, for its GradCF
         # differs in colours more than in brightness
         shown = [part[0, -1:] if name == "wafer" else part[0].abs() if name == "photo" else part[0] for part in differences]
@@ -232,18 +236,18 @@ def saturation(options: Options) -> Stored:
     texts: dict[str, Any] = {"kinds": list(sets)}
     for kind, (pictures, size, normal) in sets.items():
         usual, steps = (50, 20) if kind == "photos" else (100, 50)
-        size *= usual / steps  # as long a way as in the other figures, in fewer steps
+        size *= usual / steps  # a path as long as in the other figures, in fewer steps
         steps = 4 if options.quick else steps
         only = None if normal is None else pictures.classes.index(normal)
-        some = [i for i in range(len(pictures.x)) if only is None or int(pictures.y[i]) != only]
+        indices = [i for i in range(len(pictures.x)) if only is None or int(pictures.y[i]) != only]
         outputs: list[Array] = []
         angles: list[Array] = []
         watch = options.watch(f"saturation: {kind}")
         fine: list[bool] = []
-        for i in [i for i in some if i < pictures.correct] or some:
-            found = _curves(pictures, i, only, steps, size, options.seed + i)
-            outputs.append(np.stack([one for one, _ in found]))
-            angles.append(np.stack([two for _, two in found]))
+        for i in [i for i in indices if i < pictures.correct] or indices:
+            curves = _curves(pictures, i, only, steps, size, options.seed + i)
+            outputs.append(np.stack([output for output, _ in curves]))
+            angles.append(np.stack([angle for _, angle in curves]))
             # of a network that is hardly trained, at least the layout can be seen
             fine.append(options.quick or bool((outputs[-1][:, 0] - outputs[-1][:, -1] > ENOUGH).all()))
             if callable(watch):
@@ -265,20 +269,20 @@ def _curves(pictures: Pictures, i: int, only: int | None, steps: int, size: floa
     """For each path of one sample the softmax at its vertices, and the cosine of gradient and direction on its segments."""
     x, target = pictures.x[i : i + 1], int(pictures.y[i])
     reference = pictures.pool[pictures.others(target, 1, seed, only)]
-    ways = (ig2.paths.Straight(steps), ig2.paths.Guided(steps), ig2.paths.GradPath(steps, size))
-    found = []
-    for way in ways:
-        made = ig2.PathMethod(way, rule=None)(pictures.model, x, target, reference, paths=True)
-        assert isinstance(made.paths, Tensor)
-        points = made.paths[0, 0]
+    paths = (ig2.paths.Straight(steps), ig2.paths.Guided(steps), ig2.paths.GradPath(steps, size))
+    curves = []
+    for path in paths:
+        attribution = ig2.PathMethod(path, rule=None)(pictures.model, x, target, reference, paths=True)
+        assert isinstance(attribution.paths, Tensor)
+        points = attribution.paths[0, 0]
         scores = ig2.scores(pictures.model, points).softmax(dim=1)[:, target].cpu().double().numpy()
         _, slope = _along(pictures.model, points[:-1], target, False)
         move = (points[:-1] - points[1:]).flatten(1).to(slope)
         slope = slope.flatten(1)
         lengths = slope.norm(dim=1) * move.norm(dim=1)
         cosine = (slope * move).sum(dim=1) / torch.where(lengths > 0, lengths, 1.0)
-        found.append((scores, cosine.cpu().double().numpy()))
-    return found
+        curves.append((scores, cosine.cpu().double().numpy()))
+    return curves
 
 
 def draw_saturation(stored: Stored) -> Drawing:
@@ -306,7 +310,7 @@ def draw_saturation(stored: Stored) -> Drawing:
     axes[0, 0].set_ylabel("output, brought to 0 … 1", fontsize="small")
     axes[1, 0].set_ylabel("cosine of gradient\nand path", fontsize="small")
     axes[0, 0].legend(fontsize="x-small", frameon=False)
-    left_out = [
+    skipped = [
         f"{stored.texts[kind]['of'] - stored.texts[kind]['used']} of {stored.texts[kind]['of']} {kind}"
         for kind in kinds
         if stored.texts[kind]["used"] < stored.texts[kind]["of"]
@@ -316,7 +320,7 @@ def draw_saturation(stored: Stored) -> Drawing:
         "above the softmax of the explained class, 1 at the explicand and 0 at the baseline; below, how far the gradient of "
         "its logit points along the path. Bands are two standard errors to either side",
         "the straight line and the guided path end at a sample of another class, GradPath at GradCF for that sample",
-        f"left out: {', '.join(left_out)}, whose softmax falls by less than {number(ENOUGH)} on some path" if left_out else "",
+        f"skipped: {', '.join(skipped)}, whose softmax falls by less than {number(ENOUGH)} on some path" if skipped else "",
         stored.source,
     )
     return figure

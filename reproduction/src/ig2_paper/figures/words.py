@@ -30,8 +30,8 @@ WIDEST = 7.4  # inches
 METHODS = ("Input × gradient", "IG", "Guided IG", "Expected IG", "DeepSHAP", "KernelSHAP", "IG²")
 
 
-def _scores(subject: TextSubject, batch: TextBatch, made: ig2.Attribution, values: Any = None) -> list[list[float]]:
-    return [row.tolist() for row in subject.scores(batch, made, values)]
+def _scores(subject: TextSubject, batch: TextBatch, attribution: ig2.Attribution, values: Any = None) -> list[list[float]]:
+    return [row.tolist() for row in subject.scores(batch, attribution, values)]
 
 
 def _suitable(questions: Questions) -> list[int]:
@@ -73,8 +73,8 @@ def trec_words(options: Options) -> Stored:
     scores: list[list[list[float]]] = []
     for name, (method, references) in methods.items():
         watch = options.watch(f"trec-words: {name}")
-        made = method(subject.model, batch.x, target, references, seed=options.seed, progress=watch)
-        scores.append(_scores(subject, batch, made))
+        attribution = method(subject.model, batch.x, target, references, seed=options.seed, progress=watch)
+        scores.append(_scores(subject, batch, attribution))
     assert batch.units is not None
     texts = {
         "words": [list(units) for units in batch.units],
@@ -103,7 +103,7 @@ def draw_trec_words(stored: Stored) -> Drawing:
         rows,
         f"each line's colours end at its strongest word. References of Expected IG, DeepSHAP and IG² are {texts['count']} "
         f"questions of other classes; the other methods start from zero vectors. IG² takes {texts['steps']} steps, each as "
-        "long as the way to the reference divided by that",
+        "long as the path to the reference divided by that",
         stored.source,
     )
 
@@ -131,14 +131,15 @@ def trec_references(options: Options) -> Stored:
     same = [i for i in order if int(questions.pool.y[i]) == target and _text(questions, i) != batch.names[0]][:2]
     references = _texts(questions.pool, [*others, *same])
     steps = 10 if options.quick else 200
-    made = ig2.IG2(steps)(
+    attribution = ig2.IG2(steps)(
         subject.model, batch.x, target, subject.references(references, batch), per_reference=True,
         progress=options.watch("trec-references"),
     )  # fmt: skip
     zero = ig2.IntegratedGradients(50)(subject.model, batch.x, target, subject.baseline(batch, "zero"))
-    own: Any = made.per_reference
-    own = next(iter(own.values())) if isinstance(own, dict) else own[0] if isinstance(own, tuple) else own
-    rows = [_scores(subject, batch, made, own[:, r])[0] for r in range(len(references))]
+    per_reference: Any = attribution.per_reference
+    if isinstance(per_reference, (dict, tuple)):
+        per_reference = next(iter(per_reference.values() if isinstance(per_reference, dict) else per_reference))
+    rows = [_scores(subject, batch, attribution, per_reference[:, r])[0] for r in range(len(references))]
     mean = np.mean(rows[: len(others)], axis=0).tolist()
     assert batch.units is not None
     texts = {
@@ -174,7 +175,7 @@ def draw_trec_references(stored: Stored) -> Drawing:
     return _page(
         rows,
         f"the question is of class [{texts['label']}]; each line is what a single reference, in grey below it, makes of it. "
-        f"Each line's colours end at its strongest word; {texts['steps']} steps, each as long as the way to the reference "
+        f"Each line's colours end at its strongest word; {texts['steps']} steps, each as long as the path to the reference "
         "divided by that",
         stored.source,
     )
@@ -193,7 +194,7 @@ class TextRow(NamedTuple):
     heading: bool = False
 
 
-def _page(rows: Sequence[TextRow], *said: str) -> Drawing:
+def _page(rows: Sequence[TextRow], *sentences: str) -> Drawing:
     """Labels to the left, coloured words to the right, one key and the caption below."""
     size = FontProperties(size="small").get_size_in_points()
     label, margin, line = 1.45 * POINTS, 0.6 * size, 1.75 * size
@@ -204,8 +205,8 @@ def _page(rows: Sequence[TextRow], *said: str) -> Drawing:
         1.9 * size if row.heading else line * ((pieces[-1].line if pieces else 0) + 1) + (1.35 * size if row.below else 0)
         for row, pieces in zip(rows, placed, strict=True)
     ]
-    noted = wrap_caption(said, width / POINTS)
-    foot = 3.2 * size + 1.15 * size * (noted.count("\n") + 1)
+    small_print = wrap_caption(sentences, width / POINTS)
+    foot = 3.2 * size + 1.15 * size * (small_print.count("\n") + 1)
     total = sum(heights) + foot + size
     figure = Canvas(width / POINTS, total / POINTS)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(total, 0))
@@ -215,7 +216,7 @@ def _page(rows: Sequence[TextRow], *said: str) -> Drawing:
         weight = "bold" if row.heading else "normal"
         axes.text(margin, y + 1.25 * size, printable(row.label, 60), fontsize=size, fontweight=weight, **outside())
         if row.scores is not None:
-            _coloured(axes, pieces, row.scores, label + margin, y, line, size)
+            _draw_words(axes, pieces, row.scores, label + margin, y, line, size)
         if row.below:
             axes.text(
                 label + margin,
@@ -233,11 +234,11 @@ def _page(rows: Sequence[TextRow], *said: str) -> Drawing:
     align_ends(bar.ax)
     bar.ax.tick_params(labelsize="x-small", length=2)
     bar.outline.set_linewidth(0.5)
-    figure.text(margin / width, 0.3 * size / total, noted, fontsize="x-small", color=QUIET, va="bottom", **outside())
+    figure.text(margin / width, 0.3 * size / total, small_print, fontsize="x-small", color=QUIET, va="bottom", **outside())
     return figure
 
 
-def _coloured(axes: Axes, pieces: Any, scores: list[float], left: float, top: float, line: float, size: float) -> None:
+def _draw_words(axes: Axes, pieces: Any, scores: list[float], left: float, top: float, line: float, size: float) -> None:
     colours = matplotlib.colormaps["RdBu_r"]
     end = max((abs(score) for score in scores), default=0.0) or 1.0
     for piece in pieces:

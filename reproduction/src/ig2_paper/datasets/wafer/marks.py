@@ -132,8 +132,8 @@ def _share(fails: Tensor, wafer: Tensor, sigma: float) -> Tensor:
 
 
 def _quantile(values: Tensor, where: Tensor, q: float) -> Tensor:
-    found: Tensor = torch.where(where, values, torch.nan).flatten(1).nanquantile(q, dim=1).nan_to_num()
-    return found[:, None, None]
+    quantile: Tensor = torch.where(where, values, torch.nan).flatten(1).nanquantile(q, dim=1).nan_to_num()
+    return quantile[:, None, None]
 
 
 def pieces(mask: Tensor, corners: bool = False) -> Tensor:

@@ -194,15 +194,15 @@ def _class(name: Any, path: Path) -> int:
     return CLASSES.index(known)
 
 
-def _content(found: Any) -> bytes:
-    return hashlib.sha256(f"{np.shape(found)}".encode() + np.asarray(found).tobytes()).digest()
+def _content(codes: Any) -> bytes:
+    return hashlib.sha256(f"{np.shape(codes)}".encode() + np.asarray(codes).tobytes()).digest()
 
 
 def _find_distinct(maps: Sequence[Any] | NDArray[Any]) -> tuple[NDArray[np.int64], int]:
     """The numbers of those maps that no other before them equals, and how many there are besides."""
     first: dict[bytes, int] = {}
-    for number, found in enumerate(maps):
-        first.setdefault(_content(found), number)
+    for number, codes in enumerate(maps):
+        first.setdefault(_content(codes), number)
     return np.array(list(first.values()), dtype=np.int64), len(maps) - len(first)
 
 
@@ -237,12 +237,12 @@ def _resize_all(maps: Sequence[Map], size: int) -> Map:
     """Maps of all sizes brought to one, those of a size together."""
     result = np.empty((len(maps), size, size), dtype=np.uint8)
     shapes: dict[tuple[int, ...], list[int]] = {}
-    for number, found in enumerate(maps):
-        shapes.setdefault(found.shape, []).append(number)
+    for number, codes in enumerate(maps):
+        shapes.setdefault(codes.shape, []).append(number)
     for numbers in shapes.values():
         for start in range(0, len(numbers), 1000):
-            some = numbers[start : start + 1000]
-            result[some] = resize(np.stack([maps[number] for number in some]), size)
+            batch = numbers[start : start + 1000]
+            result[batch] = resize(np.stack([maps[number] for number in batch]), size)
     return result
 
 
