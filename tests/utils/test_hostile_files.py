@@ -22,9 +22,9 @@ from ig2.benchmarks.store import Cells
 from ig2.benchmarks.table import Table
 from ig2.cli.reading import lines_of
 from ig2.errors import IG2Warning, InputError
-from ig2_paper import networks
 from ig2_paper.datasets import listing, mnist
 from ig2_paper.datasets.wafer import frames, wm811k
+from ig2_paper.networks import faces, questions
 
 READERS: dict[str, Callable[[Path], object]] = {
     "a photo.png": images.read_image,
@@ -34,10 +34,10 @@ READERS: dict[str, Callable[[Path], object]] = {
     "weights.pt": lambda path: load_network(str(path)),
     "maps.npz": wm811k.load,
     "frame.pkl": frames.read_frame,
-    "labels.txt": listing.lines_of,
+    "labels.txt": listing.read_lines,
     "digits-ubyte": mnist.read_idx,
-    "vectors.txt": networks.read_vectors,
-    "mobilenet.pth": networks.MobileNetV2(2, width=0.1).start_from,
+    "vectors.txt": questions.read_vectors,
+    "mobilenet.pth": faces.MobileNetV2(2, width=0.1).start_from,
     "performance.json": Table.load,
     "toy.cells.jsonl": lambda path: Cells(path.parent, "toy"),
     "a.safetensors": ig2.Attribution.load,

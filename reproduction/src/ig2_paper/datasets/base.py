@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import check_seed
-from ig2.errors import InputError, describe, is_count
+from ig2.errors import InputError, counted, describe, is_count
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -111,7 +111,9 @@ def describe_source(source: str, skipped: Mapping[str, int], verb: str = "skippe
     >>> describe_source("TREC questions", {"duplicates": 71, "with two classes": 0})
     'TREC questions; skipped: 71 duplicates'
     """
-    reasons = [f"{count:,} {why}" for why, count in skipped.items() if count]
+    reasons = [
+        f"{count:,} {why}" if why != "duplicates" else counted(count, "duplicate") for why, count in skipped.items() if count
+    ]
     return f"{source}; {verb} {', '.join(reasons)}" if reasons else source
 
 
