@@ -394,7 +394,7 @@ def test_questions_of_one_class_alone_have_nothing_to_contrast_with(ig2, root):
         (place / name).write_text("".join(line for line in lines if line.startswith("HUM")))
     said = ig2("figures", "trec-references", "toy", "--data", "data", "--quick")
     assert said.code == 1 and said.out.startswith("toy")
-    assert "there is no question of another class to contrast 'HUM' with" in said.err
+    assert "there is no question of another class as a reference for 'HUM'" in said.err
     assert not (ig2.folder / "ig2-figures" / "trec-references.npz").exists()
 
 

@@ -76,9 +76,7 @@ def test_references_are_of_other_classes_and_classified_as_such(name):
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_more_samples_than_there_are_raises(name):
-    with pytest.raises(
-        InputError, match=r"there are \d+ samples to explain in the test split, asked for are 5000"
-    ):
+    with pytest.raises(InputError, match=r"there are \d+ samples to explain in the test split, asked for are 5000"):
         run(name, ["gradient"], quick=True, samples=5000)
 
 

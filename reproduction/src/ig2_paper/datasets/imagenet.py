@@ -49,9 +49,9 @@ class Annotation:
     """What a file says of one picture."""
 
     label: int
-    where: str  # the file, and the line, that says so
+    where: str  # the file, and the line
     boxes: tuple[Box, ...] = ()
-    size: tuple[int, int] | None = None  # height and width of the picture the boxes were drawn on, where that is said
+    size: tuple[int, int] | None = None  # height and width of the picture the boxes were drawn on, where that is known
 
     def mask(self, height: int, width: int) -> Mask:
         """1 where any of the boxes is: a pixel belongs to a box if its middle does."""
@@ -123,7 +123,7 @@ def find(
     for stem, (path, _) in photos.items():
         if labels[stem] is None:
             problems.append(f"{path} has no label: name its class in a labels.csv, boxes.csv, {SOLUTION} or an annotation")
-    marked, truth = _marked(root, None if masks is None else Path(masks), notes, photos, problems)
+    marked, truth = _find_masks(root, None if masks is None else Path(masks), notes, photos, problems)
     entries = [
         Entry(path.name, label, path, marked.get(stem) if marked else None)
         for stem, (path, _) in photos.items()
@@ -140,7 +140,7 @@ def find(
 
 
 def _photos(root: Path, problems: list[str]) -> dict[str, tuple[Path, int | None]]:
-    """Photos by name, each with the class its folder says, if it does."""
+    """Photos by name, each with the class of its folder, if it has one."""
     numbers = {wnid: number for number, wnid in enumerate(imagenet.wnids())}
     for place in PHOTOS:
         folder = root / place
@@ -321,7 +321,7 @@ def _join(box: Box) -> str:
 # -- masks -------------------------------------------------------------------------------------------------------------
 
 
-def _marked(
+def _find_masks(
     root: Path,
     chosen: Path | None,
     notes: dict[str, Annotation],

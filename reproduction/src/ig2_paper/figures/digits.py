@@ -99,8 +99,8 @@ def draw_shifted(stored: Stored) -> Drawing:
     key(figure, axes)
     caption(
         figure,
-        f"a one against {stored.texts['count']} sevens. The box is where a seven has its bar; above and below, what the "
-        "network says of the digit and of the digit with the box painted, with its softmax. Red and blue in "
+        f"a one against {stored.texts['count']} sevens. The box is where a seven has its bar; above and below, the "
+        "predicted class of the digit and of the digit with the box painted, with its softmax. Red and blue in "
         "GradCFE: more, less ink than in GradCF",
         describe_scale(),
         _settings(stored),
@@ -123,7 +123,7 @@ CHANGES = (("GradCFE", True), ("IG²", True), ("Expected IG", True), ("Expected 
 def fives(options: Options) -> Stored:
     """Fives against three other digits; and what becomes of them when what is marked is painted or wiped out."""
     digits = load_digits(options)
-    digits.first("5")  # or it says that there is none
+    digits.first("5")  # raises where there is none
     numbers = (digits.y == 5).nonzero()[:, 0][: 2 if options.quick else 12]
     x, shown = digits.x[numbers], 2 if options.quick else 3
     maps, areas, changed, said, became = [], [], [], [], []
@@ -185,8 +185,8 @@ def draw_fives(stored: Stored) -> Drawing:
     caption(
         figure,
         f"fives against {texts['count']} digits of another class. Below, the {AREA} pixels beside its ink painted that a "
-        f"method marks most (of GradCFE: where GradCF has most ink), or the {AREA} of its ink wiped out; under each what "
-        "the network says, with its softmax",
+        f"method marks most (of GradCFE: where GradCF has most ink), or the {AREA} of its ink wiped out; under each "
+        "the predicted class, with its softmax",
         f"of {texts['of']} fives so many become a {' / '.join(AGAINST)}: {'; '.join(counted)}",
         describe_scale(),
         _settings(stored),

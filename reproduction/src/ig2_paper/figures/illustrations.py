@@ -162,7 +162,7 @@ def _likely(net: nn.Module, points: Tensor) -> Array:
 
 
 def _train_planar_network(options: Options) -> tuple[nn.Module, Tensor, Tensor]:
-    """Two classes of points in the plane, and a network that tells them apart."""
+    """Two classes of points in the plane, and a network that distinguishes them."""
     generator = torch.Generator().manual_seed(options.seed)
     spread = torch.tensor([[[1.5, 0.1], [0.0, 0.45]], [[1.5, -0.1], [0.0, 0.45]]])
     middle = torch.tensor([[-0.4, -1.5], [0.4, 1.5]])
@@ -181,7 +181,7 @@ def _train_planar_network(options: Options) -> tuple[nn.Module, Tensor, Tensor]:
 
 
 def _attack(model: ig2.Model, x: Tensor, label: int, step: float, bounds: tuple[float, float] | None) -> Tensor:
-    """The explicand after small steps down the gradient of its label class, until the network says something else."""
+    """The explicand after small steps down the gradient of its own class, until the network predicts another."""
     point = x
     for _ in range(200):
         if int(ig2.scores(model, point).argmax()) != label:
@@ -205,7 +205,7 @@ def draw_gaussians(stored: Stored) -> Drawing:
         points = arrays["points"][arrays["labels"] == label]
         plane.plot(points[:, 0], points[:, 1], mark, color=colour, markersize=2.2, alpha=0.7)
     straight, guided, grad = arrays["lines"]
-    flat = _saturated(arrays["curves"][0])
+    flat = _find_saturated(arrays["curves"][0])
     plane.plot(*straight[flat].T, color=MARK, linewidth=6, alpha=0.4, solid_capstyle="butt", label="saturated")
     for line, colour, name in ((straight, STRAIGHT, "straight"), (guided, GUIDED, "guided"), (grad, GRADPATH, "GradPath")):
         plane.plot(line[:, 0], line[:, 1], color=colour, linewidth=1.8, label=name)
@@ -242,7 +242,7 @@ def draw_gaussians(stored: Stored) -> Drawing:
         bare(each)
         each.set_title(name, fontsize="x-small")
         each.set_xlabel(said, fontsize="x-small", color=QUIET)
-    lower.suptitle("(c) a digit: what the network says, with its softmax", fontsize="small")
+    lower.suptitle("(c) a digit: the predicted class, with its softmax", fontsize="small")
     caption(
         figure,
         "in (a) the grey is the softmax of the explicand's class, the dotted line its border; "
@@ -252,7 +252,7 @@ def draw_gaussians(stored: Stored) -> Drawing:
     return figure
 
 
-def _saturated(curve: Array) -> Array:
+def _find_saturated(curve: Array) -> Array:
     """Where a curve from the explicand is hardly lower than it began."""
     flat: Array = np.cumprod(curve > curve[0] - 0.05).astype(bool)
     return flat

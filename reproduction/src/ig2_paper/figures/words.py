@@ -126,7 +126,7 @@ def trec_references(options: Options) -> Stored:
     others = [i for i in order if int(questions.pool.y[i]) != target][: 3 if options.quick else 8]
     if not others:
         raise InputError(
-            f"{questions.source}: there is no question of another class to contrast {subject.label(target)!r} with"
+            f"{questions.source}: there is no question of another class as a reference for {subject.label(target)!r}"
         )
     same = [i for i in order if int(questions.pool.y[i]) == target and _text(questions, i) != batch.names[0]][:2]
     references = _texts(questions.pool, [*others, *same])

@@ -47,7 +47,7 @@ class QuestionCNN(SampleNetwork):
             self.embedding.weight[PAD] = 0
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Scores from ids (B, L); or from embeddings (B, L, E), every one of them a word's unless a mask (B, L) says so."""
+        """Scores from ids (B, L); or from embeddings (B, L, E), every one of them a word's unless a mask (B, L) is given."""
         if not x.is_floating_point():
             x, mask = self.embedding(x), x != PAD
         return self.rest(x, torch.ones_like(x[..., 0]) if mask is None else mask)  # type: ignore[no-any-return]
@@ -66,7 +66,7 @@ class QuestionCNN(SampleNetwork):
         return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
 
     def batch(self, x: Tensor) -> Tensor:
-        """Ids without what is padding in all rows: it says nothing, and takes as long as words."""
+        """Ids without what is padding in all rows: it means nothing, and takes as long as words."""
         return x[:, : int((x != PAD).sum(dim=1).max())]
 
     def set_vectors(self, vectors: dict[str, Tensor]) -> None:

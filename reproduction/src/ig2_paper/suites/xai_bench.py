@@ -52,7 +52,7 @@ class XAIBench(Suite):
     Each seed is one data set, one network, and one value of each metric: the mean over the validation samples. What is
     explained is the network's output. References are training samples: for IG² (and methods of your own) those whose label
     and output lie on the other side than the explicand's output, for Expected IG and DeepSHAP any, as many for each. IG,
-    Guided IG and KernelSHAP contrast with zero, as in the paper, which is also the mean of the data.
+    Guided IG and KernelSHAP start from zero, as in the paper, which is also the mean of the data.
 
     Args:
         seeds: how many, from `seed` on.

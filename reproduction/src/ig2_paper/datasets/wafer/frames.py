@@ -1,7 +1,7 @@
 """Tables that pandas pickled, read without pandas and without running anything a pickle may hold.
 
 A pickle is a program: it names functions, and unpickling calls them. Here every name it may use stands for a small class or
-function of this file, which keeps the data it is given; any other name is refused. So nothing of numpy, pandas or the system
+function of this file, which keeps the data it is given; any other name is an error. So nothing of numpy, pandas or the system
 is ever called by the file, and tables written by any version of pandas since 0.15 can be read, Python 2's among them.
 """
 
@@ -24,7 +24,7 @@ PLAIN = re.compile(r"([?biufcSUMm]\d*|O8?)(\[\w+\])?")
 
 
 def read_frame(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
-    """The columns of a pickled pandas.DataFrame by name. Cells that are arrays are read; other objects are refused."""
+    """The columns of a pickled pandas.DataFrame by name. Cells that are arrays are read; other objects raise an error."""
     path = Path(fspath(path))
     check_regular(path)
     try:
