@@ -45,14 +45,7 @@ def loss(score: dict[str, float], first: dict[str, float]) -> float:
 
 
 def run(
-    photos: Path,
-    out: Path,
-    device: str,
-    most: int,
-    references: int,
-    full_steps: int,
-    rules: list[str],
-    paths: list[str],
+    photos: Path, out: Path, device: str, most: int, references: int, full_steps: int, rules: list[str], paths: list[str]
 ) -> None:
     data = np.load(photos)
     base = vision.load("efficientnet-lite0").to(device).model

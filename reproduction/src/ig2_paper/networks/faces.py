@@ -8,16 +8,7 @@ from torch import Tensor, nn
 from ig2._utils.files import check_regular
 from ig2.errors import InputError, describe, is_number, reason
 from ig2_paper.datasets.base import LabelledSamples
-from ig2_paper.networks.base import (
-    FilePath,
-    ImageNetwork,
-    LayeredCNN,
-    NetworkSpec,
-    TrainingSettings,
-    image_size,
-    mirror,
-    shift,
-)
+from ig2_paper.networks.base import FilePath, ImageNetwork, LayeredCNN, NetworkSpec, TrainingSettings, image_size, mirror, shift
 
 
 class FaceCNN(LayeredCNN):
