@@ -1,6 +1,6 @@
 """Torchvision and timm models through the adapters, with random weights and no network: a line a check, an error if one fails.
 
-python bench/adapters_gpu_check.py [device]
+`python -m performance.adapters_gpu_check [device]`
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ def check(name: str, work: Callable[[], str]) -> None:
     global failures
     start = time.perf_counter()
     try:
-        told = work()
+        message = work()
     except Exception:
         failures += 1
         traceback.print_exc()
         print(f"FAILED {name}", flush=True)
     else:
-        print(f"OK {name}: {told} ({time.perf_counter() - start:.1f} s)", flush=True)
+        print(f"OK {name}: {message} ({time.perf_counter() - start:.1f} s)", flush=True)
 
 
-def explained(name: str, theirs: Callable[[Image.Image], torch.Tensor]) -> str:
+def explain(name: str, theirs: Callable[[Image.Image], torch.Tensor]) -> str:
     """Read as the library itself would, then explain on the device."""
     subject = vision.load(name, pretrained=False)
     picture = photo(500, 333, seed=1)
@@ -91,15 +91,15 @@ def timm_transform(name: str) -> Callable[[Image.Image], torch.Tensor]:
     return timm.data.create_transform(**config, is_training=False)
 
 
-def refused(name: str, pretrained: bool) -> str:
-    """Something that cannot be had must be an error of one line."""
-    told = "it could be had after all"
+def fail_to_load(name: str, pretrained: bool) -> str:
+    """Something that is not available must be an error of one line."""
+    message = "it is available after all"
     try:
         vision.load(name, pretrained=pretrained)
     except ig2.InputError as error:
-        told = str(error)
-    assert "\n" not in told
-    return told
+        message = str(error)
+    assert "\n" not in message
+    return message
 
 
 def main() -> int:
@@ -107,18 +107,18 @@ def main() -> int:
     for library in ("torchvision", "timm"):
         print(f"{library} {__import__(library).__version__}")
     for name in TORCHVISION:
-        check(f"torchvision:{name}", lambda name=name: explained(f"torchvision:{name}", torchvision_transform(name)))
+        check(f"torchvision:{name}", lambda name=name: explain(f"torchvision:{name}", torchvision_transform(name)))
     for name in TIMM:
-        check(f"timm:{name}", lambda name=name: explained(f"timm:{name}", timm_transform(name)))
+        check(f"timm:{name}", lambda name=name: explain(f"timm:{name}", timm_transform(name)))
     check("bare name of both", lambda: vision.load("resnet18", pretrained=False).name)
     check("bare name of timm", lambda: vision.load("convnext_atto.d2_in1k", pretrained=False).name)
     check("a strip", lambda: str(vision.load("timm:resnet18", pretrained=False).read(photo(30000, 3, seed=1)).x.shape))
-    check("unknown torchvision", lambda: refused("torchvision:resnet19", pretrained=False))
-    check("unknown timm", lambda: refused("timm:resnet19", pretrained=False))
-    check("unknown bare", lambda: refused("resnet19", pretrained=False))
-    check("no classifier", lambda: refused("torchvision:fasterrcnn_resnet50_fpn", pretrained=False))
-    check("torchvision weights without a network", lambda: refused("torchvision:resnet18", pretrained=True))
-    check("timm weights without a network", lambda: refused("timm:convnext_atto", pretrained=True))
+    check("unknown torchvision", lambda: fail_to_load("torchvision:resnet19", pretrained=False))
+    check("unknown timm", lambda: fail_to_load("timm:resnet19", pretrained=False))
+    check("unknown bare", lambda: fail_to_load("resnet19", pretrained=False))
+    check("no classifier", lambda: fail_to_load("torchvision:fasterrcnn_resnet50_fpn", pretrained=False))
+    check("torchvision weights without a network", lambda: fail_to_load("torchvision:resnet18", pretrained=True))
+    check("timm weights without a network", lambda: fail_to_load("timm:convnext_atto", pretrained=True))
     print("all OK" if not failures else f"{failures} FAILED")
     return int(failures > 0)
 

@@ -1,6 +1,6 @@
-"""What the engine makes of a GPU: seconds an explicand by how the network is prepared, and what it adds to the bare passes.
+"""The engine on a GPU: seconds an explicand by how the network is prepared, and what it adds to the bare passes.
 
-From the source tree: PYTHONPATH=src:. python bench/gpu.py [--out FOLDER]
+`python -m performance.gpu [--out FOLDER]`
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def engine(model: ig2.Model, size: int, steps: int, explicands: int, references:
 
 
 def speed(name: str, size: int, steps: int = 20, explicands: int = 32) -> list[Row]:
-    """Seconds an explicand at the paper's setting, from a run with fewer steps; the first run of each is left out."""
+    """Seconds an explicand at the paper's setting, from a run with fewer steps; the first run of each is not counted."""
     net = network(name)
     rows: list[Row] = []
     for label, prepare in PREPARATIONS.items():
@@ -90,7 +90,7 @@ def overhead(name: str, size: int, steps: int = 20, explicands: int = 32) -> lis
 def small(name: str, size: int, steps: int = 60) -> list[Row]:
     """One explicand: kernels wait for Python, unless they are replayed."""
     net = network(name)
-    ways = {
+    preparations = {
         "as it is": False,
         "folded": ig2.Preparation(graphs=False),
         "folded, replayed": ig2.Preparation(),
@@ -98,7 +98,7 @@ def small(name: str, size: int, steps: int = 60) -> list[Row]:
     }
     contestants = {
         label: partial(engine, ig2.wrap(net, bounds=(0, 1), prepare=prepare), size, steps, 1, PAPER_REFERENCES)
-        for label, prepare in ways.items()
+        for label, prepare in preparations.items()
     }
     times = side_by_side(contestants, rounds=3)
     rows: list[Row] = [
@@ -113,12 +113,12 @@ def memory(name: str, size: int) -> list[Row]:
     """Peak memory against steps, explicands and the batch; and a batch twice too large for the memory there is."""
     net = network(name)
     rows: list[Row] = []
-    x, others = torch.rand(32, 3, size, size, device="cuda"), torch.rand(10, 3, size, size, device="cuda")
+    x, references = samples(size, 32, 10)
 
     def row(work: str, steps: int, explicands: int, batch: int) -> Tensor:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        found = ig2.IG2(steps, 1.0)(ig2.wrap(net), x[:explicands], references=others, batch_size=batch)
+        found = ig2.IG2(steps, 1.0)(ig2.wrap(net), x[:explicands], references=references, batch_size=batch)
         peak = torch.cuda.max_memory_allocated() / 2**30
         rows.append({"work": work, "steps": steps, "explicands": explicands, "batch": batch, "peak GiB": f"{peak:.2f}"})
         return found.values
@@ -144,7 +144,7 @@ PARTS = {"speed": speed, "overhead": overhead, "small": small, "memory": memory}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("out/bench-gpu"))
+    parser.add_argument("--out", type=Path, default=Path("out/performance-gpu"))
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--networks", nargs="+", default=list(SIZES), choices=SIZES)
     parser.add_argument("--prepared", nargs="+", default=list(PREPARATIONS), choices=PREPARATIONS)

@@ -63,15 +63,15 @@ class Watched:
 
 def run(quick: bool = False) -> list[Row]:
     """Every metric, beside its peers."""
-    with warnings.catch_warnings(), _numpy_as_the_peers_know_it():
+    with warnings.catch_warnings(), _restore_trapz():
         warnings.simplefilter("ignore")
         groups = (localisation, curves, information, perturbation, axioms, tables, many)
-        rows = [_measured(match, rounds=1 if quick else 2) for group in groups for match in group(quick)]
+        rows = [_measure(match, rounds=1 if quick else 2) for group in groups for match in group(quick)]
     print(table(rows, f"metrics, {torch.get_num_threads()} threads; network: its own share of the time, the same for all"))
     return rows
 
 
-def _measured(match: Match, rounds: int) -> Row:
+def _measure(match: Match, rounds: int) -> Row:
     works = {"ours": match.ours, "theirs": match.theirs, "network": match.network}
     contestants = {name: Watched(work) for name, work in works.items() if work is not None}
     times = side_by_side(dict(contestants), rounds)
@@ -109,8 +109,8 @@ def peak_megabytes(work: Work) -> float:
 
 
 @contextlib.contextmanager
-def _numpy_as_the_peers_know_it() -> Iterator[None]:
-    """NumPy 2.4 no longer has `trapz`, which PAIR's curves and Quantus's areas end with: they get its successor."""
+def _restore_trapz() -> Iterator[None]:
+    """Give NumPy 2.4 back `trapz`, which PAIR's curves and Quantus's areas end with."""
     numpy: Any = np
     if hasattr(numpy, "trapz"):
         yield
@@ -134,8 +134,8 @@ def _forward(net: nn.Module, x: Tensor, times: int) -> Work:
     @torch.no_grad()
     def work() -> None:
         for _ in range(times):
-            for some in x.split(16):
-                net(some)
+            for batch in x.split(16):
+                net(batch)
 
     return work
 
@@ -155,7 +155,7 @@ def _backward(net: nn.Module, x: Tensor, times: int) -> Work:
 
 
 def localisation(quick: bool) -> list[Match]:
-    """Heat maps and masks; nobody runs a network, though Quantus wants to be given one."""
+    """Heat maps and masks; nobody runs a network, though Quantus needs one."""
     count, size = (4, 64) if quick else (30, 224)
     generator = torch.Generator().manual_seed(0)
     heat = torch.rand(count, 1, size, size, generator=generator)
@@ -163,7 +163,7 @@ def localisation(quick: bool) -> list[Match]:
     for row, (top, left) in enumerate(torch.randint(size // 2, (count, 2), generator=generator).tolist()):
         mask[row, :, top : top + size // 2, left : left + size // 2] = True
     net = nn.Sequential(nn.Flatten(), nn.Linear(size * size, 2))
-    given = {
+    inputs = {
         "model": net,
         "x_batch": heat.numpy(),
         "y_batch": np.zeros(count, dtype=int),
@@ -181,7 +181,7 @@ def localisation(quick: bool) -> list[Match]:
                 work,
                 lambda ours=ours: ours(None, heat, truth=mask),  # type: ignore[misc]
                 f"Quantus {name}",
-                lambda theirs=theirs: theirs(**given),  # type: ignore[misc]
+                lambda theirs=theirs: theirs(**inputs),  # type: ignore[misc]
             )
         )
     return matches
@@ -197,13 +197,13 @@ def _wafers(count: int) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
 
 def curves(quick: bool) -> list[Match]:
     """Numbers are flipped to black one by one, as Quantus does; the pixels of ours are all channels of a place."""
-    count, thresholds = (2, 6) if quick else (12, 48)  # Quantus wants steps that divide a channel
+    count, thresholds = (2, 6) if quick else (12, 48)  # Quantus needs steps that divide a channel
     net, x, target, values = _wafers(count)
     size = x[0].numel()
     flipping = _quantus(
         "PixelFlipping", features_in_step=size // thresholds, normalise=False, abs=False, return_auc_per_sample=True
     )
-    given = {"model": net, "x_batch": x.numpy(), "y_batch": target.numpy(), "a_batch": values.numpy(), "device": "cpu"}
+    inputs = {"model": net, "x_batch": x.numpy(), "y_batch": target.numpy(), "a_batch": values.numpy(), "device": "cpu"}
     work = f"{count} wafer maps, {thresholds} thresholds"
     model = ig2.wrap(net)
     return [
@@ -212,7 +212,7 @@ def curves(quick: bool) -> list[Match]:
             work + " of numbers",
             lambda: Deletion(thresholds=thresholds, features="element")(model, values, x, target),
             "Quantus PixelFlipping",
-            lambda: flipping(**given),
+            lambda: flipping(**inputs),
             _forward(net, x, thresholds),
         ),
         Match(
@@ -255,9 +255,9 @@ def information(quick: bool) -> list[Match]:
     values = torch.from_numpy(heat).float()[:, None].expand_as(x)
     net = Sharpness(x)
 
-    def probability(some: Any) -> Any:
+    def probability(batch: Any) -> Any:
         with torch.no_grad():
-            return net(torch.from_numpy(some).permute(0, 3, 1, 2).float() / 255).softmax(dim=1)[:, 1].numpy()
+            return net(torch.from_numpy(batch).permute(0, 3, 1, 2).float() / 255).softmax(dim=1)[:, 1].numpy()
 
     def theirs() -> None:
         for image, map_ in zip(images, heat, strict=True):
@@ -287,7 +287,7 @@ def perturbation(quick: bool) -> list[Match]:
     whole = integrated(model, x, target)
     explain = CaptumMethod(gradient, net).attribute
     robust = _quantus("MaxSensitivity", nr_samples=draws, lower_bound=radius, abs=False, normalise=False)
-    given = {"model": net, "x_batch": x.numpy(), "y_batch": target.numpy(), "device": "cpu"}
+    inputs = {"model": net, "x_batch": x.numpy(), "y_batch": target.numpy(), "device": "cpu"}
     explaining = {"explain_func": explain_func(gradient, reduce_axes=()), "explain_func_kwargs": {}}
     work = f"{len(x)} wafer maps × {draws} draws"
     ours = Infidelity(Noise(0.2), draws, fit=False)
@@ -314,7 +314,7 @@ def perturbation(quick: bool) -> list[Match]:
             work + ", gradient",
             lambda: sensitivity(model, values, x, target),
             "Quantus",
-            lambda: robust(**given, a_batch=values.numpy(), **explaining),
+            lambda: robust(**inputs, a_batch=values.numpy(), **explaining),
             _backward(net, x, draws),
         ),
         Match(
@@ -322,7 +322,7 @@ def perturbation(quick: bool) -> list[Match]:
             f"{len(x)} wafer maps, 5 layers, IG of 10 steps",
             lambda: ParameterRandomisation(integrated)(model, whole),
             "Quantus MPRT",
-            lambda: _quantus("MPRT")(**given, explain_func=explain_func(integrated), explain_func_kwargs={}),
+            lambda: _quantus("MPRT")(**inputs, explain_func=explain_func(integrated), explain_func_kwargs={}),
             _backward(net, x, 6 * 10),
         ),
     ]
@@ -334,7 +334,7 @@ def axioms(quick: bool) -> list[Match]:
     found = method(model, x, target)
     assert isinstance(found.values, Tensor)
     complete = _quantus("Completeness", abs=False, normalise=False)
-    given = {"model": net, "x_batch": x.numpy(), "y_batch": target.numpy(), "a_batch": found.values.numpy(), "device": "cpu"}
+    inputs = {"model": net, "x_batch": x.numpy(), "y_batch": target.numpy(), "a_batch": found.values.numpy(), "device": "cpu"}
 
     class Even(nn.Module):
         """Sees the mean of two pixels, so that they may change places."""
@@ -350,7 +350,7 @@ def axioms(quick: bool) -> list[Match]:
             work,
             lambda: Completeness(baseline=0)(model, found.values, x, target),
             "Quantus Completeness",
-            lambda: complete(**given),
+            lambda: complete(**inputs),
             _forward(net, x, 2),
         ),
         Match("dummy", work, lambda: Dummy()(model, found)),
@@ -374,7 +374,7 @@ def tables(quick: bool) -> list[Match]:
 
     def least_squares(x: Tensor, y: Tensor, seed: int) -> Callable[[Tensor], Tensor]:
         weights = torch.linalg.lstsq(x, y[..., None]).solution
-        return lambda some: (some @ weights)[..., 0]
+        return lambda rows: (rows @ weights)[..., 0]
 
     labels = training.sum(dim=1), x.sum(dim=1)
     work = f"{count} rows of 5"
@@ -404,14 +404,14 @@ def many(quick: bool) -> list[Match]:
     assert isinstance(found.values, Tensor)
     values, target = found.values, found.target
     flipping = _quantus("PixelFlipping", features_in_step=size * size // 16, normalise=False, return_auc_per_sample=True)
-    given = {"x_batch": x[:few].numpy(), "y_batch": target[:few].numpy(), "a_batch": values[:few].numpy(), "device": "cpu"}
+    inputs = {"x_batch": x[:few].numpy(), "y_batch": target[:few].numpy(), "a_batch": values[:few].numpy(), "device": "cpu"}
     return [
         Match(
             "Deletion",
             f"{few} images of {size}², 48 thresholds of numbers",
             lambda: Deletion(thresholds=48, features="element")(net, values[:few], x[:few], target[:few]),
             "Quantus PixelFlipping",
-            lambda: flipping(model=net, **given),
+            lambda: flipping(model=net, **inputs),
             _forward(net, x[:few], 48),
         ),
         Match(

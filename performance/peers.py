@@ -47,31 +47,31 @@ class Match:
 
 def run(quick: bool = False) -> list[Row]:
     """Every method, beside its peers."""
-    with warnings.catch_warnings(), _numpy_as_saliency_knows_it():
+    with warnings.catch_warnings(), _restore_quantile():
         warnings.simplefilter("ignore")
         rows = []
         for group in (gradients, straight, bent, shapley, deep, regions):
             for match in group(quick):
-                rows.append(_measured(match, quick))
+                rows.append(_measure(match, quick))
                 print(f"{match.method}, {match.work}, beside {match.peer}: {rows[-1]['times faster']}", flush=True)
     print(table(rows, f"methods, {torch.get_num_threads()} threads; differences as shares of the largest value"))
     return rows
 
 
-def _measured(match: Match, quick: bool) -> Row:
+def _measure(match: Match, quick: bool) -> Row:
     found: dict[str, Tensor] = {}
 
     def keeping(name: str, work: Values) -> None:
         found[name] = torch.as_tensor(work()).double()
 
-    works = {"ours": match.ours, "theirs": match.theirs[0] if quick else _fastest(match.theirs)}
+    works = {"ours": match.ours, "theirs": match.theirs[0] if quick else _find_fastest(match.theirs)}
     contestants = {name: Watched(partial(keeping, name, work)) for name, work in works.items()}
     times = side_by_side(dict(contestants), rounds=1 if quick else 3)
     times["theirs"] = [time / match.share for time in times["theirs"]]
     errors = "–"
     if match.truth is not None and not quick:
         truth = torch.as_tensor(match.truth()).double()
-        errors = f"{_apart(found['ours'], truth)}, its {_apart(found['theirs'], truth)}"
+        errors = f"{_differ(found['ours'], truth)}, its {_differ(found['theirs'], truth)}"
     one, other = (torch.as_tensor(work()) for work in match.answers) if match.answers else (found["ours"], found["theirs"])
     return {
         "method": match.method,
@@ -82,31 +82,31 @@ def _measured(match: Match, quick: bool) -> Row:
         "its s": f"{statistics.median(times['theirs']):.3g}",
         "its MB": f"{contestants['theirs'].megabytes:.0f}",
         "times faster": ratio(times["theirs"], times["ours"]),
-        "difference": _apart(one, other),
+        "difference": _differ(one, other),
         "error": errors,
         "": match.word,
     }
 
 
-def _fastest(ways: Sequence[Values]) -> Values:
-    ways[0]()  # the first call of all is slow
-    return ways[0] if len(ways) == 1 else min(ways, key=seconds)
+def _find_fastest(works: Sequence[Values]) -> Values:
+    works[0]()  # the first call of all is slow
+    return works[0] if len(works) == 1 else min(works, key=seconds)
 
 
-def _apart(one: Tensor, other: Tensor) -> str:
+def _differ(one: Tensor, other: Tensor) -> str:
     """The largest difference, as a share of the explicand's largest value, over the explicands that both have."""
-    some = min(len(one), len(other))
-    one, other = one[:some].flatten(1).double(), other[:some].flatten(1).double()
+    count = min(len(one), len(other))
+    one, other = one[:count].flatten(1).double(), other[:count].flatten(1).double()
     return f"{float(((one - other).abs().amax(dim=1) / other.abs().amax(dim=1)).max()):.1g}"
 
 
-def _named(peer: str, package: str | None = None) -> str:
+def _name(peer: str, package: str | None = None) -> str:
     return f"{peer} {version(package or peer.lower())}"
 
 
 @contextlib.contextmanager
-def _numpy_as_saliency_knows_it() -> Iterator[None]:
-    """NumPy 2.4 no longer knows the argument by which PAIR's Guided IG calls `quantile`."""
+def _restore_quantile() -> Iterator[None]:
+    """Give NumPy 2.4's `quantile` back the argument that PAIR's Guided IG passes."""
     numpy: Any = np
     real = numpy.quantile
 
@@ -124,8 +124,8 @@ def _numpy_as_saliency_knows_it() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Samples:
-    """A network, explicands, the classes explained, and samples to contrast with."""
+class Workload:
+    """A network, explicands, the classes explained, and references."""
 
     net: nn.Sequential
     x: Tensor
@@ -133,29 +133,27 @@ class Samples:
     references: Tensor
 
     @classmethod
-    def wafers(cls, explicands: int, references: int = 1) -> Samples:
+    def wafers(cls, explicands: int, references: int = 1) -> Workload:
         net = nn.Sequential(*wafer.network().children()).requires_grad_(False)
         x = wafer.maps(-(-explicands // 9), seed=2)[0][:explicands]
         return cls(net, x, net(x).argmax(dim=1), wafer.maps(2, seed=3)[0][-references:])
 
     @classmethod
-    def rows(cls, explicands: int, features: int, references: int) -> Samples:
+    def rows(cls, explicands: int, features: int, references: int) -> Workload:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            net = nn.Sequential(
-                nn.Linear(features, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)
-            )  # fmt: skip
+            net = nn.Sequential(nn.Linear(features, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3))
             x, others = torch.randn(explicands, features), torch.randn(references, features)
         return cls(net.eval().requires_grad_(False), x, net(x).argmax(dim=1), others)
 
-    def first(self, explicands: int) -> Samples:
-        return Samples(self.net, self.x[:explicands], self.target[:explicands], self.references)
+    def first(self, explicands: int) -> Workload:
+        return Workload(self.net, self.x[:explicands], self.target[:explicands], self.references)
 
-    def exact(self) -> Samples:
+    def exact(self) -> Workload:
         """One in float64 with a little noise: rounding and ties do not send two paths different ways."""
         noise = 0.05 * torch.randn(self.x[:1].shape, generator=torch.Generator().manual_seed(0))
         net = copy.deepcopy(self.net).double()
-        return Samples(net, (self.x[:1] + noise).double(), self.target[:1], self.references.double())
+        return Workload(net, (self.x[:1] + noise).double(), self.target[:1], self.references.double())
 
     def ours(self, method: Method, references: Tensor | None = None) -> Values:
         return lambda: method(self.net, self.x, self.target, references).values
@@ -185,13 +183,13 @@ class Samples:
 def gradients(quick: bool) -> list[Match]:
     from captum.attr import InputXGradient, NoiseTunnel, Saliency
 
-    captum, matches = _named("Captum"), []
+    captum, matches = _name("Captum"), []
     for count in (2,) if quick else (16, 128):
-        w = Samples.wafers(count)
+        w = Workload.wafers(count)
         saliency, product = Saliency(w.net), InputXGradient(w.net)
         work, finds = f"{count} wafer maps, class found first", "ours also looks at the network first"
 
-        def in_pieces(attribute: Any, size: int, w: Samples = w, **options: Any) -> Any:
+        def in_pieces(attribute: Any, size: int, w: Workload = w, **options: Any) -> Any:
             pieces = zip(w.x.split(size), w.predicted().split(size), strict=True)
             return torch.cat([attribute(x, target=target, **options) for x, target in pieces])
 
@@ -207,7 +205,7 @@ def gradients(quick: bool) -> list[Match]:
             ),
         ]  # fmt: skip
 
-    w = Samples.wafers(2 if quick else 16)
+    w = Workload.wafers(2 if quick else 16)
     samples, sigma = 4 if quick else 50, 0.15
     tunnel = NoiseTunnel(Saliency(w.net))
 
@@ -232,13 +230,13 @@ def straight(quick: bool) -> list[Match]:
     import saliency.core as pair
     from captum.attr import IntegratedGradients
 
-    w = Samples.wafers(2 if quick else 16, 2 if quick else 10)
+    w = Workload.wafers(2 if quick else 16, 2 if quick else 10)
     count, steps, few = len(w.references), 8 if quick else 50, 4 if quick else 10
     captum = IntegratedGradients(w.net)
-    t = Samples.rows(32 if quick else 1024, 20, 1)
+    t = Workload.rows(32 if quick else 1024, 20, 1)
     captum_rows = IntegratedGradients(t.net)
 
-    def integrated(size: int, w: Samples = w) -> Any:
+    def integrated(size: int, w: Workload = w) -> Any:
         return captum.attribute(w.x, target=w.target, n_steps=steps, internal_batch_size=size)
 
     def integrated_rows(size: int) -> Any:
@@ -258,23 +256,23 @@ def straight(quick: bool) -> list[Match]:
     expected = [*(partial(one_reference_at_a_time, size) for size in sizes), partial(all_pairs, len(w.x) * count)]
     work, ours = f"{len(w.x)} wafer maps × {steps} steps", w.ours(ig2.IntegratedGradients(steps))
     return [
-        Match("IntegratedGradients", work, ours, _named("Captum"), [partial(integrated, size) for size in sizes]),
+        Match("IntegratedGradients", work, ours, _name("Captum"), [partial(integrated, size) for size in sizes]),
         Match(
-            "IntegratedGradients", f"1 wafer map × {steps} steps", one.ours(ig2.IntegratedGradients(steps)), _named("Captum"),
+            "IntegratedGradients", f"1 wafer map × {steps} steps", one.ours(ig2.IntegratedGradients(steps)), _name("Captum"),
             [partial(integrated, size, one) for size in sizes], "ours also looks at the network, and prepares it",
         ),
         Match(
-            "IntegratedGradients", work, ours, _named("saliency"),
+            "IntegratedGradients", work, ours, _name("saliency"),
             [w.one_by_one(pair.IntegratedGradients().GetMask, x_steps=steps, batch_size=size) for size in (10, 25, 50)],
             "it sums at equal places", w.first(2).ours(ig2.IntegratedGradients(1000)),
         ),
         Match(
             "IntegratedGradients", f"{len(t.x)} rows of 20 × {steps} steps", t.ours(ig2.IntegratedGradients(steps)),
-            _named("Captum"), [partial(integrated_rows, size) for size in (1024, 4096, 16384)],
+            _name("Captum"), [partial(integrated_rows, size) for size in (1024, 4096, 16384)],
         ),
         Match(
             "ExpectedIG", f"{len(w.x)} wafer maps × {count} references × {few} steps",
-            w.ours(ig2.ExpectedIG(few), w.references), _named("Captum") + " IG", expected,
+            w.ours(ig2.ExpectedIG(few), w.references), _name("Captum") + " IG", expected,
         ),
     ]  # fmt: skip
 
@@ -282,14 +280,14 @@ def straight(quick: bool) -> list[Match]:
 def bent(quick: bool) -> list[Match]:
     import saliency.core as pair
 
-    w = Samples.wafers(2 if quick else 16, 2)
+    w = Workload.wafers(2 if quick else 16, 2)
     steps, sigma = 8 if quick else 50, 10.0
     exact, one = w.exact(), w.first(1)
 
-    def guided(w: Samples) -> tuple[Values, Values]:
+    def guided(w: Workload) -> tuple[Values, Values]:
         return w.ours(ig2.GuidedIG(steps)), w.one_by_one(pair.GuidedIG().GetMask, x_steps=steps)
 
-    def gradpath(w: Samples, theirs: Samples, steps: int) -> tuple[Values, Values]:
+    def gradpath(w: Workload, theirs: Workload, steps: int) -> tuple[Values, Values]:
         references = list(theirs.references.numpy())
 
         def replica() -> Any:
@@ -304,7 +302,7 @@ def bent(quick: bool) -> list[Match]:
     def blurred(steps: int) -> Method:
         return ig2.BlurIG(steps, sigma, "zero")
 
-    saliency, maps = _named("saliency"), f"{len(w.x)} wafer maps"
+    saliency, maps = _name("saliency"), f"{len(w.x)} wafer maps"
     (ours, theirs), (walked, published) = guided(w), gradpath(w, one, steps // 2)
     return [
         Match(
@@ -328,11 +326,11 @@ def shapley(quick: bool) -> list[Match]:
     import shap
     from captum.attr import KernelShap
 
-    w = Samples.wafers(2 if quick else 8)
+    w = Workload.wafers(2 if quick else 8)
     side, samples = 7, 100 if quick else 500
     cells, groups = Grid(side, side).labels(w.x)[0], side**2
     sizes = torch.bincount(cells.flatten())[cells].expand_as(w.x[0]) * w.x.shape[1]  # of each feature's group
-    t = Samples.rows(4 if quick else 32, 12, 10)
+    t = Workload.rows(4 if quick else 32, 12, 10)
     kernel, kernel_rows = KernelShap(w.net), KernelShap(t.net)
 
     def captum(size: int) -> Any:
@@ -381,14 +379,14 @@ def shapley(quick: bool) -> list[Match]:
     every = 2**12  # as many coalitions as there are
     method, exact = ig2.KernelSHAP(samples=samples), ig2.KernelSHAP(samples=every)
     return [
-        Match("KernelSHAP", maps, ours, _named("Captum"), [partial(captum, size) for size in (16, 64)], draws, truth),
-        Match("KernelSHAP", maps, ours, _named("shap"), [partial(explainer, size) for size in (64, 128)], draws, truth),
+        Match("KernelSHAP", maps, ours, _name("Captum"), [partial(captum, size) for size in (16, 64)], draws, truth),
+        Match("KernelSHAP", maps, ours, _name("shap"), [partial(explainer, size) for size in (64, 128)], draws, truth),
         Match(
-            "KernelSHAP", rows, t.ours(method), _named("Captum"), [partial(captum_rows, size) for size in (100, 500)], draws,
+            "KernelSHAP", rows, t.ours(method), _name("Captum"), [partial(captum_rows, size) for size in (100, 500)], draws,
             t.ours(exact),
         ),
         Match(
-            "KernelSHAP", f"{rows} × {len(t.references)} references", t.ours(method, t.references), _named("shap"),
+            "KernelSHAP", f"{rows} × {len(t.references)} references", t.ours(method, t.references), _name("shap"),
             [explainer_rows], draws, t.ours(exact, t.references),
         ),
     ]  # fmt: skip
@@ -398,7 +396,7 @@ def deep(quick: bool) -> list[Match]:
     import shap
     from captum.attr import DeepLiftShap
 
-    w = Samples.wafers(2 if quick else 16, 2 if quick else 10)
+    w = Workload.wafers(2 if quick else 16, 2 if quick else 10)
     captum = DeepLiftShap(w.net)
 
     def in_pieces(size: int) -> Any:
@@ -413,10 +411,10 @@ def deep(quick: bool) -> list[Match]:
     work, ours = f"{len(w.x)} wafer maps × {len(w.references)} references", w.ours(ig2.DeepSHAP(), w.references)
     return [
         Match(
-            "DeepSHAP", work, ours, _named("Captum"), [partial(in_pieces, size) for size in (1, 2, 4)],
+            "DeepSHAP", work, ours, _name("Captum"), [partial(in_pieces, size) for size in (1, 2, 4)],
             "its sums are wrong where ReLU meets pooling",
         ),
-        Match("DeepSHAP", work, ours, _named("shap"), [partial(explainer, size) for size in (1, len(w.x))]),
+        Match("DeepSHAP", work, ours, _name("shap"), [partial(explainer, size) for size in (1, len(w.x))]),
     ]  # fmt: skip
 
 
@@ -425,8 +423,8 @@ def regions(quick: bool) -> list[Match]:
     import saliency.core as pair
     from skimage.segmentation import felzenszwalb
 
-    w = Samples.wafers(1 if quick else 4)
-    steps, saliency = 8 if quick else 50, _named("saliency")
+    w = Workload.wafers(1 if quick else 4)
+    steps, saliency = 8 if quick else 50, _name("saliency")
     given = pair.XRAIParameters(steps=steps)
     inner = ig2.PathMethod(
         ig2.paths.Straight(1), ig2.references.Union(ig2.references.Zeros(), ig2.references.White()), ig2.rules.gauss(steps)

@@ -1,7 +1,7 @@
 """What half precision changes: maps and metrics of IG² beside those of the network as it is.
 
 `python -m performance precision` explains drawn wafer maps. Any suite with a folder of data:
-PYTHONPATH=src:. python -m performance.precision imagenet --data FOLDER [--samples N] [--device cuda]
+`python -m performance.precision imagenet --data FOLDER [--samples N] [--device cuda]`
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from torch import Tensor
 
 import ig2
 from ig2.benchmarks.suite import BenchOptions, find_suite
-from ig2.metrics.correlation import midranks, pearson
-from ig2_paper.suites.experiment import OTHERS, Experiment
+from ig2.metrics.correlation import pearson
+from ig2.metrics.sanity import midranks
+from ig2_paper.suites.experiment import COUNTERFACTUAL, Experiment
 from performance.store import Row, save, table
 
 PREPARATIONS = {
@@ -35,25 +36,25 @@ def rank_correlation(one: Tensor, two: Tensor) -> float:
 
 def measure(suite: Experiment, rule: ig2.rules.Rule) -> list[Row]:
     """IG² with each preparation of the suite's network; the network that scores is the same for all."""
-    opened, some = suite.opened, slice(0, suite.samples)
-    references = opened.references[OTHERS].of(some)
+    explicands, everything = suite.explicands, slice(0, suite.samples)
+    references = explicands.references[COUNTERFACTUAL].select(everything)
     method, rows = suite.ig2(rule=rule), []
     first: Tensor | None = None
-    for label, wish in PREPARATIONS.items():
-        model = replace(opened.model, preparation=wish)
-        method(model, suite.explicand(slice(0, 1)), opened.target[:1], references[:1])  # what happens once is not timed
-        found = method(model, suite.explicand(some), opened.target[some], references)
-        values = found.values
-        assert isinstance(values, Tensor) and found.cost is not None
+    for label, preparation in PREPARATIONS.items():
+        model = replace(explicands.model, preparation=preparation)
+        method(model, suite.method_input(slice(0, 1)), explicands.target[:1], references[:1])  # what happens once is not timed
+        attribution = method(model, suite.method_input(everything), explicands.target, references)
+        values = attribution.values
+        assert isinstance(values, Tensor) and attribution.cost is not None
         first = values if first is None else first
-        scores = suite.scored(found, some)
+        scores = suite.score_attribution(attribution, everything)
         rows.append(
             {
                 "rule": rule.name,
                 "prepared": label,
                 **{name: f"{float(score.nanmean()):.3f}" for name, score in sorted(scores.items())},
                 "rank correlation": f"{rank_correlation(values, first):.3f}",
-                "s an explicand": f"{found.cost.seconds / suite.samples:.3f}",
+                "s an explicand": f"{attribution.cost.seconds / suite.samples:.3f}",
             }
         )
         print(rows[-1], flush=True)
@@ -62,7 +63,7 @@ def measure(suite: Experiment, rule: ig2.rules.Rule) -> list[Row]:
     return rows
 
 
-def suite_of(name: str, options: BenchOptions, **settings: Any) -> Experiment:
+def make_experiment(name: str, options: BenchOptions, **settings: Any) -> Experiment:
     suite = find_suite(name, options)
     assert isinstance(suite, Experiment)
     return replace(suite, **settings)
@@ -70,11 +71,8 @@ def suite_of(name: str, options: BenchOptions, **settings: Any) -> Experiment:
 
 def run(quick: bool = False) -> list[Row]:
     """Drawn wafer maps, on a CPU."""
-    suite = suite_of(
-        "wafer",
-        BenchOptions(quick=quick, samples=2 if quick else 24, device="cpu"),
-        references=2 if quick else 4,
-    )
+    options = BenchOptions(quick=quick, samples=2 if quick else 24, device="cpu")
+    suite = make_experiment("wafer", options, references=2 if quick else 4)
     return [row for rule in (ig2.rules.left, ig2.rules.blended) for row in measure(suite, rule)]
 
 
@@ -86,11 +84,11 @@ def main() -> None:
     parser.add_argument("--references", type=int, default=10)
     parser.add_argument("--steps", type=int, help="the suite's own without")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--out", type=Path, default=Path("out/bench-precision"))
+    parser.add_argument("--out", type=Path, default=Path("out/performance-precision"))
     options = parser.parse_args()
     settings = {"references": options.references} | ({"steps": options.steps} if options.steps else {})
-    asked = BenchOptions(data=options.data, samples=options.samples, half="choose", device=options.device)
-    suite = suite_of(options.suite, asked, **settings)
+    asked = BenchOptions(data=options.data, samples=options.samples, split="validation", device=options.device)
+    suite = make_experiment(options.suite, asked, **settings)
     results = {f"precision {rule}": measure(suite, rule) for rule in (ig2.rules.left, ig2.rules.blended)}
     print("stored in", save(results, options.out))
 

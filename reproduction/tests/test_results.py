@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,14 +19,13 @@ STORE = ROOT / "reproduction" / "results"
 
 @pytest.fixture
 def results(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
     monkeypatch.chdir(ROOT)
     return importlib.import_module("ig2_paper.results")
 
 
 def test_the_page_is_what_the_stored_tables_say(results):
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert page == results.page(STORE), "make the page again: python -m ig2_paper.results --page"
+    assert page == results.render_page(STORE), "make the page again: python -m ig2_paper.results --page"
 
 
 def test_every_stored_table_is_of_a_listed_run_on_real_data(results):
@@ -42,11 +41,19 @@ def test_every_stored_table_is_of_a_listed_run_on_real_data(results):
 def test_every_listed_table_is_stored_with_the_present_settings(results, tmp_path):
     of: dict[str, set[str]] = {one.folder: set() for one in results.RUNS}
     for one in results.RUNS:
-        options = BenchOptions(data=tmp_path, samples=one.samples, study=one.study, half=one.half, device="cpu")
+        options = BenchOptions(data=tmp_path, samples=one.samples, study=one.study, split=one.split, device="cpu")
         path = STORE / f"{one.name}.json"
         of[one.folder].add(data := Table.load(path).environment["data"])
         assert results.is_stored(find_suite(one.suite, options), path, data), one.name
     assert all(len(digests) == 1 for digests in of.values())  # tables of one folder are of the same samples
+
+
+def test_stored_tables_are_read_in_the_present_names_and_words(results):
+    """The files keep the earlier ones."""
+    for path in STORE.rglob("*.json"):
+        table = results.load_table(path)
+        assert "half" not in table.settings and not re.search(r"\bhalf\b|left out|stand there again", table.data), path
+        assert len(table.methods) == len(Table.load(path).methods) and table.rows == Table.load(path).rows
 
 
 def test_stored_means_are_those_of_the_stored_samples():
@@ -57,17 +64,17 @@ def test_stored_means_are_those_of_the_stored_samples():
                 assert row.n == len(defined) and row.mean == pytest.approx(sum(defined) / row.n, rel=1e-3, abs=1e-5), path
 
 
-def test_reported_tables_have_a_hundred_samples():
+def test_reported_tables_have_a_hundred_samples(results):
     for path in STORE.rglob("*.json"):
-        table = Table.load(path)
-        if table.unit == "sample" and table.settings["half"] == "report":
+        table = results.load_table(path)
+        if table.unit == "sample" and table.settings["split"] == "test":
             assert table.settings["samples"] >= 100, path
 
 
-def test_settings_were_chosen_on_the_other_half():
-    """Steps of the compared IG² are those that scored best on the half to choose on; the published stand beside them."""
+def test_settings_were_chosen_on_the_validation_split(results):
+    """Steps of the compared IG² are those that scored best on the validation split; the published are beside them."""
     for path in STORE.rglob("*-steps-choose.json"):
-        chosen, compared = Table.load(path), path.with_name(path.name.replace("-steps-choose", ""))
+        chosen, compared = results.load_table(path), path.with_name(path.name.replace("-steps-choose", ""))
         if not compared.exists():
             continue
         metrics = [label for label in ("GT-AUC", "GT-SUM", "ADD", "DEL") if label in chosen.metrics]
@@ -78,9 +85,9 @@ def test_settings_were_chosen_on_the_other_half():
         }
         assert len(scores) == 15, path
         best = chosen.methods[max(scores, key=scores.__getitem__)]["path"]
-        settings = json.loads(compared.read_text(encoding="utf-8"))["settings"]
+        settings = results.load_table(compared).settings
         assert (best["steps"], best["step_size"]) == (settings["steps"], settings["step_size"]), path
-        assert chosen.settings["half"] == "choose" and settings["half"] == "report"
+        assert chosen.settings["split"] == "validation" and settings["split"] == "test"
 
 
 def test_the_settings_tried_can_be_tried_again():
@@ -88,30 +95,30 @@ def test_the_settings_tried_can_be_tried_again():
     for path in STORE.rglob("*-steps-choose.json"):
         stored = Table.load(path)
         name = stored.suite.removesuffix("-steps-choose").replace("pets", "imagenet")
-        suite = find_suite(name, BenchOptions(study="steps", half="choose", device="cpu"))
+        suite = find_suite(name, BenchOptions(study="steps", split="validation", device="cpu"))
         assert set(stored.methods) <= set(suite.methods()), path
 
 
 def test_a_note_for_a_table_that_is_not_there_is_refused(results, tmp_path):
     for name in ("wafer.json", "notes.md"):
         (tmp_path / name).write_bytes((STORE / name).read_bytes())
-    with pytest.raises(SystemExit, match=r"notes\.md speaks of tables that are not there: .*celeba"):
-        results.page(tmp_path)
+    with pytest.raises(SystemExit, match=r"notes\.md has notes for tables that are not stored: .*celeba"):
+        results.render_page(tmp_path)
 
 
 def test_data_that_cannot_be_read_are_named_and_the_others_go_on(results, tmp_path, capsys):
     (tmp_path / "wafer").mkdir()
     chosen = [one for one in results.RUNS if one.name in ("wafer", "wafer-rules", "mnist")]
-    assert not results.run(chosen, tmp_path, tmp_path / "out", "cpu", again=False)
+    assert not results.make_tables(chosen, tmp_path, tmp_path / "out", "cpu", again=False)
     said = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in said] == ["wafer", "wafer-rules", "mnist"]
-    assert "has neither wm811k.npz nor LSWMD.pkl" in said[0] and said[2].endswith("is not there, left out")
+    assert "has neither wm811k.npz nor LSWMD.pkl" in said[0] and said[2].endswith("is not available, skipped")
 
 
 def test_what_is_stored_is_not_made_again(results, tmp_path):
     """Goes by settings, methods and data, so that a stored table of others is."""
-    stored = Table.load(STORE / "wafer-rules.json")
-    options = {name: stored.settings[name] for name in ("study", "half", "samples")}
+    stored = results.load_table(STORE / "wafer-rules.json")
+    options = {name: stored.settings[name] for name in ("study", "split", "samples")}
     suite = find_suite("wafer", BenchOptions(**options, data=tmp_path, device="cpu"))
     data = stored.environment["data"]
     assert results.is_stored(suite, STORE / "wafer-rules.json", data)

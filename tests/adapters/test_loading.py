@@ -55,7 +55,7 @@ class Holder:
 
 
 def built() -> nn.Module:
-    with training.own_randomness(0):
+    with training.local_seed(0):
         return nn.Sequential(
             nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Dropout(0.5), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)
         ).eval()

@@ -31,7 +31,7 @@ FRAME = pd.DataFrame(
 
 
 def net_of(features: int, outputs: int = 2, seed: int = 0) -> nn.Sequential:
-    with training.own_randomness(seed):
+    with training.local_seed(seed):
         return nn.Sequential(nn.Linear(features, 8), nn.Tanh(), nn.Linear(8, outputs)).eval()
 
 
@@ -144,7 +144,7 @@ def test_straight_paths_do_not_depend_on_the_units_and_gradpath_does() -> None:
 
 
 def test_embedded_categories_are_moved_in_the_networks_own_table() -> None:
-    with training.own_randomness(0):
+    with training.local_seed(0):
         table = nn.Embedding(3, 4)
     columns = [Number("age", 40, 10), Category("city", ("Lima", "Oslo", "Rome"), table)]
     mine = tabular.subject(net_of(5), columns)
@@ -171,7 +171,7 @@ class WithCodes(nn.Module):
 
 @pytest.mark.parametrize("space", ["standard", "raw"])
 def test_fixed_categories_come_along_and_are_not_attributed(space: tabular.Space) -> None:
-    with training.own_randomness(0):
+    with training.local_seed(0):
         net = WithCodes().eval()
     columns = [Number("age", 40, 10), Category("plan", ("a", "b", "c"), fixed=True), Number("income", 50_000, 20_000)]
     mine = tabular.subject(net, columns, ["no", "yes"], space=space, rows=FRAME)

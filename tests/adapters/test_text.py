@@ -75,7 +75,7 @@ def small_bert(**options: Any) -> nn.Module:
         max_position_embeddings=64,
         **options,
     )
-    with training.own_randomness(0):
+    with training.local_seed(0):
         return transformers.BertForSequenceClassification(config).eval()
 
 
@@ -253,7 +253,7 @@ def test_a_decoder_that_reads_the_last_place_is_refused_with_padding_and_works_w
     config = transformers.GPT2Config(
         vocab_size=400, n_positions=64, n_embd=16, n_layer=1, n_head=2, num_labels=3, pad_token_id=0, eos_token_id=3
     )
-    with training.own_randomness(0):
+    with training.local_seed(0):
         net = transformers.GPT2ForSequenceClassification(config).eval()
     mine = text.from_transformers(net, tokenizer)
     with pytest.raises(ModelError, match="encode them one at a time"):
@@ -274,7 +274,7 @@ class Scaled(transformers.BertForSequenceClassification):
 
 def test_models_that_cannot_be_run_from_embeddings_are_refused(tokenizer: Any) -> None:
     config = small_bert(num_labels=3).config
-    with training.own_randomness(0):
+    with training.local_seed(0):
         scaled = Scaled(config).eval()
     with pytest.raises(ModelError, match="another thing from embeddings"):
         text.from_transformers(scaled, tokenizer)
@@ -329,7 +329,7 @@ class OwnHead(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.encoder = small_bert(num_labels=3).bert
-        with training.own_randomness(1):
+        with training.local_seed(1):
             self.head = nn.Linear(32, 4)
 
     def forward(self, input_ids: Any = None, attention_mask: Any = None, inputs_embeds: Any = None) -> Tensor:
@@ -353,7 +353,7 @@ def test_a_causal_model_is_told_to_name_its_token(tokenizer: Any) -> None:
     config = transformers.GPT2Config(
         vocab_size=400, n_positions=64, n_embd=16, n_layer=1, n_head=2, bos_token_id=2, eos_token_id=3
     )
-    with training.own_randomness(0):
+    with training.local_seed(0):
         causal = transformers.GPT2LMHeadModel(config).eval()
     with pytest.raises(ModelError, match=r"causal.*logits\[:, -1\]"):
         text.from_transformers(causal, tokenizer)
@@ -480,7 +480,7 @@ class MeanNet(nn.Module):
 
 
 def letters(heeds: bool = True, **options: Any) -> TextSubject:
-    with training.own_randomness(0):
+    with training.local_seed(0):
         return text.from_parts(nn.Embedding(30, 6), MeanNet(heeds).eval(), by_letters, **options)
 
 

@@ -53,7 +53,7 @@ def handwriting(kept_here: Path) -> vision.VisionSubject:
 
 def linear_net(size: int = 8, channels: int = 3, classes: int = 3, seed: int = 0) -> nn.Module:
     """It tells pictures by their colours; what it says of a dark grey one is near zero."""
-    with training.own_randomness(seed):
+    with training.local_seed(seed):
         net = nn.Sequential(nn.Flatten(), nn.Linear(channels * size * size, 5), nn.Tanh(), nn.Linear(5, classes)).eval()
     with torch.no_grad():
         first = net[1].weight.view(5, channels, -1)
@@ -587,18 +587,18 @@ def test_whatever_is_wrong_with_the_cache_the_tensors_are_made(tmp_path: Path, m
     monkeypatch.setenv("IG2_CACHE", str(tmp_path))
     (tmp_path / "thing-1.safetensors").write_bytes(b"broken")
     with pytest.warns(IG2Warning, match="damaged"):
-        assert torch.equal(training.kept("thing-1", make_tensors)["a"], torch.ones(3))
-    assert torch.equal(training.kept("thing-1", make_tensors)["a"], torch.ones(3))
+        assert torch.equal(training.load_or_train("thing-1", make_tensors)["a"], torch.ones(3))
+    assert torch.equal(training.load_or_train("thing-1", make_tensors)["a"], torch.ones(3))
     assert len(made) == 1  # the broken file was replaced
     with pytest.warns(IG2Warning, match="another network"):
-        training.kept("thing-1", make_tensors, nn.Linear(3, 3))
+        training.load_or_train("thing-1", make_tensors, nn.Linear(3, 3))
     assert len(made) == 2  # it held another network
     monkeypatch.setenv("IG2_CACHE", str(tmp_path / "thing-1.safetensors" / "no folder"))
-    training.kept("thing-1", make_tensors)
+    training.load_or_train("thing-1", make_tensors)
     assert len(made) == 3
     monkeypatch.setenv("IG2_CACHE", str(tmp_path))
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
-    training.kept("thing-1", make_tensors)
+    training.load_or_train("thing-1", make_tensors)
     assert len(made) == 4
     assert [path.name for path in tmp_path.iterdir()] == ["thing-1.safetensors"]
 

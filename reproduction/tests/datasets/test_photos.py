@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from datafiles import error
 from PIL import Image
 
 from ig2.adapters import imagenet as classes
 from ig2.adapters.images import Framing
 from ig2.errors import InputError, MissingExtraError
 from ig2_paper.datasets import imagenet, pets, photos
-from ig2_paper.datasets.listing import moved
+from ig2_paper.datasets.listing import frame_mask
 
 TENCH, GOLDFISH = classes.wnids()[:2]
 BACKGROUND, OBJECT = (20, 30, 40), (220, 230, 240)
@@ -58,12 +59,6 @@ def annotation(path: Path, name: str, *boxes: tuple[int, int, int, int], size: t
     path.write_text(f"<annotation>{sides}{objects}</annotation>")
 
 
-def error(call, *arguments, **options) -> str:
-    with pytest.raises(InputError) as caught:
-        call(*arguments, **options)
-    return str(caught.value)
-
-
 # -- masks move with their picture -------------------------------------------------------------------------------------
 
 
@@ -88,13 +83,13 @@ def test_a_mask_that_stays_behind_would_be_noticed(tmp_path):
     assert not sits_on_the_object(samples)
 
 
-def test_what_was_left_open_stays_open_and_nothing_else():
+def test_what_is_undecided_stays_so_and_nothing_else():
     mask = np.zeros((20, 20), dtype=np.int8)
     mask[:, 8:12], mask[:, 12:] = -1, 1
-    small = moved(mask, Framing((10, 10)))
+    small = frame_mask(mask, Framing((10, 10)))
     assert (small == np.repeat([[0] * 4 + [-1] * 2 + [1] * 4], 10, axis=0)).all()
     mask[mask == -1] = 0
-    assert set(np.unique(moved(mask, Framing((7, 7), interpolation="bicubic")))) == {0, 1}
+    assert set(np.unique(frame_mask(mask, Framing((7, 7), interpolation="bicubic")))) == {0, 1}
 
 
 def test_the_camera_s_orientation_is_not_applied_since_boxes_are_of_the_pixels_as_stored(tmp_path):
@@ -105,12 +100,12 @@ def test_the_camera_s_orientation_is_not_applied_since_boxes_are_of_the_pixels_a
     assert sits_on_the_object(imagenet.load(tmp_path, 24))
 
 
-def test_a_picture_whose_object_is_cut_off_is_left_out_and_counted_and_another_takes_its_place(tmp_path):
+def test_a_picture_whose_object_is_cut_off_is_skipped_and_counted_and_another_takes_its_place(tmp_path):
     boxes_layout(tmp_path, A + "b.png,1,0,0,30,6\n")
     samples = imagenet.load(tmp_path, 24)
     assert samples.names == ("a.png",)
     assert samples.source == (
-        "ImageNet (ILSVRC 2012) photos, object boxes; left out: 1 with nothing marked after they were cut to size"
+        "ImageNet (ILSVRC 2012) photos, object boxes; skipped: 1 with nothing marked after they were cut to size"
     )
     assert len(imagenet.load(tmp_path, 24, limit=1)) == 1
     boxes_layout(tmp_path, "a.png,0,0,0,3,30\nb.png,1,0,0,30,6\n")
@@ -152,7 +147,7 @@ def test_the_validation_set_with_its_solution_file(tmp_path, place):
     )
     samples = imagenet.load(tmp_path, frame=Framing((30, 30)))
     assert samples.y.tolist() == [1] and sits_on_the_object(samples)
-    assert samples.source.endswith("object boxes; left out: 1 annotations without a photo")
+    assert samples.source.endswith("object boxes; skipped: 1 annotations without a photo")
 
 
 @pytest.mark.parametrize("place", [".", "Annotations", "ILSVRC/Annotations/CLS-LOC/val"])
@@ -180,7 +175,7 @@ def test_a_folder_for_each_class_with_or_without_annotations(tmp_path):
     annotation(tmp_path / "boxes" / TENCH / "t1.xml", TENCH, (4, 6, 20, 18))
     samples = imagenet.load(tmp_path, 24, boxes=tmp_path / "boxes")
     assert samples.names == ("t1.JPEG",) and sits_on_the_object(samples)
-    assert samples.source.endswith("left out: 2 photos with nothing marked")
+    assert samples.source.endswith("skipped: 2 photos with nothing marked")
     annotation(tmp_path / "boxes" / TENCH / "t1.xml", GOLDFISH, (4, 6, 20, 18))
     assert "lies in the folder of class 0, and" in error(imagenet.load, tmp_path, 24, boxes=tmp_path / "boxes")
 
@@ -248,7 +243,7 @@ def test_a_line_without_the_name_of_a_photo_is_named(tmp_path, name, table, said
     picture(tmp_path / "images" / "a.png")
     (tmp_path / name).write_text(table)
     assert said in error(imagenet.load, tmp_path)
-    assert any(said in problem for problem in imagenet.look_through(tmp_path).problems)
+    assert any(said in problem for problem in imagenet.survey(tmp_path).problems)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +307,7 @@ def test_a_broken_picture_is_named_and_a_survey_names_all_that_is_wrong(tmp_path
     (tmp_path / "images" / "b.png").write_bytes((tmp_path / "images" / "a.png").read_bytes()[:60])
     picture(tmp_path / "images" / "d.png")
     picture(tmp_path / "images" / "e.png")
-    survey = imagenet.look_through(tmp_path)
+    survey = imagenet.survey(tmp_path)
     assert survey.counts == {"tench": 2, "goldfish": 1}
     assert survey.duplicates == ()
     (missing, unnamed, broken, outside) = survey.problems
@@ -320,7 +315,7 @@ def test_a_broken_picture_is_named_and_a_survey_names_all_that_is_wrong(tmp_path
     assert "b.png is a broken image" in broken and "ends outside the picture" in outside
     assert error(imagenet.load, tmp_path).endswith("(and 1 more: see ig2 data verify)")
     boxes_layout(tmp_path, A + B + "d.png,0,1,1,2,2\ne.png,0,1,1,2,2\n")
-    assert imagenet.look_through(tmp_path).duplicates == (("d.png", "e.png"),)
+    assert imagenet.survey(tmp_path).duplicates == (("d.png", "e.png"),)
     (tmp_path / "images" / "b.png").write_bytes(b"no picture")
     assert "b.png is not an image of a known format" in error(imagenet.load, tmp_path)
 
@@ -331,7 +326,7 @@ def test_folders_without_anything_say_so(tmp_path):
     path = picture(tmp_path / "a.png")
     assert error(imagenet.load, path) == f"{path} is a file: name the folder it lies in"
     picture(tmp_path / "a.jpg")
-    assert "has both a.jpg and a.png: leave one of them out" in error(imagenet.load, tmp_path)
+    assert "has both a.jpg and a.png: remove one of them" in error(imagenet.load, tmp_path)
     (tmp_path / "a.jpg").unlink()
     (tmp_path / TENCH).mkdir()
     assert f"{TENCH} has no pictures" in error(imagenet.load, tmp_path)
@@ -357,11 +352,14 @@ def pet(folder: Path, name: str, trimap: np.ndarray | None = None, public: bool 
     Image.fromarray(trimap).save(path)
 
 
+PETS = "name,class_index\npug_1,254\nSiamese_20,284\n"
+
+
 @pytest.fixture
 def shared_pets(tmp_path):
     pet(tmp_path, "pug_1")
     pet(tmp_path, "Siamese_20")
-    (tmp_path / "labels.csv").write_text("name,class_index\npug_1,254\nSiamese_20,284\n")
+    (tmp_path / "labels.csv").write_text(PETS)
     return tmp_path
 
 
@@ -384,10 +382,10 @@ def test_pets_in_their_public_layout(tmp_path):
     (tmp_path / "images" / "pug_1.mat").write_bytes(b"what else lies there")
     samples = pets.load(tmp_path, 30)
     assert samples.names == ("pug_1",)
-    assert samples.source.endswith("; left out: 1 photos that list.txt does not name, 1 photos of breeds that ImageNet has not")
+    assert samples.source.endswith("; skipped: 1 photos that list.txt does not name, 1 photos of breeds that ImageNet has not")
     samples = pets.load(tmp_path, 30, classes="breeds")
     assert [samples.classes[index] for index in samples.y] == ["pug", "Bengal"] and len(samples.classes) == 37
-    survey = pets.look_through(tmp_path)
+    survey = pets.survey(tmp_path)
     assert survey.counts == {"Bengal": 1, "pug": 1} and survey.problems == () and survey.duplicates == (("pug_1", "Bengal_3"),)
 
 
@@ -397,7 +395,7 @@ def test_pets_of_which_imagenet_has_none_are_not_said_to_be_cut_off(tmp_path):
     (tmp_path / "annotations" / "list.txt").write_text("Bengal_3 6 1 2\nSphynx_1 34 1 12\n")
     said = error(pets.load, tmp_path)
     assert said.startswith("no picture remains to be read (Oxford-IIIT Pets, ")
-    assert said.endswith("left out: 2 photos of breeds that ImageNet has not): add some that are not left out")
+    assert said.endswith("skipped: 2 photos of breeds that ImageNet has not): add some")
 
 
 def test_the_breeds_are_37_of_which_imagenet_has_25():
@@ -406,29 +404,33 @@ def test_the_breeds_are_37_of_which_imagenet_has_25():
     assert {names[index] for index in pets.IMAGENET.values()} >= {"pug", "beagle", "boxer", "Persian cat", "Chihuahua"}
 
 
-def test_a_pet_that_is_cut_off_is_left_out_and_counted(shared_pets):
+def test_a_pet_that_is_cut_off_is_skipped_and_counted(shared_pets):
     trimap = np.full((30, 30), 2, dtype=np.uint8)
     trimap[:4, :4] = 1
     pet(shared_pets, "pug_1", trimap)
     samples = pets.load(shared_pets, frame=Framing((20, 20), cover=(30, 30)))
     assert samples.names == ("Siamese_20",)
-    assert samples.source.endswith("; left out: 1 with nothing marked after they were cut to size")
+    assert samples.source.endswith("; skipped: 1 with nothing marked after they were cut to size")
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("name,class_index\npug_1,254\n", "Siamese_20.jpg has no label: name it in"),
+        (PETS + "pug_2,254\n", "line 4 names pug_2, and there is no such photo in"),
+        ("name,class_index\npug_1,255\nSiamese_20,284\n", "line 2: 'pug_1' with class_index '255', expected 254"),
+        ("class_index,name\n254,pug_1\n284,Siamese_20\n5\n", "line 4: None, expected a breed that ImageNet has and a number"),
+        ("name\npug_1\n", "has the columns name: expected name, class_index"),
+    ],
+)
+def test_labels_of_pets_that_do_not_fit_are_named(shared_pets, table, message):
+    (shared_pets / "labels.csv").write_text(table)
+    assert message in error(pets.load, shared_pets)
+    if "columns" not in message:
+        assert message in pets.survey(shared_pets).problems[0]
 
 
 def test_pets_that_do_not_fit_are_named(shared_pets):
-    (shared_pets / "labels.csv").write_text("name,class_index\npug_1,254\n")
-    assert "Siamese_20.jpg has no label: name it in" in error(pets.load, shared_pets)
-    (shared_pets / "labels.csv").write_text("name,class_index\npug_1,254\nSiamese_20,284\npug_2,254\n")
-    assert "line 4 names pug_2, and there is no such photo in" in error(pets.load, shared_pets)
-    (shared_pets / "labels.csv").write_text("name,class_index\npug_1,255\nSiamese_20,284\n")
-    assert "line 2: 'pug_1' with class_index '255', expected 254" in error(pets.load, shared_pets)
-    (shared_pets / "labels.csv").write_text("class_index,name\n254,pug_1\n284,Siamese_20\n5\n")
-    assert "line 4: None, expected a breed that ImageNet has and a number, such as pug_1" in error(pets.load, shared_pets)
-    (problem,) = pets.look_through(shared_pets).problems
-    assert "line 4: None, expected a breed" in problem
-    (shared_pets / "labels.csv").write_text("name\npug_1\n")
-    assert "has the columns name: expected name, class_index" in error(pets.load, shared_pets)
-    (shared_pets / "labels.csv").write_text("name,class_index\npug_1,254\nSiamese_20,284\n")
     pet(shared_pets, "pug_1", np.full((30, 30), 7, dtype=np.uint8))
     assert "pug_1.png has the value 7: a trimap has 1 (subject)" in error(pets.load, shared_pets)
     pet(shared_pets, "pug_1", np.ones((30, 20), dtype=np.uint8))
@@ -437,8 +439,7 @@ def test_pets_that_do_not_fit_are_named(shared_pets):
     assert "pug_1.jpg has no trimap: expected pug_1.png beside the others" in error(pets.load, shared_pets)
     (shared_pets / "labels.csv").unlink()
     assert "has neither annotations/list.txt nor labels.csv" in error(pets.load, shared_pets)
-    with pytest.raises(InputError, match="classes must be 'imagenet' or 'breeds', got 'cats'"):
-        pets.load(shared_pets, classes="cats")
+    assert "classes must be 'imagenet' or 'breeds', got 'cats'" in error(pets.load, shared_pets, classes="cats")
 
 
 def test_a_list_that_is_not_theirs_is_named(tmp_path):
@@ -462,15 +463,15 @@ def test_every_packaged_photo_has_a_class_of_imagenet_and_an_outline_within_it()
 
 
 def test_packaged_photos_are_samples_with_masks():
-    samples = photos.packaged(64)
+    samples = photos.load_packaged(64)
     assert samples.x.shape == (8, 3, 64, 64) and samples.masks.shape == (8, 64, 64) and len(set(samples.y.tolist())) == 8
     assert samples.source == "8 photos that come with packages, objects outlined by hand"
-    assert set(photos.packaged(32, limit=3).names) < set(samples.names)
+    assert set(photos.load_packaged(32, limit=3).names) < set(samples.names)
 
 
 def test_a_mask_lies_on_its_object():
     """The cup's inside is bright, the dahlia orange, the rocket white: what is outlined looks unlike what is not."""
-    samples = photos.packaged(96)
+    samples = photos.load_packaged(96)
     for name, channel in (("coffee.png", 1), ("flower.jpg", 0), ("rocket.jpg", 0)):
         number = samples.names.index(name)
         pixels, mask = samples.x[number, channel].float(), samples.masks[number] == 1
@@ -482,4 +483,4 @@ def test_a_mask_lies_on_its_object():
 def test_without_the_packages_it_says_which_to_install(monkeypatch):
     monkeypatch.setattr(photos, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="scikit-image: pip install 'ig2\\[image\\]'"):
-        photos.packaged()
+        photos.load_packaged()

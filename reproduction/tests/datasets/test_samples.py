@@ -1,4 +1,4 @@
-"""Samples: choosing some of them, the same for the same seed."""
+"""Labelled samples: choosing some of them, the same for the same seed."""
 
 from dataclasses import replace
 
@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from ig2.errors import InputError
-from ig2_paper.datasets.base import Samples, by_turns
-from ig2_paper.datasets.survey import survey
+from ig2_paper.datasets.base import LabelledSamples, by_turns
+from ig2_paper.datasets.survey import survey_samples
 
 UNEVEN = torch.tensor([0] * 50 + [1] * 5 + [2])
 
 
-def samples(y: torch.Tensor) -> Samples:
+def samples(y: torch.Tensor) -> LabelledSamples:
     names = tuple(f"sample {number}" for number in range(len(y)))
-    return Samples(torch.arange(len(y)).reshape(-1, 1, 1, 1), y, ("a", "b", "c"), names, "some")
+    return LabelledSamples(torch.arange(len(y)).reshape(-1, 1, 1, 1), y, ("a", "b", "c"), names, "some")
 
 
 def test_a_limit_takes_as_many_of_each_class_as_there_are():
@@ -26,8 +26,7 @@ def test_a_limit_takes_as_many_of_each_class_as_there_are():
 
 
 def test_names_labels_and_masks_stay_with_their_sample():
-    some = samples(UNEVEN)
-    taken = Samples(some.x, some.y, some.classes, some.names, some.source, torch.arange(56).reshape(-1, 1, 1)).take(12, seed=3)
+    taken = replace(samples(UNEVEN), masks=torch.arange(56).reshape(-1, 1, 1)).take(12, seed=3)
     numbers = taken.x.flatten()
     assert numbers.tolist() == sorted(numbers.tolist())
     assert taken.names == tuple(f"sample {number}" for number in numbers)
@@ -55,16 +54,16 @@ def test_a_limit_that_is_no_count_is_refused(limit):
 
 
 def test_a_survey_counts_and_names_what_is_the_same():
-    one = Samples(("who?", "what?", "who?"), torch.tensor([0, 1, 0]), ("x", "y"), ("1", "2", "3"), "first")
-    two = Samples(("what?",), torch.tensor([1]), ("x", "y"), ("4",), "second")
-    found = survey(one, two)
+    one = LabelledSamples(("who?", "what?", "who?"), torch.tensor([0, 1, 0]), ("x", "y"), ("1", "2", "3"), "first")
+    two = LabelledSamples(("what?",), torch.tensor([1]), ("x", "y"), ("4",), "second")
+    found = survey_samples(one, two)
     assert found.counts == {"x": 2, "y": 2} and found.source == "first · second" and found.total is None
     assert found.duplicates == (("1", "3"), ("2", "4")) and found.problems == ()
 
 
 def test_of_samples_with_several_labels_the_counts_are_not_the_total():
-    several = Samples(torch.zeros(2, 1, 1, 1), torch.tensor([[1, 1], [1, 0]]), ("x", "y"), ("1", "2"), "both")
-    found = survey(several)
+    several = LabelledSamples(torch.zeros(2, 1, 1, 1), torch.tensor([[1, 1], [1, 0]]), ("x", "y"), ("1", "2"), "both")
+    found = survey_samples(several)
     assert found.counts == {"x": 2, "y": 1} and found.total == 2 and found.duplicates == (("1", "2"),)
 
 

@@ -1,4 +1,4 @@
-"""TREC: the label files without what stands twice, and questions from a grammar."""
+"""TREC: the label files without duplicates, and questions from a grammar."""
 
 import pytest
 
@@ -30,9 +30,7 @@ def test_no_question_is_there_twice_or_in_both_parts(folder):
     assert train.x == ("Who wrote it ?", "Where is Rome ?", "What is a sisterðcity ?")
     assert train.y.tolist() == [3, 4, 2] and train.names == ("train line 1", "train line 2", "train line 8")
     assert test.x == ("how many ?", "Where is Paris ?") and test.names == ("test line 1", "test line 3")
-    assert train.source == (
-        "TREC questions, train; left out: 3 that stand twice, 1 that stand in the test file too, 1 under two classes"
-    )
+    assert train.source == ("TREC questions, train; skipped: 3 duplicates, 1 that are in the test file too, 1 with two classes")
     assert test.source == "TREC questions, test"
     assert train.classes == ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 
@@ -51,7 +49,7 @@ def test_a_line_without_its_class_is_named(folder, line):
     with pytest.raises(InputError) as caught:
         trec.load(folder)
     assert f"TREC_10.label line 4: {line!r}, expected CLASS:kind and a question" in str(caught.value)
-    assert len(trec.look_through(folder).problems) == 1
+    assert len(trec.survey(folder).problems) == 1
 
 
 def test_what_is_missing_is_named(folder, tmp_path):
@@ -65,12 +63,12 @@ def test_what_is_missing_is_named(folder, tmp_path):
         trec.load(folder)
 
 
-def test_a_survey_says_what_stands_twice(folder):
-    found = trec.look_through(folder)
-    # every line is counted, those that loading leaves out too
+def test_a_survey_names_duplicates(folder):
+    found = trec.survey(folder)
+    # every line is counted, those that loading skips too
     assert found.counts == {"ABBR": 1, "DESC": 1, "ENTY": 1, "HUM": 3, "LOC": 2, "NUM": 2} and found.problems == ()
     assert found.source == (
-        "TREC questions, train; loading leaves out 3 that stand twice, 1 that stand in the test file too, 1 under two classes"
+        "TREC questions, train; loading skips 3 duplicates, 1 that are in the test file too, 1 with two classes"
         " · TREC questions, test"
     )
     assert found.duplicates == (
@@ -81,11 +79,11 @@ def test_a_survey_says_what_stands_twice(folder):
 
 
 def test_made_up_questions_are_even_and_none_is_there_twice():
-    samples = trec.made_up(90, seed=2)
+    samples = trec.make_questions(90, seed=2)
     assert set(samples.counts().values()) == {15} and len(set(samples.x)) == 90
-    assert samples.x == trec.made_up(90, seed=2).x != trec.made_up(90, seed=3).x
-    assert sum(trec.made_up(8).counts().values()) == 8
+    assert samples.x == trec.make_questions(90, seed=2).x != trec.make_questions(90, seed=3).x
+    assert sum(trec.make_questions(8).counts().values()) == 8
     with pytest.raises(InputError, match="count must be"):
-        trec.made_up(0)
-    with pytest.raises(InputError, match=r"the grammar makes .* different questions of 10000: ask for fewer"):
-        trec.made_up(10_000)
+        trec.make_questions(0)
+    with pytest.raises(InputError, match=r"the grammar makes .* different questions, asked for are 10000"):
+        trec.make_questions(10_000)

@@ -13,7 +13,7 @@ from scipy import ndimage
 
 from ig2.errors import InputError
 from ig2_paper.datasets.wafer import wm811k
-from ig2_paper.datasets.wafer.drawn import CLASSES, maps, one_hot
+from ig2_paper.datasets.wafer.drawn import CLASSES, draw_maps, one_hot
 from ig2_paper.datasets.wafer.frames import read_frame
 from ig2_paper.datasets.wafer.marks import mark, pieces
 
@@ -25,7 +25,7 @@ def radius(size):
     return torch.hypot(axis[:, None], axis)
 
 
-def of(samples, name):
+def select(samples, name):
     return samples[samples.y == CLASSES.index(name)]
 
 
@@ -34,7 +34,7 @@ def of(samples, name):
 
 @pytest.fixture(scope="module")
 def drawn():
-    return maps(30, seed=4)
+    return draw_maps(30, seed=4)
 
 
 def test_maps_are_codes_with_a_class_and_a_mask_each(drawn):
@@ -47,18 +47,18 @@ def test_maps_are_codes_with_a_class_and_a_mask_each(drawn):
 
 def test_the_seed_alone_decides_and_more_maps_keep_the_others():
     torch.manual_seed(1)
-    few = maps(2, seed=4)
+    few = draw_maps(2, seed=4)
     np.random.seed(7)  # noqa: NPY002 — that the global state does not matter is the point
-    more = maps(3, seed=4)
+    more = draw_maps(3, seed=4)
     rows = [3 * label + number for label in range(9) for number in range(2)]
     assert torch.equal(few.x, more.x[rows]) and torch.equal(few.masks, more.masks[rows])
     assert few.names == more[rows].names
-    assert not torch.equal(few.x, maps(2, seed=5).x)
+    assert not torch.equal(few.x, draw_maps(2, seed=5).x)
 
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_dies_fail_on_the_pattern_and_seldom_beside_it(drawn, name):
-    some = of(drawn, name)
+    some = select(drawn, name)
     on, beside = some.masks == 1, some.masks == 0
     fails = some.x[:, 0] == 2
     assert on.flatten(1).any(dim=1).all()
@@ -69,25 +69,25 @@ def test_dies_fail_on_the_pattern_and_seldom_beside_it(drawn, name):
 def test_patterns_lie_where_their_class_says(drawn):
     away = radius(56)
     for name, nearest, farthest in [("Center", 0, 0.7), ("Donut", 0.02, 0.95), ("Edge-Ring", 0.75, 1.1), ("Loc", 0.02, 0.98)]:
-        on = of(drawn, name).masks == 1
+        on = select(drawn, name).masks == 1
         found = torch.cat([away[mask] for mask in on])
         assert nearest <= found.min() and found.max() <= farthest, name
-    assert all(away[mask].max() > 0.9 and away[mask].min() > 0.3 for mask in of(drawn, "Edge-Loc").masks == 1)
-    assert all(mask[26:30, 26:30].any() for mask in of(drawn, "Center").masks == 1)
-    assert not any(mask[27:29, 27:29].any() for mask in of(drawn, "Donut").masks == 1)
+    assert all(away[mask].max() > 0.9 and away[mask].min() > 0.3 for mask in select(drawn, "Edge-Loc").masks == 1)
+    assert all(mask[26:30, 26:30].any() for mask in select(drawn, "Center").masks == 1)
+    assert not any(mask[27:29, 27:29].any() for mask in select(drawn, "Donut").masks == 1)
 
 
 def test_nothing_is_marked_on_random_and_normal_maps_and_near_full_ones_are_marked_where_they_fail(drawn):
-    assert not (of(drawn, "Random").masks == 1).any() and not (of(drawn, "None").masks == 1).any()
-    whole = ~(of(drawn, "Near-full").masks == 0).flatten(1).any(dim=1)
+    assert not (select(drawn, "Random").masks == 1).any() and not (select(drawn, "None").masks == 1).any()
+    whole = ~(select(drawn, "Near-full").masks == 0).flatten(1).any(dim=1)
     assert 5 < whole.sum() < 20
 
 
 def test_scratches_are_thin_and_some_are_bent_or_several(drawn):
-    on = (of(drawn, "Scratch").masks == 1).numpy()
+    on = (select(drawn, "Scratch").masks == 1).numpy()
     # a scratch of two dies on the coarsest grid is five pixels wide; no square of seven fits into any
     assert not any(ndimage.binary_erosion(mask, np.ones((7, 7))).any() for mask in on)
-    assert any(ndimage.binary_erosion(mask, np.ones((7, 7))).any() for mask in (of(drawn, "Center").masks == 1).numpy())
+    assert any(ndimage.binary_erosion(mask, np.ones((7, 7))).any() for mask in (select(drawn, "Center").masks == 1).numpy())
     several = [ndimage.label(mask, np.ones((3, 3)))[1] for mask in on]
     assert several.count(1) > 10 and sum(count > 1 for count in several) > 3
 
@@ -99,8 +99,8 @@ def test_one_hot_is_what_the_network_takes(drawn):
 
 
 def test_maps_come_in_other_sizes():
-    assert maps(1, size=25).x.shape == (9, 1, 25, 25)
-    assert maps(1, size=64).masks.shape == (9, 64, 64)
+    assert draw_maps(1, size=25).x.shape == (9, 1, 25, 25)
+    assert draw_maps(1, size=64).masks.shape == (9, 64, 64)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_maps_come_in_other_sizes():
 )
 def test_maps_cannot_be_drawn_from_nonsense(wrong):
     with pytest.raises(InputError, match="must be a whole number"):
-        maps(**wrong)
+        draw_maps(**wrong)
 
 
 @pytest.mark.parametrize("codes", [torch.zeros(2, 56, 56), torch.zeros(2, 3, 56, 56), torch.full((1, 1, 4, 4), 3)])
@@ -145,7 +145,7 @@ def test_the_rule_without_the_class_agrees_less(drawn):
 
 def test_nothing_is_marked_where_there_is_no_pattern_to_mark(drawn):
     for name in ("Random", "None"):
-        some = of(drawn, name)
+        some = select(drawn, name)
         assert not (mark(some.x, some.y) == 1).any()
 
 
@@ -192,7 +192,7 @@ def test_a_thin_scratch_survives_in_every_row_and_column():
     for place in range(64):
         codes = np.ones((2, 64, 64), dtype=np.uint8)
         codes[0, place] = codes[1, :, place] = 2
-        row, column = wm811k.resized(codes, 56)
+        row, column = wm811k.resize(codes, 56)
         assert (row == 2).all(axis=1).sum() == 1 and (row == 2).sum() == 56
         assert (column == 2).all(axis=0).sum() == 1 and (column == 2).sum() == 56
         nearest = codes[0][np.arange(56) * 64 // 56]
@@ -206,21 +206,21 @@ def test_a_slanted_scratch_stays_one_line(shape):
     for row in range(shape[0]):
         codes[0, row, row * shape[1] // shape[0]] = 2
         codes[0, row, min(row * shape[1] // shape[0] + 1, shape[1] - 1)] = 2
-    line = wm811k.resized(codes, 56)[0] == 2
+    line = wm811k.resize(codes, 56)[0] == 2
     assert ndimage.label(line, np.ones((3, 3)))[1] == 1
     assert line.any(axis=0).sum() > 50 and line.sum() < 4 * 56
 
 
 def test_sparse_failures_of_a_large_map_do_not_fill_a_small_one():
     fails = np.random.default_rng(0).random((1, 200, 200)) < 0.08
-    small = wm811k.resized(np.where(fails, 2, 1).astype(np.uint8), 56)
+    small = wm811k.resize(np.where(fails, 2, 1).astype(np.uint8), 56)
     assert (small == 2).mean() < 0.1
 
 
 def test_small_maps_are_enlarged_die_by_die():
     codes = np.random.default_rng(0).integers(0, 3, (3, 28, 28)).astype(np.uint8)
-    assert (wm811k.resized(codes, 56) == codes.repeat(2, axis=1).repeat(2, axis=2)).all()
-    assert (wm811k.resized(codes, 28) == codes).all()
+    assert (wm811k.resize(codes, 56) == codes.repeat(2, axis=1).repeat(2, axis=2)).all()
+    assert (wm811k.resize(codes, 28) == codes).all()
 
 
 def test_what_is_half_outside_is_on_the_wafer():
@@ -228,7 +228,7 @@ def test_what_is_half_outside_is_on_the_wafer():
     codes[0, :2, 0] = 1  # half of the first quarter
     codes[0, 0, 2] = 1  # a quarter of the second
     codes[0, 2:, :2] = 2
-    assert wm811k.resized(codes, 2)[0].tolist() == [[1, 0], [2, 0]]
+    assert wm811k.resize(codes, 2)[0].tolist() == [[1, 0], [2, 0]]
 
 
 # -- wm811k.npz --------------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ SPELT = ["Center", "Donut", "Edge-loc", "Edge-ring", "Local", "Near-full", "None
 
 
 def save_npz(folder, **changes):
-    made = maps(6, seed=9, size=64)
+    made = draw_maps(6, seed=9, size=64)
     y = np.array([SPELT.index({"Loc": "Local"}.get(name, name if name in SPELT else name.capitalize())) for name in CLASSES])
     arrays = {"x": made.x[:, 0].numpy(), "y": y[made.y.numpy()].astype(np.uint8), "classes": np.array(SPELT)} | changes
     np.savez_compressed(folder / "wm811k.npz", **{name: value for name, value in arrays.items() if value is not None})
@@ -249,22 +249,22 @@ def test_an_npz_is_read_with_the_names_of_the_paper(tmp_path):
     found = wm811k.load(tmp_path)
     assert found.classes == CLASSES and torch.equal(found.y, made.y)
     assert found.x.shape == (54, 1, 56, 56) and found.x.dtype == torch.uint8
-    assert torch.equal(found.x[:, 0], torch.from_numpy(wm811k.resized(made.x[:, 0].numpy(), 56)))
+    assert torch.equal(found.x[:, 0], torch.from_numpy(wm811k.resize(made.x[:, 0].numpy(), 56)))
     assert torch.equal(found.masks, mark(found.x, found.y))
     assert found.names[3] == "wm811k.npz 3" and "54 of 54 distinct maps" in found.source and "marked by a rule" in found.source
     bare = wm811k.load(tmp_path / "wm811k.npz", 64, marked=False)
     assert bare.masks is None and torch.equal(bare.x, made.x) and "rule" not in bare.source
 
 
-def test_maps_that_stand_there_again_are_left_out(tmp_path):
-    made = maps(2, size=56)
+def test_duplicates_are_skipped(tmp_path):
+    made = draw_maps(2, size=56)
     x = made.x[:, 0].numpy()
     save_npz(tmp_path, x=np.concatenate([x, x[:5]]), y=np.zeros(23, dtype=np.int64))
     found = wm811k.load(tmp_path, marked=False)
-    assert len(found) == 18 and "left out: 5 that stand there again" in found.source
-    survey = wm811k.look_through(tmp_path)
+    assert len(found) == 18 and "skipped: 5 duplicates" in found.source
+    survey = wm811k.survey(tmp_path)
     assert survey.counts["Center"] == 23 and len(survey.duplicates) == 5
-    assert survey.source == "WM-811K (wm811k.npz); loading leaves out 5 that stand there again"
+    assert survey.source == "WM-811K (wm811k.npz); loading skips 5 duplicates"
     assert ("wm811k.npz 0", "wm811k.npz 18") in survey.duplicates
 
 
@@ -297,14 +297,14 @@ def test_the_choice_is_balanced_and_seeded(tmp_path):
         ({"x": np.ones((0, 64, 64)), "y": np.zeros(0, dtype=int)}, "no map with a class"),
     ],
 )
-def test_what_is_wrong_with_an_npz_is_said(tmp_path, changes, message):
+def test_what_is_wrong_with_an_npz_is_reported(tmp_path, changes, message):
     save_npz(tmp_path, **changes)
     with pytest.raises(InputError, match=message):
         wm811k.load(tmp_path)
 
 
 @pytest.mark.parametrize("share", [0, 0.5, 0.99])
-def test_an_npz_that_is_cut_short_is_said_to_be(tmp_path, share):
+def test_an_npz_that_is_cut_short_is_reported(tmp_path, share):
     save_npz(tmp_path)
     whole = (tmp_path / "wm811k.npz").read_bytes()
     (tmp_path / "wm811k.npz").write_bytes(whole[: int(share * len(whole))])
@@ -312,7 +312,7 @@ def test_an_npz_that_is_cut_short_is_said_to_be(tmp_path, share):
         wm811k.load(tmp_path)
 
 
-def test_what_is_wrong_with_the_folder_or_the_arguments_is_said(tmp_path):
+def test_what_is_wrong_with_the_folder_or_the_arguments_is_reported(tmp_path):
     with pytest.raises(InputError, match="neither wm811k"):
         wm811k.load(tmp_path)
     with pytest.raises(InputError, match="does not exist"):
@@ -362,7 +362,7 @@ def is_what_was_public(found):
     assert [CLASSES[label] for label in found.y] == ["None", "Edge-Ring", "Loc", "Near-full"]
     labelled = [codes for codes, kind in zip(public_columns()["waferMap"], KINDS, strict=True) if kind]
     for codes, x in zip(labelled, found.x[:, 0], strict=True):
-        assert torch.equal(x, torch.from_numpy(wm811k.resized(codes[None], 56)[0]))
+        assert torch.equal(x, torch.from_numpy(wm811k.resize(codes[None], 56)[0]))
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4, 5])
@@ -373,7 +373,7 @@ def test_a_table_that_pandas_pickled_is_read(tmp_path, protocol, storage):
     found = wm811k.load(tmp_path)
     is_what_was_public(found)
     assert found.masks.shape == (4, 56, 56) and "LSWMD.pkl" in found.source
-    assert wm811k.look_through(tmp_path).counts["None"] == 1
+    assert wm811k.survey(tmp_path).counts["None"] == 1
 
 
 def test_a_part_of_a_table_is_read_cell_by_cell(frame, tmp_path):
@@ -525,17 +525,17 @@ def test_broken_files_end_in_an_error_of_ours(frame, tmp_path):
         ({"waferMap": [np.full((30, 30), 5)] * 5}, "map 0 holds 5"),
     ],
 )
-def test_what_is_wrong_with_a_table_is_said(tmp_path, changes, message):
+def test_what_is_wrong_with_a_table_is_reported(tmp_path, changes, message):
     columns = public_columns() | changes
     pandas.DataFrame({name: cells for name, cells in columns.items() if cells is not None}).to_pickle(tmp_path / "LSWMD.pkl")
     with pytest.raises(InputError, match=message):
         wm811k.load(tmp_path)
 
 
-def test_looking_through_names_every_broken_map(tmp_path):
+def test_a_survey_names_every_broken_map(tmp_path):
     columns = public_columns() | {"waferMap": [np.full((30, 30), 5 if row == 3 else 1) for row in range(5)]}
     pandas.DataFrame(columns).to_pickle(tmp_path / "LSWMD.pkl")
     seen = []
-    survey = wm811k.look_through(tmp_path, watch=lambda done, total: seen.append((done, total)))
+    survey = wm811k.survey(tmp_path, watch=lambda done, total: seen.append((done, total)))
     assert len(survey.problems) == 1 and "map 2 holds 5" in survey.problems[0]
     assert seen[-1] == (4, 4) and survey.counts["Loc"] == 1

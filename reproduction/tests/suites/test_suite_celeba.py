@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import math
 
+import datafiles
 import pytest
 import torch
-from PIL import Image
+from datafiles import write_faces
 
 from ig2.benchmarks import Table, run
-from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.errors import InputError
 from ig2.metrics.curves import Insertion
-from ig2_paper.datasets.celeba.drawn import DRAWN, faces
-from ig2_paper.datasets.celeba.files import ATTRIBUTE_COMPONENTS, ATTRIBUTES, FaceSamples
-from ig2_paper.networks import MobileNetV2
+from ig2_paper.datasets.celeba.drawn import DRAWN, draw_faces
+from ig2_paper.datasets.celeba.files import ATTRIBUTE_COMPONENTS, ATTRIBUTES
+from ig2_paper.networks.faces import MobileNetV2
+from ig2_paper.networks.training import predict, train_network
 from ig2_paper.suites import celeba
-from ig2_paper.suites.celeba import LABEL_DISTANCE, LEAST, NEARNESS, PAPER_ACCURACY, SAME, CelebA, OpenedFaces, explained
-from ig2_paper.suites.experiment import DATA, OTHERS
-from ig2_paper.training import predictions, trained
+from ig2_paper.suites.celeba import LABEL_DISTANCE, LEAST, NEARNESS, PAPER_ACCURACY, SAME, CelebA, FaceExplicands, choose_pairs
+from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA
 
-
-def quick(**options) -> CelebA:
-    suite = find_suite("celeba", BenchOptions(quick=True, device="cpu", **options))
-    assert isinstance(suite, CelebA)
-    return suite
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _own_cache(tmp_path_factory):
-    """The network is trained once for all tests, and not into the user's cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("IG2_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+quick = datafiles.quick("celeba")
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture(scope="module")
@@ -53,15 +42,6 @@ def table() -> Table:
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_method_scores_every_metric(table):
-    assert table.failures == () and table.suite == "celeba" and table.shows == "se"
-    assert list(table.metrics) == ["GT-AUC", "GT-SUM", "ADD", "DEL"]
-    for row in table.rows:
-        assert row.n == 3 and row.undefined == 0, row  # every explicand has its component
-        assert all(0 <= value <= 1 for value in row.values), row
-    assert {"Gradient", "IG", "Guided IG", "Expected IG", "DeepSHAP", "KernelSHAP"} <= set(table.methods)
-
-
 def test_the_table_says_which_data_it_is_from_and_how_good_the_network_is(table):
     page = table.to_markdown()
     assert "Data: 200 faces drawn by ig2" in page and "140 trained the network, 60 others" in page and "mean background" in page
@@ -80,11 +60,13 @@ def test_the_papers_accuracies_are_those_of_all_attributes():
 
 
 def test_explained_are_attributes_that_are_there_and_seen_and_marked(suite):
-    opened = suite.opened
-    assert len(opened) == 12 and opened.truth is not None
+    explicands = suite.explicands
+    assert len(explicands) == 12 and explicands.truth is not None
     parsed = suite.loaded[2]
-    net = opened.model.net
-    for x, target, truth, name in zip(opened.x, opened.target.tolist(), opened.truth, opened.names, strict=True):
+    net = explicands.model.net
+    for x, target, truth, name in zip(
+        explicands.x, explicands.target.tolist(), explicands.truth, explicands.names, strict=True
+    ):
         face, _, attribute = name.rpartition(", ")
         row = parsed.names.index(face)
         assert parsed.classes[target] == attribute and parsed.y[row, target] == 1
@@ -94,41 +76,41 @@ def test_explained_are_attributes_that_are_there_and_seen_and_marked(suite):
 
 
 def test_attributes_take_turns_and_a_face_is_explained_twice_at_most():
-    parsed = faces(60, size=(55, 45))
+    parsed = draw_faces(60, size=(55, 45))
     able = {name for name in DRAWN if name in ATTRIBUTE_COMPONENTS} - {"Bald"}  # of whose hair nothing is drawn
-    pairs = explained(parsed, torch.ones_like(parsed.y, dtype=torch.bool), seed=0)
+    pairs = choose_pairs(parsed, torch.ones_like(parsed.y, dtype=torch.bool), seed=0)
     first = pairs[: len(able) // 2, 1].tolist()
     assert len(set(first)) == len(first) and {parsed.classes[label] for label in pairs[:, 1].tolist()} <= able
     assert pairs[:, 0].bincount().max() == 2 and len(pairs) == len(set(map(tuple, pairs.tolist())))
-    assert not torch.equal(pairs, explained(parsed, torch.ones_like(parsed.y, dtype=torch.bool), seed=1))
-    assert len(explained(parsed, torch.zeros_like(parsed.y, dtype=torch.bool), seed=0)) == 0
+    assert not torch.equal(pairs, choose_pairs(parsed, torch.ones_like(parsed.y, dtype=torch.bool), seed=1))
+    assert len(choose_pairs(parsed, torch.zeros_like(parsed.y, dtype=torch.bool), seed=0)) == 0
 
 
 def test_fewer_samples_are_the_first_of_more(suite):
-    few = quick(samples=5).opened
-    assert few.names == suite.opened.names[:5]
-    for name in (OTHERS, DATA):
-        assert torch.equal(few.references[name].of(slice(0, 5)), suite.opened.references[name].of(slice(0, 5)))
+    few = quick(samples=5).explicands
+    assert few.names == suite.explicands.names[:5]
+    for name in (COUNTERFACTUAL, DATA):
+        assert torch.equal(few.references[name].select(slice(0, 5)), suite.explicands.references[name].select(slice(0, 5)))
 
 
-def test_the_halves_and_what_the_network_was_trained_on_have_no_face_in_common(suite):
+def test_the_splits_and_what_the_network_was_trained_on_have_no_face_in_common(suite):
     def shown(name: str) -> str:
         return name.rpartition(", ")[0]
 
-    report, choose = suite.opened.names, quick(samples=12, half="choose").opened.names
-    assert not {*map(shown, report)} & {*map(shown, choose)}
-    assert not {*map(shown, (*report, *choose))} & {*suite.loaded[0].names}
+    test, validation = suite.explicands.names, quick(samples=12, split="validation").explicands.names
+    assert not {*map(shown, test)} & {*map(shown, validation)}
+    assert not {*map(shown, (*test, *validation))} & {*suite.loaded[0].names}
 
 
 def test_curves_show_the_probability_of_the_label_alone(suite):
-    some, opened = slice(0, 2), suite.opened
-    attribution = opened.x[some].clone()
-    scores = suite.scored(attribution, some)
+    some, explicands = slice(0, 2), suite.explicands
+    attribution = explicands.x[some].clone()
+    scores = suite.score_attribution(attribution, some)
     curve = Insertion("mean", suite.thresholds, output="sigmoid")(
-        opened.model, attribution, opened.x[some], opened.target[some]
+        explicands.model, attribution, explicands.x[some], explicands.target[some]
     )
     assert torch.equal(scores["ADD"], curve.values) and curve.curves is not None
-    logits = opened.model.net(opened.x[some]).gather(1, opened.target[some, None])[:, 0]
+    logits = explicands.model.net(explicands.x[some]).gather(1, explicands.target[some, None])[:, 0]
     torch.testing.assert_close(curve.curves[:, -1], logits.sigmoid())
 
 
@@ -137,18 +119,18 @@ def test_curves_show_the_probability_of_the_label_alone(suite):
 
 def numbers_of(suite: CelebA, name: str) -> torch.Tensor:
     """Which training faces the references are, (N, R)."""
-    train, references = suite.loaded[0], suite.opened.references[name]
-    found = references.of(slice(0, len(suite.opened)))
+    train, references = suite.loaded[0], suite.explicands.references[name]
+    found = references.select(slice(0, len(suite.explicands)))
     known = {face.numpy().tobytes(): number for number, face in enumerate(train.x)}
     return torch.tensor([[known[(one * 255).round().byte().numpy().tobytes()] for one in row] for row in found])
 
 
 def test_references_lack_the_attribute_by_label_and_by_the_network_and_are_the_nearest(suite):
     train, _, parsed = suite.loaded
-    opened = suite.opened
-    said = predictions(opened.model.net, train) > 0
-    own = parsed.y[[parsed.names.index(name.rpartition(", ")[0]) for name in opened.names]]
-    for row, label, mine in zip(numbers_of(suite, OTHERS), opened.target.tolist(), own, strict=True):
+    explicands = suite.explicands
+    said = predict(explicands.model.net, train) > 0
+    own = parsed.y[[parsed.names.index(name.rpartition(", ")[0]) for name in explicands.names]]
+    for row, label, mine in zip(numbers_of(suite, COUNTERFACTUAL), explicands.target.tolist(), own, strict=True):
         lacks = (train.y[:, label] == 0) & ~said[:, label]
         assert len(set(row.tolist())) == suite.references and bool(lacks[row].all())
         distance = (train.y - mine).abs().sum(dim=1)
@@ -162,14 +144,14 @@ def test_references_of_the_data_are_the_same_for_all_and_of_any_label(suite):
 
 def test_attributes_with_too_few_references_are_not_explained(suite):
     train, _, _ = suite.loaded
-    said = predictions(suite.opened.model.net, train) > 0
+    said = predict(suite.explicands.model.net, train) > 0
     known = ((train.y == 1) & said).sum(dim=0)
     many = int(known.max()) // 2
     choosy = CelebA(quick=True, samples=50, references=many, steps=2, faces=200, size=(55, 45), coalitions=200)
-    targets = set(choosy.opened.target.tolist())
-    assert targets and min(known[label] for label in targets) >= many > min(known[label] for label in suite.opened.target)
+    targets = set(choosy.explicands.target.tolist())
+    assert targets and min(known[label] for label in targets) >= many > min(known[label] for label in suite.explicands.target)
     starved = CelebA(quick=True, samples=1, references=139, steps=2, faces=200, size=(55, 45), coalitions=200)
-    assert len(starved.opened) == 0
+    assert len(starved.explicands) == 0
     with pytest.raises(InputError, match="there are 0 samples to explain"):
         starved.check()
 
@@ -184,13 +166,13 @@ def test_references_go_from_the_nearest_labels_to_the_farthest_or_have_the_same(
     assert all(row.n == 3 for row in away)
     means = [row.mean for row in away]
     assert means == sorted(means) and means[0] < means[-1]
-    train, opened = by_distance.loaded[0], by_distance.opened
-    assert isinstance(opened, OpenedFaces)
+    train, explicands = by_distance.loaded[0], by_distance.explicands
+    assert isinstance(explicands, FaceExplicands)
     for name in (*NEARNESS, *SAME):
         rows = numbers_of(by_distance, name)
-        labels = train.y[rows].gather(2, opened.target[:, None, None].expand(*rows.shape, 1))[..., 0]
+        labels = train.y[rows].gather(2, explicands.target[:, None, None].expand(*rows.shape, 1))[..., 0]
         assert bool((labels == (name in SAME)).all())
-    assert torch.equal(numbers_of(by_distance, "nearest"), numbers_of(by_distance, OTHERS))
+    assert torch.equal(numbers_of(by_distance, "nearest"), numbers_of(by_distance, COUNTERFACTUAL))
 
 
 def test_each_attribute_has_the_scores_of_its_own_explicands():
@@ -198,7 +180,7 @@ def test_each_attribute_has_the_scores_of_its_own_explicands():
     found = run(by_attribute, ["Smiling", "Wearing Lipstick", "Big Lips", "Bald"])
     assert found.failures == ()
     whole = run(quick(samples=6), ["IG² (blended", "Expected IG"])
-    explained_as = [name.rpartition(", ")[2] for name in by_attribute.opened.names]
+    explained_as = [name.rpartition(", ")[2] for name in by_attribute.explicands.names]
     for row in found.rows:
         attribute, method = row.method.partition(" (")[0], row.method.rpartition(", ")[2]
         values = whole.row("IG² (blended)" if method == "IG²" else method, row.metric).values
@@ -225,24 +207,10 @@ def test_layers_are_those_of_the_network(tmp_path):
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def save(folder, drawn: FaceSamples, parsed: int) -> None:
-    """Drawn faces in CelebA's layout, the last ones with components."""
-    (folder / "img_align_celeba").mkdir()
-    (folder / "masks").mkdir()
-    lines = [str(len(drawn)), " ".join(drawn.classes)]
-    assert drawn.components is not None
-    for number, (picture, labels) in enumerate(zip(drawn.x, drawn.y.tolist(), strict=True)):
-        Image.fromarray(picture.permute(1, 2, 0).numpy()).save(folder / "img_align_celeba" / f"{number:06d}.jpg", quality=95)
-        lines.append(f"{number:06d}.jpg " + " ".join("1" if label else "-1" for label in labels))
-        if number >= len(drawn) - parsed:
-            Image.fromarray(drawn.components[number].numpy()).save(folder / "masks" / f"{number:06d}.png")
-    (folder / "list_attr_celeba.txt").write_text("\n".join(lines) + "\n")
-
-
 def test_a_folder_is_read_and_faces_without_components_train(tmp_path, monkeypatch):
-    save(tmp_path, faces(160, size=(55, 45)), parsed=40)
+    write_faces(tmp_path, draw_faces(160, size=(55, 45)), parsed=40)
     # MobileNet-v2 takes longer than all other tests here
-    monkeypatch.setattr(celeba, "trained", lambda kind, *some, **options: trained("faces", *some, **options))
+    monkeypatch.setattr(celeba, "train_network", lambda _, *args, **options: train_network("faces", *args, **options))
     folder = quick(data=tmp_path, samples=2)
     train, test, parsed = folder.loaded
     assert (len(train), len(test), len(parsed)) == (114, 6, 40)
@@ -254,19 +222,12 @@ def test_a_folder_is_read_and_faces_without_components_train(tmp_path, monkeypat
 
 
 def test_where_all_faces_have_components_some_of_them_train(tmp_path):
-    save(tmp_path, faces(20, size=(55, 45)), parsed=20)
+    write_faces(tmp_path, draw_faces(20, size=(55, 45)), parsed=20)
     train, test, parsed = quick(data=tmp_path).loaded
     assert (len(train), len(test)) == (14, 6) and test is parsed and not {*train.names} & {*parsed.names}
 
 
 def test_folders_that_hold_no_faces_are_refused(tmp_path):
-    with pytest.raises(InputError, match="list_attr_celeba"):
-        run("celeba", quick=True, data=tmp_path)
-    save(tmp_path, faces(3, size=(55, 45)), parsed=0)
+    write_faces(tmp_path, draw_faces(3, size=(55, 45)), parsed=0)
     with pytest.raises(InputError, match="has no face with components"):
         run("celeba", quick=True, data=tmp_path)
-
-
-def test_more_samples_than_there_are_is_said():
-    with pytest.raises(InputError, match="asked for are 5000"):
-        run(quick(samples=5000), ["Gradient"])

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import datafiles
 import numpy as np
 import pytest
 import torch
@@ -18,10 +19,21 @@ from ig2.benchmarks import Table, run
 from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.errors import InputError
 from ig2.model import wrap
-from ig2_paper.datasets.base import Samples
+from ig2_paper.datasets.base import LabelledSamples
 from ig2_paper.suites import imagenet
-from ig2_paper.suites.experiment import DATA, OTHERS
-from ig2_paper.suites.imagenet import BOTH, INCEPTION, IRRELEVANT, LAYERS, MANY, RELEVANT, TOP, ImageNet, halved, has_inception
+from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA
+from ig2_paper.suites.imagenet import (
+    BOTH,
+    INCEPTION,
+    IRRELEVANT,
+    LAYERS,
+    MANY,
+    RELEVANT,
+    TOP,
+    ImageNet,
+    has_inception,
+    split_photos,
+)
 
 SIDE = 16
 # classes that the network below knows, by their colour; there are eight corners of the cube
@@ -30,10 +42,7 @@ GREY = 128
 BREEDS = {"beagle": 162, "pug": 254, "boxer": 242}
 
 
-def quick(**options) -> ImageNet:
-    suite = find_suite("imagenet", BenchOptions(quick=True, device="cpu", **options))
-    assert isinstance(suite, ImageNet)
-    return suite
+quick = datafiles.quick("imagenet")
 
 
 @pytest.fixture(scope="module")
@@ -49,27 +58,20 @@ def suite() -> ImageNet:
 # -- the photos that come with packages --------------------------------------------------------------------------------
 
 
-def test_every_method_scores_every_metric(table):
-    assert table.failures == () and list(table.metrics) == ["GT-AUC", "GT-SUM", "ADD", "DEL"]
-    for row in table.rows:
-        assert row.n == 3 and row.undefined == 0 and all(0 <= value <= 1 for value in row.values), row
-    assert table.row("IG² (left, as published)", "GT-AUC").paper == 0.805
-
-
 def test_the_table_says_which_photos_and_what_they_are_explained_as(table):
-    assert "8 photos that come with packages" in table.data and "what the network takes it for" in table.data
+    assert "8 photos that come with packages" in table.data and "explained as its predicted class" in table.data
     assert [fact.name for fact in table.facts] == ["accuracy over 4 photos"]
 
 
 def test_of_a_few_photos_each_is_explained_as_the_class_predicted_against_the_others(suite):
     found, pool = suite.loaded
-    opened = suite.opened
-    assert pool is None and len(opened) == 3 and set(opened.names) <= set(found.names)
+    explicands = suite.explicands
+    assert pool is None and len(explicands) == 3 and set(explicands.names) <= set(found.names)
     pixels = found.x.float() / 255
-    for number, name in enumerate(opened.names):
+    for number, name in enumerate(explicands.names):
         mine = found.names.index(name)
-        assert torch.equal(opened.x[number], pixels[mine]) and torch.equal(opened.truth[number], found.masks[mine])
-        for reference in opened.references[OTHERS].of(slice(number, number + 1))[0]:
+        assert torch.equal(explicands.x[number], pixels[mine]) and torch.equal(explicands.truth[number], found.masks[mine])
+        for reference in explicands.references[COUNTERFACTUAL].select(slice(number, number + 1))[0]:
             assert not torch.equal(reference, pixels[mine])
 
 
@@ -88,11 +90,6 @@ def test_the_layers_are_those_of_the_network(suite):
     assert suite.layers == LAYERS["efficientnet-lite0"]
     for layer in suite.layers:
         wrap(suite.subject.model.net, representation=layer)
-
-
-def test_more_samples_than_there_are_is_said():
-    with pytest.raises(InputError, match="there are 4 samples to explain in the half 'report', asked for are 5"):
-        quick(samples=5).check()
 
 
 def test_the_pictures_are_the_network_s_own_unless_the_run_is_quick():
@@ -162,60 +159,62 @@ def of_folder(folder: Path, **settings) -> ImageNet:
     )
 
 
-def classes_of(opened, name: str) -> list[list[int]]:
+def classes_of(explicands, name: str) -> list[list[int]]:
     """The class of each reference, by its colour in the middle."""
-    rows = opened.references[name].of(slice(0, len(opened)))[..., SIDE // 2, SIDE // 2]
+    rows = explicands.references[name].select(slice(0, len(explicands)))[..., SIDE // 2, SIDE // 2]
     return [[(one.round() == COLOURS).all(dim=1).nonzero().item() for one in some] for some in rows]
 
 
 def test_the_network_of_these_tests_tells_colours(tmp_path, colours):
     found = of_folder(boxes(tmp_path))
-    (accuracy,) = found.opened.facts["accuracy over 12 photos"]
-    assert accuracy == 1 and found.opened.facts.keys() == {"accuracy over 12 photos"}
+    (accuracy,) = found.explicands.facts["accuracy over 12 photos"]
+    assert accuracy == 1 and found.explicands.facts.keys() == {"accuracy over 12 photos"}
 
 
-def test_halves_do_not_overlap_and_hold_a_half_of_each_class_of_one_photo_too(tmp_path, colours):
+def test_splits_do_not_overlap_and_hold_a_half_of_each_class_of_one_photo_too(tmp_path, colours):
     found, _ = of_folder(boxes(tmp_path)).loaded
     for seed in (0, 1):
-        choose, report = (halved(found, half, seed) for half in ("choose", "report"))
-        assert not set(choose.names) & set(report.names) and len(choose) + len(report) == len(found) == 24
-        assert set(choose.y.bincount().tolist()) == {2}
+        validation, test = (split_photos(found, split, seed) for split in ("validation", "test"))
+        assert not set(validation.names) & set(test.names) and len(validation) + len(test) == len(found) == 24
+        assert set(validation.y.bincount().tolist()) == {2}
     names = tuple(f"class {n}" for n in range(41))
-    single = Samples(torch.zeros(41, 1), torch.arange(41), names, names, "")
-    assert [len(halved(single, half, 0)) for half in ("choose", "report")] == [21, 20]
-    explained = [set(of_folder(tmp_path, half=half).opened.names) for half in ("choose", "report")]
-    assert not explained[0] & explained[1] and explained[0] <= set(halved(found, "choose", 0).names)
+    single = LabelledSamples(torch.zeros(41, 1), torch.arange(41), names, names, "")
+    assert [len(split_photos(single, split, 0)) for split in ("validation", "test")] == [21, 20]
+    explained = [set(of_folder(tmp_path, split=split).explicands.names) for split in ("validation", "test")]
+    assert not explained[0] & explained[1] and explained[0] <= set(split_photos(found, "validation", 0).names)
 
 
 def test_references_come_from_the_pool_beside_or_within_and_never_of_the_explained_class(tmp_path, colours):
     boxes(tmp_path / "data")
     without = of_folder(tmp_path / "data")
-    assert "from the other half" in without.describe_data()
-    other = {tuple(x.flatten().tolist()) for x in halved(without.loaded[0], "choose", 0).x}
-    assert all(tuple((x * 255).round().byte().flatten().tolist()) in other for x in without.opened.references[OTHERS].samples)
+    assert "from the other split" in without.describe_data()
+    other = {tuple(x.flatten().tolist()) for x in split_photos(without.loaded[0], "validation", 0).x}
+    assert all(
+        tuple((x * 255).round().byte().flatten().tolist()) in other
+        for x in without.explicands.references[COUNTERFACTUAL].samples
+    )
     for place in (tmp_path / "imagenet-pool", tmp_path / "data" / "pool"):
         pool(place)
         beside = of_folder(tmp_path / "data")
         assert "from a pool of 8 photos of 8 classes" in beside.describe_data()
-    assert set(beside.opened.names) == set(without.opened.names)
-    for opened in (without.opened, beside.opened):
-        for mine, theirs in zip(opened.target.tolist(), classes_of(opened, OTHERS), strict=True):
+    assert set(beside.explicands.names) == set(without.explicands.names)
+    for explicands in (without.explicands, beside.explicands):
+        for mine, theirs in zip(explicands.target.tolist(), classes_of(explicands, COUNTERFACTUAL), strict=True):
             assert mine not in theirs and len(set(theirs)) == 4
-        assert {len(some) for some in classes_of(opened, DATA)} == {4}
-    assert any(
-        mine in theirs for mine, theirs in zip(beside.opened.target.tolist(), classes_of(beside.opened, DATA), strict=True)
-    )
+        assert {len(some) for some in classes_of(explicands, DATA)} == {4}
+    data = zip(beside.explicands.target.tolist(), classes_of(beside.explicands, DATA), strict=True)
+    assert any(mine in theirs for mine, theirs in data)
 
 
 def test_a_reference_that_the_network_takes_for_the_explained_class_is_none(tmp_path, colours):
     boxes(tmp_path / "data", classes=2)
     pool(tmp_path / "pool", classes=4)
     photo(tmp_path / "pool" / "images" / "2.png", 0, (0, 0, 16, 16))  # labelled 2, and looks like 0
-    opened = of_folder(tmp_path / "data", samples=4, references=2).opened
-    for mine, theirs in zip(opened.target.tolist(), classes_of(opened, OTHERS), strict=True):
+    explicands = of_folder(tmp_path / "data", samples=4, references=2).explicands
+    for mine, theirs in zip(explicands.target.tolist(), classes_of(explicands, COUNTERFACTUAL), strict=True):
         assert mine not in theirs
-    with pytest.raises(InputError, match="has 2 photos of other classes to contrast with, needed are 3: put more photos"):
-        _ = of_folder(tmp_path / "data", samples=4, references=3).opened
+    with pytest.raises(InputError, match="has 2 photos of other classes for references, needed are 3"):
+        _ = of_folder(tmp_path / "data", samples=4, references=3).explicands
 
 
 def test_photos_the_network_is_wrong_about_and_photos_that_are_all_object_are_not_explained(tmp_path, colours):
@@ -223,10 +222,10 @@ def test_photos_the_network_is_wrong_about_and_photos_that_are_all_object_are_no
     photo(tmp_path / "images" / "0-0.png", 7)
     everything = (tmp_path / "boxes.csv").read_text().replace("1-1.png,1,2,2,14,12", "1-1.png,1,0,0,16,16")
     (tmp_path / "boxes.csv").write_text(everything)
-    halves = [of_folder(tmp_path, half=half, samples=12) for half in ("choose", "report")]
-    names = [name for half in halves for name in half.opened.names]
+    splits = [of_folder(tmp_path, split=split, samples=12) for split in ("validation", "test")]
+    names = [name for split in splits for name in split.explicands.names]
     assert len(names) == 22 and not {"0-0.png", "1-1.png"} & set(names)
-    assert [list(half.opened.facts) for half in halves].count(["accuracy over 11 photos"]) == 1
+    assert [list(split.explicands.facts) for split in splits].count(["accuracy over 11 photos"]) == 1
 
 
 def test_a_larger_number_of_samples_goes_on_where_a_smaller_one_ends(tmp_path, colours):
@@ -234,39 +233,39 @@ def test_a_larger_number_of_samples_goes_on_where_a_smaller_one_ends(tmp_path, c
     pool(tmp_path / "pool")
     for study in (None, "references"):
         few, more = (of_folder(tmp_path / "data", study=study, samples=samples, relevant=2, references=2) for samples in (4, 8))
-        assert more.opened.names[:4] == few.opened.names
-        for name in few.opened.references:
-            first = slice(0, 4)
-            assert torch.equal(more.opened.references[name].of(first), few.opened.references[name].of(first)), name
+        assert more.explicands.names[:4] == few.explicands.names
+        for name in few.explicands.references:
+            mine, theirs = (suite.explicands.references[name].select(slice(0, 4)) for suite in (few, more))
+            assert torch.equal(mine, theirs), name
 
 
 def test_relevant_references_are_of_the_classes_predicted_next_and_irrelevant_ones_are_not(tmp_path, colours):
     boxes(tmp_path / "data")
     pool(tmp_path / "pool")
     found = of_folder(tmp_path / "data", study="references", relevant=1, references=3)
-    opened = found.opened
-    outputs = Colours()(opened.x)
-    few, many = classes_of(opened, IRRELEVANT), classes_of(opened, MANY)
-    for number, mine in enumerate(opened.target.tolist()):
+    explicands = found.explicands
+    outputs = Colours()(explicands.x)
+    few, many = classes_of(explicands, IRRELEVANT), classes_of(explicands, MANY)
+    for number, mine in enumerate(explicands.target.tolist()):
         first = outputs[number].argsort(descending=True).tolist()
         assert first[0] == mine
-        (relevant,) = classes_of(opened, RELEVANT)[number]
+        (relevant,) = classes_of(explicands, RELEVANT)[number]
         if number % 2:  # the two halves of a picture: the class beside is the next
-            own, other = opened.names[number].split(" beside ")
+            own, other = explicands.names[number].split(" beside ")
             assert (int(own[0]), int(other[0])) == (mine, relevant) and int(other[0]) == first[1]
         assert relevant == next(name for name in first if name < 8 and name != mine)
         assert not {mine, relevant, *first[:TOP]} & set(many[number]) and many[number][:1] == few[number]
-        assert classes_of(opened, BOTH)[number] == [relevant, *few[number]]
+        assert classes_of(explicands, BOTH)[number] == [relevant, *few[number]]
 
 
 def test_what_is_marked_of_two_halves_is_the_explained_object_alone(tmp_path, colours):
     boxes(tmp_path / "data")
-    opened = of_folder(tmp_path / "data", study="references", relevant=1, references=1).opened
+    explicands = of_folder(tmp_path / "data", study="references", relevant=1, references=1).explicands
     sides = set()
     for number in range(1, 6, 2):
-        colour = COLOURS[opened.target[number]][:, None, None]
-        assert torch.equal((opened.x[number] == colour).all(dim=0), opened.truth[number] == 1)
-        columns = (opened.truth[number] == 1).any(dim=0).nonzero().flatten()
+        colour = COLOURS[explicands.target[number]][:, None, None]
+        assert torch.equal((explicands.x[number] == colour).all(dim=0), explicands.truth[number] == 1)
+        columns = (explicands.truth[number] == 1).any(dim=0).nonzero().flatten()
         assert len(columns) == SIDE // 2  # the object is wider than a half, so it fills it
         sides.add(int(columns[0]))
     assert sides == {0, SIDE // 2}
@@ -289,7 +288,7 @@ def test_on_photos_of_a_folder_ig2_takes_the_paper_s_own_steps_too(tmp_path, col
     """Not on the few that come with packages, nor in a small run: they cost ten times as much."""
     folder = boxes(tmp_path)
     suite = of_folder(folder)
-    compared = suite.compared()
+    compared = suite.compared_methods()
     extra = [label for label in compared if "published steps" in label]
     assert [compared[label].rule for label in extra] == [rules.left, rules.blended]
     assert (
@@ -313,13 +312,13 @@ def test_pets_are_recognised_by_their_trimaps(tmp_path, colours):
                 file.write(("" if file.tell() else "name,class_index\n") + f"{name},{index}\n")
     suite = of_folder(tmp_path)
     assert suite.name == "pets" and suite.title == "Pets" and suite.paper() == {}
-    assert "settings were chosen on the other" in suite.describe_data()
-    for others in ({"seed": 5}, {"quick": True}):  # other halves, and other settings
+    assert "settings were chosen on the validation split" in suite.describe_data()
+    for others in ({"seed": 5}, {"quick": True}):  # other splits, and other settings
         assert "chosen" not in of_folder(tmp_path, **others).describe_data()
     found, _ = suite.loaded
     assert found.source.startswith("Oxford-IIIT Pets") and len(found) == 12 and -1 in found.masks
     with pytest.raises(InputError, match="the network is right about none of the 6 photos"):
-        _ = of_folder(tmp_path).opened  # it knows no breeds
+        _ = of_folder(tmp_path).explicands  # it knows no breeds
 
 
 def test_photos_without_marks_are_scored_without_them(tmp_path, colours):
@@ -328,7 +327,7 @@ def test_photos_without_marks_are_scored_without_them(tmp_path, colours):
     (tmp_path / "boxes.csv").unlink()
     (tmp_path / "labels.csv").write_text("file,class_index\n" + labels)
     suite = of_folder(tmp_path, study="references", relevant=1, references=1)
-    assert suite.opened.truth is None and list(suite.metrics())[:3] == ["ADD, interference", "ADD, plain", "ADD, whole"]
+    assert suite.explicands.truth is None and list(suite.metrics())[:3] == ["ADD, interference", "ADD, plain", "ADD, whole"]
 
 
 def test_a_folder_of_neither_is_refused(tmp_path, colours):

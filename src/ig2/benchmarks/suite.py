@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # PyTorch is imported where it is used: the command line name
 # Called as method(model, x, target, references, seed=...), returns an Attribution or a tensor in x's shape
 MethodLike = Callable[..., Any]
 Shows = Literal["sd", "se"]
-# Settings are chosen on one half of the samples and reported on the other
-Half = Literal["choose", "report"]
+# Settings are chosen on the validation split and reported on the test split
+Split = Literal["validation", "test"]
 
 
 @dataclass(frozen=True)
@@ -187,21 +187,21 @@ class BenchOptions(DataOptions):
         refusal="has a fixed number of samples",
     )
     """How many samples are explained; by default the suite's own number."""
-    half: Half | None = option(
+    split: Split | None = option(
         None,
-        "Of the samples: [bold]report[/bold], or [bold]choose[/bold] to choose settings on. Default: report.",
-        complete=get_args(Half),
-        refusal="is not split into halves",
+        "Of the samples: [bold]test[/bold], or [bold]validation[/bold] to choose settings on. Default: test.",
+        complete=get_args(Split),
+        refusal="has no validation split",
     )
-    """Which half of the samples: "report" by default, "choose" to choose settings on."""
+    """Which split of the samples: "test" by default, "validation" to choose settings on."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("seeds", "samples"):
             if getattr(self, name) is not None and not is_count(getattr(self, name)):
                 raise ChoiceError(f"{name} must be a whole number from 1 on, got {describe(getattr(self, name))}")
-        if self.half not in (None, *get_args(Half)):
-            raise ChoiceError(f"half must be choose or report, got {describe(self.half)}")
+        if self.split not in (None, *get_args(Split)):
+            raise ChoiceError(f"split must be validation or test, got {describe(self.split)}")
 
     @classmethod
     def parse(cls, **options: Any) -> BenchOptions:

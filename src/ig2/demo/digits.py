@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ig2._utils.training import fit, kept, own_randomness
+from ig2._utils.training import fit, load_or_train, local_seed
 from ig2.adapters.vision import Photo, VisionSubject, subject
 from ig2.errors import import_extra
 
@@ -17,7 +17,7 @@ EXAMPLES = 10  # of each digit, kept out of the training
 
 
 def build() -> nn.Sequential:
-    with own_randomness(0):
+    with local_seed(0):
         return nn.Sequential(
             nn.Conv2d(1, 16, 5, stride=2, padding=2),
             nn.ReLU(),
@@ -46,7 +46,7 @@ def _make() -> dict[str, Tensor]:
 def trained() -> tuple[nn.Module, NDArray[np.uint8], list[int]]:
     """The network, for images (B, 1, 28, 28) from 0 to 1, white on black; and digits it has not seen, with their labels."""
     net = build()
-    tensors = kept("digits-1", _make, net)
+    tensors = load_or_train("digits-1", _make, net)
     examples, labels = tensors.pop("examples").numpy(), tensors.pop("labels").tolist()
     net.load_state_dict(tensors)
     return net, examples, labels

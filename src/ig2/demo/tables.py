@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ig2._utils.suggestions import suggest
-from ig2._utils.training import fit, kept, own_randomness
+from ig2._utils.training import fit, load_or_train, local_seed
 from ig2.adapters.tabular import Number, TableSubject, infer_columns, subject
 from ig2.errors import InputError, describe, import_extra
 
@@ -32,7 +32,7 @@ def load(model: str = "breast-cancer") -> TableSubject:
     features = features.float()
 
     def build() -> nn.Sequential:
-        with own_randomness(0):
+        with local_seed(0):
             width = 1 if numbers else len(classes)
             return nn.Sequential(
                 nn.Linear(len(columns), 32), nn.SiLU(), nn.Linear(32, 32), nn.SiLU(), nn.Linear(32, width)
@@ -55,7 +55,7 @@ def load(model: str = "breast-cancer") -> TableSubject:
         return net.state_dict()
 
     net = build()
-    net.load_state_dict(kept(f"table-{model}-1", make, net))
+    net.load_state_dict(load_or_train(f"table-{model}-1", make, net))
     rows = frame[~held_out].iloc[:: max(1, int((~held_out).sum()) // 60)]
     return subject(
         net,

@@ -1,9 +1,9 @@
-"""What every loader returns: samples with their labels, masks where there are any, and where they come from."""
+"""What the loader of every data set returns: labelled samples, with masks where there are any, and where they come from."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ig2._utils.checks import check_seed, is_count
-from ig2.errors import InputError, describe
+from ig2.errors import InputError, counted, describe
 from ig2.references.choice import round_robin
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class LabelledSamples:
     """N samples of one data set, in memory, small: pictures are bytes until they are asked for."""
 
     x: Tensor | tuple[str, ...]
@@ -29,12 +29,11 @@ class Samples:
     classes: tuple[str, ...]
     """The names of classes or labels."""
     names: tuple[str, ...]
-    """What each sample is called, such as its file or line."""
+    """The name of each sample, such as its file or line."""
     source: str
-    """Which data this is, in a sentence that stands under every table made from it."""
+    """Which data this is, in a sentence that is printed under every table made from it."""
     masks: Tensor | None = None
-    """Where the truth is, (N, H, W) as int8, with 1 on it, 0 beside it and −1 where it is left open. None where nothing is
-    marked."""
+    """Where the truth is, (N, H, W) as int8: 1 on it, 0 beside it, −1 where it is undecided. None where nothing is marked."""
 
     def __post_init__(self) -> None:
         for item in ("y", "names", "masks"):
@@ -45,26 +44,28 @@ class Samples:
     def __len__(self) -> int:
         return len(self.x)
 
-    def __getitem__(self, which: Sequence[int] | slice | Tensor) -> Self:
-        """Some of them: numbers, a slice, or a mask."""
-        rows = torch.arange(len(self))[which]
+    def __getitem__(self, indices: Sequence[int] | slice | Tensor) -> Self:
+        """The samples of these indices, of a slice, or of a mask."""
+        rows = torch.arange(len(self))[indices]
         if rows.ndim != 1:
-            raise InputError(f"samples are chosen by numbers, a slice or a mask, got {describe(which)}")
-        numbers = rows.tolist()
+            raise InputError(f"samples are chosen by indices, a slice or a mask, got {describe(indices)}")
 
-        def some(value: Any) -> Any:
-            return tuple(value[i] for i in numbers) if isinstance(value, tuple) else value if value is None else value[rows]
+        def select(value: Any) -> Any:
+            return (
+                tuple(value[i] for i in rows.tolist()) if isinstance(value, tuple) else value if value is None else value[rows]
+            )
 
-        chosen = {f.name: some(getattr(self, f.name)) for f in fields(self) if f.name not in ("classes", "source")}
-        return replace(self, **chosen)
+        return replace(
+            self, **{f.name: select(getattr(self, f.name)) for f in fields(self) if f.name not in ("classes", "source")}
+        )
 
     def digest(self) -> str:
         """A name for exactly these samples: another picture, label or mask gives another one."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for part in fields(self):
             if part.name != "source":
-                feed(found, getattr(self, part.name))
-        return found.hexdigest()[:24]
+                update_digest(digest, getattr(self, part.name))
+        return digest.hexdigest()[:24]
 
     def counts(self) -> dict[str, int]:
         """How many samples each class has, or each label is true for."""
@@ -72,13 +73,16 @@ class Samples:
         return dict(zip(self.classes, number.tolist(), strict=True))
 
     def take(self, limit: int | None, seed: int = 0) -> Self:
-        """A seeded choice of this many, from all classes alike; those of a smaller limit are among them."""
-        if limit is not None and not is_count(limit):
-            raise InputError(f"limit must be a whole number from 1 on, or None for all, got {describe(limit)}")
+        """A seeded choice of this many, round-robin over classes; those of a smaller limit are among them."""
+        check_limit(limit)
         return self if limit is None else self[sorted(by_turns(self.y, seed)[:limit])]
 
     def split(self, *shares: float, seed: int = 0) -> tuple[Self, ...]:
-        """Parts of these shares and the rest, by a seeded order; of each class its share where samples have one class."""
+        """Split into parts of these shares and the rest, in a seeded order; where samples have one class, each class by itself.
+
+        Raises:
+            InputError: where the shares do not lie between 0 and 1, or sum to more than 1.
+        """
         if not shares or any(not 0 < share < 1 for share in shares) or sum(shares) > 1:
             raise InputError(f"shares must lie between 0 and 1 and sum to 1 at most, got {describe(shares)}")
         order = _order(len(self), seed)
@@ -91,14 +95,32 @@ class Samples:
         return tuple(self[torch.cat(part).sort().values] for part in parts)
 
 
-def feed(found: _Hash, value: Any) -> None:
+def update_digest(digest: _Hash, value: Any) -> None:
     """Let a digest depend on a tensor, or on anything that shows what it holds."""
     if isinstance(value, Tensor):
         plain = value.detach().cpu().contiguous()
-        found.update(f"{plain.dtype} {tuple(plain.shape)}".encode())
-        found.update(plain.numpy().data)
+        digest.update(f"{plain.dtype} {tuple(plain.shape)}".encode())
+        digest.update(plain.numpy().data)
     else:
-        found.update(repr(value).encode())
+        digest.update(repr(value).encode())
+
+
+def describe_source(source: str, skipped: Mapping[str, int], verb: str = "skipped:") -> str:
+    """A source with what was skipped of it: how many, by the reason.
+
+    >>> describe_source("TREC questions", {"duplicates": 71, "with two classes": 0})
+    'TREC questions; skipped: 71 duplicates'
+    """
+    reasons = [
+        f"{count:,} {why}" if why != "duplicates" else counted(count, "duplicate") for why, count in skipped.items() if count
+    ]
+    return f"{source}; {verb} {', '.join(reasons)}" if reasons else source
+
+
+def check_limit(limit: int | None, name: str = "limit") -> None:
+    """Raise an InputError unless the limit is a count, or None for no limit."""
+    if limit is not None and not is_count(limit):
+        raise InputError(f"{name} must be a whole number from 1 on, or None for all, got {describe(limit)}")
 
 
 def by_turns(y: Tensor, seed: int = 0) -> list[int]:

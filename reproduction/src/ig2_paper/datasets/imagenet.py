@@ -29,8 +29,8 @@ from ig2.adapters import imagenet
 from ig2.adapters.images import read_image
 from ig2.benchmarks.datasets import DataSet, Reading, Survey
 from ig2.errors import InputError, describe, reason
-from ig2_paper.datasets.base import Samples
-from ig2_paper.datasets.listing import Entry, Frame, Listing, Mask, existing_folder, lines_of, pictures_in, table_of
+from ig2_paper.datasets.base import LabelledSamples
+from ig2_paper.datasets.listing import Entry, Frame, Listing, Mask, existing_folder, pictures_in, read_csv, read_lines
 
 PHOTOS = ("ILSVRC/Data/CLS-LOC/val", "val", "images", ".")
 ANNOTATIONS = ("ILSVRC/Annotations/CLS-LOC/val", "Annotations", "annotations", "bbox", *PHOTOS[1:])
@@ -46,12 +46,12 @@ Box = tuple[float, float, float, float]  # x0, y0, x1, y1
 
 @dataclass(frozen=True)
 class Annotation:
-    """What is said of one picture."""
+    """What a file says of one picture."""
 
     label: int
-    where: str  # the file, and the line, that says so
+    where: str  # the file, and the line
     boxes: tuple[Box, ...] = ()
-    size: tuple[int, int] | None = None  # height and width of the picture the boxes were drawn on, where that is said
+    size: tuple[int, int] | None = None  # height and width of the picture the boxes were drawn on, where that is known
 
     def mask(self, height: int, width: int) -> Mask:
         """1 where any of the boxes is: a pixel belongs to a box if its middle does."""
@@ -61,7 +61,7 @@ class Annotation:
             x0, y0, x1, y1 = box
             if x1 > columns * (1 + OUTSIDE) or y1 > rows * (1 + OUTSIDE):
                 raise InputError(
-                    f"{self.where}: the box {_told(box)} ends outside the picture of {columns} × {rows} pixels: "
+                    f"{self.where}: the box {_join(box)} ends outside the picture of {columns} × {rows} pixels: "
                     "boxes must be given in pixels of the file, so take the original photos"
                 )
             across, down = (np.arange(width) + 0.5) * (columns / width), (np.arange(height) + 0.5) * (rows / height)
@@ -78,29 +78,27 @@ def load(
     masks: str | PathLike[str] | None = None,
     limit: int | None = None,
     seed: int = 0,
-) -> Samples:
-    """Photos of a folder, with masks where boxes or masks are there; photos whose object is cut off are left out.
+) -> LabelledSamples:
+    """Photos of a folder, with masks where boxes or masks are there; photos whose object is cut off are skipped.
 
     Args:
         folder: where they lie, in one of the layouts above.
         size: height and width they are brought to, or one number for both.
-        frame: takes the place of `size`: a function from a Pillow image to one of the network's size, such as the `frame` of
-            a vision subject. Masks go the same way.
+        frame: instead of `size`: a function from a Pillow image to one of the network's size, such as the `frame` of a vision
+            subject. Masks are framed alike.
         boxes: the file or folder with the boxes, where it lies elsewhere.
         masks: the folder of masks, likewise.
-        limit: how many at most, from all classes alike. Left out: all.
+        limit: how many at most, round-robin over classes; by default all.
         seed: of the choice.
+
+    Raises:
+        InputError: where files are missing or do not fit together.
     """
     return find(folder, boxes, masks).load(size, frame, limit, seed)
 
 
-def look_through(folder: str | PathLike[str], watch: Reading | None = None) -> Survey:
-    """Read every photo of a folder, and say what was found.
-
-    Args:
-        folder: as for `load`.
-        watch: called with how many have been read, and of how many.
-    """
+def survey(folder: str | PathLike[str], watch: Reading | None = None) -> Survey:
+    """Read every photo of a folder, and report what it holds; `watch` is called with how many have been read."""
     return find(folder).survey(watch)
 
 
@@ -125,30 +123,30 @@ def find(
     for stem, (path, _) in photos.items():
         if labels[stem] is None:
             problems.append(f"{path} has no label: name its class in a labels.csv, boxes.csv, {SOLUTION} or an annotation")
-    marked, truth = _marked(root, None if masks is None else Path(masks), notes, photos, problems)
+    marked, truth = _find_masks(root, None if masks is None else Path(masks), notes, photos, problems)
     entries = [
         Entry(path.name, label, path, marked.get(stem) if marked else None)
         for stem, (path, _) in photos.items()
         if (label := labels[stem]) is not None and (not marked or stem in marked)
     ]
-    left_out = {
+    skipped = {
         "annotations without a photo": sum(stem not in photos for stem in notes) if whole else 0,
         "photos with nothing marked": sum(stem not in marked for stem in photos) if marked else 0,
     }
-    return Listing(entries, imagenet.names(), f"ImageNet (ILSVRC 2012) photos, {truth}", left_out, problems)
+    return Listing(entries, imagenet.names(), f"ImageNet (ILSVRC 2012) photos, {truth}", skipped, problems)
 
 
 # -- photos ------------------------------------------------------------------------------------------------------------
 
 
 def _photos(root: Path, problems: list[str]) -> dict[str, tuple[Path, int | None]]:
-    """Photos by name, each with the class its folder says, if it does."""
+    """Photos by name, each with the class of its folder, if it has one."""
     numbers = {wnid: number for number, wnid in enumerate(imagenet.wnids())}
     for place in PHOTOS:
         folder = root / place
         if not folder.is_dir():
             continue
-        found: dict[str, tuple[Path, int | None]] = {stem: (path, None) for stem, path in pictures_in(folder).items()}
+        photos: dict[str, tuple[Path, int | None]] = {stem: (path, None) for stem, path in pictures_in(folder).items()}
         for inner in sorted(path for path in folder.iterdir() if path.is_dir() and WNID.fullmatch(path.name)):
             if inner.name not in numbers:
                 problems.append(f"{inner} is called by none of the thousand classes of ILSVRC 2012: take it out")
@@ -156,9 +154,9 @@ def _photos(root: Path, problems: list[str]) -> dict[str, tuple[Path, int | None
             pictures = pictures_in(inner)
             if not pictures:
                 problems.append(f"{inner} has no pictures")
-            found |= {stem: (path, numbers[inner.name]) for stem, path in pictures.items()}
-        if found:
-            return found
+            photos |= {stem: (path, numbers[inner.name]) for stem, path in pictures.items()}
+        if photos:
+            return photos
     looked = ", ".join(place for place in PHOTOS if place != ".")
     raise InputError(f"{root} has no pictures: expected some in it, in folders called n01440764 and so on, or in {looked}")
 
@@ -168,7 +166,7 @@ def _other_order(root: Path) -> list[str]:
     path = root / "synset_words.txt"
     if not path.is_file():
         return []
-    wnids = tuple(line.partition(" ")[0] for line in lines_of(path) if line.strip())
+    wnids = tuple(line.partition(" ")[0] for line in read_lines(path) if line.strip())
     if wnids == imagenet.wnids():
         return []
     wrong = next((n for n, pair in enumerate(zip(wnids, imagenet.wnids(), strict=False)) if pair[0] != pair[1]), len(wnids))
@@ -180,12 +178,12 @@ def _other_order(root: Path) -> list[str]:
 # -- labels and boxes --------------------------------------------------------------------------------------------------
 
 
-def _annotations(root: Path, given: Path | None, problems: list[str]) -> tuple[dict[str, Annotation], bool]:
+def _annotations(root: Path, chosen: Path | None, problems: list[str]) -> tuple[dict[str, Annotation], bool]:
     """Annotations by the photo's name, and whether they are those of the whole public set, of which photos may be a part."""
-    if given is not None:
-        if given.is_dir():
-            return _from_xml(given, problems, must=True), True
-        return (_from_solution(given, problems), True) if given.name == SOLUTION else (_from_table(given, problems), False)
+    if chosen is not None:
+        if chosen.is_dir():
+            return _from_xml(chosen, problems, must=True), True
+        return (_from_solution(chosen, problems), True) if chosen.name == SOLUTION else (_from_table(chosen, problems), False)
     for name in ("boxes.csv", "labels.csv"):
         if (root / name).is_file():
             return _from_table(root / name, problems), False
@@ -200,7 +198,7 @@ def _annotations(root: Path, given: Path | None, problems: list[str]) -> tuple[d
 def _from_table(path: Path, problems: list[str]) -> dict[str, Annotation]:
     """A row for each box, or for each photo: file, class_index and perhaps x0, y0, x1, y1."""
     notes: dict[str, Annotation] = {}
-    columns, rows = table_of(path)
+    columns, rows = read_csv(path)
     boxed = "x0" in columns
     for column in ("file", "class_index", *(("x0", "y0", "x1", "y1") if boxed else ())):
         if column not in columns:
@@ -218,7 +216,7 @@ def _from_table(path: Path, problems: list[str]) -> dict[str, Annotation]:
         if before is not None and before.label != label:
             problems.append(f"{where}: {file} is of class {label} here and of class {before.label} in {before.where}")
         elif before is not None and not boxed:
-            problems.append(f"{where}: {file} stands in {before.where} already")
+            problems.append(f"{where}: {file} is in {before.where} already")
         else:
             notes[stem] = Annotation(label, before.where if before else where, (*(before.boxes if before else ()), *boxes))
     return notes
@@ -227,7 +225,7 @@ def _from_table(path: Path, problems: list[str]) -> dict[str, Annotation]:
 def _from_solution(path: Path, problems: list[str]) -> dict[str, Annotation]:
     """A row for each photo: its name, and for each box the class and x0 y0 x1 y1."""
     notes: dict[str, Annotation] = {}
-    columns, rows = table_of(path)
+    columns, rows = read_csv(path)
     if not {"ImageId", "PredictionString"} <= set(columns):
         raise InputError(f"{path} has the columns {', '.join(columns)}: expected ImageId, PredictionString")
     for where, row in rows:
@@ -312,26 +310,26 @@ def _box(texts: Sequence[str | None]) -> Box:
     except ValueError:
         raise ValueError(f"a box is {describe(list(texts))}, expected four numbers x0, y0, x1, y1") from None
     if not (all(map(math.isfinite, (x0, y0, x1, y1))) and 0 <= x0 < x1 and 0 <= y0 < y1):
-        raise ValueError(f"the box {_told((x0, y0, x1, y1))} has no inside: expected 0 ≤ x0 < x1 and 0 ≤ y0 < y1")
+        raise ValueError(f"the box {_join((x0, y0, x1, y1))} has no inside: expected 0 ≤ x0 < x1 and 0 ≤ y0 < y1")
     return x0, y0, x1, y1
 
 
-def _told(box: Box) -> str:
+def _join(box: Box) -> str:
     return " ".join(f"{number:g}" for number in box)
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
 
 
-def _marked(
+def _find_masks(
     root: Path,
-    given: Path | None,
+    chosen: Path | None,
     notes: dict[str, Annotation],
     photos: dict[str, tuple[Path, int | None]],
     problems: list[str],
 ) -> tuple[dict[str, Callable[[int, int], Mask]], str]:
     """What makes each photo's mask, and what the truth is called."""
-    folder = root / "masks" if given is None else existing_folder(given)
+    folder = root / "masks" if chosen is None else existing_folder(chosen)
     if not folder.is_dir():
         boxed: dict[str, Callable[[int, int], Mask]] = {stem: note.mask for stem, note in notes.items() if note.boxes}
         return boxed, "object boxes" if boxed else "nothing marked"
@@ -357,5 +355,5 @@ DATASET = DataSet(
     page="https://image-net.org/download-images",
     terms="for non-commercial research and teaching, after registration there",
     default="eight photos that come with packages, their objects outlined by hand",
-    survey=look_through,
+    survey=survey,
 )

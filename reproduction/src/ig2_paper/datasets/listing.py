@@ -15,13 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ig2._utils.checks import is_count
 from ig2._utils.files import check_regular
 from ig2.adapters.images import SUFFIXES, Framing, read_image
 from ig2.benchmarks.datasets import Reading, Survey
 from ig2.errors import InputError, describe, import_extra, reason
-from ig2_paper.datasets.base import Samples, by_turns
-from ig2_paper.datasets.survey import repeated
+from ig2_paper.datasets.base import LabelledSamples, by_turns, check_limit, describe_source
+from ig2_paper.datasets.survey import find_duplicates
 
 Mask = NDArray[np.int8]
 Frame = Callable[[Any], Any]
@@ -46,32 +45,34 @@ class Listing:
     entries: list[Entry]
     classes: tuple[str, ...]
     source: str
-    left_out: dict[str, int] = field(default_factory=dict)
-    """How many were left out on purpose, by the reason."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """How many were skipped on purpose, by the reason."""
     problems: list[str] = field(default_factory=list)
     """What is missing or does not fit, in a sentence each."""
 
-    def described(self, more: dict[str, int] | None = None) -> str:
-        """The source with what was left out of it."""
-        reasons = [f"{count:,} {why}" for why, count in {**self.left_out, **(more or {})}.items() if count]
-        return f"{self.source}; left out: {', '.join(reasons)}" if reasons else self.source
-
-    def load(self, size: int | tuple[int, int], frame: Frame | None = None, limit: int | None = None, seed: int = 0) -> Samples:
+    def load(
+        self, size: int | tuple[int, int], frame: Frame | None = None, limit: int | None = None, seed: int = 0
+    ) -> LabelledSamples:
         """Read pictures and masks, brought to one size.
 
         Args:
             size: height and width, or one number for both: pictures are scaled to cover it and their middle is kept.
-            frame: takes the place of `size`: what brings a Pillow image to the network's size, such as a subject's `frame`.
-            limit: how many at most, from all classes alike. Left out: all.
+            frame: instead of `size`: what brings a Pillow image to the network's size, such as a subject's `frame`.
+            limit: how many at most, round-robin over classes; by default all.
             seed: of the choice.
+
+        Returns:
+            The samples.
+
+        Raises:
+            InputError: where something is missing, cannot be read or does not fit.
         """
-        if limit is not None and not is_count(limit):
-            raise InputError(f"limit must be a whole number from 1 on, or None for all, got {describe(limit)}")
+        check_limit(limit)
         if self.problems:
             others = len(self.problems) - 1
             raise InputError(self.problems[0] + (f" (and {others:,} more: see ig2 data verify)" if others else ""))
         if not self.entries:
-            raise InputError(f"no picture remains to be read ({self.described()}): add some that are not left out")
+            raise InputError(f"no picture remains to be read ({describe_source(self.source, self.skipped)}): add some")
         if frame is None:
             frame = Framing((size, size) if isinstance(size, int) else size)
         read: dict[int, tuple[NDArray[np.uint8], Mask | None]] = {}
@@ -79,7 +80,7 @@ class Listing:
         for number in by_turns(torch.tensor([entry.label for entry in self.entries]), seed):
             if len(read) == limit:
                 break
-            picture, mask = _framed(self.entries[number], frame)
+            picture, mask = _read_framed(self.entries[number], frame)
             if mask is not None and not (mask == 1).any():
                 unmarked += 1
             else:
@@ -91,12 +92,12 @@ class Listing:
         if len(shapes) > 1:
             raise InputError(f"frame made pictures of several sizes, {describe(list(shapes))}: expected one")
         masks = [mask for number in numbers if (mask := read[number][1]) is not None]
-        return Samples(
+        return LabelledSamples(
             x=torch.stack([torch.from_numpy(read[number][0]) for number in numbers]),
             y=torch.tensor([self.entries[number].label for number in numbers]),
             classes=self.classes,
             names=tuple(self.entries[number].name for number in numbers),
-            source=self.described({"with nothing marked after they were cut to size": unmarked}),
+            source=describe_source(self.source, self.skipped | {"with nothing marked after they were cut to size": unmarked}),
             masks=torch.stack([torch.from_numpy(mask) for mask in masks]) if masks else None,
         )
 
@@ -116,7 +117,8 @@ class Listing:
             if watch is not None:
                 watch(done, len(self.entries))
         named = {self.classes[label]: counts[label] for label in sorted(counts)}
-        return Survey(self.described(), named, repeated(contents), tuple(problems))
+        source = describe_source(self.source, self.skipped)
+        return Survey(source, named, find_duplicates(contents), tuple(problems))
 
 
 def _read(entry: Entry) -> tuple[Any, Mask | None]:
@@ -129,15 +131,15 @@ def _read(entry: Entry) -> tuple[Any, Mask | None]:
     return picture, mask
 
 
-def _framed(entry: Entry, frame: Frame) -> tuple[NDArray[np.uint8], Mask | None]:
+def _read_framed(entry: Entry, frame: Frame) -> tuple[NDArray[np.uint8], Mask | None]:
     picture, mask = _read(entry)
     pixels = np.array(frame(picture), dtype=np.uint8)
     pixels = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-    return np.ascontiguousarray(pixels), None if mask is None else moved(mask, frame)
+    return np.ascontiguousarray(pixels), None if mask is None else frame_mask(mask, frame)
 
 
-def moved(mask: Mask, frame: Frame) -> Mask:
-    """A mask brought to a network's size as its picture is: a pixel is what more than half of it was."""
+def frame_mask(mask: Mask, frame: Frame) -> Mask:
+    """Bring a mask to a network's size as its picture is: a pixel becomes what more than half of it was."""
     pillow = import_extra("PIL.Image", "image", "reading images")
 
     def where(value: int) -> NDArray[np.bool_]:
@@ -145,42 +147,50 @@ def moved(mask: Mask, frame: Frame) -> Mask:
         return np.asarray(np.array(frame(flat).convert("L")) >= 128)
 
     on = where(1)
-    # with a border left open neither side has a majority everywhere
+    # with an undecided border neither side has a majority everywhere
     beside = where(0) if (mask == -1).any() else ~on
     return np.where(on, 1, np.where(beside, 0, -1)).astype(np.int8)
 
 
-# -- what lies in a folder ---------------------------------------------------------------------------------------------
+# -- files in a folder -------------------------------------------------------------------------------------------------
 
 
 def existing_folder(folder: str | PathLike[str]) -> Path:
-    """The folder, or an error that says what is there instead."""
+    """The folder as a path.
+
+    Raises:
+        InputError: where there is none.
+    """
     path = Path(folder)
     try:
         if path.is_dir():
             return path
-        there = path.exists()
+        exists = path.exists()
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         raise InputError(f"{path} cannot be read: {reason(error)}") from error
-    raise InputError(f"{path} is a file: name the folder it lies in" if there else f"{path} does not exist")
+    raise InputError(f"{path} is a file: name the folder it lies in" if exists else f"{path} does not exist")
 
 
 def pictures_in(folder: Path, suffixes: Iterable[str] = SUFFIXES) -> dict[str, Path]:
-    """The pictures that lie in a folder, by their name without its ending. Hidden files are not among them."""
+    """The pictures in a folder, by their name without its ending. Hidden files are not among them."""
     wanted = tuple(suffixes)
     try:
         paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in wanted and not path.name.startswith("."))
     except OSError as error:
         raise InputError(f"{folder} cannot be read: {reason(error)}") from error
-    found = {path.stem: path for path in paths}
-    if len(found) < len(paths):
-        twice = next(path for path in paths if found[path.stem] != path)
-        raise InputError(f"{folder} has both {twice.name} and {found[twice.stem].name}: leave one of them out")
-    return found
+    pictures = {path.stem: path for path in paths}
+    if len(pictures) < len(paths):
+        first = next(path for path in paths if pictures[path.stem] != path)
+        raise InputError(f"{folder} has both {first.name} and {pictures[first.stem].name}: remove one of them")
+    return pictures
 
 
-def lines_of(path: Path, encoding: str = "utf-8-sig") -> list[str]:
-    """A text file's lines, or an error that names it."""
+def read_lines(path: Path, encoding: str = "utf-8-sig") -> list[str]:
+    """The lines of a text file.
+
+    Raises:
+        InputError: where it cannot be read, or is not in this encoding.
+    """
     check_regular(path)
     try:
         return path.read_text(encoding=encoding).split("\n")  # not splitlines, which splits at more than that
@@ -190,9 +200,9 @@ def lines_of(path: Path, encoding: str = "utf-8-sig") -> list[str]:
         raise InputError(f"{path} is no text in {encoding.removesuffix('-sig').upper()}: {reason(error)}") from error
 
 
-def table_of(path: Path) -> tuple[list[str], list[tuple[str, dict[str, str | None]]]]:
-    """The columns of a CSV file, and its rows, each with where it stands; what is missing in a short row is None."""
-    rows = csv.DictReader(lines_of(path))
+def read_csv(path: Path) -> tuple[list[str], list[tuple[str, dict[str, str | None]]]]:
+    """The columns of a CSV file, and its rows, each with its file and line; what is missing in a short row is None."""
+    rows = csv.DictReader(read_lines(path))
     try:
         return list(rows.fieldnames or []), [(f"{path} line {rows.line_num}", row) for row in rows]
     except csv.Error as error:

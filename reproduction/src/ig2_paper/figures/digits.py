@@ -11,8 +11,8 @@ from torch import Tensor
 
 import ig2
 from ig2.benchmarks.figures import Array, Figure, Options, Stored
-from ig2_paper.figures.panels import caption, heat, key, outline, own_scale, picture, row_labels, sheet, summed
-from ig2_paper.figures.sources import Pictures, of_digits
+from ig2_paper.figures.panels import caption, describe_scale, heat, key, outline, picture, row_labels, sheet, sum_channels
+from ig2_paper.figures.sources import Pictures, load_digits
 
 SHIFTS = (-4, -2, 0, 2, 4)
 METHODS = ("GradCFE", "IG²", "IG", "Expected IG")
@@ -21,14 +21,14 @@ STEP = 0.15
 AREA = 50  # pixels that are painted or wiped out
 
 
-def _attributed(options: Options, digits: Pictures, x: Tensor, target: int, references: Tensor, what: str) -> Array:
+def _explain(options: Options, digits: Pictures, x: Tensor, target: int, references: Tensor, what: str) -> Array:
     """The maps of the methods, (M, B, H, W)."""
     steps = 10 if options.quick else 100
     ours = ig2.IG2(steps, STEP)(digits.model, x, target, references, seed=options.seed, progress=options.watch(what))
     zero = ig2.IntegratedGradients(steps // 2)(digits.model, x, target)
     expected = ig2.ExpectedIG(steps // 2)(digits.model, x, target, references, progress=options.watch(what))
     assert ours.gradcfe is not None
-    return np.stack([summed(_tensor(values)) for values in (ours.gradcfe, ours.values, zero.values, expected.values)])
+    return np.stack([sum_channels(_tensor(values)) for values in (ours.gradcfe, ours.values, zero.values, expected.values)])
 
 
 def _tensor(values: Any) -> Tensor:
@@ -36,8 +36,8 @@ def _tensor(values: Any) -> Tensor:
     return values
 
 
-def _said(digits: Pictures, x: Tensor) -> list[str]:
-    """What the network says of each, with its softmax."""
+def _predict(digits: Pictures, x: Tensor) -> list[str]:
+    """The predicted class of each, with its softmax."""
     likely = ig2.scores(digits.model, x).softmax(dim=1).cpu()
     return [f"{digits.classes[int(row.argmax())]} ({float(row.max()):.2f})" for row in likely]
 
@@ -47,22 +47,22 @@ def _said(digits: Pictures, x: Tensor) -> list[str]:
 
 def shifted(options: Options) -> Stored:
     """A one moved sideways, against sevens: does what is marked move with it?"""
-    digits = of_digits(options)
+    digits = load_digits(options)
     one, seven = digits.x[digits.first("1")], digits.classes.index("7")
-    x = torch.stack([_moved(one, shift) for shift in SHIFTS])
+    x = torch.stack([_move(one, shift) for shift in SHIFTS])
     boxes = torch.stack([_top_left(image[0]) for image in x])
     filled = torch.where(boxes[:, None], 1.0, x)
     references = digits.pool[digits.others(1, 2 if options.quick else 10, options.seed, only=seven)]
-    maps = _attributed(options, digits, x, 1, references, "mnist-shifted")
+    maps = _explain(options, digits, x, 1, references, "mnist-shifted")
     arrays = {"digits": x[:, 0].cpu().numpy(), "boxes": boxes.cpu().numpy(), "maps": maps, "filled": filled[:, 0].cpu().numpy()}
     return Stored(
         arrays,
-        {"said": _said(digits, x), "filled": _said(digits, filled), "count": len(references), "quick": options.quick},
+        {"said": _predict(digits, x), "filled": _predict(digits, filled), "count": len(references), "quick": options.quick},
         digits.source,
     )
 
 
-def _moved(image: Tensor, right: int) -> Tensor:
+def _move(image: Tensor, right: int) -> Tensor:
     """A picture moved to the right, with nothing coming in."""
     moved = torch.zeros_like(image)
     width = image.shape[-1]
@@ -99,10 +99,10 @@ def draw_shifted(stored: Stored) -> Drawing:
     key(figure, axes)
     caption(
         figure,
-        f"a one against {stored.texts['count']} sevens. The box is where a seven has its bar; above and below, what the "
-        "network says of the digit and of the digit with the box painted, with its softmax. Red and blue in "
+        f"a one against {stored.texts['count']} sevens. The box is where a seven has its bar; above and below, the "
+        "predicted class of the digit and of the digit with the box painted, with its softmax. Red and blue in "
         "GradCFE: more, less ink than in GradCF",
-        own_scale(),
+        describe_scale(),
         _settings(stored),
         stored.source,
     )
@@ -122,27 +122,27 @@ CHANGES = (("GradCFE", True), ("IG²", True), ("Expected IG", True), ("Expected 
 
 def fives(options: Options) -> Stored:
     """Fives against three other digits; and what becomes of them when what is marked is painted or wiped out."""
-    digits = of_digits(options)
-    digits.first("5")  # or it says that there is none
+    digits = load_digits(options)
+    digits.first("5")  # raises where there is none
     numbers = (digits.y == 5).nonzero()[:, 0][: 2 if options.quick else 12]
     x, shown = digits.x[numbers], 2 if options.quick else 3
     maps, areas, changed, said, became = [], [], [], [], []
     for name in AGAINST:
         label = digits.classes.index(name)
         references = digits.pool[digits.others(5, 2 if options.quick else 10, options.seed, only=label)]
-        found = _attributed(options, digits, x, 5, references, f"mnist-fives: against {name}")
+        explained = _explain(options, digits, x, 5, references, f"mnist-fives: against {name}")
         # GradCF has more ink where GradCFE is negative
-        marks = {"GradCFE": -found[0], "IG²": found[1], "Expected IG": found[3]}
+        marks = {"GradCFE": -explained[0], "IG²": explained[1], "Expected IG": explained[3]}
         ink = x[:, 0].cpu().numpy() > INK
-        chosen = [_strongest(marks[method], ~ink if paints else ink) for method, paints in CHANGES]
+        chosen = [_find_strongest(marks[method], ~ink if paints else ink) for method, paints in CHANGES]
         forms = [
             torch.where(torch.from_numpy(area)[:, None], float(paints), x.cpu())
             for area, (_, paints) in zip(chosen, CHANGES, strict=True)
         ]
-        maps.append(found[:, :shown])
+        maps.append(explained[:, :shown])
         areas.append(np.stack(chosen)[:, :shown])
         changed.append(np.stack([form[:shown, 0].numpy() for form in forms]))
-        said.append([_said(digits, form[:shown]) for form in forms])
+        said.append([_predict(digits, form[:shown]) for form in forms])
         became.append([int((ig2.scores(digits.model, form).argmax(dim=1) == label).sum()) for form in forms])
     arrays = {
         "digits": x[:shown, 0].cpu().numpy(),
@@ -154,12 +154,12 @@ def fives(options: Options) -> Stored:
     return Stored(arrays, texts, digits.source)
 
 
-def _strongest(values: Array, inside: Array) -> Array:
+def _find_strongest(values: Array, inside: Array) -> Array:
     """The pixels inside an area that have the highest values, of each map (N, H, W)."""
     scores = np.where(inside, values, -np.inf)
     least = np.sort(scores.reshape(len(scores), -1), axis=1)[:, -AREA]
-    found: Array = (scores >= least[:, None, None]) & inside
-    return found
+    strongest: Array = (scores >= least[:, None, None]) & inside
+    return strongest
 
 
 def draw_fives(stored: Stored) -> Drawing:
@@ -185,10 +185,10 @@ def draw_fives(stored: Stored) -> Drawing:
     caption(
         figure,
         f"fives against {texts['count']} digits of another class. Below, the {AREA} pixels beside its ink painted that a "
-        f"method marks most (of GradCFE: where GradCF has most ink), or the {AREA} of its ink wiped out; under each what "
-        "the network says, with its softmax",
+        f"method marks most (of GradCFE: where GradCF has most ink), or the {AREA} of its ink wiped out; under each "
+        "the predicted class, with its softmax",
         f"of {texts['of']} fives so many become a {' / '.join(AGAINST)}: {'; '.join(counted)}",
-        own_scale(),
+        describe_scale(),
         _settings(stored),
         stored.source,
     )

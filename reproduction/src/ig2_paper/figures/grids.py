@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,108 +19,101 @@ from ig2.plots.labels import text_options
 from ig2_paper.figures.panels import (
     caption,
     column_titles,
+    describe_scale,
     dies,
     heat,
     key,
     outline,
-    own_scale,
     picture,
     row_labels,
     sheet,
-    summed,
-    wrapped,
+    sum_channels,
+    to_bytes,
+    wrap_text,
 )
 from ig2_paper.figures.paths import photo_step, photo_steps
-from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, of_faces, of_photos, of_wafers, short
+from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, load_faces, load_photos, load_wafers, shorten
 
 # photos: a little smoother than pixels, so that small prints can be read
 PHOTO_LOOK = MapStyle(kind="positive", cmap="inferno", smooth=1.0)
 
-Made = dict[str, Array]
+Maps = dict[str, Array]
 
 
-def _values(made: ig2.Attribution) -> Array:
-    assert isinstance(made.values, Tensor)
-    return summed(made.values)
+def _sum_values(attribution: ig2.Attribution) -> Array:
+    assert isinstance(attribution.values, Tensor)
+    return sum_channels(attribution.values)
 
 
-def _side_by_side(
-    options: Options, what: str, model: ig2.Model, x: Tensor, target: Tensor, references: Tensor, ours: ig2.IG2, groups: int
-) -> Made:
+def _explain_by_all(
+    options: Options, figure: str, model: ig2.Model, x: Tensor, target: Tensor, references: Tensor, ours: ig2.IG2, groups: int
+) -> Maps:
     """The maps of all methods, (B, H, W) each, in the order in which they are shown."""
-    few = options.quick
-    steps = 4 if few else 50
-    cells = ig2.Grid(groups, groups)
-    methods: dict[str, Callable[[], ig2.Method]] = {
-        "Gradient": ig2.Gradient,
-        "IG": lambda: ig2.IntegratedGradients(steps),
-        "Guided IG": lambda: ig2.GuidedIG(2 * steps),
-        "Expected IG": lambda: ig2.ExpectedIG(max(2, steps // 5)),
-        "DeepSHAP": ig2.DeepSHAP,
-        "KernelSHAP": lambda: ig2.KernelSHAP(cells, samples=2 * groups**2 + (10 if few else 1000)),
+    steps, coalitions = (4, 10) if options.quick else (50, 1000)
+    methods: dict[str, tuple[ig2.Method, Tensor | None]] = {
+        "Gradient": (ig2.Gradient(), None),
+        "IG": (ig2.IntegratedGradients(steps), None),
+        "Guided IG": (ig2.GuidedIG(2 * steps), None),
+        "Expected IG": (ig2.ExpectedIG(max(2, steps // 5)), references),
+        "DeepSHAP": (ig2.DeepSHAP(), references),
+        "KernelSHAP": (ig2.KernelSHAP(ig2.Grid(groups, groups), samples=2 * groups**2 + coalitions), None),
+        "IG²": (ours, references),
     }
-    alone = ("Gradient", "IG", "Guided IG", "KernelSHAP")  # from zero, or from nothing
-    found: Made = {}
-    for name, make in methods.items():
-        contrast = None if name in alone else references
-        watch = options.watch(f"{what}: {name}")
-        found[name] = _values(make()(model, x, target, contrast, seed=options.seed, progress=watch))
-    made = ours(model, x, target, references, seed=options.seed, progress=options.watch(f"{what}: IG²"))
-    assert isinstance(made.gradcfe, Tensor)
-    # what tells failing dies from others is the last channel of a wafer; all three always sum to one
-    effect = made.gradcfe[:, -1:] if what == "wafers" else made.gradcfe.abs()
-    return {**found, "GradCFE": summed(effect), "IG²": _values(made)}
+    maps: Maps = {}
+    for name, (method, samples) in methods.items():
+        watch = options.watch(f"{figure}: {name}")
+        attribution = method(model, x, target, samples, seed=options.seed, progress=watch)
+        if method is ours:
+            assert isinstance(attribution.gradcfe, Tensor)
+            # the last channel of a wafer distinguishes failing dies from others; all three always sum to one
+            effect = attribution.gradcfe[:, -1:] if figure == "wafers" else attribution.gradcfe.abs()
+            maps["GradCFE"] = sum_channels(effect)
+        maps[name] = _sum_values(attribution)
+    return maps
 
 
 # -- photos ------------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)
-def _photo_maps(options: Options) -> tuple[Pictures, Tensor, Made, int]:
+def _photo_maps(options: Options) -> tuple[Pictures, Tensor, Maps, int]:
     """The photos of two figures, explained once."""
-    photos = of_photos(options)
-    some = slice(2 if options.quick else 5)
-    x = photos.x[some]
-    target = photos.y[some]
+    photos = load_photos(options)
+    x, target = photos.x[: 2 if options.quick else 5], photos.y[: 2 if options.quick else 5]
     references = photos.references(target, 2 if options.quick else 6, options.seed)
     ours = ig2.IG2(photo_steps(options), photo_step(options))
-    made = _side_by_side(options, "imagenet", photos.model, x, target, references, ours, 4 if options.quick else 10)
-    return photos, target, made, references.shape[1]
+    maps = _explain_by_all(options, "imagenet", photos.model, x, target, references, ours, 4 if options.quick else 10)
+    return photos, target, maps, references.shape[1]
+
+
+def _store_photos(options: Options, *names: str) -> Stored:
+    """The photos, and the maps of these names; of all but GradCFE without."""
+    photos, target, maps, count = _photo_maps(options)
+    shown = {name: maps[name] for name in names or maps if names or name != "GradCFE"}
+    arrays = {"photos": to_bytes(photos.x[: len(target)]), "maps": np.stack(list(shown.values()))}
+    classes = [photos.classes[int(label)] for label in target]
+    return Stored(arrays, {"methods": list(shown), "names": classes, "count": count, **_step_settings(options)}, photos.source)
 
 
 def photo_grid(options: Options) -> Stored:
     """Photos explained by all methods."""
-    photos, target, made, count = _photo_maps(options)
-    shown = {name: values for name, values in made.items() if name != "GradCFE"}
-    arrays = {"photos": _photos(photos, len(target)), "maps": np.stack(list(shown.values()))}
-    texts = {
-        "methods": list(shown),
-        "names": [photos.classes[int(label)] for label in target],
-        "count": count,
-        **_walk(options),
-    }
-    return Stored(arrays, texts, photos.source)
+    return _store_photos(options)
 
 
-def _walk(options: Options) -> dict[str, Any]:
-    """How GradPath goes on photos."""
+def _step_settings(options: Options) -> dict[str, Any]:
+    """The steps of GradPath on photos."""
     return {"steps": photo_steps(options), "step_size": photo_step(options)}
 
 
-def walked(texts: Mapping[str, Any]) -> str:
+def describe_steps(texts: Mapping[str, Any]) -> str:
     """The same in words."""
     return f"{texts['steps']} steps of {texts['step_size']:g}"
 
 
-def _photos(photos: Pictures, count: int) -> Array:
-    """As bytes, (N, H, W, 3)."""
-    found: Array = (photos.x[:count] * 255).round().to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy()
-    return found
-
-
-def draw_photo_grid(stored: Stored) -> Drawing:
+def draw_photo_rows(stored: Stored, size: float, *sentences: str) -> Drawing:
+    """A row for each photo: the photo, then its map by each method."""
     arrays, texts = stored.arrays, stored.texts
-    figure, axes = sheet(len(texts["names"]), 1 + len(texts["methods"]), (1, 1), 1.1, 0.5)
+    figure, axes = sheet(len(texts["names"]), 1 + len(texts["methods"]), (1, 1), size, 0.5)
     column_titles(axes, ("explicand", *texts["methods"]))
     row_labels(axes, [f"[{name}]" for name in texts["names"]], 14)
     for row, photo in enumerate(arrays["photos"]):
@@ -128,28 +121,22 @@ def draw_photo_grid(stored: Stored) -> Drawing:
         for column, values in enumerate(arrays["maps"], start=1):
             heat(axes[row, column], values[row], PHOTO_LOOK)
     key(figure, axes, PHOTO_LOOK)
-    caption(
-        figure,
-        f"references of Expected IG, DeepSHAP and IG² are {texts['count']} photos of other classes; IG, Guided IG and "
-        f"KernelSHAP start from black. IG² takes {walked(texts)}",
-        own_scale(PHOTO_LOOK),
-        stored.source,
-    )
+    caption(figure, *sentences, describe_scale(PHOTO_LOOK), stored.source)
     return figure
+
+
+def draw_photo_grid(stored: Stored) -> Drawing:
+    return draw_photo_rows(
+        stored,
+        1.1,
+        f"references of Expected IG, DeepSHAP and IG² are {stored.texts['count']} photos of other classes; IG, Guided IG and "
+        f"KernelSHAP start from black. IG² takes {describe_steps(stored.texts)}",
+    )
 
 
 def photo_gradcfe(options: Options) -> Stored:
     """What GradCF takes away from the same photos, beside IG²."""
-    photos, target, made, count = _photo_maps(options)
-    shown = {name: made[name] for name in ("GradCFE", "IG²")}
-    arrays = {"photos": _photos(photos, len(target)), "maps": np.stack(list(shown.values()))}
-    texts = {
-        "methods": list(shown),
-        "names": [photos.classes[int(label)] for label in target],
-        "count": count,
-        **_walk(options),
-    }
-    return Stored(arrays, texts, photos.source)
+    return _store_photos(options, "GradCFE", "IG²")
 
 
 def draw_photo_gradcfe(stored: Stored) -> Drawing:
@@ -165,8 +152,8 @@ def draw_photo_gradcfe(stored: Stored) -> Drawing:
     key(figure, axes, look)
     caption(
         figure,
-        f"GradCFE is explicand − GradCF, the mean over {texts['count']} references; its size is shown. {walked(texts)}",
-        own_scale(PHOTO_LOOK),
+        f"GradCFE is explicand − GradCF, the mean over {texts['count']} references; its size is shown. {describe_steps(texts)}",
+        describe_scale(PHOTO_LOOK),
         stored.source,
     )
     return figure
@@ -177,10 +164,10 @@ def draw_photo_gradcfe(stored: Stored) -> Drawing:
 
 def photo_references(options: Options) -> Stored:
     """Two photos against single references: of classes near to theirs, and of any."""
-    photos = of_photos(options)
+    photos = load_photos(options)
     chosen = range(min(len(photos.x), 1 if options.quick else 2))
     count = 2 if options.quick else 3
-    arrays: dict[str, Array] = {"photos": _photos(photos, len(chosen))}
+    arrays: dict[str, Array] = {"photos": to_bytes(photos.x[: len(chosen)])}
     names, labels = [], []
     maps, pictures = [], []
     for i in chosen:
@@ -192,16 +179,16 @@ def photo_references(options: Options) -> Stored:
         near = others[scores[photos.pool_y[others]].argsort(descending=True)][:count]
         far = torch.tensor([int(n) for n in others if int(n) not in near.tolist()][:count], dtype=torch.long)
         numbers = torch.cat([near, far])
-        made = ig2.IG2(photo_steps(options), photo_step(options))(
+        attribution = ig2.IG2(photo_steps(options), photo_step(options))(
             photos.model, x, target, photos.pool[numbers], per_reference=True, progress=options.watch("imagenet-references")
         )
-        assert isinstance(made.per_reference, Tensor)
-        maps.append(np.concatenate([_values(made), summed(made.per_reference[0])]))
-        pictures.append((photos.pool[numbers] * 255).round().to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy())
+        assert isinstance(attribution.per_reference, Tensor)
+        maps.append(np.concatenate([_sum_values(attribution), sum_channels(attribution.per_reference[0])]))
+        pictures.append(to_bytes(photos.pool[numbers]))
         names.append(photos.classes[target])
         labels.append([photos.classes[int(photos.pool_y[n])] for n in numbers])
     arrays |= {"maps": np.stack(maps), "references": np.stack(pictures)}
-    return Stored(arrays, {"names": names, "labels": labels, "near": count, **_walk(options)}, photos.source)
+    return Stored(arrays, {"names": names, "labels": labels, "near": count, **_step_settings(options)}, photos.source)
 
 
 def draw_photo_references(stored: Stored) -> Drawing:
@@ -217,15 +204,15 @@ def draw_photo_references(stored: Stored) -> Drawing:
         for column, label in enumerate(texts["labels"][block]):
             kind = "relevant" if column < texts["near"] else "irrelevant"
             picture(above[1 + column], arrays["references"][block, column] / 255)
-            above[1 + column].set_title(f"{kind}\n{wrapped(f'[{label}]', 17)}", fontsize="x-small", **text_options())
+            above[1 + column].set_title(f"{kind}\n{wrap_text(f'[{label}]', 17)}", fontsize="x-small", **text_options())
             heat(below[1 + column], arrays["maps"][block, 1 + column], PHOTO_LOOK)
     key(figure, axes, PHOTO_LOOK)
     caption(
         figure,
         "above the references, below the attribution that IG² makes with each. Relevant are those whose class the network "
         "finds likeliest for the explicand among the photos there are, irrelevant are any others",
-        walked(texts),
-        own_scale(PHOTO_LOOK),
+        describe_steps(texts),
+        describe_scale(PHOTO_LOOK),
         stored.source,
     )
     return figure
@@ -236,35 +223,41 @@ def draw_photo_references(stored: Stored) -> Drawing:
 PATTERNS = ("Center", "Donut", "Edge-Loc", "Edge-Ring", "Loc", "Near-full", "Random", "Scratch")
 
 
+def choose_wafers(options: Options, patterns: Sequence[str]) -> tuple[Pictures, Tensor, Tensor, Tensor, dict[str, Array]]:
+    """A wafer of each of these patterns, their classes, normal maps as references; and what there is to store of them."""
+    wafers = load_wafers(options)
+    indices = [wafers.first(name) for name in patterns]
+    x, target = wafers.x[indices], wafers.y[indices]
+    references = wafers.references(target, 2 if options.quick else 5, options.seed, wafers.classes.index("None"))
+    return wafers, x, target, references, _store_wafers(wafers, indices)
+
+
+def _store_wafers(wafers: Pictures, indices: Sequence[int]) -> dict[str, Array]:
+    samples = wafers.samples[indices]
+    assert samples.masks is not None and isinstance(samples.x, Tensor)
+    return {"codes": samples.x[:, 0].numpy(), "masks": samples.masks.numpy()}
+
+
 def wafer_grid(options: Options) -> Stored:
     """A wafer of each pattern, and the attributions of all methods against wafers without one."""
-    wafers = of_wafers(options)
-    numbers = [wafers.first(name) for name in PATTERNS]
-    x, target = wafers.x[numbers], wafers.y[numbers]
-    references = wafers.references(target, 2 if options.quick else 5, options.seed, wafers.classes.index("None"))
+    wafers, x, target, references, arrays = choose_wafers(options, PATTERNS)
     ours = ig2.IG2(4 if options.quick else 100, 0.1)
-    made = _side_by_side(options, "wafers", wafers.model, x, target, references, ours, 4 if options.quick else 28)
-    assert wafers.samples.masks is not None and isinstance(wafers.samples.x, Tensor)
-    arrays = {
-        "codes": wafers.samples.x[numbers][:, 0].numpy(),
-        "masks": wafers.samples.masks[numbers].numpy(),
-        "maps": np.stack(list(made.values())),
-    }
-    texts = {"methods": list(made), "count": references.shape[1], "steps": ours.path.segments}
-    return Stored(arrays, texts, wafers.source)
+    maps = _explain_by_all(options, "wafers", wafers.model, x, target, references, ours, 4 if options.quick else 28)
+    texts = {"methods": list(maps), "count": references.shape[1], "steps": ours.path.segments}
+    return Stored({**arrays, "maps": np.stack(list(maps.values()))}, texts, wafers.source)
 
 
 def draw_wafer_grid(stored: Stored) -> Drawing:
     texts = stored.texts
-    return wafer_rows(
+    return draw_wafer_rows(
         stored,
         f"references are {texts['count']} maps of class [None]; IG, Guided IG and KernelSHAP start from zero. IG² takes "
         f"{texts['steps']} steps of 0.1 in one-hot space; of GradCFE the channel of failing dies is shown",
     )
 
 
-def wafer_rows(stored: Stored, *said: str) -> Drawing:
-    """A column for each pattern: the wafer above, then what each method makes of it."""
+def draw_wafer_rows(stored: Stored, *sentences: str) -> Drawing:
+    """A column for each pattern: the wafer above, then its map by each method."""
     arrays, texts = stored.arrays, stored.texts
     figure, axes = sheet(1 + len(texts["methods"]), len(PATTERNS), (1, 1), 0.95, 0.6)
     column_titles(axes, [f"[{name}]" for name in PATTERNS])
@@ -276,31 +269,28 @@ def wafer_rows(stored: Stored, *said: str) -> Drawing:
             heat(axes[row, column], values[column])
     key(figure, axes)
     above = "above the maps, failing dies dark, the pattern outlined ([Random] has no place to outline)"
-    caption(figure, above, *said, own_scale(), stored.source)
+    caption(figure, above, *sentences, describe_scale(), stored.source)
     return figure
 
 
 def wafer_patterns(options: Options) -> Stored:
     """Three wafers of each class."""
-    wafers = of_wafers(options)
+    wafers = load_wafers(options)
     names = (*PATTERNS, "None")
-    numbers = [(wafers.y == wafers.classes.index(name)).nonzero()[:, 0][:3].tolist() for name in names]
-    if min(map(len, numbers)) < 3:
+    indices = [(wafers.y == wafers.classes.index(name)).nonzero()[:, 0][:3].tolist() for name in names]
+    if min(map(len, indices)) < 3:
         raise InputError(f"{wafers.source}: there are classes with fewer than three maps, and this figure shows three of each")
-    assert wafers.samples.masks is not None and isinstance(wafers.samples.x, Tensor)
-    arrays = {
-        "codes": np.stack([wafers.samples.x[some][:, 0].numpy() for some in numbers]),
-        "masks": np.stack([wafers.samples.masks[some].numpy() for some in numbers]),
-    }
-    return Stored(arrays, {"names": list(names)}, short(wafers.source))
+    stored = [_store_wafers(wafers, three) for three in indices]
+    arrays = {name: np.stack([wafer[name] for wafer in stored]) for name in ("codes", "masks")}
+    return Stored(arrays, {"names": list(names)}, shorten(wafers.source))
 
 
 def draw_wafer_patterns(stored: Stored) -> Drawing:
     codes, masks = stored.arrays["codes"], stored.arrays["masks"]
     figure, axes = sheet(codes.shape[1], codes.shape[0], (1, 1), 0.9, 0.1)
     column_titles(axes, [f"[{name}]" for name in stored.texts["names"]])
-    for column, (some, marked) in enumerate(zip(codes, masks, strict=True)):
-        for row, (wafer, mask) in enumerate(zip(some, marked, strict=True)):
+    for column in range(codes.shape[0]):
+        for row, (wafer, mask) in enumerate(zip(codes[column], masks[column], strict=True)):
             picture(axes[row, column], dies(wafer))
             outline(axes[row, column], mask)
     caption(figure, "failing dies dark, the pattern outlined; [Random] and [None] have no place to outline", stored.source)
@@ -315,7 +305,7 @@ SHOWN = ("Eyeglasses", "Black_Hair", "Smiling", "Wearing_Hat", "Wearing_Lipstick
 
 def face_grid(options: Options) -> Stored:
     """Faces and one attribute of each, explained against the nearest faces without it."""
-    faces = of_faces(options)
+    faces = load_faces(options)
     numbers: list[int] = []
     targets, masks = [], []
     for name in SHOWN:
@@ -328,7 +318,7 @@ def face_grid(options: Options) -> Stored:
         candidates = fits.nonzero()[:, 0]
         if not len(candidates):
             continue
-        best = int(candidates[faces.said[candidates, label].argmax()])
+        best = int(candidates[faces.scores[candidates, label].argmax()])
         numbers.append(best)
         targets.append(label)
         masks.append(truth[best].numpy())
@@ -338,7 +328,7 @@ def face_grid(options: Options) -> Stored:
     count = 2 if options.quick else 5
     nearest = ig2.references.NearestLabels(faces.pool, faces.pool_y, count, faces.samples.y[numbers])
     ours = ig2.IG2(4 if options.quick else 50, 0.1)
-    made: Made = {}
+    maps: Maps = {}
     few = 4 if options.quick else 50
     methods: dict[str, tuple[ig2.Method, Any]] = {
         "Gradient": (ig2.Gradient(), None),
@@ -347,16 +337,12 @@ def face_grid(options: Options) -> Stored:
         "Expected IG": (ig2.ExpectedIG(few), nearest),
         "IG²": (ours, nearest),
     }
-    for name, (method, contrast) in methods.items():
+    for name, (method, references) in methods.items():
         watch = options.watch(f"faces: {name}")
-        made[name] = _values(method(faces.model, x, target, contrast, seed=options.seed, progress=watch))
-    arrays = {
-        "faces": (x * 255).round().to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy(),
-        "masks": np.stack(masks),
-        "maps": np.stack(list(made.values())),
-    }
+        maps[name] = _sum_values(method(faces.model, x, target, references, seed=options.seed, progress=watch))
+    arrays = {"faces": to_bytes(x), "masks": np.stack(masks), "maps": np.stack(list(maps.values()))}
     labels = [faces.samples.classes[label] for label in targets]
-    texts = {"methods": list(made), "labels": labels, "count": count, "steps": ours.path.segments}
+    texts = {"methods": list(maps), "labels": labels, "count": count, "steps": ours.path.segments}
     return Stored(arrays, texts, faces.source)
 
 
@@ -377,7 +363,7 @@ def draw_face_grid(stored: Stored) -> Drawing:
         figure,
         f"outlined is the component that shows the attribute. References are the {texts['count']} faces that lack it and are "
         f"most alike in the other attributes. IG² takes {texts['steps']} steps of 0.1",
-        own_scale(FACE_LOOK),
+        describe_scale(FACE_LOOK),
         stored.source,
     )
     return figure

@@ -10,12 +10,12 @@ from matplotlib.figure import Figure as Drawing
 from torch import Tensor, nn
 
 import ig2
-from ig2._utils.training import own_randomness
+from ig2._utils.training import local_seed, minimise
 from ig2.benchmarks.figures import Array, Figure, Options, Stored
 from ig2.plots.canvas import LINE_COLOURS, QUIET, Canvas, remove_frame
 from ig2.plots.labels import format_number
 from ig2_paper.figures.panels import MARK, caption, picture
-from ig2_paper.figures.sources import of_digits
+from ig2_paper.figures.sources import load_digits
 
 STRAIGHT, GUIDED, GRADPATH = LINE_COLOURS[1], LINE_COLOURS[2], LINE_COLOURS[0]
 BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8}
@@ -41,7 +41,10 @@ def toy(options: Options) -> Stored:
     }
     assert isinstance(published.paths, Tensor)
     return Stored(
-        {"values": np.array([_plain(made.values)[0] for made in values.values()]), "path": _plain(published.paths)[0, 0]},
+        {
+            "values": np.array([_plain(attribution.values)[0] for attribution in values.values()]),
+            "path": _plain(published.paths)[0, 0],
+        },
         {"methods": list(values)},
         "no data: the function is given",
     )
@@ -53,8 +56,8 @@ def _higher(x: Tensor) -> Tensor:
 
 
 def _plain(tensor: Any) -> Array:
-    found: Array = tensor.detach().cpu().double().numpy()
-    return found
+    array: Array = tensor.detach().cpu().double().numpy()
+    return array
 
 
 def draw_toy(stored: Stored) -> Drawing:
@@ -111,26 +114,26 @@ def draw_toy(stored: Stored) -> Drawing:
 
 def gaussians(options: Options) -> Stored:
     """Three counterfactuals and three paths between two classes in the plane; and the same counterfactuals of a digit."""
-    net, points, labels = _planar_network(options)
+    net, points, labels = _train_planar_network(options)
     model = ig2.wrap(net)
     x, sampled = torch.tensor([[-2.2, -1.7]]), torch.tensor([[2.4, 1.5]])
     steps = 60
     grad = ig2.IG2(steps, 0.12, schedule=ig2.paths.Decaying())(model, x, references=sampled, paths=True)
     straight = ig2.PathMethod(ig2.paths.Straight(steps))(model, x, references=sampled, paths=True)
     guided = ig2.GuidedIG(steps, max_dist=0.3)(model, x, references=sampled, paths=True)
-    attack = _attacked(model, x, 0, 0.05, None)
+    attack = _attack(model, x, 0, 0.05, None)
     at = torch.linspace(-4.5, 4.5, 91)
     plane = torch.stack(torch.meshgrid(at, at, indexing="xy"), dim=-1).reshape(-1, 2)
-    lines = torch.cat([_first(made.paths) for made in (straight, guided, grad)])
+    lines = torch.cat([_first(attribution.paths) for attribution in (straight, guided, grad)])
 
-    digits = of_digits(options)
+    digits = load_digits(options)
     five, six = digits.first("5"), digits.classes.index("6")
     image = digits.x[five : five + 1]
     reference = digits.pool[digits.others(5, 1, options.seed, only=six)]
     walk = ig2.GradCFE(10 if options.quick else 100, 0.15)
-    made = walk(digits.model, image, references=reference, progress=options.watch("gaussians: GradCF of a digit"))
-    assert isinstance(made.gradcf, Tensor)
-    forms = torch.cat([image, reference, _attacked(digits.model, image, 5, 0.1, (0, 1)), made.gradcf[:, 0]])
+    attribution = walk(digits.model, image, references=reference, progress=options.watch("gaussians: GradCF of a digit"))
+    assert isinstance(attribution.gradcf, Tensor)
+    forms = torch.cat([image, reference, _attack(digits.model, image, 5, 0.1, (0, 1)), attribution.gradcf[:, 0]])
     likely = ig2.scores(digits.model, forms).softmax(dim=1).cpu()
     return Stored(
         {
@@ -156,35 +159,36 @@ def _first(paths: Any) -> Tensor:
 
 def _likely(net: nn.Module, points: Tensor) -> Array:
     with torch.no_grad():
-        found: Array = net(points).softmax(dim=1)[:, 0].numpy()
-    return found
+        likely: Array = net(points).softmax(dim=1)[:, 0].numpy()
+    return likely
 
 
-def _planar_network(options: Options) -> tuple[nn.Module, Tensor, Tensor]:
-    """Two classes of points in the plane, and a network that tells them apart."""
+def _train_planar_network(options: Options) -> tuple[nn.Module, Tensor, Tensor]:
+    """Two classes of points in the plane, and a network that distinguishes them."""
     generator = torch.Generator().manual_seed(options.seed)
     spread = torch.tensor([[[1.5, 0.1], [0.0, 0.45]], [[1.5, -0.1], [0.0, 0.45]]])
     middle = torch.tensor([[-0.4, -1.5], [0.4, 1.5]])
     draws = torch.randn(2, 200, 2, generator=generator)
     points = (draws @ spread + middle[:, None]).reshape(-1, 2)
     labels = torch.arange(2).repeat_interleave(200)
-    with own_randomness(options.seed), torch.inference_mode(False), torch.enable_grad():
+    with local_seed(options.seed), torch.inference_mode(False):
         net = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 2))
-        optimizer = torch.optim.Adam(net.parameters(), lr=0.01, weight_decay=0.01)
-        for _ in range(80):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(net(points), labels).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+    minimise(
+        lambda *_: nn.functional.cross_entropy(net(points), labels),
+        lambda _: [torch.arange(len(points))],
+        torch.optim.Adam(net.parameters(), lr=0.01, weight_decay=0.01),
+        epochs=80,
+    )
     return net.eval().requires_grad_(False), points, labels
 
 
-def _attacked(model: ig2.Model, x: Tensor, own: int, step: float, bounds: tuple[float, float] | None) -> Tensor:
-    """The explicand after small steps down the gradient of its own class, until the network says something else."""
+def _attack(model: ig2.Model, x: Tensor, label: int, step: float, bounds: tuple[float, float] | None) -> Tensor:
+    """The explicand after small steps down the gradient of its own class, until the network predicts another."""
     point = x
     for _ in range(200):
-        if int(ig2.scores(model, point).argmax()) != own:
+        if int(ig2.scores(model, point).argmax()) != label:
             break
-        slope = ig2.Gradient()(model, point, own).values
+        slope = ig2.Gradient()(model, point, label).values
         assert isinstance(slope, Tensor)
         point = point - step * slope / slope.norm().clamp(min=1e-12)
         point = point if bounds is None else point.clamp(*bounds)
@@ -200,10 +204,10 @@ def draw_gaussians(stored: Stored) -> Drawing:
     plane.contourf(at, at, surface, levels=np.linspace(0, 1, 11), cmap="Greys", alpha=0.35)
     plane.contour(at, at, surface, levels=[0.5], colors=QUIET, linewidths=0.8, linestyles=":")
     for label, (mark, colour) in enumerate((("o", "0.45"), ("^", "0.7"))):
-        some = arrays["points"][arrays["labels"] == label]
-        plane.plot(some[:, 0], some[:, 1], mark, color=colour, markersize=2.2, alpha=0.7)
+        points = arrays["points"][arrays["labels"] == label]
+        plane.plot(points[:, 0], points[:, 1], mark, color=colour, markersize=2.2, alpha=0.7)
     straight, guided, grad = arrays["lines"]
-    flat = _saturated(arrays["curves"][0])
+    flat = _find_saturated(arrays["curves"][0])
     plane.plot(*straight[flat].T, color=MARK, linewidth=6, alpha=0.4, solid_capstyle="butt", label="saturated")
     for line, colour, name in ((straight, STRAIGHT, "straight"), (guided, GUIDED, "guided"), (grad, GRADPATH, "GradPath")):
         plane.plot(line[:, 0], line[:, 1], color=colour, linewidth=1.8, label=name)
@@ -240,7 +244,7 @@ def draw_gaussians(stored: Stored) -> Drawing:
         remove_frame(each)
         each.set_title(name, fontsize="x-small")
         each.set_xlabel(said, fontsize="x-small", color=QUIET)
-    lower.suptitle("(c) a digit: what the network says, with its softmax", fontsize="small")
+    lower.suptitle("(c) a digit: the predicted class, with its softmax", fontsize="small")
     caption(
         figure,
         "in (a) the grey is the softmax of the explicand's class, the dotted line its border; "
@@ -250,7 +254,7 @@ def draw_gaussians(stored: Stored) -> Drawing:
     return figure
 
 
-def _saturated(curve: Array) -> Array:
+def _find_saturated(curve: Array) -> Array:
     """Where a curve from the explicand is hardly lower than it began."""
     flat: Array = np.cumprod(curve > curve[0] - 0.05).astype(bool)
     return flat

@@ -14,10 +14,20 @@ from ig2.benchmarks import run
 from ig2.benchmarks.figures import Figure, Options, Stored
 from ig2.plots.canvas import LINE_COLOURS, Canvas, remove_frame
 from ig2_paper.figures.grids import FACE_LOOK
-from ig2_paper.figures.panels import caption, column_titles, heat, key, outline, own_scale, picture, row_labels, summed
-from ig2_paper.figures.sources import experiment
+from ig2_paper.figures.panels import (
+    caption,
+    column_titles,
+    describe_scale,
+    heat,
+    key,
+    outline,
+    picture,
+    row_labels,
+    sum_channels,
+)
+from ig2_paper.figures.sources import find_experiment
 from ig2_paper.suites.celeba import LABEL_DISTANCE, NEARNESS, SAME, CelebA
-from ig2_paper.suites.studies import Against
+from ig2_paper.suites.studies import WithReferences
 
 SHOWN = {"nearest": "nearest labels", "median": "median", "farthest": "farthest", "same label, nearest": "same label"}
 WANTED = "Wearing_Earrings"  # the paper's example
@@ -25,36 +35,36 @@ WANTED = "Wearing_Earrings"  # the paper's example
 
 def label_distance(options: Options) -> Stored:
     """The metrics of IG² by how far the references' other labels are, and one face explained with references of each kind."""
-    suite = experiment("celeba", options, "label-distance")
+    suite = find_experiment("celeba", options, "label-distance")
     assert isinstance(suite, CelebA)
     if not options.quick:
-        # as long a way as in the benchmark, in fewer steps
+        # a path as long as in the benchmark, in fewer steps
         suite = replace(suite, samples=24 if suite.data is None else 100, references=5, steps=50, step_size=0.02)
-        if suite.samples > len(suite.opened):
-            suite = replace(suite, samples=len(suite.opened))
+        if suite.samples > len(suite.explicands):
+            suite = replace(suite, samples=len(suite.explicands))
     watch = options.watch("label-distance")
     table = run(suite, progress=(lambda step: watch(step.done, step.total)) if callable(watch) else False)
     if table.failures:
         raise table.failures[0].error or RuntimeError(table.failures[0].said)
     metrics = [metric for metric in table.metrics if metric != LABEL_DISTANCE]
     rows = [[table.row(name, metric) for metric in (LABEL_DISTANCE, *metrics)] for name in (*NEARNESS, *SAME)]
-    opened = suite.opened
-    assert opened.truth is not None
-    attributes = [name.rpartition(", ")[2] for name in opened.names]
+    explicands = suite.explicands
+    assert explicands.truth is not None
+    attributes = [name.rpartition(", ")[2] for name in explicands.names]
     chosen = attributes.index(WANTED) if WANTED in attributes else 0
     only = slice(chosen, chosen + 1)
-    faces, maps = [opened.x[chosen]], []
+    faces, maps = [explicands.x[chosen]], []
     for name in SHOWN:
-        found = suite.explained(only, Against(name, suite.ig2()))
-        assert isinstance(found, ig2.Attribution) and isinstance(found.values, Tensor)
-        maps.append(summed(found.values)[0])
-        faces.append(opened.references[name].of(only)[0, 0])
+        attribution = suite.attribute(only, WithReferences(name, suite.ig2()))
+        assert isinstance(attribution, ig2.Attribution) and isinstance(attribution.values, Tensor)
+        maps.append(sum_channels(attribution.values)[0])
+        faces.append(explicands.references[name].select(only)[0, 0])
     arrays = {
         "mean": np.array([[row.mean for row in each] for each in rows]),
         "error": np.array([[row.se for row in each] for each in rows]),
         "faces": np.stack([face.cpu().permute(1, 2, 0).numpy() for face in faces]),
         "maps": np.stack(maps),
-        "mask": opened.truth[chosen].cpu().numpy(),
+        "mask": explicands.truth[chosen].cpu().numpy(),
     }
     texts: dict[str, Any] = {
         "metrics": [table.heading(metric) for metric in metrics],
@@ -74,9 +84,9 @@ def draw_label_distance(stored: Stored) -> Drawing:
     above, below = halves
     kinds = {"without the attribute": slice(len(NEARNESS)), "with it": slice(len(NEARNESS), None)}
     for column, (metric, axes) in enumerate(zip(texts["metrics"], above.subplots(1, len(texts["metrics"])), strict=True), 1):
-        for (name, some), colour in zip(kinds.items(), LINE_COLOURS, strict=False):
-            at, mean = arrays["mean"][some, 0], arrays["mean"][some, column]
-            error = 2 * np.nan_to_num(arrays["error"][some, column])
+        for (name, kind), colour in zip(kinds.items(), LINE_COLOURS, strict=False):
+            at, mean = arrays["mean"][kind, 0], arrays["mean"][kind, column]
+            error = 2 * np.nan_to_num(arrays["error"][kind, column])
             axes.errorbar(at, mean, error, color=colour, marker="o", markersize=3, linewidth=1.2, elinewidth=0.8, label=name)
         axes.set_title(metric, fontsize="small")
         axes.set_xlabel("label distance", fontsize="x-small")
@@ -103,7 +113,7 @@ def draw_label_distance(stored: Stored) -> Drawing:
         figure,
         f"(a) over {texts['samples']} explicands, bars two standard errors to either side; distance: in how many labels the "
         f"{texts['count']} references differ. IG² takes {texts['steps']} steps of {texts['size']:g}",
-        own_scale(FACE_LOOK),
+        describe_scale(FACE_LOOK),
         stored.source,
     )
     return figure

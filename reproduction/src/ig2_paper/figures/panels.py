@@ -43,16 +43,16 @@ def sheet(rows: int, columns: int, shape: Sequence[int], size: float = 1.15, lef
 def column_titles(axes: NDArray[Any], titles: Sequence[str], size: str = "small", width: int = 16) -> None:
     """A line or two above each column."""
     for each, title in zip(axes[0], titles, strict=False):
-        each.set_title(wrapped(title, width), fontsize=size, **text_options())
+        each.set_title(wrap_text(title, width), fontsize=size, **text_options())
 
 
 def row_labels(axes: NDArray[Any], labels: Sequence[str], width: int = 16, size: str = "small") -> None:
     """Words beside each row."""
     for each, label in zip(axes[:, 0], labels, strict=False):
-        each.set_ylabel(wrapped(label, width), fontsize=size, **text_options())
+        each.set_ylabel(wrap_text(label, width), fontsize=size, **text_options())
 
 
-def wrapped(text: str, width: int) -> str:
+def wrap_text(text: str, width: int) -> str:
     """A text on two lines at most."""
     return "\n".join(textwrap.wrap(clean_text(text), width, max_lines=2, placeholder=" …"))
 
@@ -102,24 +102,29 @@ def key(figure: Figure, axes: NDArray[Any], look: MapStyle = SIGNED, ends: tuple
 
 
 def caption(figure: Figure, *texts: str) -> None:
-    """What is to be known of the figure, quietly below it: what is shown, and which data it is from."""
-    lines = lines_of(texts, figure.get_figwidth())
+    """Small print below the figure: what is shown, and which data it is from."""
+    lines = wrap_caption(texts, figure.get_figwidth())
     figure.supxlabel(lines, fontsize="x-small", color=QUIET, x=0.01, ha="left", **text_options())
 
 
-def lines_of(texts: Sequence[str], inches: float) -> str:
+def wrap_caption(texts: Sequence[str], inches: float) -> str:
     """Sentences in lines of small letters that are about this wide."""
-    said = ". ".join(text[:1].upper() + text[1:] for text in (one.strip(" .") for one in texts) if text)
-    return textwrap.fill(clean_text(said) + ".", max(int(18.5 * inches), 40))
+    sentences = ". ".join(text[:1].upper() + text[1:] for text in (text.strip(" .") for text in texts) if text)
+    return textwrap.fill(clean_text(sentences) + ".", max(int(18.5 * inches), 40))
 
 
-def own_scale(look: MapStyle = SIGNED) -> str:
+def describe_scale(look: MapStyle = SIGNED) -> str:
     """How the colours of maps are to be read."""
-    summed = "channels are summed" + (", and negative sums left out" if look.kind == "positive" else "")
+    summed = "channels are summed" + (", negative sums omitted" if look.kind == "positive" else "")
     blurred = f"; maps are blurred by {look.smooth:g} px" if look.smooth else ""
     return f"each map has its own scale, which ends at percentile {look.percentile:g} of its size; {summed}{blurred}"
 
 
-def summed(values: Tensor) -> NDArray[np.float32]:
+def sum_channels(values: Tensor) -> NDArray[np.float32]:
     """Attributions (..., C, H, W) as maps (..., H, W)."""
     return values.detach().sum(dim=-3).to("cpu", torch.float32).numpy()
+
+
+def to_bytes(x: Tensor) -> NDArray[np.uint8]:
+    """Pictures (N, 3, H, W) from 0 to 1 as bytes (N, H, W, 3)."""
+    return (x * 255).round().to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy()

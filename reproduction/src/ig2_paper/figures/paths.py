@@ -16,8 +16,19 @@ from ig2.plots.canvas import QUIET, Canvas, remove_frame
 from ig2.plots.colours import MapStyle
 from ig2.plots.labels import format_number, text_options
 from ig2_paper.figures.illustrations import GRADPATH, GUIDED, STRAIGHT
-from ig2_paper.figures.panels import SIGNED, caption, dies, heat, key, own_scale, picture, row_labels, summed, wrapped
-from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, of_digits, of_photos, of_wafers
+from ig2_paper.figures.panels import (
+    SIGNED,
+    caption,
+    describe_scale,
+    dies,
+    heat,
+    key,
+    picture,
+    row_labels,
+    sum_channels,
+    wrap_text,
+)
+from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, load_digits, load_photos, load_wafers
 
 AT = (0.02, 0.5, 1.0)
 PATH_NAMES = ("straight line", "guided path", "GradPath")
@@ -26,9 +37,9 @@ LINES = (STRAIGHT, GUIDED, GRADPATH)
 
 def _along(model: ig2.Model, points: Tensor, target: int, watch: Any) -> tuple[Array, Tensor]:
     """The logit of a class and its gradient at points (n, ...)."""
-    made = ig2.Gradient()(model, points, target, progress=watch)
-    assert isinstance(made.values, Tensor)
-    return made.output.cpu().numpy(), made.values
+    attribution = ig2.Gradient()(model, points, target, progress=watch)
+    assert isinstance(attribution.values, Tensor)
+    return attribution.output.cpu().numpy(), attribution.values
 
 
 # -- the three paths of one photo --------------------------------------------------------------------------------------
@@ -36,7 +47,7 @@ def _along(model: ig2.Model, points: Tensor, target: int, watch: Any) -> tuple[A
 
 def paths(options: Options) -> Stored:
     """Integrated Gradients from black, Guided IG from a sample, IG²: output, and what is attributed where."""
-    photos = of_photos(options)
+    photos = load_photos(options)
     x, target = photos.x[:1], int(photos.y[0])
     steps, count = (6, 2) if options.quick else (50, 4)
     references = photos.pool[photos.others(target, count, options.seed)]
@@ -47,20 +58,22 @@ def paths(options: Options) -> Stored:
     }
     curves, moments, directions = [], [], []
     gradient: Any = None
-    for name, (method, contrast) in methods.items():
-        made = method(photos.model, x, target, contrast, paths=True, curves=True, progress=options.watch(f"paths: {name}"))
-        assert isinstance(made.paths, Tensor) and made.output_curve is not None
-        lines = made.paths[0]  # (R, k + 1, ...)
-        curves.append(made.output_curve[0].mean(dim=0).cpu().numpy()[::-1])
+    for name, (method, baselines) in methods.items():
+        attribution = method(
+            photos.model, x, target, baselines, paths=True, curves=True, progress=options.watch(f"paths: {name}")
+        )
+        assert isinstance(attribution.paths, Tensor) and attribution.output_curve is not None
+        lines = attribution.paths[0]  # (R, k + 1, ...)
+        curves.append(attribution.output_curve[0].mean(dim=0).cpu().numpy()[::-1])
         shown = []
         for alpha in AT:
             vertex = min(round((1 - alpha) * steps), steps - 1)
             _, slope = _along(photos.model, lines[:, vertex], target, options.watch(f"paths: {name} at α = {alpha:g}"))
-            way = lines[:, vertex] - lines[:, vertex + 1]
-            shown.append(summed((slope * way).mean(dim=0)))
+            direction = lines[:, vertex] - lines[:, vertex + 1]
+            shown.append(sum_channels((slope * direction).mean(dim=0)))
             if alpha == 1:
-                gradient = summed(slope[0])
-                directions.append(summed(way.mean(dim=0)))
+                gradient = sum_channels(slope[0])
+                directions.append(sum_channels(direction.mean(dim=0)))
         moments.append(np.stack(shown))
     return Stored(
         {
@@ -99,7 +112,7 @@ def draw_paths(stored: Stored) -> Drawing:
         "direction of the path",
     )
     for each, title in zip(axes[0], titles, strict=True):
-        each.set_title(wrapped(title, 16), fontsize="small")
+        each.set_title(wrap_text(title, 16), fontsize="small")
     low, high = arrays["curves"].min(), arrays["curves"].max()
     for row, name in enumerate(texts["methods"]):
         for each in axes[row, [0, 2, 3, 4, 5, 6]]:
@@ -123,14 +136,14 @@ def draw_paths(stored: Stored) -> Drawing:
         for column, colour in ((5, GUIDED), (6, GRADPATH)):
             axes[row, column].spines[:].set(visible=True, color=colour, linewidth=1.2)
         axes[row, 4].set_ylabel("")
-    axes[0, 0].set_xlabel(wrapped(f"[{texts['class']}]", 18), fontsize="small", **text_options())
+    axes[0, 0].set_xlabel(wrap_text(f"[{texts['class']}]", 18), fontsize="small", **text_options())
     key(figure, axes[:, 2:], look)
     caption(
         figure,
         "at each α the gradient times the path's direction there; at α = 1 their two factors in the framed columns. IG starts "
         f"from black, Guided IG from each of {texts['count']} photos of other classes, IG² goes towards the same ones; "
         "their means are shown",
-        own_scale(look),
+        describe_scale(look),
         stored.source,
     )
     return figure
@@ -143,7 +156,7 @@ BASELINE_NAMES = ("black", "samples of another class", "GradCF")
 
 def baselines(options: Options) -> Stored:
     """Explicand minus baseline, for a photo, a five and a wafer."""
-    photos, digits, wafers = of_photos(options), of_digits(options), of_wafers(options)
+    photos, digits, wafers = load_photos(options), load_digits(options), load_wafers(options)
     count = 2 if options.quick else 8
     photo, digit, wafer = (
         (few if options.quick else many, size)
@@ -159,13 +172,15 @@ def baselines(options: Options) -> Stored:
     for name, pictures, which, only, settings in rows:
         x, target = pictures.x[which : which + 1], int(pictures.y[which])
         references = pictures.pool[pictures.others(target, count, options.seed, only)]
-        made = ig2.GradCFE(*settings)(pictures.model, x, target, references, progress=options.watch(f"baselines: {name}"))
-        assert isinstance(made.gradcfe, Tensor)
-        differences = (x, (x - references).mean(dim=0, keepdim=True), made.gradcfe.to(x))
+        attribution = ig2.GradCFE(*settings)(
+            pictures.model, x, target, references, progress=options.watch(f"baselines: {name}")
+        )
+        assert isinstance(attribution.gradcfe, Tensor)
+        differences = (x, (x - references).mean(dim=0, keepdim=True), attribution.gradcfe.to(x))
         # of a wafer the channel of failing dies, for all three always sum to one; of a photo the size, for its GradCF
         # differs in colours more than in brightness
         shown = [part[0, -1:] if name == "wafer" else part[0].abs() if name == "photo" else part[0] for part in differences]
-        maps = [summed(part) for part in shown]
+        maps = [sum_channels(part) for part in shown]
         arrays[f"{name} maps"] = np.stack(maps)
         arrays[name] = x[0].argmax(dim=0).cpu().numpy() if name == "wafer" else x[0].cpu().numpy()
         texts["names"].append(pictures.classes[target])
@@ -180,7 +195,7 @@ def draw_baselines(stored: Stored) -> Drawing:
     for each in axes.flat:
         remove_frame(each)
     for each, title in zip(axes[0], ("explicand", "− black", "− samples of another class", "− GradCF"), strict=True):
-        each.set_title(wrapped(title, 15), fontsize="small")
+        each.set_title(wrap_text(title, 15), fontsize="small")
     labels = []
     for row, kind in enumerate(("photo", "digit", "wafer")):
         image = stored.arrays[kind]
@@ -210,26 +225,30 @@ def saturation(options: Options) -> Stored:
     wanted = 2 if options.quick else 100
     # photos of a folder are many, and the network is right about three of four
     sets = {
-        "photos": (of_photos(options, max(24, 3 * wanted // 2) if options.data is not None else 24), photo_step(options), None),
-        "digits": (of_digits(options), 0.15, None),
-        "wafers": (of_wafers(options), 0.1, "None"),
+        "photos": (
+            load_photos(options, max(24, 3 * wanted // 2) if options.data is not None else 24),
+            photo_step(options),
+            None,
+        ),
+        "digits": (load_digits(options), 0.15, None),
+        "wafers": (load_wafers(options), 0.1, "None"),
     }
     arrays: dict[str, Array] = {}
     texts: dict[str, Any] = {"kinds": list(sets)}
     for kind, (pictures, size, normal) in sets.items():
         usual, steps = (50, 20) if kind == "photos" else (100, 50)
-        size *= usual / steps  # as long a way as in the other figures, in fewer steps
+        size *= usual / steps  # a path as long as in the other figures, in fewer steps
         steps = 4 if options.quick else steps
         only = None if normal is None else pictures.classes.index(normal)
-        some = [i for i in range(len(pictures.x)) if only is None or int(pictures.y[i]) != only]
+        indices = [i for i in range(len(pictures.x)) if only is None or int(pictures.y[i]) != only]
         outputs: list[Array] = []
         angles: list[Array] = []
         watch = options.watch(f"saturation: {kind}")
         fine: list[bool] = []
-        for i in [i for i in some if i < pictures.right] or some:
-            found = _curves(pictures, i, only, steps, size, options.seed + i)
-            outputs.append(np.stack([one for one, _ in found]))
-            angles.append(np.stack([two for _, two in found]))
+        for i in [i for i in indices if i < pictures.correct] or indices:
+            curves = _curves(pictures, i, only, steps, size, options.seed + i)
+            outputs.append(np.stack([output for output, _ in curves]))
+            angles.append(np.stack([angle for _, angle in curves]))
             # of a network that is hardly trained, at least the layout can be seen
             fine.append(options.quick or bool((outputs[-1][:, 0] - outputs[-1][:, -1] > ENOUGH).all()))
             if callable(watch):
@@ -251,20 +270,20 @@ def _curves(pictures: Pictures, i: int, only: int | None, steps: int, size: floa
     """For each path of one sample the softmax at its vertices, and the cosine of gradient and direction on its segments."""
     x, target = pictures.x[i : i + 1], int(pictures.y[i])
     reference = pictures.pool[pictures.others(target, 1, seed, only)]
-    ways = (ig2.paths.Straight(steps), ig2.paths.Guided(steps), ig2.paths.GradPath(steps, size))
-    found = []
-    for way in ways:
-        made = ig2.PathMethod(way, rule=None)(pictures.model, x, target, reference, paths=True)
-        assert isinstance(made.paths, Tensor)
-        points = made.paths[0, 0]
+    paths = (ig2.paths.Straight(steps), ig2.paths.Guided(steps), ig2.paths.GradPath(steps, size))
+    curves = []
+    for path in paths:
+        attribution = ig2.PathMethod(path, rule=None)(pictures.model, x, target, reference, paths=True)
+        assert isinstance(attribution.paths, Tensor)
+        points = attribution.paths[0, 0]
         scores = ig2.scores(pictures.model, points).softmax(dim=1)[:, target].cpu().double().numpy()
         _, slope = _along(pictures.model, points[:-1], target, False)
         move = (points[:-1] - points[1:]).flatten(1).to(slope)
         slope = slope.flatten(1)
         lengths = slope.norm(dim=1) * move.norm(dim=1)
         cosine = (slope * move).sum(dim=1) / torch.where(lengths > 0, lengths, 1.0)
-        found.append((scores, cosine.cpu().double().numpy()))
-    return found
+        curves.append((scores, cosine.cpu().double().numpy()))
+    return curves
 
 
 def draw_saturation(stored: Stored) -> Drawing:
@@ -292,7 +311,7 @@ def draw_saturation(stored: Stored) -> Drawing:
     axes[0, 0].set_ylabel("output, brought to 0 … 1", fontsize="small")
     axes[1, 0].set_ylabel("cosine of gradient\nand path", fontsize="small")
     axes[0, 0].legend(fontsize="x-small", frameon=False)
-    left_out = [
+    skipped = [
         f"{stored.texts[kind]['of'] - stored.texts[kind]['used']} of {stored.texts[kind]['of']} {kind}"
         for kind in kinds
         if stored.texts[kind]["used"] < stored.texts[kind]["of"]
@@ -302,8 +321,8 @@ def draw_saturation(stored: Stored) -> Drawing:
         "above the softmax of the explained class, 1 at the explicand and 0 at the baseline; below, how far the gradient of "
         "its logit points along the path. Bands are two standard errors to either side",
         "the straight line and the guided path end at a sample of another class, GradPath at GradCF for that sample",
-        f"left out: {', '.join(left_out)}, whose softmax falls by less than {format_number(ENOUGH)} on some path"
-        if left_out
+        f"skipped: {', '.join(skipped)}, whose softmax falls by less than {format_number(ENOUGH)} on some path"
+        if skipped
         else "",
         stored.source,
     )

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.figure import Figure as Drawing
 from torch import Tensor
 
@@ -16,42 +15,41 @@ from ig2.paths import L2, SparseL1
 from ig2.paths.distances import cosine, euclidean, manhattan
 from ig2.plots.canvas import LINE_COLOURS, Canvas, remove_frame
 from ig2.plots.labels import text_options
-from ig2_paper.figures.grids import PATTERNS, PHOTO_LOOK, wafer_rows
+from ig2_paper.figures.grids import PATTERNS, PHOTO_LOOK, choose_wafers, draw_photo_rows, draw_wafer_rows
 from ig2_paper.figures.panels import (
     caption,
     column_titles,
+    describe_scale,
     dies,
     heat,
     key,
     outline,
-    own_scale,
     picture,
     row_labels,
     sheet,
-    summed,
-    wrapped,
+    sum_channels,
+    to_bytes,
+    wrap_text,
 )
 from ig2_paper.figures.paths import photo_step, photo_steps
-from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, of_photos, of_wafers
+from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, load_photos
 from ig2_paper.suites.studies import PERCENTILES
 
 
 def _maps(
     method: ig2.IG2, pictures: Pictures, x: Tensor, target: Tensor, references: Tensor, options: Options, what: str
 ) -> Array:
-    made = method(pictures.model, x, target, references, seed=options.seed, progress=options.watch(what))
-    assert isinstance(made.values, Tensor)
-    return summed(made.values)
+    attribution = method(pictures.model, x, target, references, seed=options.seed, progress=options.watch(what))
+    assert isinstance(attribution.values, Tensor)
+    return sum_channels(attribution.values)
 
 
-def _some(options: Options, count: int, references: int) -> tuple[Pictures, Tensor, Tensor, Tensor, dict[str, object]]:
+def _choose_photos(options: Options, count: int, references: int) -> tuple[Pictures, Tensor, Tensor, Tensor, dict[str, object]]:
     """Photos, the classes explained, references of each; and what there is to store of them."""
-    photos = of_photos(options)
-    x = photos.x[:count]
-    target = photos.y[:count]
+    photos = load_photos(options)
+    x, target = photos.x[:count], photos.y[:count]
     samples = photos.references(target, references, options.seed)
-    images = (x * 255).round().to("cpu", torch.uint8).permute(0, 2, 3, 1).numpy()
-    stored = {"photos": images, "names": [photos.classes[int(label)] for label in target], "count": samples.shape[1]}
+    stored = {"photos": to_bytes(x), "names": [photos.classes[int(label)] for label in target], "count": samples.shape[1]}
     return photos, x, target, samples, stored
 
 
@@ -60,7 +58,7 @@ def _some(options: Options, count: int, references: int) -> tuple[Pictures, Tens
 
 def steps(options: Options) -> Stored:
     """The distance to the reference by step size, and the attributions by step size and number of steps."""
-    photos, x, target, samples, stored = _some(options, 1, 1)
+    photos, x, target, samples, stored = _choose_photos(options, 1, 1)
     sizes = (0.5, 1.5) if options.quick else (0.375, 1.5, 6.0)
     numbers = (2, 4) if options.quick else (10, 25, 50, 100)
     maps, curves = [], []
@@ -69,11 +67,11 @@ def steps(options: Options) -> Stored:
         for count in numbers:
             method = ig2.IG2(count, size)
             watch = options.watch(f"steps: {count} of {size:g}")
-            made = method(photos.model, x, target, samples, curves=count == numbers[-1], progress=watch)
-            assert isinstance(made.values, Tensor)
-            row.append(summed(made.values)[0])
-        assert made.distance_curve is not None
-        curves.append(made.distance_curve[0, 0].cpu().numpy())
+            attribution = method(photos.model, x, target, samples, curves=count == numbers[-1], progress=watch)
+            assert isinstance(attribution.values, Tensor)
+            row.append(sum_channels(attribution.values)[0])
+        assert attribution.distance_curve is not None
+        curves.append(attribution.distance_curve[0, 0].cpu().numpy())
         maps.append(np.stack(row))
     arrays = {"photos": np.asarray(stored["photos"]), "maps": np.stack(maps), "curves": np.stack(curves)}
     texts = {"names": stored["names"], "sizes": list(sizes), "numbers": list(numbers)}
@@ -99,7 +97,7 @@ def draw_steps(stored: Stored) -> Drawing:
     curve.set_title("(a) squared distance to the reference", fontsize="small")
     picture(photo, arrays["photos"][0] / 255)
     remove_frame(photo)
-    photo.set_xlabel(wrapped(f"[{texts['names'][0]}]", 24), fontsize="small", **text_options())
+    photo.set_xlabel(wrap_text(f"[{texts['names'][0]}]", 24), fontsize="small", **text_options())
     axes = right.subplots(len(sizes), len(numbers))
     for each in axes.flat:
         remove_frame(each)
@@ -113,7 +111,7 @@ def draw_steps(stored: Stored) -> Drawing:
     caption(
         figure,
         "a single reference of another class. Step sizes are in the space from 0 to 1",
-        own_scale(PHOTO_LOOK),
+        describe_scale(PHOTO_LOOK),
         stored.source,
     )
     return figure
@@ -124,10 +122,7 @@ def draw_steps(stored: Stored) -> Drawing:
 
 def norms(options: Options) -> Stored:
     """ℓ2 steps against sparse ℓ1 steps of the same Euclidean length, on a wafer of each pattern."""
-    wafers = of_wafers(options)
-    numbers = [wafers.first(name) for name in PATTERNS]
-    x, target = wafers.x[numbers], wafers.y[numbers]
-    references = wafers.references(target, 2 if options.quick else 5, options.seed, wafers.classes.index("None"))
+    wafers, x, target, references, arrays = choose_wafers(options, PATTERNS)
     count, length = 4 if options.quick else 100, 0.1
     methods = {"ℓ2": ig2.IG2(count, length, norm=L2())}
     for percentile in PERCENTILES:
@@ -135,38 +130,13 @@ def norms(options: Options) -> Stored:
         moved = x[0].numel() * (1 - percentile / 100)
         methods[f"ℓ1, {percentile:g} %"] = ig2.IG2(count, length * math.sqrt(moved), norm=SparseL1(percentile))
     maps = [_maps(method, wafers, x, target, references, options, f"norms: {name}") for name, method in methods.items()]
-    assert wafers.samples.masks is not None and isinstance(wafers.samples.x, Tensor)
-    arrays = {
-        "codes": wafers.samples.x[numbers][:, 0].numpy(),
-        "masks": wafers.samples.masks[numbers].numpy(),
-        "maps": np.stack(maps),
-    }
     texts = {"methods": list(methods), "count": references.shape[1], "steps": count, "size": length}
-    return Stored(arrays, texts, wafers.source)
-
-
-def _compared(photos: Pictures, stored: dict[str, object], methods: list[str], maps: list[Array]) -> Stored:
-    arrays = {"photos": np.asarray(stored["photos"]), "maps": np.stack(maps)}
-    return Stored(arrays, {"methods": methods, "names": stored["names"], "count": stored["count"]}, photos.source)
-
-
-def _photo_rows(stored: Stored, *said: str) -> Drawing:
-    arrays, texts = stored.arrays, stored.texts
-    figure, axes = sheet(len(texts["names"]), 1 + len(texts["methods"]), (1, 1), 1.2, 0.5)
-    column_titles(axes, ("explicand", *texts["methods"]))
-    row_labels(axes, [f"[{name}]" for name in texts["names"]], 14)
-    for row, photo in enumerate(arrays["photos"]):
-        picture(axes[row, 0], photo / 255)
-        for column, values in enumerate(arrays["maps"], start=1):
-            heat(axes[row, column], values[row], PHOTO_LOOK)
-    key(figure, axes, PHOTO_LOOK)
-    caption(figure, *said, own_scale(PHOTO_LOOK), stored.source)
-    return figure
+    return Stored({**arrays, "maps": np.stack(maps)}, texts, wafers.source)
 
 
 def draw_norms(stored: Stored) -> Drawing:
     texts = stored.texts
-    return wafer_rows(
+    return draw_wafer_rows(
         stored,
         "ℓ1 steps move only the features whose gradient is above that percentile, all by the same amount, and are as long as "
         f"the {texts['steps']} ℓ2 steps of {texts['size']:g}. References are {texts['count']} maps of class [None]",
@@ -178,21 +148,20 @@ def draw_norms(stored: Stored) -> Drawing:
 
 def distances(options: Options) -> Stored:
     """Three measures of the distance between representations."""
-    photos, x, target, samples, stored = _some(options, 1 if options.quick else 3, 1 if options.quick else 4)
+    photos, x, target, samples, stored = _choose_photos(options, 1 if options.quick else 3, 1 if options.quick else 4)
     count, length = photo_steps(options), photo_step(options)
     named = {"Euclidean": euclidean, "cosine": cosine, "ℓ1": manhattan}
     maps = [
         _maps(ig2.IG2(count, length, distance=distance), photos, x, target, samples, options, f"distances: {name}")
         for name, distance in named.items()
     ]
-    return _compared(photos, stored, list(named), maps)
+    texts = {"methods": list(named), "names": stored["names"], "count": stored["count"]}
+    return Stored({"photos": np.asarray(stored["photos"]), "maps": np.stack(maps)}, texts, photos.source)
 
 
 def draw_distances(stored: Stored) -> Drawing:
-    return _photo_rows(
-        stored,
-        f"IG² by the distance that GradPath descends; {stored.texts['count']} references of other classes",
-    )
+    sentence = f"IG² by the distance that GradPath descends; {stored.texts['count']} references of other classes"
+    return draw_photo_rows(stored, 1.2, sentence)
 
 
 # -- layers ------------------------------------------------------------------------------------------------------------
@@ -203,25 +172,16 @@ LAYER_PATTERNS = ("Center", "Edge-Loc", "Scratch")
 
 def layers(options: Options) -> Stored:
     """GradCFE and IG² of wafers, by the layer in which GradPath measures distances."""
-    wafers = of_wafers(options)
-    numbers = [wafers.first(name) for name in LAYER_PATTERNS]
-    x, target = wafers.x[numbers], wafers.y[numbers]
-    references = wafers.references(target, 2 if options.quick else 5, options.seed, wafers.classes.index("None"))
+    wafers, x, target, references, arrays = choose_wafers(options, LAYER_PATTERNS)
     effects, values = [], []
     for layer in LAYER_NAMES:
         model = ig2.wrap(wafers.model.net, representation=layer, bounds=(0, 1))
         method = ig2.IG2(4 if options.quick else 100, 0.1)
-        made = method(model, x, target, references, progress=options.watch(f"layers: {layer}"))
-        assert isinstance(made.values, Tensor) and isinstance(made.gradcfe, Tensor)
-        effects.append(made.gradcfe[:, 2].cpu().numpy())
-        values.append(summed(made.values))
-    assert wafers.samples.masks is not None and isinstance(wafers.samples.x, Tensor)
-    arrays = {
-        "codes": wafers.samples.x[numbers][:, 0].numpy(),
-        "masks": wafers.samples.masks[numbers].numpy(),
-        "gradcfe": np.stack(effects),
-        "values": np.stack(values),
-    }
+        attribution = method(model, x, target, references, progress=options.watch(f"layers: {layer}"))
+        assert isinstance(attribution.values, Tensor) and isinstance(attribution.gradcfe, Tensor)
+        effects.append(attribution.gradcfe[:, 2].cpu().numpy())
+        values.append(sum_channels(attribution.values))
+    arrays |= {"gradcfe": np.stack(effects), "values": np.stack(values)}
     return Stored(arrays, {"count": references.shape[1], "steps": method.path.segments}, wafers.source)
 
 
@@ -243,7 +203,7 @@ def draw_layers(stored: Stored) -> Drawing:
         figure,
         f"GradPath descends the distance in the output of the layer named. GradCFE is shown for the channel of failing dies. "
         f"{stored.texts['count']} references of class [None], steps of 0.1, {stored.texts['steps']} of them",
-        own_scale(),
+        describe_scale(),
         stored.source,
     )
     return figure

@@ -21,9 +21,9 @@ from ig2.errors import InputError
 from ig2.plots.canvas import QUIET, Canvas, align_end_labels
 from ig2.plots.labels import choose_ink, clean_text, text_options
 from ig2.plots.texts import POINTS, lay_out_words
-from ig2_paper.datasets.base import Samples, by_turns
-from ig2_paper.figures.panels import lines_of
-from ig2_paper.figures.sources import Questions, of_questions
+from ig2_paper.datasets.base import LabelledSamples, by_turns
+from ig2_paper.figures.panels import wrap_caption
+from ig2_paper.figures.sources import Questions, load_questions
 
 # how long a question is that fits on a line or two, in words and signs
 SHORTEST, LONGEST = 6, 13
@@ -31,19 +31,19 @@ WIDEST = 7.4  # inches
 METHODS = ("Input × gradient", "IG", "Guided IG", "Expected IG", "DeepSHAP", "KernelSHAP", "IG²")
 
 
-def _scores(subject: TextSubject, batch: TextBatch, made: ig2.Attribution, values: Any = None) -> list[list[float]]:
-    return [row.tolist() for row in subject.scores(batch, made, values)]
+def _scores(subject: TextSubject, batch: TextBatch, attribution: ig2.Attribution, values: Any = None) -> list[list[float]]:
+    return [row.tolist() for row in subject.scores(batch, attribution, values)]
 
 
 def _suitable(questions: Questions) -> list[int]:
     """Questions of fitting length that the network gets right, every class in turn; all where there are none."""
     texts = cast(tuple[str, ...], questions.samples.x)
     order = by_turns(questions.samples.y)
-    right = [i for i in order if questions.said[i] == questions.samples.y[i]]
+    right = [i for i in order if questions.predicted[i] == questions.samples.y[i]]
     return [i for i in right if SHORTEST <= len(texts[i].split()) <= LONGEST] or right or order
 
 
-def _texts(samples: Samples, numbers: Sequence[int]) -> list[str]:
+def _texts(samples: LabelledSamples, numbers: Sequence[int]) -> list[str]:
     return [cast(tuple[str, ...], samples.x)[i] for i in numbers]
 
 
@@ -52,11 +52,11 @@ def _texts(samples: Samples, numbers: Sequence[int]) -> list[str]:
 
 def trec_words(options: Options) -> Stored:
     """Questions explained by all methods."""
-    questions = of_questions(options)
+    questions = load_questions(options)
     subject = questions.subject
     numbers = _one_a_class(questions, _suitable(questions))[: 2 if options.quick else 5]
     batch = subject.encode(_texts(questions.samples, numbers))
-    target = questions.said[numbers]
+    target = questions.predicted[numbers]
     pool = subject.pool(_texts(questions.pool, by_turns(questions.pool.y, options.seed)[: 12 if options.quick else 60]))
     count = 2 if options.quick else 8
     contrast = subject.contrast(batch, target, pool, count, options.seed)
@@ -74,8 +74,8 @@ def trec_words(options: Options) -> Stored:
     scores: list[list[list[float]]] = []
     for name, (method, references) in methods.items():
         watch = options.watch(f"trec-words: {name}")
-        made = method(subject.model, batch.x, target, references, seed=options.seed, progress=watch)
-        scores.append(_scores(subject, batch, made))
+        attribution = method(subject.model, batch.x, target, references, seed=options.seed, progress=watch)
+        scores.append(_scores(subject, batch, attribution))
     assert batch.units is not None
     texts = {
         "words": [list(units) for units in batch.units],
@@ -90,21 +90,21 @@ def trec_words(options: Options) -> Stored:
 def _one_a_class(questions: Questions, numbers: list[int]) -> list[int]:
     seen: dict[int, int] = {}
     for i in numbers:
-        seen.setdefault(int(questions.said[i]), i)
+        seen.setdefault(int(questions.predicted[i]), i)
     return list(seen.values())
 
 
 def draw_trec_words(stored: Stored) -> Drawing:
     texts = stored.texts
-    rows: list[Row] = []
+    rows: list[TextRow] = []
     for i, words in enumerate(texts["words"]):
-        rows.append(Row(f"[{texts['labels'][i]}]", None, (), heading=True))
-        rows += [Row(name, texts["scores"][m][i], words) for m, name in enumerate(METHODS)]
+        rows.append(TextRow(f"[{texts['labels'][i]}]", None, (), heading=True))
+        rows += [TextRow(name, texts["scores"][m][i], words) for m, name in enumerate(METHODS)]
     return _page(
         rows,
         f"each line's colours end at its strongest word. References of Expected IG, DeepSHAP and IG² are {texts['count']} "
         f"questions of other classes; the other methods start from zero vectors. IG² takes {texts['steps']} steps, each as "
-        "long as the way to the reference divided by that",
+        "long as the path to the reference divided by that",
         stored.source,
     )
 
@@ -114,32 +114,33 @@ def draw_trec_words(stored: Stored) -> Drawing:
 
 def trec_references(options: Options) -> Stored:
     """One question against single references of other classes, and two of its own."""
-    questions = of_questions(options)
+    questions = load_questions(options)
     subject = questions.subject
     suitable = _suitable(questions)
-    entities = [i for i in suitable if subject.label(int(questions.said[i])) == "ENTY"] or suitable
+    entities = [i for i in suitable if subject.label(int(questions.predicted[i])) == "ENTY"] or suitable
     lengths = {i: len(text.split()) for i, text in zip(entities, _texts(questions.samples, entities), strict=True)}
     chosen = max(entities, key=lambda i: lengths[i])
     batch = subject.encode(_texts(questions.samples, [chosen]))
-    target = int(questions.said[chosen])
+    target = int(questions.predicted[chosen])
     # first those that are long enough to fill the places of most words
     order = sorted(by_turns(questions.pool.y, options.seed), key=lambda i: len(_text(questions, i).split()) < 5)
     others = [i for i in order if int(questions.pool.y[i]) != target][: 3 if options.quick else 8]
     if not others:
         raise InputError(
-            f"{questions.source}: there is no question of another class to contrast {subject.label(target)!r} with"
+            f"{questions.source}: there is no question of another class as a reference for {subject.label(target)!r}"
         )
     same = [i for i in order if int(questions.pool.y[i]) == target and _text(questions, i) != batch.names[0]][:2]
     references = _texts(questions.pool, [*others, *same])
     steps = 10 if options.quick else 200
-    made = ig2.IG2(steps)(
+    attribution = ig2.IG2(steps)(
         subject.model, batch.x, target, subject.references(references, batch), per_reference=True,
         progress=options.watch("trec-references"),
     )  # fmt: skip
     zero = ig2.IntegratedGradients(50)(subject.model, batch.x, target, subject.baseline(batch, "zero"))
-    own: Any = made.per_reference
-    own = next(iter(own.values())) if isinstance(own, dict) else own[0] if isinstance(own, tuple) else own
-    rows = [_scores(subject, batch, made, own[:, r])[0] for r in range(len(references))]
+    per_reference: Any = attribution.per_reference
+    if isinstance(per_reference, (dict, tuple)):
+        per_reference = next(iter(per_reference.values() if isinstance(per_reference, dict) else per_reference))
+    rows = [_scores(subject, batch, attribution, per_reference[:, r])[0] for r in range(len(references))]
     mean = np.mean(rows[: len(others)], axis=0).tolist()
     assert batch.units is not None
     texts = {
@@ -164,18 +165,18 @@ def draw_trec_references(stored: Stored) -> Drawing:
     texts = stored.texts
     words = texts["words"]
     rows = [
-        Row("IG, from zero", texts["zero"], words),
-        Row(f"IG², mean of 1 to {texts['others']}", texts["mean"], words),
-        Row("IG², of other classes", None, (), heading=True),
+        TextRow("IG, from zero", texts["zero"], words),
+        TextRow(f"IG², mean of 1 to {texts['others']}", texts["mean"], words),
+        TextRow("IG², of other classes", None, (), heading=True),
     ]
     for r, reference in enumerate(texts["references"]):
         if r == texts["others"]:
-            rows.append(Row(f"IG², of its own class [{texts['label']}]", None, (), heading=True))
-        rows.append(Row(f"{r + 1} [{texts['labels'][r]}]", texts["scores"][r], words, reference))
+            rows.append(TextRow(f"IG², of its own class [{texts['label']}]", None, (), heading=True))
+        rows.append(TextRow(f"{r + 1} [{texts['labels'][r]}]", texts["scores"][r], words, reference))
     return _page(
         rows,
         f"the question is of class [{texts['label']}]; each line is what a single reference, in grey below it, makes of it. "
-        f"Each line's colours end at its strongest word; {texts['steps']} steps, each as long as the way to the reference "
+        f"Each line's colours end at its strongest word; {texts['steps']} steps, each as long as the path to the reference "
         "divided by that",
         stored.source,
     )
@@ -184,7 +185,7 @@ def draw_trec_references(stored: Stored) -> Drawing:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
+class TextRow(NamedTuple):
     """A line of words with their numbers, or a heading."""
 
     label: str
@@ -194,7 +195,7 @@ class Row(NamedTuple):
     heading: bool = False
 
 
-def _page(rows: Sequence[Row], *said: str) -> Drawing:
+def _page(rows: Sequence[TextRow], *sentences: str) -> Drawing:
     """Labels to the left, coloured words to the right, one key and the caption below."""
     size = FontProperties(size="small").get_size_in_points()
     label, margin, line = 1.45 * POINTS, 0.6 * size, 1.75 * size
@@ -205,8 +206,8 @@ def _page(rows: Sequence[Row], *said: str) -> Drawing:
         1.9 * size if row.heading else line * ((pieces[-1].line if pieces else 0) + 1) + (1.35 * size if row.below else 0)
         for row, pieces in zip(rows, placed, strict=True)
     ]
-    noted = lines_of(said, width / POINTS)
-    foot = 3.2 * size + 1.15 * size * (noted.count("\n") + 1)
+    small_print = wrap_caption(sentences, width / POINTS)
+    foot = 3.2 * size + 1.15 * size * (small_print.count("\n") + 1)
     total = sum(heights) + foot + size
     figure = Canvas(width / POINTS, total / POINTS)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(total, 0))
@@ -216,7 +217,7 @@ def _page(rows: Sequence[Row], *said: str) -> Drawing:
         weight = "bold" if row.heading else "normal"
         axes.text(margin, y + 1.25 * size, clean_text(row.label, 60), fontsize=size, fontweight=weight, **text_options())
         if row.scores is not None:
-            _coloured(axes, pieces, row.scores, label + margin, y, line, size)
+            _draw_words(axes, pieces, row.scores, label + margin, y, line, size)
         if row.below:
             axes.text(
                 label + margin,
@@ -234,11 +235,11 @@ def _page(rows: Sequence[Row], *said: str) -> Drawing:
     align_end_labels(bar.ax)
     bar.ax.tick_params(labelsize="x-small", length=2)
     bar.outline.set_linewidth(0.5)
-    figure.text(margin / width, 0.3 * size / total, noted, fontsize="x-small", color=QUIET, va="bottom", **text_options())
+    figure.text(margin / width, 0.3 * size / total, small_print, fontsize="x-small", color=QUIET, va="bottom", **text_options())
     return figure
 
 
-def _coloured(axes: Axes, pieces: Any, scores: list[float], left: float, top: float, line: float, size: float) -> None:
+def _draw_words(axes: Axes, pieces: Any, scores: list[float], left: float, top: float, line: float, size: float) -> None:
     colours = matplotlib.colormaps["RdBu_r"]
     end = max((abs(score) for score in scores), default=0.0) or 1.0
     for piece in pieces:

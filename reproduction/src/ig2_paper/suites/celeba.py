@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,21 +20,20 @@ from ig2.metrics.curves import OutputOption
 from ig2.model import wrap
 from ig2_paper.datasets.base import by_turns
 from ig2_paper.datasets.celeba import files
-from ig2_paper.datasets.celeba.drawn import DRAWN, faces
+from ig2_paper.datasets.celeba.drawn import DRAWN, draw_faces
 from ig2_paper.datasets.celeba.files import ATTRIBUTE_COMPONENTS, UNPARSED, FaceSamples
-from ig2_paper.networks import Network
+from ig2_paper.networks.base import SampleNetwork
+from ig2_paper.networks.training import measure_accuracy, predict, train_network
 from ig2_paper.suites.experiment import (
+    COUNTERFACTUAL,
     DATA,
-    OTHERS,
-    QUICK,
+    AssignedReferences,
     Experiment,
-    Opened,
-    References,
-    half_of,
-    options_of,
+    ExplicandSet,
+    reference_name,
+    take_split,
 )
-from ig2_paper.suites.studies import EVERYWHERE, NORMS, Against, Study
-from ig2_paper.training import Kind, accuracy, predictions, trained
+from ig2_paper.suites.studies import EVERYWHERE, NORMS, Study, WithReferences
 
 LEAST = 0.001  # of the picture is a component's; with less it is a corner that the parser saw, or that shrinking left over
 OFTEN = 2  # times that a face is explained at most, each time for another attribute
@@ -64,7 +63,7 @@ LABEL_DISTANCE = "label distance"
 
 
 def _nearness(experiment: Experiment) -> Mapping[str, MethodLike]:
-    return {name: Against(name, experiment.ig2()) for name in (*NEARNESS, *SAME)}
+    return {name: WithReferences(name, experiment.ig2()) for name in (*NEARNESS, *SAME)}
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def _attributes(experiment: Experiment) -> Mapping[str, MethodLike]:
 
 
 @dataclass(frozen=True, eq=False)
-class OpenedFaces(Opened):
+class FaceExplicands(ExplicandSet):
     """Faces, and how far their references are from them."""
 
     label_distances: Mapping[str, Tensor] = field(default_factory=dict)
@@ -135,31 +134,41 @@ class CelebA(Experiment):
     # Black is a colour of hair, and a blurred face keeps the colours of hair, skin and lips
     background: ClassVar[str] = "mean"
     probability: ClassVar[OutputOption] = "sigmoid"  # labels do not exclude each other
-
     tried: ClassVar[tuple[int, float]] = (100, 0.02)
+    paper_scores: ClassVar[Mapping[str | None, Mapping[str, tuple[float, ...]]]] = {
+        None: {
+            "Gradient": (0.748, 0.211, 0.745, 0.296),
+            "IG": (0.705, 0.175, 0.740, 0.314),
+            "Guided IG": (0.653, 0.225, 0.744, 0.370),
+            "Expected IG": (0.698, 0.189, 0.737, 0.293),
+            "DeepSHAP": (0.699, 0.179, 0.750, 0.309),
+            "KernelSHAP": (0.788, 0.212, 0.765, 0.197),
+            "IG² (left, as published)": (0.795, 0.224, 0.815, 0.205),
+        }
+    }
 
     faces: int = 20_000
     size: tuple[int, int] = (109, 89)
     steps: int = 200
     step_size: float | None = 0.005
 
-    def __post_init__(self) -> None:
-        drawn = ("conv1", "conv2", "conv3", "conv4", "fc1", "output")
-        real = ("features.1", "features.3", "features.6", "features.10", "features.13", "features.18", "classifier.0", "output")
-        object.__setattr__(self, "layers", drawn if self.data is None else real)
-        super().__post_init__()
+    @property
+    def layers(self) -> tuple[str, ...]:
+        if self.data is None:
+            return ("conv1", "conv2", "conv3", "conv4", "fc1", "output")
+        return (*(f"features.{block}" for block in (1, 3, 6, 10, 13, 18)), "classifier.0", "output")
 
     @cached_property
     def loaded(self) -> tuple[FaceSamples, FaceSamples, FaceSamples]:
         """Faces to train on, others to count how often the network is right, and those that may be explained."""
         if self.data is None:
-            parsed = faces(self.faces, self.seed, self.size)
+            parsed = draw_faces(self.faces, self.seed, self.size)
         else:
             parsed = files.load(self.data, self.size, parsed=True, limit=self.faces, seed=self.seed)
-            some = files.load(self.data, self.size, limit=self.faces, seed=self.seed)
-            others = some if some.components is None else some[(some.components == UNPARSED).flatten(1).all(dim=1)]
-            if len(others) > len(parsed):
-                train, test = others.split(0.95, seed=self.seed)
+            faces = files.load(self.data, self.size, limit=self.faces, seed=self.seed)
+            unparsed = faces if faces.components is None else faces[(faces.components == UNPARSED).flatten(1).all(dim=1)]
+            if len(unparsed) > len(parsed):
+                train, test = unparsed.split(0.95, seed=self.seed)
                 return train, test, parsed
         train, rest = parsed.split(0.7, seed=self.seed)
         return train, rest, rest
@@ -171,141 +180,122 @@ class CelebA(Experiment):
     def groups(self) -> Grid:
         return Grid(7, 6) if self.quick else Grid(13, 11)
 
-    def open(self) -> OpenedFaces:
+    def prepare_explicands(self) -> FaceExplicands:
         train, test, parsed = self.loaded
-        kind: Kind = "faces" if self.data is None else "celeba"
-        net = trained(kind, train, seed=self.seed, device=self.device, quick=self.quick).net
-        half = half_of(parsed, self.half, self.seed)
-        assert isinstance(half, FaceSamples)
-        said = predictions(net, train) > 0
-        # references may be wanted that lack an attribute and that have it, and the network has to know so
-        known = [((train.y == has) & (said == bool(has))).sum(dim=0) >= self.references for has in (0, 1)]
-        pairs = explained(half, (predictions(net, half) > 0) & known[0] & known[1], self.seed)[: self.samples]
-        chosen, target = half[pairs[:, 0]], pairs[:, 1]
-        attributes = [half.classes[label] for label in target.tolist()]
+        name = "faces" if self.data is None else "celeba"
+        net = train_network(name, train, seed=self.seed, device=self.device, quick=self.quick).net
+        split = take_split(parsed, self.split, self.seed)
+        assert isinstance(split, FaceSamples)
+        predicted = predict(net, train) > 0
+        # there have to be references that lack an attribute and that have it, and the network has to know so
+        enough = [((train.y == has) & (predicted == bool(has))).sum(dim=0) >= self.references for has in (0, 1)]
+        pairs = choose_pairs(split, (predict(net, split) > 0) & enough[0] & enough[1], self.seed)[: self.samples]
+        chosen, target = split[pairs[:, 0]], pairs[:, 1]
+        attributes = [split.classes[label] for label in target.tolist()]
         assert isinstance(chosen.x, Tensor)
-        contrasted = self._references(train, said, chosen.y, target)
-        found = accuracy(net, test)
-        return OpenedFaces(
+        references = self._choose_references(train, predicted, chosen.y, target)
+        accuracy = measure_accuracy(net, test)
+        return FaceExplicands(
             model=wrap(net, bounds=(0, 1)),
             x=net.inputs(chosen.x).to(self.device),
             target=target.to(self.device),
-            references=_pooled(net, train, contrasted, self.device),
-            truth=_truth(chosen, attributes).to(self.device),
+            references=_pool(net, train, references, self.device),
+            truth=_stack_truth(chosen, attributes).to(self.device),
             names=tuple(f"{name}, {attribute}" for name, attribute in zip(chosen.names, attributes, strict=True)),
             facts={
-                "accuracy": [found["overall"]],
-                COMMONEST: [found["commonest"]],
-                **{f"{EACH}{name}": [value] for name, value in found["each"].items()},
+                "accuracy": [accuracy["overall"]],
+                COMMONEST: [accuracy["commonest"]],
+                **{f"{EACH}{name}": [value] for name, value in accuracy["each"].items()},
             },
             label_distances={
                 name: (train.y[rows] - chosen.y[:, None]).abs().sum(dim=2).double().mean(dim=1)
-                for name, rows in contrasted.items()
+                for name, rows in references.items()
             },
         )
 
-    def _references(self, train: FaceSamples, said: Tensor, own: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """By their names, the numbers of each explicand's references among the training faces, (N, R)."""
+    def _choose_references(self, train: FaceSamples, predicted: Tensor, labels: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """By their names, the indices of each explicand's references among the training faces, (N, R)."""
         count = self.references
         shuffled = torch.tensor(by_turns(train.y, self.seed), dtype=torch.long)
         # where several are as near, chance decides, and the same for each explicand
-        labels, said = train.y[shuffled], said[shuffled]
-        wanted = {OTHERS: (0, 0.0)}
+        train_labels, predicted = train.y[shuffled], predicted[shuffled]
+        wanted = {COUNTERFACTUAL: (0, 0.0)}
         if self.study == "label-distance":
             wanted |= {name: (0, share) for name, share in NEARNESS.items()}
             wanted |= {name: (1, share) for name, share in SAME.items()}
         rows = {name: torch.empty(len(target), count, dtype=torch.long) for name in wanted}
-        for place, (mine, label) in enumerate(zip(own, target.tolist(), strict=True)):
+        for explicand, (own_labels, label) in enumerate(zip(labels, target.tolist(), strict=True)):
             for name, (has, share) in wanted.items():
-                able = ((labels[:, label] == has) & (said[:, label] == bool(has))).nonzero().flatten()
-                able = able[(labels[able] - mine).abs().sum(dim=1).argsort(stable=True)]
-                start = round(share * (len(able) - count))
-                rows[name][place] = shuffled[able[start : start + count]]
+                eligible = ((train_labels[:, label] == has) & (predicted[:, label] == bool(has))).nonzero().flatten()
+                eligible = eligible[(train_labels[eligible] - own_labels).abs().sum(dim=1).argsort(stable=True)]
+                start = round(share * (len(eligible) - count))
+                rows[name][explicand] = shuffled[eligible[start : start + count]]
         return {**rows, DATA: shuffled[:count].expand(len(target), -1)}
 
     def score(self, part: str, prepared: slice, method: MethodLike) -> Mapping[str, Sequence[float]]:
-        opened = self.opened
-        assert isinstance(opened, OpenedFaces)
+        explicands = self.explicands
+        assert isinstance(explicands, FaceExplicands)
         if isinstance(method, OfAttribute):
             label = self.loaded[0].classes.index(method.attribute)
-            mine = (opened.target[prepared] == label).tolist()
+            has_label = (explicands.target[prepared] == label).tolist()
             # all attributes of a part are explained together, and each takes its own
             if (part, method.name) not in self._scores:
                 self._scores[part, method.name] = super().score(part, prepared, method.method)
-            of_all = self._scores[part, method.name]
-            return {column: list(compress(values, mine)) for column, values in of_all.items()}
+            return {column: list(compress(values, has_label)) for column, values in self._scores[part, method.name].items()}
         scores = super().score(part, prepared, method)
         if self.study != "label-distance":
             return scores
-        name = method.references if isinstance(method, Against) else OTHERS
-        return {**scores, LABEL_DISTANCE: opened.label_distances[name][prepared].tolist()}
+        return {**scores, LABEL_DISTANCE: explicands.label_distances[reference_name(method)][prepared].tolist()}
 
     @cached_property
     def _scores(self) -> dict[tuple[str, str], Mapping[str, Sequence[float]]]:
         """Of whole parts, by part and the name of the method."""
         return {}
 
-    def paper(self) -> Mapping[str, Mapping[str, float]]:
-        if self.study is not None:
-            return {}
-        figures = {
-            "Gradient": (0.748, 0.211, 0.745, 0.296),
-            "IG": (0.705, 0.175, 0.740, 0.314),
-            "Guided IG": (0.653, 0.225, 0.744, 0.370),
-            "Expected IG": (0.698, 0.189, 0.737, 0.293),
-            "DeepSHAP": (0.699, 0.179, 0.750, 0.309),
-            "KernelSHAP": (0.788, 0.212, 0.765, 0.197),
-            "IG² (left, as published)": (0.795, 0.224, 0.815, 0.205),
-        }
-        columns = ("GT-AUC", "GT-SUM", "ADD", "DEL")
-        return {method: dict(zip(columns, values, strict=True)) for method, values in figures.items()}
-
     @classmethod
-    def from_options(cls, options: BenchOptions) -> Self:
-        found: dict[str, Any] = options_of(options, cls)
-        drawn = options.data is None
+    def defaults(cls, options: BenchOptions) -> dict[str, Any]:
         if options.quick:
-            return cls(**{**QUICK, "faces": 200 if drawn else 1000, "size": (55, 45), **found})
-        return cls(**{"faces": 2000, **found} if drawn else found)
+            return {**super().defaults(options), "faces": 200 if options.data is None else 1000, "size": (55, 45)}
+        return {"faces": 2000} if options.data is None else {}
 
 
-def explained(parsed: FaceSamples, said: Tensor, seed: int) -> Tensor:
-    """Faces and their attributes (N, 2) that can be explained: there, seen by the network, and marked by a component.
+def choose_pairs(parsed: FaceSamples, predicted: Tensor, seed: int) -> Tensor:
+    """Faces and their attributes (N, 2) that can be explained: present, predicted, and marked by a component.
 
-    In a seeded order in which every attribute gives one before any gives two. Of a larger count these are the first.
+    In a seeded order, round-robin over attributes. Of a larger count these are the first.
 
     Args:
         parsed: the faces.
-        said: which attributes the network says each has, (faces, attributes).
+        predicted: which attributes the network predicts, (faces, attributes).
         seed: of the order.
     """
-    able = (parsed.y == 1) & said
+    eligible = (parsed.y == 1) & predicted
     for label, attribute in enumerate(parsed.classes):
         if attribute in ATTRIBUTE_COMPONENTS:
-            able[:, label] &= (parsed.truth(attribute) == 1).flatten(1).double().mean(dim=1) >= LEAST
+            eligible[:, label] &= (parsed.truth(attribute) == 1).flatten(1).double().mean(dim=1) >= LEAST
         else:
-            able[:, label] = False
-    pairs = able.nonzero()
+            eligible[:, label] = False
+    pairs = eligible.nonzero()
     used: Counter[int] = Counter()
     chosen = []
-    for place in by_turns(pairs[:, 1], seed):
-        face = int(pairs[place, 0])
+    for index in by_turns(pairs[:, 1], seed):
+        face = int(pairs[index, 0])
         used[face] += 1
         if used[face] <= OFTEN:
-            chosen.append(place)
+            chosen.append(index)
     return pairs[chosen]
 
 
-def _truth(chosen: FaceSamples, attributes: Sequence[str]) -> Tensor:
+def _stack_truth(chosen: FaceSamples, attributes: Sequence[str]) -> Tensor:
     """The components of each face's own attribute, (N, H, W)."""
     masks = [chosen[[row]].truth(attribute) for row, attribute in enumerate(attributes)]
     return torch.cat(masks) if masks else chosen.truth(next(iter(ATTRIBUTE_COMPONENTS)))
 
 
-def _pooled(net: Network, train: FaceSamples, rows: Mapping[str, Tensor], device: str) -> dict[str, References]:
-    """References of these numbers among the training faces, of which each is held once."""
+def _pool(net: SampleNetwork, train: FaceSamples, rows: Mapping[str, Tensor], device: str) -> dict[str, AssignedReferences]:
+    """References of these indices among the training faces, of which each is held once."""
     used, places = torch.cat(list(rows.values()), dim=1).unique(return_inverse=True)  # type: ignore[no-untyped-call]
     assert isinstance(train.x, Tensor)
     samples = net.inputs(train.x[used]).to(device)
-    parts = places.split([numbers.shape[1] for numbers in rows.values()], dim=1)
-    return {name: References(samples, part) for name, part in zip(rows, parts, strict=True)}
+    parts = places.split([indices.shape[1] for indices in rows.values()], dim=1)
+    return {name: AssignedReferences(samples, part) for name, part in zip(rows, parts, strict=True)}

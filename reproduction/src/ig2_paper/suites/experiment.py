@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -22,9 +22,9 @@ from ig2.benchmarks.suite import (
     BenchOptions,
     ChoiceError,
     Column,
-    Half,
     MethodLike,
     Shows,
+    Split,
     Suite,
     WithoutReferences,
     check_returned,
@@ -40,32 +40,37 @@ from ig2.metrics.localisation import GTAUC, GTSum
 from ig2.model import Model
 from ig2.paths import GradPath
 from ig2.references.choice import choose_other_classes, round_robin
-from ig2_paper.datasets.base import Samples, feed
-from ig2_paper.networks import Network
-from ig2_paper.suites.studies import SECONDS, Against, Study
-from ig2_paper.training import accuracy
+from ig2_paper.datasets.base import LabelledSamples, update_digest
+from ig2_paper.networks.base import SampleNetwork
+from ig2_paper.networks.training import measure_accuracy, predict
+from ig2_paper.suites.studies import SECONDS, Study, WithReferences
 
-OTHERS, DATA = "others", "data"  # counterfactual references, and samples whatever their class
-# Settings of a small run, to see that it runs
+COUNTERFACTUAL, DATA = "counterfactual", "data"  # references of other classes, and samples whatever their class
 QUICK = {"samples": 3, "references": 2, "steps": 3, "guided": 3, "straight": 3, "coalitions": 200, "thresholds": 5}
+"""Settings of a small run, to see that it runs."""
 
 
 @dataclass(frozen=True, eq=False)
-class References:
-    """Samples to contrast with, and which of them each explicand has."""
+class AssignedReferences:
+    """Reference samples, and which of them belong to each explicand."""
 
     samples: Tensor
     """(M, ...), in the model's space."""
     rows: Tensor
-    """For each explicand the numbers of its own, (N, R)."""
+    """For each explicand the indices of its own, (N, R)."""
 
-    def of(self, some: slice) -> Tensor:
-        """Of some explicands, (n, R, ...)."""
-        return self.samples[self.rows[some].to(self.samples.device)]
+    @classmethod
+    def same_for_all(cls, samples: Tensor, explicands: int) -> Self:
+        """The same references for every explicand."""
+        return cls(samples, torch.arange(len(samples)).expand(explicands, -1))
+
+    def select(self, explicands: slice) -> Tensor:
+        """The references of these explicands, (n, R, ...)."""
+        return self.samples[self.rows[explicands].to(self.samples.device)]
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class ExplicandSet:
     """An experiment's explicands, with all that is needed to explain and to score them."""
 
     model: Model
@@ -73,10 +78,10 @@ class Opened:
     """Explicands in the model's space, (N, ...)."""
     target: Tensor
     """The class or label explained, (N,)."""
-    references: Mapping[str, References]
-    """By name: "others" and "data", and those of the studies."""
+    references: Mapping[str, AssignedReferences]
+    """By name: "counterfactual" and "data", and those of the studies."""
     truth: Tensor | None = None
-    """1 on what matters, 0 beside it, −1 where it is left open, (N, H, W); None where nobody knows."""
+    """1 on what matters, 0 beside it, −1 where it is undecided, (N, H, W); None where nothing is marked."""
     names: tuple[str, ...] = ()
     facts: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """What is to be known of the data and the network, such as its accuracy, by label."""
@@ -91,12 +96,13 @@ class Opened:
 class Experiment(Suite):
     """The paper's comparison of methods on one data set, and the studies made on it.
 
-    Explained are samples that the network has not seen and is right about, a half of them to choose settings on and a half to
-    report, as many of each class as there are. Each is one value of every metric.
+    The explicands are samples that the network has not seen and classifies correctly, as many of each class as there are. The
+    samples are divided into a validation split, on which settings are chosen, and a test split, which is reported. Each sample
+    is one value of every metric.
 
     Args:
         study: the name of one of `studies`, instead of the comparison of methods.
-        half: which half of the samples.
+        split: "validation" or "test".
         samples: how many are explained.
         references: how many for each explicand.
         steps: how many GradPath takes.
@@ -112,29 +118,27 @@ class Experiment(Suite):
     heading: ClassVar[str]
     """Above its tables."""
     version: ClassVar[int] = 2
-    unit: ClassVar[str] = "sample"
     shows: ClassVar[Shows] = "se"
     studies: ClassVar[Mapping[str, Study]] = {}
     """Those that make sense on this data, by name."""
-    layers: ClassVar[tuple[str, ...]] = ()
-    """Where the representation may be taken, from the first layers to the last; as `ig2.wrap` takes them."""
     marked: ClassVar[bool] = True
     """Whether it is known what matters; GT-AUC and GT-SUM are columns only then."""
     tried: ClassVar[tuple[int, float]]
     """The middle of the settings among which the number of steps and their length were chosen."""
     published: ClassVar[tuple[int, float] | None] = None
     """The paper's number of steps and their length, in our space of the data."""
-    chosen_on: ClassVar[str] = "the other"
-    """Where the number of steps and their length were chosen; empty if nowhere."""
     background: ClassVar[str] = "black"
     """What features are added to and replaced by."""
     probability: ClassVar[OutputOption] = "auto"
     """What ADD and DEL show, as `Insertion` takes its output."""
     per_part: ClassVar[int] = 50  # few enough to resume, enough to fill a GPU
+    paper_columns: ClassVar[tuple[str, ...]] = ("GT-AUC", "GT-SUM", "ADD", "DEL")
+    paper_scores: ClassVar[Mapping[str | None, Mapping[str, tuple[float, ...]]]] = {}
+    """The paper's figures by study and method, in the order of `paper_columns`; of the study "cost", seconds."""
 
     data: Path | None = field(default=None, repr=False)
     study: str | None = None
-    half: Half = "report"
+    split: Split = "test"
     samples: int = 100
     references: int = 10
     steps: int = 100
@@ -151,16 +155,9 @@ class Experiment(Suite):
                 raise InputError(f"{name} must be a whole number from 1 on, got {describe(getattr(self, name))}")
         if self.study is not None and self.study not in self.studies:
             raise ChoiceError(f"{self.dataset} has no study {describe(self.study)}: choose from {', '.join(self.studies)}")
-        named = self.dataset if self.study is None else f"{self.dataset}-{self.study}"
-        named += "-choose" if self.half == "choose" else ""
-        object.__setattr__(self, "name", named)
-        title = self.heading if self.study is None else f"{self.heading}: {self.studies[self.study].about}"
-        object.__setattr__(self, "title", title)
-        if self.study is not None and self.studies[self.study].timed:
-            object.__setattr__(self, "unit", "batch")
-        _checked = self.methods()  # each looks at its own settings
+        self.methods()  # each checks its own settings
 
-    # -- what each data set says ---------------------------------------------------------------------------------------
+    # -- what each data set defines ------------------------------------------------------------------------------------
 
     @cached_property
     @abstractmethod
@@ -168,32 +165,82 @@ class Experiment(Suite):
         """The data, read or made once; the network is not needed for it."""
 
     @abstractmethod
-    def open(self) -> Opened:
-        """The explicands of the half, the network trained for them, their references and truth."""
+    def prepare_explicands(self) -> ExplicandSet:
+        """The explicands of the split, the network trained for them, their references and truth."""
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Where the representation may be taken, from the first layers to the last; as `ig2.wrap` takes them."""
+        return ()
+
+    @property
+    def chosen_on(self) -> str:
+        """Where the number of steps and their length were chosen; empty if nowhere."""
+        return "the validation split"
 
     def groups(self) -> Groups | Tensor | None:
-        """What KernelSHAP takes together."""
+        """The features that KernelSHAP takes together."""
         return None
 
-    # -- what stands in the table --------------------------------------------------------------------------------------
+    @classmethod
+    def defaults(cls, options: BenchOptions) -> dict[str, Any]:
+        """Settings that differ from those of the class in a quick run, or without a folder of data."""
+        return dict(QUICK) if options.quick else {}
+
+    @classmethod
+    def from_options(cls, options: BenchOptions) -> Self:
+        options.check(cls.dataset, "data", "samples", "study", "split")
+        chosen = {name: getattr(options, name) for name in ("seed", "quick", "device", "data", "study")}
+        chosen |= {name: value for name in ("samples", "split") if (value := getattr(options, name)) is not None}
+        return cls(**{**cls.defaults(options), **chosen})
+
+    # -- the table -----------------------------------------------------------------------------------------------------
+
+    @property
+    def stem(self) -> str:
+        """How the names of its tables begin."""
+        return self.dataset
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        # tables on the validation split were first stored as those "to choose on", and keep their names
+        parts = (self.stem, self.study, "choose" if self.split == "validation" else None)
+        return "-".join(part for part in parts if part)
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        return self.heading if self._study is None else f"{self.heading}: {self._study.about}"
+
+    @property
+    def unit(self) -> str:  # type: ignore[override]
+        return "batch" if self._study is not None and self._study.timed else "sample"
+
+    @property
+    def _study(self) -> Study | None:
+        return None if self.study is None else self.studies[self.study]
 
     @cached_property
-    def opened(self) -> Opened:
-        """What `open` gives, once."""
-        return self.open()
+    def explicands(self) -> ExplicandSet:
+        """What `prepare_explicands` returns, made once."""
+        return self.prepare_explicands()
+
+    @cached_property
+    def _slices(self) -> dict[str, slice]:
+        starts = range(0, self.samples, self.per_part)
+        slices = [slice(start, min(start + self.per_part, self.samples)) for start in starts]
+        return {f"samples {rows.start + 1}–{rows.stop}": rows for rows in slices}
 
     def parts(self) -> Sequence[str]:
-        starts = range(0, self.samples, self.per_part)
-        return [f"samples {start + 1}–{min(start + self.per_part, self.samples)}" for start in starts]
+        return list(self._slices)
 
     def methods(self) -> Mapping[str, MethodLike]:
-        return self.compared() if self.study is None else self.studies[self.study].methods(self)
+        return self.compared_methods() if self._study is None else self._study.methods(self)
 
-    def compared(self) -> Mapping[str, MethodLike]:
+    def compared_methods(self) -> Mapping[str, MethodLike]:
         """The methods of the paper's table, and ours.
 
-        As in the paper, Expected IG and DeepSHAP contrast with the references of IG²; beside them with samples of any class,
-        as they were first published.
+        As in the paper, Expected IG and DeepSHAP take the references of IG²; beside them samples of any class, as they were
+        first published.
         """
         return {
             "Random": Random(),
@@ -201,9 +248,9 @@ class Experiment(Suite):
             "IG": WithoutReferences(IntegratedGradients(self.straight)),
             "Guided IG": WithoutReferences(GuidedIG(self.guided)),
             "Expected IG": ExpectedIG(self.straight),
-            "Expected IG (train data)": Against(DATA, ExpectedIG(self.straight)),
+            "Expected IG (train data)": WithReferences(DATA, ExpectedIG(self.straight)),
             "DeepSHAP": DeepSHAP(),
-            "DeepSHAP (train data)": Against(DATA, DeepSHAP()),
+            "DeepSHAP (train data)": WithReferences(DATA, DeepSHAP()),
             "KernelSHAP": WithoutReferences(KernelSHAP(self.groups(), self.coalitions)),
             "IG² (left, as published)": self.ig2(rule=rules.left),
             "IG² (shared)": self.ig2(rule=rules.shared),
@@ -211,57 +258,57 @@ class Experiment(Suite):
             "IG² (blended)": self.ig2(rule=rules.blended),
         }
 
-    def ig2(self, **changed: Any) -> IG2:
+    def ig2(self, **changes: Any) -> IG2:
         """IG² with the experiment's settings, or others."""
-        return IG2(**{"steps": self.steps, "step_size": self.step_size, **changed})
+        return IG2(**{"steps": self.steps, "step_size": self.step_size, **changes})
 
     def path(self) -> GradPath:
         """GradPath with the experiment's settings."""
         return GradPath(self.steps, self.step_size)
 
     def metrics(self) -> Mapping[str, Column]:
-        study = None if self.study is None else self.studies[self.study]
-        scored = {} if study is not None and not study.scored else self.columns()
-        return {**scored, **(study.columns if study is not None else {})}
+        study = self._study
+        return self.columns() if study is None else {**(self.columns() if study.scored else {}), **study.columns}
 
     def columns(self) -> Mapping[str, Column]:
         """The metrics of every table."""
         over = f"features replaced by a {self.background} background"
-        known = {
+        marked = {
             "GT-AUC": Column(
                 "higher", about="area under the ROC curve of the positive attribution as a score of the marked area"
             ),
             "GT-SUM": Column("higher", about="the share of the positive attribution that lies on the marked area"),
         }
         return {
-            **(known if self.marked else {}),
+            **(marked if self.marked else {}),
             "ADD": Column("higher", about=f"area under the probability as features are added by attribution; {over}"),
             "DEL": Column("lower", about=f"the same as they are deleted; {over}"),
         }
 
+    def paper(self) -> Mapping[str, Mapping[str, float]]:
+        columns = (SECONDS,) if self.study == "cost" else self.paper_columns
+        scores = self.paper_scores.get(self.study, {})
+        return {method: dict(zip(columns, values, strict=True)) for method, values in scores.items()}
+
     def describe_data(self) -> str:
-        # the halves of another seed are others
-        chosen = self.data is not None and self.seed == 0 and not self.quick and self.chosen_on
-        where = f"; settings were chosen on {self.chosen_on}" if chosen else ""
-        halves = {
-            "choose": "from the half that settings are chosen on",
-            "report": f"from the half that is reported{where}",
-        }
+        # the splits of another seed are others
+        tuned = self.split == "test" and self.data is not None and self.seed == 0 and not self.quick and self.chosen_on
+        tuning = f"; settings were chosen on {self.chosen_on}" if tuned else ""
         rule = "" if self.study in (None, "rules", "cost") else f". The rule of IG² is {IG2().rule}"
-        return f"{self.source()}. Explained are samples the network is right about, {halves[self.half]}{rule}"
+        return f"{self.source()}. The explicands are correctly classified samples from the {self.split} split{tuning}{rule}"
 
     def source(self) -> str:
-        """Which data, in a sentence without its point."""
+        """Which data, in a sentence without its full stop."""
         loaded = self.loaded
-        assert isinstance(loaded, tuple) and isinstance(loaded[0], Samples)
+        assert isinstance(loaded, tuple) and isinstance(loaded[0], LabelledSamples)
         return loaded[0].source
 
     @property
     def ranked(self) -> bool:
-        return self.study is None or self.studies[self.study].ranked
+        return self._study is None or self._study.ranked
 
     def settings(self) -> dict[str, Any]:
-        varied = () if self.study is None else self.studies[self.study].varies
+        varied = () if self._study is None else self._study.varies
         return {name: value for name, value in super().settings().items() if name not in varied}
 
     def digest_data(self) -> str:
@@ -269,10 +316,10 @@ class Experiment(Suite):
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:24]
 
     def digest_network(self) -> str:
-        found = hashlib.sha256()
-        for value in self.opened.model.net.state_dict().values():
-            feed(found, value)
-        return found.hexdigest()[:24]
+        digest = hashlib.sha256()
+        for value in self.explicands.model.net.state_dict().values():
+            update_digest(digest, value)
+        return digest.hexdigest()[:24]
 
     def identity(self) -> dict[str, Any]:
         return {name: value for name, value in self.settings().items() if name != "samples"}
@@ -280,117 +327,118 @@ class Experiment(Suite):
     # -- the work ------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        if self.samples > len(self.opened):
+        if self.samples > len(self.explicands):
             raise InputError(
-                f"there are {len(self.opened)} samples to explain in the half {describe(self.half)}, asked for are "
+                f"there are {len(self.explicands)} samples to explain in the {self.split} split, asked for are "
                 f"{self.samples}: ask for fewer (--samples), or give more data"
             )
 
     def prepare(self, part: str) -> slice:
-        start, _, stop = part.removeprefix("samples ").partition("–")
-        return slice(int(start) - 1, int(stop))
+        return self._slices[part]
 
     def facts(self, part: str, prepared: slice) -> Mapping[str, Sequence[float]]:
         """The network's accuracy and the like, with the first part."""
-        return self.opened.facts if prepared.start == 0 else {}
+        return self.explicands.facts if prepared.start == 0 else {}
 
     def score(self, part: str, prepared: slice, method: MethodLike) -> Mapping[str, Sequence[float]]:
-        study = None if self.study is None else self.studies[self.study]
-        # a method of someone's need not know the option
+        study = self._study
+        # someone's own method need not know the option
         curves = study is not None and study.curves and isinstance(method, Method) and method.follows_paths
         if study is not None and study.timed:
-            self.explained(prepared, method)
+            self.attribute(prepared, method)
         began = time.perf_counter()
-        found = self.explained(prepared, method, **({"curves": True} if curves else {}))
+        attribution = self.attribute(prepared, method, **({"curves": True} if curves else {}))
         scores: dict[str, Tensor] = {}
-        if study is not None and isinstance(found, Attribution):
-            scores |= study.measured(found)
+        if study is not None and isinstance(attribution, Attribution):
+            scores |= study.measure(attribution)
         elif study is not None and study.timed:
-            if self.opened.x.is_cuda:
+            if self.explicands.x.is_cuda:
                 torch.cuda.synchronize()
-            scores[SECONDS] = torch.tensor([(time.perf_counter() - began) / len(self.opened.target[prepared])])
+            scores[SECONDS] = torch.tensor([(time.perf_counter() - began) / len(self.explicands.target[prepared])])
         if study is None or study.scored:
-            scores |= self.scored(found, prepared)
+            scores |= self.score_attribution(attribution, prepared)
         return {label: values.tolist() for label, values in scores.items()}
 
-    def explained(self, some: slice, method: MethodLike, **options: Any) -> Any:
-        """What a method makes of some explicands."""
-        opened = self.opened
-        references = opened.references[method.references if isinstance(method, Against) else OTHERS].of(some)
-        x = self.explicand(some)
-        found = method(opened.model, x, opened.target[some], references, seed=self.seed, **options)
-        check_returned(found, x)
-        return found
+    def attribute(self, rows: slice, method: MethodLike, **options: Any) -> Any:
+        """What a method returns for these explicands."""
+        explicands = self.explicands
+        references = explicands.references[reference_name(method)].select(rows)
+        x = self.method_input(rows)
+        attribution = method(explicands.model, x, explicands.target[rows], references, seed=self.seed, **options)
+        check_returned(attribution, x)
+        return attribution
 
-    def explicand(self, some: slice) -> Any:
-        """What a method is called with, for some explicands.
+    def method_input(self, rows: slice) -> Any:
+        """What a method is called with for these explicands.
 
-        It is a copy: what a method of someone's writes into its input must not reach the next one.
+        It is a copy: what someone's own method writes into its input must not reach the next one.
         """
-        return self.opened.x[some].clone()
+        return self.explicands.x[rows].clone()
 
-    def scored(self, found: Any, some: slice) -> dict[str, Tensor]:
-        """Every metric of an attribution of some explicands, by its label, each (n,)."""
-        opened = self.opened
-        made: dict[str, Metric] = {
+    def score_attribution(self, attribution: Any, rows: slice) -> dict[str, Tensor]:
+        """Every metric of an attribution of these explicands, by its label, each (n,)."""
+        explicands = self.explicands
+        metrics: dict[str, Metric] = {
             "ADD": Insertion(self.background, self.thresholds, output=self.probability),
             "DEL": Deletion(self.background, self.thresholds, output=self.probability),
         }
-        x = None if isinstance(found, Attribution) else self.explicand(some)
-        target = None if isinstance(found, Attribution) else opened.target[some]
-        scores = {label: metric(opened.model, found, x, target, seed=self.seed) for label, metric in made.items()}
-        if opened.truth is not None:
-            truth = opened.truth[some]
+        is_tensor = not isinstance(attribution, Attribution)
+        x, target = (self.method_input(rows), explicands.target[rows]) if is_tensor else (None, None)
+        scores = {label: metric(explicands.model, attribution, x, target, seed=self.seed) for label, metric in metrics.items()}
+        if explicands.truth is not None:
+            truth = explicands.truth[rows]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", IG2Warning)  # where nothing is marked: the table counts these itself
-                scores["GT-AUC"] = GTAUC()(None, found, truth=truth)
-                scores["GT-SUM"] = GTSum()(None, found, truth=truth)
+                scores["GT-AUC"] = GTAUC()(None, attribution, truth=truth)
+                scores["GT-SUM"] = GTSum()(None, attribution, truth=truth)
         return {label: score.values for label, score in scores.items()}
 
+    # -- choosing samples ----------------------------------------------------------------------------------------------
 
-# -- choosing samples --------------------------------------------------------------------------------------------------
+    def choose_explicands(self, net: SampleNetwork, test: LabelledSamples, excluded: int | None = None) -> LabelledSamples:
+        """As many samples of the split as are asked for that the network classifies correctly, none of the excluded class."""
+        split = take_split(test, self.split, self.seed)
+        correct = predict(net, split).argmax(dim=1) == split.y
+        eligible = correct if excluded is None else correct & (split.y != excluded)
+        return split[in_turns(split.y, eligible, self.samples, self.seed)]
 
 
-def half_of(test: Samples, half: Half, seed: int) -> Samples:
-    """One of two seeded halves, of each class a half."""
-    choose, report = test.split(0.5, seed=seed)
-    return choose if half == "choose" else report
+def reference_name(method: MethodLike) -> str:
+    """The name of the references that a method takes."""
+    return method.references if isinstance(method, WithReferences) else COUNTERFACTUAL
+
+
+def take_split(test: LabelledSamples, split: Split, seed: int) -> LabelledSamples:
+    """One of two seeded halves, each with half of every class."""
+    return test.split(0.5, seed=seed)[0 if split == "validation" else 1]
+
+
+def select_correct(net: SampleNetwork, samples: LabelledSamples) -> LabelledSamples:
+    """The samples that the network classifies correctly."""
+    return samples[predict(net, samples).argmax(dim=1) == samples.y]
 
 
 def in_turns(y: Tensor, eligible: Tensor, count: int, seed: int) -> list[int]:
-    """The numbers of so many eligible samples, a seeded choice in which every class gives one before any gives two.
+    """The indices of so many eligible samples: a seeded choice, round-robin over classes.
 
     Of a larger count these are the first.
     """
     return round_robin(y, seed, eligible)[:count]
 
 
-def same_for_all(samples: Tensor, explicands: int) -> References:
-    """The same references for every explicand."""
-    return References(samples, torch.arange(len(samples)).expand(explicands, -1))
-
-
 def of_other_classes(target: Tensor, classes: Tensor, count: int, seed: int) -> Tensor:
-    """For each explicand the numbers of so many samples of other classes, one of each before two of any, (N, count).
+    """For each explicand the indices of so many samples of other classes, one of each before two of any, (N, count).
 
     Args:
         target: the class of each explicand, (N,).
-        classes: those of the samples that there are to contrast with.
+        classes: those of the samples that can be references.
         count: how many for each explicand.
         seed: of the choice, which is another one for each explicand.
     """
     return choose_other_classes(target, classes, count, seed)
 
 
-def accuracy_facts(net: Network, test: Samples) -> dict[str, list[float]]:
+def accuracy_facts(net: SampleNetwork, test: LabelledSamples) -> dict[str, list[float]]:
     """How often the network is right, over all samples and by class or label."""
-    found = accuracy(net, test)
-    return {"accuracy": [found["overall"]], **{f"{EACH}{name}": [value] for name, value in found["each"].items()}}
-
-
-def options_of(options: BenchOptions, suite: type[Experiment]) -> dict[str, Any]:
-    """What a person chose, as the experiment's settings."""
-    options.check(suite.dataset, "data", "samples", "study", "half")
-    found: dict[str, Any] = {name: getattr(options, name) for name in ("seed", "quick", "device", "data", "study")}
-    found |= {name: getattr(options, name) for name in ("samples", "half") if getattr(options, name) is not None}
-    return found
+    accuracy = measure_accuracy(net, test)
+    return {"accuracy": [accuracy["overall"]], **{f"{EACH}{name}": [value] for name, value in accuracy["each"].items()}}

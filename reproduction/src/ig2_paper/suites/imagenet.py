@@ -8,7 +8,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,15 +19,16 @@ from ig2._engine.task import scores
 from ig2._utils.checks import is_count
 from ig2.adapters import vision
 from ig2.adapters.images import Framing
-from ig2.benchmarks.suite import BenchOptions, Column, Half, MethodLike
+from ig2.benchmarks.suite import BenchOptions, Column, MethodLike, Split
+from ig2.benchmarks.table import EACH
 from ig2.errors import InputError, describe, import_extra
 from ig2.methods.kernelshap import Grid
 from ig2.model import Model, Preparation
 from ig2_paper.datasets import imagenet, pets, photos
-from ig2_paper.datasets.base import Samples, by_turns
-from ig2_paper.datasets.listing import existing_folder
-from ig2_paper.suites.experiment import DATA, OTHERS, QUICK, Experiment, Opened, References, options_of
-from ig2_paper.suites.studies import EVERYWHERE, NORMS, Against, Study
+from ig2_paper.datasets.base import LabelledSamples, by_turns
+from ig2_paper.datasets.listing import Listing, existing_folder
+from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA, AssignedReferences, Experiment, ExplicandSet
+from ig2_paper.suites.studies import EVERYWHERE, NORMS, Study, WithReferences
 
 INCEPTION = "torchvision:inception_v3"  # the paper's
 LAYERS = {
@@ -37,9 +38,9 @@ LAYERS = {
 POOLS = ("imagenet-pool", "pool")
 PUBLISHED = (500, 3.0)  # the paper's steps: 1024 of [0, 255] at 299² is the same change of a pixel
 AS_PUBLISHED = "IG² (published steps, left)"
-ENOUGH = 4  # photos of each class, on average, for its accuracy to be told: of one or two it says nothing
+ENOUGH = 4  # photos of each class, on average, for its accuracy to be reported: of one or two it says nothing
 TOP = 4  # predictions that are relevant, as in the paper; the explained class is the first of them
-TRIES = 3  # how many others each photo is put beside, until both are recognised
+TRIES = 3  # how many other photos each is put beside, until both are recognised
 
 # -- the study of references -------------------------------------------------------------------------------------------
 
@@ -48,15 +49,15 @@ SETS = WITH, PLAIN, WHOLE = "interference", "plain", "whole"
 
 
 def _strategies(experiment: Experiment) -> Mapping[str, MethodLike]:
-    return {label: Against(label, experiment.ig2()) for label in (RELEVANT, IRRELEVANT, MANY, BOTH)}
+    return {label: WithReferences(label, experiment.ig2()) for label in (RELEVANT, IRRELEVANT, MANY, BOTH)}
 
 
 REFERENCES = Study("reference strategies", _strategies)
 
 
-def _sets(number: int) -> tuple[str, str]:
-    """Where an explicand of that study belongs: each other has an object that interferes."""
-    return (WITH if number % 2 else PLAIN, WHOLE)
+def _sets(explicand: int) -> tuple[str, str]:
+    """Where an explicand of that study belongs: every second has an object that interferes."""
+    return (WITH if explicand % 2 else PLAIN, WHOLE)
 
 
 # -- the suite ---------------------------------------------------------------------------------------------------------
@@ -66,9 +67,9 @@ def _sets(number: int) -> tuple[str, str]:
 class ImageNet(Experiment):
     """Photos explained against photos of other classes.
 
-    Read are ImageNet or Oxford-IIIT Pets. References come from a pool of photos, `imagenet-pool` or `pool` in or beside that
-    folder, otherwise from the half that is not explained. Of the few photos that come with packages every one is explained
-    as what the network takes it for, against the others.
+    The photos are those of ImageNet or Oxford-IIIT Pets. References come from a pool of photos, `imagenet-pool` or `pool` in or
+    beside that folder, otherwise from the other split. The few photos that come with packages are explained as what the network
+    predicts, against each other.
 
     Args:
         network: as `ig2.adapters.vision.load` takes it.
@@ -83,8 +84,33 @@ class ImageNet(Experiment):
     studies: ClassVar[Mapping[str, Study]] = {**EVERYWHERE, "norms": NORMS, "references": REFERENCES}
     tried: ClassVar[tuple[int, float]] = (25, 1.5)
     published: ClassVar[tuple[int, float] | None] = PUBLISHED
-    chosen_on: ClassVar[str] = "photos of pets"
     background: ClassVar[str] = "blurred"
+    paper_scores: ClassVar[Mapping[str | None, Mapping[str, tuple[float, ...]]]] = {
+        None: {
+            "Gradient": (0.482, 0.336, 0.467, 0.209),
+            "IG": (0.536, 0.327, 0.476, 0.205),
+            "Guided IG": (0.599, 0.464, 0.545, 0.212),
+            "Expected IG": (0.666, 0.431, 0.557, 0.116),
+            "DeepSHAP": (0.694, 0.470, 0.543, 0.206),
+            "KernelSHAP": (0.747, 0.498, 0.561, 0.274),
+            "IG² (left, as published)": (0.805, 0.516, 0.656, 0.115),
+            AS_PUBLISHED: (0.805, 0.516, 0.656, 0.115),
+        },
+        # the paper has the gaps of the other two to the first
+        "distances": {
+            "Euclidean": (0.805, 0.516, 0.656, 0.115),
+            "cosine": (0.750, 0.495, 0.674, 0.162),
+            "ℓ1": (0.740, 0.489, 0.628, 0.118),
+        },
+        "references": {
+            RELEVANT: (0.905, 0.755, 0.798, 0.345, 0.633, 0.551, 0.901, 0.537, 0.641, 0.084, 0.119, 0.109),
+            MANY: (0.864, 0.781, 0.805, 0.273, 0.613, 0.516, 0.876, 0.568, 0.656, 0.086, 0.126, 0.115),
+        },
+        "cost": {
+            "Gradient": (0.13,), "IG": (8.14,), "Guided IG": (37.0,), "Expected IG": (8.34,), "DeepSHAP": (111.0,),
+            "KernelSHAP": (3150.2,), "IG² (left, as published)": (108.2,),
+        },
+    }  # fmt: skip
 
     network: str = "efficientnet-lite0"
     pixels: int | None = None
@@ -97,56 +123,70 @@ class ImageNet(Experiment):
         for name in ("photos", "relevant", *(() if self.pixels is None else ("pixels",))):
             if not is_count(getattr(self, name)):
                 raise InputError(f"{name} must be a whole number from 1 on, got {describe(getattr(self, name))}")
-        object.__setattr__(self, "layers", LAYERS.get(self.network, ("output",)))
-        if self.data is not None and _holds_pets(self.data):
-            object.__setattr__(self, "dataset", "pets")
-            object.__setattr__(self, "heading", "Pets")
-            object.__setattr__(self, "chosen_on", Experiment.chosen_on)
         super().__post_init__()
 
     @cached_property
+    def is_pets(self) -> bool:
+        """Whether the folder holds Oxford-IIIT Pets."""
+        return self.data is not None and _holds_pets(self.data)
+
+    @property
+    def stem(self) -> str:
+        return "pets" if self.is_pets else super().stem
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        return super().title.replace(self.heading, "Pets", 1) if self.is_pets else super().title
+
+    @property
+    def chosen_on(self) -> str:
+        return super().chosen_on if self.is_pets else "photos of pets"
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        return LAYERS.get(self.network, ("output",))
+
+    @cached_property
     def subject(self) -> vision.VisionSubject:
-        """The network, with how a photo comes to its size."""
-        found = vision.load(self.network)
-        for part in (found.model.net, found.model.preprocess):
+        """The network, with how a photo is brought to its size."""
+        subject = vision.load(self.network)
+        for part in (subject.model.net, subject.model.preprocess):
             if isinstance(part, nn.Module):
                 part.to(self.device)
         if self.pixels is not None:
             size, cover = (self.pixels, self.pixels), (self.pixels * 8 // 7, self.pixels * 8 // 7)
-            found = replace(found, size=size, frame=Framing(size, cover, "bicubic"))
-        if self.quick:
-            found = replace(found, model=_prepared_once(found, self.device))
-        return found
+            subject = replace(subject, size=size, frame=Framing(size, cover, "bicubic"))
+        return replace(subject, model=_prepare_once(subject, self.device)) if self.quick else subject
 
     @cached_property
-    def loaded(self) -> tuple[Samples, Samples | None]:
+    def loaded(self) -> tuple[LabelledSamples, LabelledSamples | None]:
         """All photos, and the pool if there is one."""
         frame = self.subject.frame
         if self.data is None:
-            return photos.packaged(frame=frame), None
-        pool = _pool_of(self.data)
+            return photos.load_packaged(frame=frame), None
+        pool = _find_pool(self.data)
         return (
-            _listed(self.data).load(0, frame, self.photos, self.seed),
+            _find_photos(self.data).load(0, frame, self.photos, self.seed),
             None if pool is None else imagenet.load(pool, frame=frame, limit=self.photos, seed=self.seed),
         )
 
     def source(self) -> str:
-        found, pool = self.loaded
+        photos, pool = self.loaded
         if self.data is None:
-            return found.source
-        place = "the other half" if pool is None else f"a pool of {len(pool):,} photos of {len(pool.y.unique()):,} classes"  # type: ignore[no-untyped-call]
-        return f"{found.source}; references are of other classes, from {place}"
+            return photos.source
+        place = "the other split" if pool is None else f"a pool of {len(pool):,} photos of {len(pool.y.unique()):,} classes"  # type: ignore[no-untyped-call]
+        return f"{photos.source}; references are of other classes, from {place}"
 
     def describe_data(self) -> str:
-        told = super().describe_data()
+        description = super().describe_data()
         if self.data is None:
-            told = f"{self.source()}. Each is explained as what the network takes it for, against the others; half: {self.half}"
+            description = f"{self.source()}. Each is explained as its predicted class, against the others; {self.split} split"
         if self.study != "references":
-            return told
+            return description
         return (
-            f"{told}. Each other explicand has an interfering object: the halves of two photos that hold most of their objects "
-            f"are put side by side, one is explained, and the class of the other is among the network's first {TOP} too"
-            f"{' (in a quick run neither is asked for)' if self.quick else ''}. "
+            f"{description}. Every second explicand has an interfering object: the halves of two photos that hold most of "
+            f"their objects are put side by side, one is explained, and the other's class is among the first {TOP} predicted"
+            f"{' (not required in a quick run)' if self.quick else ''}. "
             f"Relevant references are of the classes predicted next, one of each of {self.relevant}; irrelevant ones, as many, "
             f"of classes not among the first {TOP}; more: {self.references}; both: the two kinds together"
         )
@@ -156,167 +196,137 @@ class ImageNet(Experiment):
 
     def columns(self) -> Mapping[str, Column]:
         marked = self.loaded[0].masks is not None
-        found = {label: column for label, column in super().columns().items() if marked or not label.startswith("GT-")}
+        columns = {label: column for label, column in super().columns().items() if marked or not label.startswith("GT-")}
         if self.study != "references":
-            return found
-        # what a metric is, said once
+            return columns
+        # each metric is described once
         return {
             f"{label}, {name}": column if name == WITH else replace(column, about="")
-            for label, column in found.items()
+            for label, column in columns.items()
             for name in SETS
         }
 
     def score(self, part: str, prepared: slice, method: MethodLike) -> Mapping[str, Sequence[float]]:
-        found = super().score(part, prepared, method)
+        scores = super().score(part, prepared, method)
         if self.study != "references":
-            return found
-        numbers = range(prepared.start, prepared.stop)
+            return scores
+        explicands = range(prepared.start, prepared.stop)
         return {
-            f"{label}, {name}": [value for number, value in zip(numbers, values, strict=True) if name in _sets(number)]
-            for label, values in found.items()
+            f"{label}, {name}": [value for i, value in zip(explicands, values, strict=True) if name in _sets(i)]
+            for label, values in scores.items()
             for name in SETS
         }
 
-    def open(self) -> Opened:
-        found, pool = self.loaded
+    def prepare_explicands(self) -> ExplicandSet:
+        photos, pool = self.loaded
         model = self.subject.model
         packaged = self.data is None
-        ours = halved(found, self.half, self.seed)
+        split = split_photos(photos, self.split, self.seed)
         if packaged:
-            others = found
-        else:
-            others = pool if pool is not None else halved(found, "report" if self.half == "choose" else "choose", self.seed)
-        asked, contrast = _Asked(model, ours, self.device), _Asked(model, others, self.device)
-        right = self._right(asked, packaged)
-        plain, mixed = self.samples, 0
-        if self.study == "references":
-            plain, mixed = self.samples - self.samples // 2, self.samples // 2
-        pictures = _explicands(right, plain, mixed, asked, anything=self.quick)
+            pool = photos
+        elif pool is None:
+            pool = split_photos(photos, "test" if self.split == "validation" else "validation", self.seed)
+        scored, scored_pool = _ScoredPhotos(model, split, self.device), _ScoredPhotos(model, pool, self.device)
+        mixed = self.samples // 2 if self.study == "references" else 0
+        eligible = self._find_eligible(scored, packaged)
+        pictures = _choose_pictures(eligible, self.samples - mixed, mixed, scored, anything=self.quick)
         if not pictures:
-            raise InputError(f"{found.source}: the network is right about none of the {len(ours)} photos of this half")
-        chosen = self._references(pictures, contrast)
-        return Opened(
+            raise InputError(f"{photos.source}: the network is right about none of the {len(split)} photos of this split")
+        masks = [picture.mask for picture in pictures if picture.mask is not None]
+        return ExplicandSet(
             model=model,
             x=_values(torch.stack([picture.x for picture in pictures]), self.device),
             target=torch.tensor([picture.target for picture in pictures], device=self.device),
-            references=_gathered(others, chosen, self.device),
-            truth=None if ours.masks is None else _stacked(pictures).to(self.device),
+            references=_pool(pool, self._choose_references(pictures, scored_pool), self.device),
+            truth=None if split.masks is None else torch.stack(masks).to(self.device),
             names=tuple(picture.name for picture in pictures),
-            facts=_accuracy(asked),
+            facts=_accuracy_facts(scored),
         )
 
-    def _right(self, asked: _Asked, whatever: bool) -> Iterator[_Picture]:
-        """Photos of the half the network is right about, or of whatever it says, by turns; it is asked as they are needed."""
-        ours = asked.photos
-        defined = torch.ones(len(ours), dtype=torch.bool)
-        if ours.masks is not None:
-            masks = ours.masks.flatten(1)
+    def _find_eligible(self, scored: _ScoredPhotos, whatever: bool) -> Iterator[_Picture]:
+        """Photos that are classified correctly, or as whatever, round-robin over classes; scored as they are needed."""
+        photos = scored.photos
+        defined = torch.ones(len(photos), dtype=torch.bool)
+        if photos.masks is not None:
+            masks = photos.masks.flatten(1)
             defined = (masks == 1).any(dim=1) & (masks == 0).any(dim=1)
-        numbers = defined.nonzero().flatten()
-        order = numbers[by_turns(ours.y[numbers], self.seed)].tolist()
+        indices = defined.nonzero().flatten()
+        order = indices[by_turns(photos.y[indices], self.seed)].tolist()
         if self.device != "cpu":
-            asked.of(order)  # a moment there, and the accuracy is that of all
+            scored.select(order)  # a moment there, and the accuracy is that of all
         for start in range(0, len(order), BATCH):
-            some = order[start : start + BATCH]
-            for number, outputs in zip(some, asked.of(some), strict=True):
-                picture = _Picture.of(ours, number, outputs)
+            batch = order[start : start + BATCH]
+            for index, outputs in zip(batch, scored.select(batch), strict=True):
+                picture = _Picture.from_photo(photos, index, outputs)
                 if whatever or picture.target == picture.label:
                     yield picture
 
-    def _references(self, pictures: Sequence[_Picture], pool: _Asked) -> dict[str, list[list[int]]]:
-        """The numbers of each explicand's references in the pool, by strategy."""
+    def _choose_references(self, pictures: Sequence[_Picture], pool: _ScoredPhotos) -> dict[str, list[list[int]]]:
+        """The indices of each explicand's references in the pool, by strategy."""
         if self.device != "cpu":
-            pool.of(range(len(pool.photos)))
+            pool.select(range(len(pool.photos)))
         generator = torch.Generator().manual_seed(self.seed)
         labels = pool.photos.y.tolist()
-        chosen: dict[str, list[list[int]]] = {}
+        rows: dict[str, list[list[int]]] = {}
         for picture in pictures:
             first, second = (
                 by_turns(pool.photos.y, int(seed)) for seed in torch.randint(2**31, (2,), generator=generator, device="cpu")
             )
-            other = [number for number in first if labels[number] not in (picture.target, picture.label)]
-            found = {OTHERS: pool.counterfactual(other, self.references, picture), DATA: second[: self.references]}
+            other = [index for index in first if labels[index] not in (picture.target, picture.label)]
+            chosen = {COUNTERFACTUAL: pool.choose(other, self.references, picture), DATA: second[: self.references]}
             if self.study == "references":
-                found |= self._strategies(picture, other, pool)
-            for name, numbers in found.items():
-                chosen.setdefault(name, []).append(numbers)
-        return chosen
+                chosen |= self._apply_strategies(picture, other, pool)
+            for name, indices in chosen.items():
+                rows.setdefault(name, []).append(indices)
+        return rows
 
-    def _strategies(self, picture: _Picture, other: Sequence[int], pool: _Asked) -> dict[str, list[int]]:
+    def _apply_strategies(self, picture: _Picture, other: Sequence[int], pool: _ScoredPhotos) -> dict[str, list[int]]:
         labels = pool.photos.y.tolist()
-        of_class: dict[int, int] = {}
-        for number in other:
-            of_class.setdefault(labels[number], number)
+        first_of_class: dict[int, int] = {}
+        for index in other:
+            first_of_class.setdefault(labels[index], index)
         ranked = picture.scores.argsort(descending=True).tolist()
-        relevant = pool.counterfactual((of_class[name] for name in ranked if name in of_class), self.relevant, picture)
-        near = {*ranked[:TOP], *(labels[number] for number in relevant)}
-        far = [number for number in other if labels[number] not in near]
-        irrelevant = pool.counterfactual(far, max(self.relevant, self.references), picture)
+        likeliest = (first_of_class[label] for label in ranked if label in first_of_class)
+        relevant = pool.choose(likeliest, self.relevant, picture)
+        near = {*ranked[:TOP], *(labels[index] for index in relevant)}
+        far = [index for index in other if labels[index] not in near]
+        irrelevant = pool.choose(far, max(self.relevant, self.references), picture)
         few = irrelevant[: self.relevant]
         return {RELEVANT: relevant, IRRELEVANT: few, MANY: irrelevant[: self.references], BOTH: relevant + few}
 
-    def compared(self) -> Mapping[str, MethodLike]:
+    def compared_methods(self) -> Mapping[str, MethodLike]:
         """Those of every experiment, and IG² with the paper's own steps.
 
         On photos these do better than the ones chosen among fewer, at ten times their cost; elsewhere they do not.
         """
-        found = super().compared()
+        methods = super().compared_methods()
         if self.data is None or self.quick or self.study is not None:
-            return found
+            return methods
         steps, step_size = PUBLISHED
-        own = {AS_PUBLISHED: rules.left, "IG² (published steps, blended)": rules.blended}
-        return {**found, **{label: self.ig2(rule=rule, steps=steps, step_size=step_size) for label, rule in own.items()}}
+        added = {AS_PUBLISHED: rules.left, "IG² (published steps, blended)": rules.blended}
+        return {**methods, **{label: self.ig2(rule=rule, steps=steps, step_size=step_size) for label, rule in added.items()}}
 
     def paper(self) -> Mapping[str, Mapping[str, float]]:
-        columns: tuple[str, ...] = ("GT-AUC", "GT-SUM", "ADD", "DEL")
-        if self.dataset == "pets":
+        if self.is_pets:
             return {}
-        if self.study is None:
-            figures: dict[str, tuple[float, ...]] = {
-                "Gradient": (0.482, 0.336, 0.467, 0.209),
-                "IG": (0.536, 0.327, 0.476, 0.205),
-                "Guided IG": (0.599, 0.464, 0.545, 0.212),
-                "Expected IG": (0.666, 0.431, 0.557, 0.116),
-                "DeepSHAP": (0.694, 0.470, 0.543, 0.206),
-                "KernelSHAP": (0.747, 0.498, 0.561, 0.274),
-                "IG² (left, as published)": (0.805, 0.516, 0.656, 0.115),
-                AS_PUBLISHED: (0.805, 0.516, 0.656, 0.115),
-            }
-        elif self.study == "distances":  # the paper has the gaps to the first
-            figures = {
-                "Euclidean": (0.805, 0.516, 0.656, 0.115),
-                "cosine": (0.750, 0.495, 0.674, 0.162),
-                "ℓ1": (0.740, 0.489, 0.628, 0.118),
-            }
-        elif self.study == "references":
-            columns = tuple(f"{label}, {name}" for label in columns for name in SETS)
-            figures = {
-                RELEVANT: (0.905, 0.755, 0.798, 0.345, 0.633, 0.551, 0.901, 0.537, 0.641, 0.084, 0.119, 0.109),
-                MANY: (0.864, 0.781, 0.805, 0.273, 0.613, 0.516, 0.876, 0.568, 0.656, 0.086, 0.126, 0.115),
-            }
-        elif self.study == "cost":
-            seconds = {"Gradient": 0.13, "IG": 8.14, "Guided IG": 37.0, "Expected IG": 8.34, "DeepSHAP": 111.0}
-            seconds |= {"KernelSHAP": 3150.2, "IG² (left, as published)": 108.2}
-            return {method: {"seconds": value} for method, value in seconds.items()}
-        else:
-            return {}
-        return {method: dict(zip(columns, values, strict=True)) for method, values in figures.items()}
+        if self.study != "references":
+            return super().paper()
+        columns = [f"{label}, {name}" for label in self.paper_columns for name in SETS]
+        return {label: dict(zip(columns, values, strict=True)) for label, values in self.paper_scores["references"].items()}
 
     @classmethod
-    def from_options(cls, options: BenchOptions) -> Self:
-        found: dict[str, Any] = options_of(options, cls)
+    def defaults(cls, options: BenchOptions) -> dict[str, Any]:
         if options.quick:
-            small = {"pixels": 64, "photos": 100, "relevant": 2, "coalitions": 40}
-            return cls(**{**QUICK, **small, **found})
-        if options.data is None:  # eight photos: four a half
-            return cls(**{"samples": 4, "references": 4, **found})
-        return cls(**{"network": INCEPTION if has_inception() else "efficientnet-lite0", **found})
+            return {**super().defaults(options), "pixels": 64, "photos": 100, "relevant": 2, "coalitions": 40}
+        if options.data is None:  # eight photos: four in each split
+            return {"samples": 4, "references": 4}
+        return {"network": INCEPTION if has_inception() else "efficientnet-lite0"}
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def _listed(folder: Path) -> Any:
+def _find_photos(folder: Path) -> Listing:
     """The photos of a folder, recognised by what lies in it."""
     root = existing_folder(folder)
     if _holds_pets(root):
@@ -331,66 +341,66 @@ def _holds_pets(folder: Path) -> bool:
     return any((folder / part).exists() for part in ("trimaps", "annotations/trimaps", "annotations/list.txt"))
 
 
-def _pool_of(folder: Path) -> Path | None:
+def _find_pool(folder: Path) -> Path | None:
     """The pool in the folder or beside it."""
     places = [place / name for place in (folder, folder.resolve().parent) for name in POOLS]
     return next((place for place in places if (place / "labels.csv").is_file()), None)
 
 
-def halved(found: Samples, half: Half, seed: int) -> Samples:
-    """One of two seeded halves, of each class a half; of classes with a single photo each other one."""
-    order = torch.tensor(by_turns(found.y, seed))
-    names = found.y.unique()  # type: ignore[no-untyped-call]
-    shuffled = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed), device="cpu")
-    place = shuffled[torch.searchsorted(names, found.y[order])]
-    together = order[place.argsort(stable=True)]  # class by class: what is split is every second, across classes too
-    return found[together[0 if half == "choose" else 1 :: 2].sort().values]
+def split_photos(photos: LabelledSamples, split: Split, seed: int) -> LabelledSamples:
+    """One of two seeded halves, with half of each class; of classes with a single photo, every second."""
+    order = torch.tensor(by_turns(photos.y, seed))
+    labels = photos.y.unique()  # type: ignore[no-untyped-call]
+    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed), device="cpu")
+    place = shuffled[torch.searchsorted(labels, photos.y[order])]
+    by_class = order[place.argsort(stable=True)]  # every second of them is taken, across classes too
+    return photos[by_class[0 if split == "validation" else 1 :: 2].sort().values]
 
 
-# -- what the network says ---------------------------------------------------------------------------------------------
+# -- the network's scores ----------------------------------------------------------------------------------------------
 
-BATCH = 16  # photos asked about at once
+BATCH = 16  # photos scored at once
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
-    """Photos, and what the network said of those it was asked about."""
+class _ScoredPhotos:
+    """Photos, and the network's scores of those that were asked for."""
 
     model: Model
-    photos: Samples
+    photos: LabelledSamples
     device: str
     known: dict[int, Tensor] = field(default_factory=dict)
 
-    def of(self, numbers: Iterable[int]) -> Tensor:
-        """The scores of some, (n, classes)."""
-        wanted = list(numbers)
-        unknown = [number for number in dict.fromkeys(wanted) if number not in self.known]
+    def select(self, indices: Iterable[int]) -> Tensor:
+        """The scores of these photos, (n, classes)."""
+        wanted = list(indices)
+        unknown = [index for index in dict.fromkeys(wanted) if index not in self.known]
         for start in range(0, len(unknown), BATCH):
-            some = unknown[start : start + BATCH]
-            self.known.update(zip(some, self.about(self.photos[some].x), strict=True))
-        return torch.stack([self.known[number] for number in wanted])
+            batch = unknown[start : start + BATCH]
+            self.known.update(zip(batch, self.score(self.photos[batch].x), strict=True))
+        return torch.stack([self.known[index] for index in wanted])
 
-    def about(self, x: Any) -> Tensor:
+    def score(self, x: Any) -> Tensor:
         """The scores of pictures as bytes, on the CPU."""
         return scores(self.model, _values(x, self.device)).cpu()
 
-    def counterfactual(self, numbers: Iterable[int], count: int, picture: _Picture) -> list[int]:
-        """The first of these that the network does not take for the explained class."""
-        found: list[int] = []
-        left = iter(numbers)
-        while len(found) < count:
-            some = list(islice(left, count - len(found)))
-            if not some:
+    def choose(self, indices: Iterable[int], count: int, picture: _Picture) -> list[int]:
+        """The first of these that the network does not classify as the explained class."""
+        chosen: list[int] = []
+        remaining = iter(indices)
+        while len(chosen) < count:
+            batch = list(islice(remaining, count - len(chosen)))
+            if not batch:
                 raise InputError(
-                    f"{picture.name} has {len(found)} photos of other classes to contrast with, needed are {count}: put "
-                    "more photos into a folder imagenet-pool beside the data"
+                    f"{picture.name} has {len(chosen)} photos of other classes for references, needed are {count}: put more "
+                    "photos into a folder imagenet-pool beside the data"
                 )
-            said = self.of(some).argmax(dim=1).tolist()
-            found += [number for number, name in zip(some, said, strict=True) if name != picture.target]
-        return found
+            predicted = self.select(batch).argmax(dim=1).tolist()
+            chosen += [index for index, label in zip(batch, predicted, strict=True) if label != picture.target]
+        return chosen
 
 
-def _prepared_once(subject: vision.VisionSubject, device: str) -> Model:
+def _prepare_once(subject: vision.VisionSubject, device: str) -> Model:
     """The model made fast for good: to do it anew in every call took two fifths of a quick run."""
     x = torch.zeros(1, subject.channels, *subject.size, device=device)
     model = subject.model
@@ -403,18 +413,18 @@ def _values(x: Tensor, device: str) -> Tensor:
     return x.to(device).float() / 255
 
 
-def _accuracy(asked: _Asked) -> dict[str, list[float]]:
-    """How often the network is right about the photos it was asked about, and by class."""
-    ours = asked.photos
-    right: dict[str, list[float]] = {}
-    for number, outputs in asked.known.items():
-        label = int(ours.y[number])
-        right.setdefault(ours.classes[label], []).append(float(int(outputs.argmax()) == label))
-    values = [value for each in right.values() for value in each]
-    found = {f"accuracy over {len(values)} photos": [sum(values) / len(values)]}
-    if len(values) >= ENOUGH * len(right):
-        found |= {f"accuracy of {name}": [sum(right[name]) / len(right[name])] for name in sorted(right)}
-    return found
+def _accuracy_facts(scored: _ScoredPhotos) -> dict[str, list[float]]:
+    """How often the network is right about the photos it has scored, and by class."""
+    photos = scored.photos
+    correct: dict[str, list[float]] = {}
+    for index, outputs in scored.known.items():
+        label = int(photos.y[index])
+        correct.setdefault(photos.classes[label], []).append(float(int(outputs.argmax()) == label))
+    values = [value for each in correct.values() for value in each]
+    facts = {f"accuracy over {len(values)} photos": [sum(values) / len(values)]}
+    if len(values) >= ENOUGH * len(correct):
+        facts |= {f"{EACH}{name}": [sum(correct[name]) / len(correct[name])] for name in sorted(correct)}
+    return facts
 
 
 # -- explicands --------------------------------------------------------------------------------------------------------
@@ -422,42 +432,40 @@ def _accuracy(asked: _Asked) -> dict[str, list[float]]:
 
 @dataclass(frozen=True, eq=False)
 class _Picture:
-    """Something to explain."""
+    """A photo, or two halves of photos, to explain."""
 
     x: Tensor  # bytes (C, H, W)
     mask: Tensor | None
-    target: int  # what the network takes it for
-    label: int  # what it is
+    target: int  # the predicted class
+    label: int  # the true one
     name: str
     scores: Tensor  # of all classes
 
     @classmethod
-    def of(cls, found: Samples, number: int, outputs: Tensor) -> _Picture:
-        assert isinstance(found.x, Tensor)
-        mask = None if found.masks is None else found.masks[number]
-        return cls(found.x[number], mask, int(outputs.argmax()), int(found.y[number]), found.names[number], outputs)
+    def from_photo(cls, photos: LabelledSamples, index: int, outputs: Tensor) -> _Picture:
+        assert isinstance(photos.x, Tensor)
+        mask = None if photos.masks is None else photos.masks[index]
+        return cls(photos.x[index], mask, int(outputs.argmax()), int(photos.y[index]), photos.names[index], outputs)
 
 
-def _stacked(pictures: Sequence[_Picture]) -> Tensor:
-    return torch.stack([picture.mask for picture in pictures if picture.mask is not None])
-
-
-def _explicands(right: Iterator[_Picture], plain: int, mixed: int, asked: _Asked, anything: bool) -> list[_Picture]:
-    """So many photos as they are and so many beside another, in turns; those of a smaller number come first.
+def _choose_pictures(
+    eligible: Iterator[_Picture], plain: int, mixed: int, scored: _ScoredPhotos, anything: bool
+) -> list[_Picture]:
+    """So many photos as they are and so many beside another, alternating; those of a smaller number come first.
 
     Both objects of a pair have to be recognised in it, unless anything will do.
     """
     seen: list[_Picture] = []
     pairs: dict[str, _Picture] = {}  # by the name of the photo explained: each one once
     while len(seen) < plain or len(pairs) < mixed:
-        picture = next(right, None)
+        picture = next(eligible, None)
         if picture is None:
             break
         for other in seen[-TRIES:] if len(pairs) < mixed else []:
             for first, second in ((picture, other), (other, picture)):
                 if first.name not in pairs and first.target != second.target:
-                    pair = beside(first, second, len(seen) % 2 == 0)
-                    outputs = asked.about(pair.x[None])[0]
+                    pair = put_beside(first, second, len(seen) % 2 == 0)
+                    outputs = scored.score(pair.x[None])[0]
                     top = outputs.topk(TOP).indices.tolist()
                     if anything or (top[0] == first.target and second.target in top):
                         pairs[first.name] = replace(pair, scores=outputs)
@@ -465,30 +473,29 @@ def _explicands(right: Iterator[_Picture], plain: int, mixed: int, asked: _Asked
     if not mixed:
         return seen[:plain]
     turns = zip(seen, [*pairs.values(), None], strict=False)
-    found = [one for turn in turns for one in turn if one is not None]
-    return found[: plain + mixed]
+    return [picture for turn in turns for picture in turn if picture is not None][: plain + mixed]
 
 
-def beside(explained: _Picture, other: _Picture, left: bool) -> _Picture:
+def put_beside(explained: _Picture, other: _Picture, left: bool) -> _Picture:
     """A picture of two halves: of each photo the one that holds most of its object. What is marked is the explained one's."""
     width = explained.x.shape[-1]
     widths = (width // 2, width - width // 2)
-    own, foreign = (_window(picture, size) for picture, size in zip((explained, other), widths, strict=True))
-    pieces = [explained.x[..., own], other.x[..., foreign]]
+    columns, other_columns = (_find_window(picture, size) for picture, size in zip((explained, other), widths, strict=True))
+    halves = [explained.x[..., columns], other.x[..., other_columns]]
     masks = None
     if explained.mask is not None:
-        mine = explained.mask[:, own]
-        masks = [mine, torch.zeros_like(mine[:, :1]).expand(-1, widths[1])]
+        mask = explained.mask[:, columns]
+        masks = [mask, torch.zeros_like(mask[:, :1]).expand(-1, widths[1])]
     step = 1 if left else -1
     return replace(
         explained,
-        x=torch.cat(pieces[::step], dim=-1),
+        x=torch.cat(halves[::step], dim=-1),
         mask=None if masks is None else torch.cat(masks[::step], dim=-1),
         name=f"{explained.name} beside {other.name}",
     )
 
 
-def _window(picture: _Picture, width: int) -> slice:
+def _find_window(picture: _Picture, width: int) -> slice:
     """The columns with most of the object; of several such windows the middle one."""
     total = picture.x.shape[-1]
     marked = torch.zeros(total) if picture.mask is None else (picture.mask == 1).sum(dim=0).float()
@@ -498,16 +505,18 @@ def _window(picture: _Picture, width: int) -> slice:
     return slice(start, start + width)
 
 
-def _gathered(pool: Samples, chosen: Mapping[str, list[list[int]]], device: str) -> dict[str, References]:
+def _pool(photos: LabelledSamples, rows: Mapping[str, list[list[int]]], device: str) -> dict[str, AssignedReferences]:
     """Only the photos that some explicand has, once for all strategies."""
-    used = sorted({number for rows in chosen.values() for row in rows for number in row})
-    place = {number: i for i, number in enumerate(used)}
-    x = pool[used].x
+    used, places = torch.tensor([index for indices in rows.values() for row in indices for index in row]).unique(
+        return_inverse=True
+    )  # type: ignore[no-untyped-call]
+    x = photos[used].x
     assert isinstance(x, Tensor)
     samples = _values(x, device)
+    parts = places.split([len(indices) * len(indices[0]) for indices in rows.values()])
     return {
-        name: References(samples, torch.tensor([[place[number] for number in row] for row in rows]))
-        for name, rows in chosen.items()
+        name: AssignedReferences(samples, part.view(len(indices), -1))
+        for (name, indices), part in zip(rows.items(), parts, strict=True)
     }
 
 
@@ -515,7 +524,7 @@ def _gathered(pool: Samples, chosen: Mapping[str, list[list[int]]], device: str)
 
 
 def has_inception() -> bool:
-    """Whether torchvision is there with the paper's network, weights and all: nothing is downloaded for a benchmark."""
+    """Whether torchvision is installed, with the weights of the paper's network: nothing is downloaded for a benchmark."""
     if find_spec("torchvision") is None:
         return False
     models = import_extra("torchvision.models", "vision", "the paper's network")

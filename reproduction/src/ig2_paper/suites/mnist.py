@@ -5,37 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from ig2.benchmarks.suite import BenchOptions
 from ig2.methods.kernelshap import Grid
 from ig2.model import wrap
 from ig2_paper.datasets import mnist
-from ig2_paper.datasets.base import Samples
+from ig2_paper.datasets.base import LabelledSamples
+from ig2_paper.networks.training import train_network
 from ig2_paper.suites.experiment import (
+    COUNTERFACTUAL,
     DATA,
-    OTHERS,
-    QUICK,
+    AssignedReferences,
     Experiment,
-    Opened,
-    References,
+    ExplicandSet,
     accuracy_facts,
-    half_of,
-    in_turns,
     of_other_classes,
-    options_of,
-    same_for_all,
+    select_correct,
 )
 from ig2_paper.suites.studies import EVERYWHERE, NORMS, Study
-from ig2_paper.training import predictions, trained
 
-POOL = 50  # digits of each class to contrast with
+POOL = 50  # digits of each class that can be references
 
 
 @cache
-def _digits() -> Samples:
-    """Those of the package, which stand there as text: to read them takes seconds."""
-    return mnist.digits()
+def _load_packaged() -> LabelledSamples:
+    """Those of the package, which are stored there as text: to read them takes seconds."""
+    return mnist.load_packaged()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -50,7 +46,6 @@ class MNIST(Experiment):
     dataset: ClassVar[str] = "mnist"
     heading: ClassVar[str] = "Handwritten digits"
     studies: ClassVar[Mapping[str, Study]] = {**EVERYWHERE, "norms": NORMS}
-    layers: ClassVar[tuple[str, ...]] = ("conv1", "conv2", "fc1", "output")
     marked: ClassVar[bool] = False
     tried: ClassVar[tuple[int, float]] = (100, 0.8)
 
@@ -59,11 +54,15 @@ class MNIST(Experiment):
     steps: int = 25
     step_size: float | None = 1.6
 
+    @property
+    def layers(self) -> tuple[str, ...]:
+        return ("conv1", "conv2", "fc1", "output")
+
     @cached_property
-    def loaded(self) -> tuple[Samples, Samples]:
+    def loaded(self) -> tuple[LabelledSamples, LabelledSamples]:
         """Digits to train on, and others."""
         if self.data is None:
-            train, test = _digits().split(0.7, seed=self.seed)
+            train, test = _load_packaged().split(0.7, seed=self.seed)
         else:
             train, test = mnist.load(self.data, "train"), mnist.load(self.data, "test")
         return train.take(10 * self.per_class, self.seed), test.take(300 if self.quick else None, self.seed)
@@ -74,29 +73,25 @@ class MNIST(Experiment):
     def groups(self) -> Grid:
         return Grid(7, 7) if self.quick else Grid(14, 14)
 
-    def open(self) -> Opened:
+    def prepare_explicands(self) -> ExplicandSet:
         train, test = self.loaded
-        net = trained("mnist", train, seed=self.seed, device=self.device, quick=self.quick).net
-        half = half_of(test, self.half, self.seed)
-        right = predictions(net, half).argmax(dim=1) == half.y
-        chosen = half[in_turns(half.y, right, self.samples, self.seed)]
-        pool = train.take(10 * POOL, self.seed)
-        pool = pool[predictions(net, pool).argmax(dim=1) == pool.y]
-        others = of_other_classes(chosen.y, pool.y, self.references, self.seed)
-        data = train.take(self.references, self.seed)
-        return Opened(
+        net = train_network("mnist", train, seed=self.seed, device=self.device, quick=self.quick).net
+        chosen = self.choose_explicands(net, test)
+        pool = select_correct(net, train.take(10 * POOL, self.seed))
+        rows = of_other_classes(chosen.y, pool.y, self.references, self.seed)
+        data = net.inputs(train.take(self.references, self.seed).x).to(self.device)
+        return ExplicandSet(
             model=wrap(net, bounds=(0, 1)),
             x=net.inputs(chosen.x).to(self.device),
             target=chosen.y.to(self.device),
             references={
-                OTHERS: References(net.inputs(pool.x).to(self.device), others),
-                DATA: same_for_all(net.inputs(data.x).to(self.device), len(chosen)),
+                COUNTERFACTUAL: AssignedReferences(net.inputs(pool.x).to(self.device), rows),
+                DATA: AssignedReferences.same_for_all(data, len(chosen)),
             },
             names=chosen.names,
             facts=accuracy_facts(net, test),
         )
 
     @classmethod
-    def from_options(cls, options: BenchOptions) -> Self:
-        found: dict[str, Any] = options_of(options, cls)
-        return cls(**{**QUICK, "per_class": 40, **found} if options.quick else found)
+    def defaults(cls, options: BenchOptions) -> dict[str, Any]:
+        return {**super().defaults(options), **({"per_class": 40} if options.quick else {})}

@@ -1,4 +1,4 @@
-"""The paper's studies: what is varied, and what is measured beside the metrics. Each is a table on any data set it suits."""
+"""The paper's studies: what is varied, and what is measured beside the metrics. Each is a table on any data set it fits."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Against:
-    """A method that contrasts with references of the experiment that have another name than "others"."""
+class WithReferences:
+    """A method that takes references of the experiment other than the counterfactual ones, by their name."""
 
     references: str
     method: MethodLike
@@ -76,7 +76,7 @@ class Study:
     ranked: bool = True
     """Whether all rows are of the same samples, so that their means can be compared."""
     varies: tuple[str, ...] = ()
-    """Settings of the experiment that its rows do not go by, since each has its own."""
+    """Settings of the experiment that its rows do not use, since each has its own."""
 
     @property
     def curves(self) -> bool:
@@ -85,29 +85,29 @@ class Study:
 
     @property
     def timed(self) -> bool:
-        """Whether it is about time: then it is done once before: a device has its start, and its memory to find."""
+        """Whether time is measured: then the work is done once before, while the device starts and finds its memory."""
         return SECONDS in self.columns
 
-    def measured(self, found: Attribution) -> dict[str, Tensor]:
+    def measure(self, attribution: Attribution) -> dict[str, Tensor]:
         """The columns of an attribution, each (n,)."""
-        return {label: MEASURES[label](found) for label in self.columns if label in MEASURES}
+        return {label: MEASURES[label](attribution) for label in self.columns if label in MEASURES}
 
 
-def _residual(found: Attribution) -> Tensor:
-    relative = found.relative_residual
-    return torch.full((len(found),), torch.nan) if relative is None else relative
+def _residual(attribution: Attribution) -> Tensor:
+    relative = attribution.relative_residual
+    return torch.full((len(attribution),), torch.nan) if relative is None else relative
 
 
-def _distance(found: Attribution) -> Tensor:
-    curve = found.distance_curve
-    if curve is None:  # of a method of someone's
-        return torch.full((len(found),), torch.nan)
+def _distance(attribution: Attribution) -> Tensor:
+    curve = attribution.distance_curve
+    if curve is None:  # of someone's own method
+        return torch.full((len(attribution),), torch.nan)
     return (curve[..., -1] / curve[..., 0]).mean(dim=1)
 
 
-def _seconds(found: Attribution) -> Tensor:
-    assert found.cost is not None
-    return torch.tensor([found.cost.seconds / len(found)], dtype=torch.float64)  # of the whole batch one number
+def _seconds(attribution: Attribution) -> Tensor:
+    assert attribution.cost is not None
+    return torch.tensor([attribution.cost.seconds / len(attribution)], dtype=torch.float64)  # one number for the whole batch
 
 
 RESIDUAL, DISTANCE, SECONDS = "residual", "distance left", "seconds"
@@ -125,20 +125,15 @@ COLUMNS = {
 
 
 def _rules(experiment: Experiment) -> Mapping[str, MethodLike]:
-    quadratures = {
+    complete = (rules.direct, rules.shared, rules.aligned, rules.tempered, rules.blended)
+    labels = {
         "left, as published": rules.left,
         "trapezoid": rules.trapezoid,
         "gauss(4)": rules.gauss(4),
-    }
-    complete = {
         "scaled(left)": rules.scaled(rules.left),
-        "direct": rules.direct,
-        "shared": rules.shared,
-        "aligned": rules.aligned,
-        "tempered": rules.tempered,
-        "blended": rules.blended,
+        **{str(rule): rule for rule in complete},
     }
-    return {label: experiment.ig2(rule=rule) for label, rule in {**quadratures, **complete}.items()}
+    return {label: experiment.ig2(rule=rule) for label, rule in labels.items()}
 
 
 def _distances(experiment: Experiment) -> Mapping[str, MethodLike]:
@@ -151,10 +146,9 @@ PERCENTILES = (90, 95, 97, 98, 98.5)
 
 def _norms(experiment: Experiment) -> Mapping[str, MethodLike]:
     # every path is as long as the straight line to the reference, each in the norm of its steps
-    found: dict[str, MethodLike] = {"ℓ2": experiment.ig2(step_size=None)}
-    for percentile in PERCENTILES:
-        found[f"ℓ1, percentile {percentile:g}"] = experiment.ig2(norm=SparseL1(percentile), step_size=None)
-    return found
+    norms = {f"ℓ1, percentile {percentile:g}": SparseL1(percentile) for percentile in PERCENTILES}
+    sparse = {label: experiment.ig2(norm=norm, step_size=None) for label, norm in norms.items()}
+    return {"ℓ2": experiment.ig2(step_size=None), **sparse}
 
 
 def _layers(experiment: Experiment) -> Mapping[str, MethodLike]:
@@ -165,24 +159,22 @@ def _steps(experiment: Experiment) -> Mapping[str, MethodLike]:
     # around what was tried, not around what was chosen: the table that settings were chosen by can then be made again
     most, size = (experiment.steps if experiment.quick else experiment.tried[0]), experiment.tried[1]
     grid = [(max(1, round(most * share)), size * factor) for factor in (0.25, 0.5, 1, 2, 4) for share in (0.25, 1, 2)]
-    found: dict[str, MethodLike] = {
-        f"{steps} steps of {length:.3g}": experiment.ig2(steps=steps, step_size=length) for steps, length in grid
-    }
+    labels = {f"{steps} steps of {length:.3g}": (steps, length) for steps, length in grid}
     if experiment.published is not None and not experiment.quick:
         steps, length = experiment.published
-        found[f"{steps} steps of {length:.3g}, as published"] = experiment.ig2(steps=steps, step_size=length)
-    return found
+        labels[f"{steps} steps of {length:.3g}, as published"] = experiment.published
+    return {label: experiment.ig2(steps=steps, step_size=length) for label, (steps, length) in labels.items()}
 
 
 def _ablation(experiment: Experiment) -> Mapping[str, MethodLike]:
     straight, guided = ExpectedIG(experiment.straight), GuidedIG(experiment.guided)
     return {
         "straight, black": WithoutReferences(IntegratedGradients(experiment.straight)),
-        "straight, train data": Against("data", straight),
+        "straight, train data": WithReferences("data", straight),
         "straight, references": straight,
         "straight, GradCF": AtGradCF(straight, experiment.path()),
         "guided, black": WithoutReferences(guided),
-        "guided, train data": Against("data", guided),
+        "guided, train data": WithReferences("data", guided),
         "guided, references": guided,
         "guided, GradCF": AtGradCF(guided, experiment.path()),
         "GradPath, GradCF (IG²)": experiment.ig2(),
@@ -191,7 +183,7 @@ def _ablation(experiment: Experiment) -> Mapping[str, MethodLike]:
 
 
 def _cost(experiment: Experiment) -> Mapping[str, MethodLike]:
-    return {label: method for label, method in experiment.compared().items() if label != "Random"}
+    return {label: method for label, method in experiment.compared_methods().items() if label != "Random"}
 
 
 RULES = Study("integration rules", _rules, {RESIDUAL: COLUMNS[RESIDUAL]})

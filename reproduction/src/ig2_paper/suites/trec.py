@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,44 +24,43 @@ from ig2.methods.kernelshap import Groups
 from ig2.metrics.curves import Deletion, Insertion
 from ig2.model import wrap
 from ig2_paper.datasets import trec
-from ig2_paper.datasets.base import Samples
-from ig2_paper.networks import Network, TextCNN
+from ig2_paper.datasets.base import LabelledSamples
+from ig2_paper.networks.base import SampleNetwork
+from ig2_paper.networks.questions import QuestionCNN
+from ig2_paper.networks.training import train_network
 from ig2_paper.suites.experiment import (
+    COUNTERFACTUAL,
     DATA,
-    OTHERS,
-    QUICK,
+    AssignedReferences,
     Experiment,
-    Opened,
-    References,
+    ExplicandSet,
     accuracy_facts,
-    half_of,
     in_turns,
     of_other_classes,
-    options_of,
-    same_for_all,
+    reference_name,
+    select_correct,
 )
-from ig2_paper.suites.studies import ABLATION, EVERYWHERE, LAYERS, Against, AtLayer, Study
-from ig2_paper.training import predictions, trained
+from ig2_paper.suites.studies import ABLATION, EVERYWHERE, LAYERS, AtLayer, Study, WithReferences
 
-POOL = 50  # questions of each kind to contrast with
+POOL = 50  # questions of each kind that can be references
 SAME = "same class"
 
 
 # -- texts of different lengths ----------------------------------------------------------------------------------------
 
 
-class Padded(Network):
+class PaddedCNN(SampleNetwork):
     """A TextCNN as the paper has it: what follows a text is zero vectors, and they are part of what the network sees.
 
     One more is always put at the end. A filter over nothing but zeros then has its place in every text, so that it does not
-    matter how many follow: a question says the same whatever it is padded to, and can be contrasted with longer and shorter
-    ones. Beside what the network says with padding hidden from it, a logit changes by some hundredths.
+    matter how many follow: the scores of a question do not depend on what it is padded to, and its references can be longer
+    and shorter. Compared with the scores without padding, a logit changes by some hundredths.
 
     Args:
         net: the network, trained.
     """
 
-    def __init__(self, net: TextCNN) -> None:
+    def __init__(self, net: QuestionCNN) -> None:
         super().__init__()
         self.net = net
         self.train(net.training)
@@ -122,10 +121,11 @@ def _ablation(experiment: Experiment) -> Mapping[str, MethodLike]:
 
 
 def _one_by_one(experiment: Experiment) -> Mapping[str, MethodLike]:
-    found: dict[str, MethodLike] = {f"one {name}": Against(name, experiment.ig2()) for name in trec.CLASSES}
-    found[f"all {experiment.references} of other classes"] = experiment.ig2()
-    found["one of the same class"] = Against(SAME, experiment.ig2())
-    return found
+    return {
+        **{f"one {name}": WithReferences(name, experiment.ig2()) for name in trec.CLASSES},
+        f"all {experiment.references} of other classes": experiment.ig2(),
+        "one of the same class": WithReferences(SAME, experiment.ig2()),
+    }
 
 
 ONE_BY_ONE = Study("references one by one, by their class", _one_by_one, ranked=False)
@@ -151,28 +151,45 @@ class TREC(Experiment):
     marked: ClassVar[bool] = False
     tried: ClassVar[tuple[int, float]] = (100, 0.4)
     published: ClassVar[tuple[int, float] | None] = (1000, 0.01)
+    paper_columns: ClassVar[tuple[str, ...]] = ("ADD", "DEL")
+    paper_scores: ClassVar[Mapping[str | None, Mapping[str, tuple[float, ...]]]] = {
+        None: {
+            "Gradient": (0.909, 0.189),
+            "IG": (0.937, 0.159),
+            "Guided IG": (0.938, 0.156),
+            "Expected IG": (0.940, 0.141),
+            "DeepSHAP": (0.933, 0.170),
+            "KernelSHAP": (0.933, 0.172),
+            "IG² (left, as published)": (0.942, 0.140),
+        },
+        # the paper has the gaps of the other two to the first
+        "distances": {"Euclidean": (0.942, 0.140), "cosine": (0.951, 0.147), "ℓ1": (0.932, 0.152)},
+        "cost": {
+            "Gradient": (0.003,), "IG": (0.26,), "Guided IG": (4.48,), "Expected IG": (0.49,), "DeepSHAP": (0.32,),
+            "KernelSHAP": (1.8,), "IG² (left, as published)": (9.80,),
+        },
+    }  # fmt: skip
 
     made: int = 1200
     steps: int = 100
     step_size: float | None = 0.4
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.vectors is not None:
-            object.__setattr__(self, "chosen_on", "")
+    @property
+    def chosen_on(self) -> str:
+        return super().chosen_on if self.vectors is None else ""
 
     @cached_property
-    def loaded(self) -> tuple[Samples, Samples]:
+    def loaded(self) -> tuple[LabelledSamples, LabelledSamples]:
         """Questions to train on, and others."""
         if self.data is not None:
             return trec.load(self.data, "train"), trec.load(self.data, "test")
-        train, test = trec.made_up(self.made, self.seed).split(0.5, seed=self.seed)
+        train, test = trec.make_questions(self.made, self.seed).split(0.5, seed=self.seed)
         return train, test
 
     @cached_property
     def vectors(self) -> Path | None:
-        """A file of vectors in GloVe's format that lies beside the questions, the first by name."""
-        return None if self.data is None else _vectors(self.data)
+        """A file of vectors in GloVe's format beside the questions, the first by name."""
+        return _find_vectors(self.data)
 
     def digest_data(self) -> str:
         if self.vectors is None:
@@ -185,11 +202,10 @@ class TREC(Experiment):
         start = "" if self.vectors is None else f"; word vectors start from {self.vectors.name}"
         return f"{self.loaded[1].source}{start}"
 
-    def compared(self) -> Mapping[str, MethodLike]:
-        found = dict(super().compared())
-        found["DeepSHAP"] = WithPadding(DeepSHAP())
-        found["DeepSHAP (train data)"] = Against(DATA, WithPadding(DeepSHAP()))
-        return found
+    def compared_methods(self) -> Mapping[str, MethodLike]:
+        deepshap = WithPadding(DeepSHAP())
+        changed: dict[str, MethodLike] = {"DeepSHAP": deepshap, "DeepSHAP (train data)": WithReferences(DATA, deepshap)}
+        return {**super().compared_methods(), **changed}
 
     def groups(self) -> Words:
         return Words()
@@ -203,115 +219,88 @@ class TREC(Experiment):
 
     # -- the work ------------------------------------------------------------------------------------------------------
 
-    def open(self) -> Opened:
+    def prepare_explicands(self) -> ExplicandSet:
         train, test = self.loaded
-        found = trained("trec", train, start=self.vectors, seed=self.seed, device=self.device, quick=self.quick).net
-        assert isinstance(found, TextCNN)
-        net = Padded(found)
-        half = half_of(test, self.half, self.seed)
-        right = predictions(net, half).argmax(dim=1) == half.y
-        chosen = half[in_turns(half.y, right, self.samples, self.seed)]
-        pool = train.take(len(train.classes) * POOL, self.seed)
-        pool = pool[predictions(net, pool).argmax(dim=1) == pool.y]
+        options = {"seed": self.seed, "device": self.device, "quick": self.quick}
+        inner = train_network("trec", train, start=self.vectors, **options).net  # type: ignore[arg-type]
+        assert isinstance(inner, QuestionCNN)
+        net = PaddedCNN(inner)
+        chosen = self.choose_explicands(net, test)
+        pool = select_correct(net, train.take(len(train.classes) * POOL, self.seed))
         data = train.take(self.references, self.seed)
-        # one length for all, which changes nothing: neither those explained nor the others are cut
+        # one length for all, which changes nothing: neither explicands nor references are cut
         ids = net.inputs((*chosen.x, *pool.x, *data.x)).to(self.device)
-        x, of_pool, of_data = found.embedding(ids).split([len(chosen), len(pool), len(data)])
-        rows = {OTHERS: of_other_classes(chosen.y, pool.y, self.references, self.seed)}
+        x, pool_x, data_x = inner.embedding(ids).split([len(chosen), len(pool), len(data)])
+        rows = {COUNTERFACTUAL: of_other_classes(chosen.y, pool.y, self.references, self.seed)}
         if self.study == "one-by-one":
-            rows |= _each(chosen.y, pool, self.seed)
-        weight = found.embedding.weight
-        return Opened(
+            rows |= _choose_one_by_one(chosen.y, pool, self.seed)
+        weight = inner.embedding.weight
+        return ExplicandSet(
             model=wrap(net, bounds=(float(weight.min()), float(weight.max()))),
             x=x,
             target=chosen.y.to(self.device),
             references={
-                **{name: References(of_pool, some) for name, some in rows.items()},
-                DATA: same_for_all(of_data, len(chosen)),
+                **{name: AssignedReferences(pool_x, indices) for name, indices in rows.items()},
+                DATA: AssignedReferences.same_for_all(data_x, len(chosen)),
             },
             names=chosen.names,
             facts=accuracy_facts(net, test),
             fixed=(ids[: len(chosen)] != PAD,),
         )
 
-    def explicand(self, some: slice) -> tuple[Tensor, Fixed]:
+    def method_input(self, rows: slice) -> tuple[Tensor, Fixed]:
         """Embeddings (n, L, E), and where they are those of words."""
-        (words,) = self.opened.fixed
-        return self.opened.x[some].clone(), Fixed(words[some])
+        (words,) = self.explicands.fixed
+        return self.explicands.x[rows].clone(), Fixed(words[rows])
 
     def score(self, part: str, prepared: slice, method: MethodLike) -> Mapping[str, Sequence[float]]:
-        found = super().score(part, prepared, method)
-        name = method.references if isinstance(method, Against) else OTHERS
+        scores = super().score(part, prepared, method)
+        name = reference_name(method)
         if name not in trec.CLASSES:
-            return found
+            return scores
         # a question of the class explained is no counterfactual
-        own = (self.opened.target[prepared] == trec.CLASSES.index(name)).tolist()
+        same_class = (self.explicands.target[prepared] == trec.CLASSES.index(name)).tolist()
         return {
-            label: [math.nan if same else value for same, value in zip(own, values, strict=True)]
-            for label, values in found.items()
+            label: [math.nan if same else value for same, value in zip(same_class, values, strict=True)]
+            for label, values in scores.items()
         }
 
-    def scored(self, found: Any, some: slice) -> dict[str, Tensor]:
+    def score_attribution(self, attribution: Any, rows: slice) -> dict[str, Tensor]:
         """Over words alone: texts of one length are scored together, without what follows them."""
-        opened = self.opened
-        values = found.values if isinstance(found, Attribution) else found
-        values = values[0] if isinstance(values, tuple) else values  # beside them goes what is not attributed
-        x, target, lengths = opened.x[some], opened.target[some], opened.fixed[0][some].sum(dim=1)
+        explicands = self.explicands
+        values = attribution.values if isinstance(attribution, Attribution) else attribution
+        values = values[0] if isinstance(values, tuple) else values  # beside them is what is not attributed
+        x, target, lengths = explicands.x[rows], explicands.target[rows], explicands.fixed[0][rows].sum(dim=1)
         if not isinstance(values, Tensor) or values.shape != x.shape:
             raise InputError(f"the attribution is {describe(values)}: expected {tuple(x.shape)}, the shape of the embeddings")
-        made = {
-            "ADD": Insertion(background=0.0, features="word"),
-            "DEL": Deletion(background=0.0, features="word"),
-        }
-        scores = {label: torch.full((len(x),), torch.nan) for label in made}
+        metrics = {"ADD": Insertion(background=0.0, features="word"), "DEL": Deletion(background=0.0, features="word")}
+        scores = {label: torch.full((len(x),), torch.nan) for label in metrics}
         for length in lengths.unique().tolist():
-            rows = lengths == length
-            texts, words = x[rows, :length], values.to(x)[rows, :length]
-            for label, metric in made.items():
-                scores[label][rows.cpu()] = (
-                    metric(opened.model, words, texts, target[rows], seed=self.seed).values.float().cpu()
-                )
+            texts = lengths == length
+            words, embeddings = values.to(x)[texts, :length], x[texts, :length]
+            for label, metric in metrics.items():
+                score = metric(explicands.model, words, embeddings, target[texts], seed=self.seed)
+                scores[label][texts.cpu()] = score.values.float().cpu()
         return scores
 
-    def paper(self) -> Mapping[str, Mapping[str, float]]:
-        if self.study == "cost":
-            seconds = {"Gradient": 0.003, "IG": 0.26, "Guided IG": 4.48, "Expected IG": 0.49, "DeepSHAP": 0.32}
-            seconds |= {"KernelSHAP": 1.8, "IG² (left, as published)": 9.80}
-            return {method: {"seconds": value} for method, value in seconds.items()}
-        figures: dict[str, tuple[float, float]] = {}
-        if self.study is None:
-            figures = {
-                "Gradient": (0.909, 0.189),
-                "IG": (0.937, 0.159),
-                "Guided IG": (0.938, 0.156),
-                "Expected IG": (0.940, 0.141),
-                "DeepSHAP": (0.933, 0.170),
-                "KernelSHAP": (0.933, 0.172),
-                "IG² (left, as published)": (0.942, 0.140),
-            }
-        elif self.study == "distances":  # the paper has the others' gaps to the Euclidean
-            figures = {"Euclidean": (0.942, 0.140), "cosine": (0.951, 0.147), "ℓ1": (0.932, 0.152)}
-        return {method: {"ADD": add, "DEL": delete} for method, (add, delete) in figures.items()}
-
     @classmethod
-    def from_options(cls, options: BenchOptions) -> Self:
-        found: dict[str, Any] = options_of(options, cls)
-        if options.data is not None and _vectors(options.data) is not None:
-            found["step_size"] = 1.2  # GloVe's vectors are three times as long as those that are trained from nothing
-        return cls(**{**QUICK, "made": 240, **found} if options.quick else found)
+    def defaults(cls, options: BenchOptions) -> dict[str, Any]:
+        settings = {**super().defaults(options), **({"made": 240} if options.quick else {})}
+        # GloVe's vectors are three times as long as those that are trained from nothing
+        return settings if _find_vectors(options.data) is None else {**settings, "step_size": 1.2}
 
 
-def _each(target: Tensor, pool: Samples, seed: int) -> dict[str, Tensor]:
+def _choose_one_by_one(target: Tensor, pool: LabelledSamples, seed: int) -> dict[str, Tensor]:
     """One question of each class for every explicand, and one of its own class, by name, each (N, 1)."""
-    found = {}
-    for kind, name in enumerate(pool.classes):
-        numbers = in_turns(pool.y, pool.y == kind, len(target), seed)
-        if not numbers:
-            raise InputError(f"the network is right about no question of {name}: there is none to contrast with")
-        found[name] = torch.tensor([[numbers[i % len(numbers)]] for i in range(len(target))])
-    own = [found[pool.classes[kind]][i] for i, kind in enumerate(target.tolist())]
-    return {**found, SAME: torch.stack(own)}
+    rows = {}
+    for label, name in enumerate(pool.classes):
+        indices = in_turns(pool.y, pool.y == label, len(target), seed)
+        if not indices:
+            raise InputError(f"the network is right about no question of {name}: there is none for a reference")
+        rows[name] = torch.tensor([[indices[i % len(indices)]] for i in range(len(target))])
+    same = [rows[pool.classes[label]][i] for i, label in enumerate(target.tolist())]
+    return {**rows, SAME: torch.stack(same)}
 
 
-def _vectors(folder: Path) -> Path | None:
-    return min(folder.glob("glove*.txt"), default=None)
+def _find_vectors(folder: Path | None) -> Path | None:
+    return None if folder is None else min(folder.glob("glove*.txt"), default=None)

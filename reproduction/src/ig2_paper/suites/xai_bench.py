@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import torch
@@ -23,23 +24,15 @@ from ig2.metrics.roar import ROAR, Predict
 from ig2.metrics.shapley import GTShapley, conditional_shapley
 from ig2.model import Model, wrap
 from ig2_paper.datasets.synthetic import Data, Family, Labels, Synthetic
-from ig2_paper.perceptron import Recipe, train
+from ig2_paper.networks.perceptron import PerceptronSettings, train_perceptrons
+from ig2_paper.suites.studies import WithReferences
 
 FEATURES = 5
+DATA = "data"  # references whatever their label
 
 
 @dataclass(frozen=True)
-class FromData:
-    """A method that contrasts with samples of the data, whatever their label, instead of those of the other one."""
-
-    method: MethodLike
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.method(*args, **options)
-
-
-@dataclass(frozen=True)
-class Prepared:
+class PreparedSeed:
     """One seed's data, network, references and truth; x holds the training samples first, then those that are scored."""
 
     data: Data
@@ -59,7 +52,7 @@ class XAIBench(Suite):
     Each seed is one data set, one network, and one value of each metric: the mean over the validation samples. What is
     explained is the network's output. References are training samples: for IG² (and methods of your own) those whose label
     and output lie on the other side than the explicand's output, for Expected IG and DeepSHAP any, as many for each. IG,
-    Guided IG and KernelSHAP contrast with zero, as in the paper, which is also the mean of the data.
+    Guided IG and KernelSHAP start from zero, as in the paper, which is also the mean of the data.
 
     Args:
         seeds: how many, from `seed` on.
@@ -96,7 +89,7 @@ class XAIBench(Suite):
     draws: int = 100
     shapley_draws: int = 2000
     perturbations: int = 1000
-    recipe: Recipe = Recipe()
+    recipe: PerceptronSettings = PerceptronSettings()
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -105,7 +98,7 @@ class XAIBench(Suite):
                 raise InputError(f"{name} must be a whole number from 1 on, got {describe(getattr(self, name))}")
         if self.mixture is not None and self.rho != 0:
             raise InputError(f"rho={self.rho!r} is for Gaussian features: a mixture has the correlations of its components")
-        _checked = self.synthetic, self.methods()  # each part looks at its own settings
+        _checked = self.synthetic, self.methods()  # each part checks its own settings
 
     @property
     def distribution(self) -> Distribution:
@@ -122,18 +115,22 @@ class XAIBench(Suite):
         """The output that parts the two sides."""
         return 0.5 if self.labels == "binary" else 0.0
 
-    # -- what stands in the table --------------------------------------------------------------------------------------
+    # -- the table -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _seeds(self) -> dict[str, int]:
+        return {f"seed {seed}": seed for seed in range(self.seed, self.seed + self.seeds)}
 
     def parts(self) -> Sequence[str]:
-        return [f"seed {self.seed + number}" for number in range(self.seeds)]
+        return list(self._seeds)
 
     def methods(self) -> Mapping[str, MethodLike]:
         return {
             "Random": Random(),
             "IG": WithoutReferences(IntegratedGradients()),
             "Guided IG": WithoutReferences(GuidedIG()),
-            "Expected IG": FromData(ExpectedIG()),
-            "DeepSHAP": FromData(DeepSHAP()),
+            "Expected IG": WithReferences(DATA, ExpectedIG()),
+            "DeepSHAP": WithReferences(DATA, DeepSHAP()),
             "KernelSHAP": WithoutReferences(KernelSHAP()),
             "IG² (left, as published)": IG2(self.steps, self.step_size, rules.left),
             "IG² (blended)": IG2(self.steps, self.step_size, rules.blended),
@@ -197,26 +194,25 @@ class XAIBench(Suite):
         return f"{self.train} samples to train on and {self.validation} to explain, of {features}; labels are {kind} {function}"
 
     def settings(self) -> dict[str, Any]:
-        found = super().settings()
+        settings = super().settings()
         if self.mixture is not None:
-            weights = self.mixture.weights
-            numbers = {"means": self.mixture.means, "covariances": self.mixture.covariances, "weights": weights}
-            found["mixture"] = {name: tensor.tolist() for name, tensor in numbers.items() if tensor is not None}
-        return found
+            parts = {name: getattr(self.mixture, name) for name in ("means", "covariances", "weights")}
+            settings["mixture"] = {name: tensor.tolist() for name, tensor in parts.items() if tensor is not None}
+        return settings
 
     def identity(self) -> dict[str, Any]:
         return {name: value for name, value in self.settings().items() if name != "seeds"}
 
     # -- the work ------------------------------------------------------------------------------------------------------
 
-    def prepare(self, part: str) -> Prepared:
+    def prepare(self, part: str) -> PreparedSeed:
         # seeds of their own for all that is drawn: with one for all, the first "draws" would be the training samples
-        generator = torch.Generator().manual_seed(int(part.removeprefix("seed ")))
+        generator = torch.Generator().manual_seed(self._seeds[part])
         drawing, training, choosing, explaining, measuring = torch.randint(
             2**62, (5,), generator=generator, device="cpu"
         ).tolist()
         data = self.synthetic.draw(self.train, self.validation, drawing)
-        nets = train(data.x[None], data.y[None], training, self.recipe)
+        nets = train_perceptrons(data.x[None], data.y[None], training, self.recipe)
         # in float64: ranks of features decide most metrics, and float32 turns some of them with the size of a batch
         dtype = torch.float32 if self.device.startswith("mps") else torch.float64
         model = wrap(nets.network().to(self.device, dtype))
@@ -239,26 +235,26 @@ class XAIBench(Suite):
         x, others, background = (tensor.to(self.device, dtype) for tensor in (x, others, background))
         truth = conditional_shapley(model, x[self.train :], self.distribution, draws=self.shapley_draws, seed=measuring)
         assert isinstance(truth, Tensor)
-        return Prepared(data, model, x, others, background, truth, explaining, measuring)
+        return PreparedSeed(data, model, x, others, background, truth, explaining, measuring)
 
-    def facts(self, part: str, prepared: Prepared) -> Mapping[str, Sequence[float]]:
+    def facts(self, part: str, prepared: PreparedSeed) -> Mapping[str, Sequence[float]]:
         """How well the network predicts."""
         with torch.no_grad():
             output = prepared.model.net(prepared.x)[:, 0].cpu().double()
         seen, new = output[: self.train], output[self.train :]
         errors = {"training": (seen - prepared.data.y), "validation": (new - prepared.data.new_y)}
-        found = {f"{name} mean squared error": [float(error.square().mean())] for name, error in errors.items()}
+        facts = {f"{name} mean squared error": [float(error.square().mean())] for name, error in errors.items()}
         if self.labels == "binary":
-            found["validation accuracy"] = [float(((new > self.middle) == (prepared.data.new_y > self.middle)).double().mean())]
-        return found
+            facts["validation accuracy"] = [float(((new > self.middle) == (prepared.data.new_y > self.middle)).double().mean())]
+        return facts
 
-    def score(self, part: str, prepared: Prepared, method: MethodLike) -> Mapping[str, Sequence[float]]:
-        references = prepared.background if isinstance(method, FromData) else prepared.others
+    def score(self, part: str, prepared: PreparedSeed, method: MethodLike) -> Mapping[str, Sequence[float]]:
+        references = prepared.background if isinstance(method, WithReferences) else prepared.others
         target = torch.zeros(len(prepared.x), dtype=torch.long, device=prepared.x.device)
-        # a copy: what a method of someone's writes into its input must not reach the next one
-        found = method(prepared.model, prepared.x.clone(), target, references, seed=prepared.explaining)
-        check_returned(found, prepared.x)
-        values = check_numeric(found.values if isinstance(found, Attribution) else found, "the attribution")
+        # a copy: what someone's own method writes into its input must not reach the next one
+        attribution = method(prepared.model, prepared.x.clone(), target, references, seed=prepared.explaining)
+        check_returned(attribution, prepared.x)
+        values = check_numeric(attribution.values if isinstance(attribution, Attribution) else attribution, "the attribution")
         if values.shape != prepared.x.shape:
             raise InputError(f"the attribution is {describe(values)}, expected {tuple(prepared.x.shape)}, the shape of x")
         seen, new = values[: self.train], values[self.train :]
@@ -281,7 +277,7 @@ class XAIBench(Suite):
         return {name: [score.mean] for name, score in scores.items()}
 
     def _retrain(self, x: Tensor, y: Tensor, seed: int) -> Predict:
-        return train(x, y, seed, self.recipe).predict
+        return train_perceptrons(x, y, seed, self.recipe).predict
 
     @classmethod
     def from_options(cls, options: BenchOptions) -> Self:
@@ -299,6 +295,6 @@ class XAIBench(Suite):
             draws=20,
             shapley_draws=100,
             perturbations=100,
-            recipe=Recipe(epochs=40, batch=50),
+            recipe=PerceptronSettings(epochs=40, batch=50),
             **common,
         )

@@ -46,8 +46,8 @@ DRAWN = tuple(name for name in ATTRIBUTES if name in {*CHANCES, *HAIR, "Bald", "
 """The attributes that are drawn, in CelebA's order. The others (Attractive, Male, Young …) are not labels of these faces."""
 
 
-def faces(count: int, seed: int = 0, size: int | tuple[int, int] = (109, 89)) -> FaceSamples:
-    """Drawn faces as bytes (N, 3, H, W), which of the attributes in `DRAWN` each has, and its components.
+def draw_faces(count: int, seed: int = 0, size: int | tuple[int, int] = (109, 89)) -> FaceSamples:
+    """Draw faces as bytes (N, 3, H, W), which of the attributes in `DRAWN` each has, and its components.
 
     A larger `count` adds faces and keeps the others.
 
@@ -56,8 +56,8 @@ def faces(count: int, seed: int = 0, size: int | tuple[int, int] = (109, 89)) ->
         seed: which.
         size: height and width, or one number for both, 32 or more. The whole face is drawn in any of them.
 
-    >>> some = faces(3)
-    >>> some.x.shape, some.y.shape, some.truth("Eyeglasses").shape
+    >>> faces = draw_faces(3)
+    >>> faces.x.shape, faces.y.shape, faces.truth("Eyeglasses").shape
     (torch.Size([3, 3, 109, 89]), torch.Size([3, 27]), torch.Size([3, 109, 89]))
     """
     if not is_count(count):

@@ -23,9 +23,9 @@ from ig2._utils.checks import is_count
 from ig2.adapters.images import read_image
 from ig2.benchmarks.datasets import DataSet, Reading, Survey
 from ig2.errors import InputError, counted, describe, import_extra
-from ig2_paper.datasets.base import Samples
-from ig2_paper.datasets.listing import existing_folder, lines_of, pictures_in
-from ig2_paper.datasets.survey import repeated
+from ig2_paper.datasets.base import LabelledSamples, check_limit, describe_source
+from ig2_paper.datasets.listing import existing_folder, pictures_in, read_lines
+from ig2_paper.datasets.survey import find_duplicates
 
 ATTRIBUTES = (
     "5_o_Clock_Shadow", "Arched_Eyebrows", "Attractive", "Bags_Under_Eyes", "Bald", "Bangs", "Big_Lips", "Big_Nose",
@@ -44,44 +44,32 @@ UNPARSED = 255
 LIST, PICTURES, MASKS = "list_attr_celeba.txt", "img_align_celeba", "masks"
 FEW = 5  # names in a sentence: of two hundred thousand faces any number may be missing
 
-_HAIR, _BROWS, _EYES, _LIPS = ("hair",), ("l_brow", "r_brow"), ("l_eye", "r_eye"), ("u_lip", "l_lip")
-ATTRIBUTE_COMPONENTS: dict[str, tuple[str, ...]] = {
-    "Arched_Eyebrows": _BROWS,
-    "Bags_Under_Eyes": _EYES,
-    "Bald": _HAIR,
-    "Bangs": _HAIR,
-    "Big_Lips": _LIPS,
-    "Big_Nose": ("nose",),
-    "Black_Hair": _HAIR,
-    "Blond_Hair": _HAIR,
-    "Brown_Hair": _HAIR,
-    "Bushy_Eyebrows": _BROWS,
-    "Eyeglasses": ("eye_g",),
-    "Gray_Hair": _HAIR,
-    "Mouth_Slightly_Open": ("mouth",),
-    "Narrow_Eyes": _EYES,
-    "Pale_Skin": ("skin",),
-    "Pointy_Nose": ("nose",),
-    "Receding_Hairline": _HAIR,
-    "Sideburns": _HAIR,
-    "Smiling": ("mouth",),
-    "Straight_Hair": _HAIR,
-    "Wavy_Hair": _HAIR,
-    "Wearing_Earrings": ("ear_r",),
-    "Wearing_Hat": ("hat",),
-    "Wearing_Lipstick": _LIPS,
-    "Wearing_Necklace": ("neck_l",),
-    "Wearing_Necktie": ("cloth",),
-}
+_SHOWN_BY = {
+    ("hair",): ("Bald", "Bangs", "Black_Hair", "Blond_Hair", "Brown_Hair", "Gray_Hair", "Receding_Hairline", "Sideburns",
+                "Straight_Hair", "Wavy_Hair"),
+    ("l_brow", "r_brow"): ("Arched_Eyebrows", "Bushy_Eyebrows"),
+    ("l_eye", "r_eye"): ("Bags_Under_Eyes", "Narrow_Eyes"),
+    ("u_lip", "l_lip"): ("Big_Lips", "Wearing_Lipstick"),
+    ("nose",): ("Big_Nose", "Pointy_Nose"),
+    ("mouth",): ("Mouth_Slightly_Open", "Smiling"),
+    ("eye_g",): ("Eyeglasses",),
+    ("skin",): ("Pale_Skin",),
+    ("ear_r",): ("Wearing_Earrings",),
+    ("hat",): ("Wearing_Hat",),
+    ("neck_l",): ("Wearing_Necklace",),
+    ("cloth",): ("Wearing_Necktie",),
+}  # fmt: skip
+_COMPONENTS_OF = {attribute: components for components, attributes in _SHOWN_BY.items() for attribute in attributes}
+ATTRIBUTE_COMPONENTS: dict[str, tuple[str, ...]] = {name: _COMPONENTS_OF[name] for name in ATTRIBUTES if name in _COMPONENTS_OF}
 """Which components show an attribute, by the paper's appendix. The other attributes have no place there."""
 
 
 @dataclass(frozen=True, eq=False)
-class FaceSamples(Samples):
+class FaceSamples(LabelledSamples):
     """Faces with several labels each, and the component that each pixel belongs to."""
 
     components: Tensor | None = None
-    """(N, H, W) as uint8, places in `COMPONENTS`, and `UNPARSED` where nobody said. None where no face is parsed."""
+    """(N, H, W) as uint8, places in `COMPONENTS`, and `UNPARSED` where it is not known. None where no face is parsed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,69 +113,64 @@ def load(
 
     Args:
         folder: where `img_align_celeba` and `list_attr_celeba.txt` lie.
-        size: height and width to scale the whole picture to, or one number for both. Left out: as the first is stored.
+        size: height and width to scale the whole picture to, or one number for both. by default as the first is stored.
         parsed: whether only faces with components are taken.
-        limit: how many at most. Left out: all.
+        limit: how many at most; by default all.
         seed: of the choice.
+
+    Raises:
+        InputError: where the folder has another layout, or no such faces.
     """
-    if limit is not None and not is_count(limit):
-        raise InputError(f"limit must be a whole number from 1 on, or None for all, got {describe(limit)}")
+    check_limit(limit)
     shape = None if size is None else sides(size)
-    found = _find(existing_folder(folder))
-    if found.wrong:
-        raise InputError(found.wrong[0])
-    names = [name for name in found.there if name in found.masks] if parsed else list(found.there)
+    content = _find(existing_folder(folder))
+    if content.wrong:
+        raise InputError(content.wrong[0])
+    names = [name for name in content.faces if name in content.masks] if parsed else list(content.faces)
     if not names:
         raise InputError(f"{folder} has no face with components: expected masks/*.png with the names of the pictures")
     order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed), device="cpu")
     chosen = [names[number] for number in sorted(order[:limit].tolist())]
     pictures, components = [], []
     for name in chosen:
-        picture = read_image(found.pictures[name], turn=False)
+        picture = read_image(content.pictures[name], turn=False)
         shape = shape or (picture.height, picture.width)
-        pictures.append(_scaled(picture, shape))
-        components.append(_parsed(found.masks.get(name), shape))
-    left_out = {
-        "without a picture": len(found.listed) - len(found.there),
-        "without components": len(found.there) - len(names),
-        f"pictures that {LIST} does not name": sum(name not in found.listed for name in found.pictures),
+        pictures.append(_scale(picture, shape))
+        components.append(_read_components(content.masks.get(name), shape))
+    skipped = {
+        "without a picture": len(content.listed) - len(content.faces),
+        "without components": len(content.faces) - len(names),
+        f"pictures that {LIST} does not name": sum(name not in content.listed for name in content.pictures),
     }
-    reasons = [f"{count:,} {why}" for why, count in left_out.items() if count]
     return FaceSamples(
         x=torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous(),
-        y=torch.tensor([found.there[name].has for name in chosen]),
-        classes=found.attributes,
-        names=tuple(found.pictures[name].name for name in chosen),
-        source=f"CelebA, aligned, {len(chosen):,} of {len(names):,} faces"
-        + (f"; left out: {', '.join(reasons)}" * bool(reasons)),
-        components=torch.from_numpy(np.stack(components)) if any(name in found.masks for name in chosen) else None,
+        y=torch.tensor([content.faces[name].has for name in chosen]),
+        classes=content.attributes,
+        names=tuple(content.pictures[name].name for name in chosen),
+        source=describe_source(f"CelebA, aligned, {len(chosen):,} of {len(names):,} faces", skipped),
+        components=torch.from_numpy(np.stack(components)) if any(name in content.masks for name in chosen) else None,
     )
 
 
-def look_through(folder: str | PathLike[str], watch: Reading | None = None) -> Survey:
-    """Read every face and mask of a folder, and say what was found.
-
-    Args:
-        folder: as for `load`.
-        watch: called with how many have been read, and of how many.
-    """
-    found = _find(existing_folder(folder))
-    problems = [*found.wrong, *found.unmatched()]
+def survey(folder: str | PathLike[str], watch: Reading | None = None) -> Survey:
+    """Read every face and mask of a folder, and report what it holds; `watch` is called with how many have been read."""
+    content = _find(existing_folder(folder))
+    problems = [*content.wrong, *content.unmatched()]
     contents = []
-    for done, name in enumerate(found.there, start=1):
+    for done, name in enumerate(content.faces, start=1):
         try:
-            picture = read_image(found.pictures[name], turn=False)
-            contents.append((found.pictures[name].name, hashlib.sha256(picture.tobytes()).digest()))
-            _parsed(found.masks.get(name), (picture.height, picture.width))
+            picture = read_image(content.pictures[name], turn=False)
+            contents.append((content.pictures[name].name, hashlib.sha256(picture.tobytes()).digest()))
+            _read_components(content.masks.get(name), (picture.height, picture.width))
         except InputError as error:
             problems.append(str(error))
         if watch is not None:
-            watch(done, len(found.there))
-    true = np.array([face.has for face in found.there.values()]).sum(axis=0).tolist()
-    counts = dict(zip(found.attributes, true, strict=True))
-    parsed = sum(name in found.masks for name in found.there)
-    source = f"CelebA, aligned, {len(found.there):,} faces, {parsed:,} of them parsed"
-    return Survey(source, counts, repeated(contents), tuple(problems), total=len(found.there))
+            watch(done, len(content.faces))
+    true = np.array([face.has for face in content.faces.values()]).sum(axis=0).tolist()
+    counts = dict(zip(content.attributes, true, strict=True))
+    parsed = sum(name in content.masks for name in content.faces)
+    source = f"CelebA, aligned, {len(content.faces):,} faces, {parsed:,} of them parsed"
+    return Survey(source, counts, find_duplicates(contents), tuple(problems), total=len(content.faces))
 
 
 def sides(size: int | tuple[int, int], least: int = 1) -> tuple[int, int]:
@@ -208,13 +191,13 @@ class Face(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
-    """What lies in a folder, each by its name without its ending, before any picture is read."""
+class FaceFolder:
+    """What a folder holds, each by its name without its ending, before any picture is read."""
 
     root: Path
     attributes: tuple[str, ...]
     listed: dict[str, Face]
-    there: dict[str, Face]
+    faces: dict[str, Face]
     """Those that have a picture and attributes."""
     pictures: dict[str, Path]
     masks: dict[str, Path]
@@ -226,12 +209,12 @@ class Found:
         lost = [f"{face.file} (line {face.line})" for name, face in self.listed.items() if name not in self.pictures]
         unnamed = [path.name for name, path in self.pictures.items() if name not in self.listed]
         faceless = [path.name for name, path in self.masks.items() if name not in self.listed or name not in self.pictures]
-        said = {
+        unmatched = {
             f"{self.root / LIST} names {counted(len(lost), 'face')} without a picture": lost,
             f"{self.root / PICTURES} has {counted(len(unnamed), 'picture')} that {LIST} does not name": unnamed,
             f"{self.root / MASKS} has {counted(len(faceless), 'mask')} without a face": faceless,
         }
-        return [f"{what}: {_few(names)}" for what, names in said.items() if names]
+        return [f"{what}: {_few(names)}" for what, names in unmatched.items() if names]
 
 
 def _few(names: Sequence[str], between: str = ", ") -> str:
@@ -239,21 +222,21 @@ def _few(names: Sequence[str], between: str = ", ") -> str:
     return between.join(names[:FEW]) + (f" and {len(names) - FEW:,} more" if len(names) > FEW else "")
 
 
-def _find(root: Path) -> Found:
+def _find(root: Path) -> FaceFolder:
     attributes, listed, wrong = _attributes(root / LIST)
     pictures = pictures_in(existing_folder(root / PICTURES))
-    there = {name: face for name, face in listed.items() if face.has and name in pictures}
-    if not there and wrong:
+    faces = {name: face for name, face in listed.items() if face.has and name in pictures}
+    if not faces and wrong:
         raise InputError(wrong[0])
-    if not there:
+    if not faces:
         raise InputError(f"{root / PICTURES} has no picture that {LIST} names, such as {next(iter(listed.values())).file}")
     masks = pictures_in(root / MASKS, (".png",)) if (root / MASKS).is_dir() else {}
-    return Found(root, attributes, listed, there, pictures, masks, wrong)
+    return FaceFolder(root, attributes, listed, faces, pictures, masks, wrong)
 
 
 def _attributes(path: Path) -> tuple[tuple[str, ...], dict[str, Face], list[str]]:
     """The names of the attributes, the faces by their names without the ending, and what is wrong with their lines."""
-    lines = [(number, line) for number, line in enumerate(lines_of(path), start=1) if line.strip()]
+    lines = [(number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip()]
     names = tuple(lines[1][1].split()) if len(lines) > 1 else ()
     if len(lines) < 3 or not lines[0][1].strip().isdigit() or not names or names[0].lstrip("-").isdigit():
         raise InputError(f"{path} has {len(lines)} lines: expected the number of faces, the names of the attributes, the faces")
@@ -264,7 +247,7 @@ def _attributes(path: Path) -> tuple[tuple[str, ...], dict[str, Face], list[str]
     if int(lines[0][1]) != len(lines) - 2:
         raise InputError(f"{path} says {int(lines[0][1]):,} faces and has {len(lines) - 2:,}: is it whole?")
     faces: dict[str, Face] = {}
-    broken, twice = [], []
+    broken, duplicates = [], []
     for number, line in lines[2:]:
         file, *values = line.split()
         bad = [f"{describe(value)} for {name}" for name, value in zip(names, values, strict=False) if value not in ("1", "-1")]
@@ -273,33 +256,33 @@ def _attributes(path: Path) -> tuple[tuple[str, ...], dict[str, Face], list[str]
         if bad:
             broken.append(f"line {number}: {file} has {bad[0]}")
         if before := faces.get(Path(file).stem):
-            twice.append(f"{file} (lines {before.line} and {number})")
+            duplicates.append(f"{file} (lines {before.line} and {number})")
         else:
             faces[Path(file).stem] = Face(file, number, [] if bad else [int(value == "1") for value in values])
     wrong = []
     if broken:
         wrong.append(f"{path} {_few(broken, '; ')}, expected 1 or -1 for each of {len(names)} attributes")
-    if twice:
-        wrong.append(f"{path} names a face twice: {_few(twice)}")
+    if duplicates:
+        wrong.append(f"{path} names a face twice: {_few(duplicates)}")
     return names, faces, wrong
 
 
-def _scaled(picture: Any, shape: tuple[int, int]) -> NDArray[np.uint8]:
+def _scale(picture: Any, shape: tuple[int, int]) -> NDArray[np.uint8]:
     methods = import_extra("PIL.Image", "image", "resizing images").Resampling
     same = (picture.height, picture.width) == shape
     return np.array(picture if same else picture.resize(shape[::-1], methods.BILINEAR), dtype=np.uint8)
 
 
-def _parsed(path: Path | None, shape: tuple[int, int]) -> NDArray[np.uint8]:
+def _read_components(path: Path | None, shape: tuple[int, int]) -> NDArray[np.uint8]:
     """The component of each pixel."""
     if path is None:
         return np.full(shape, UNPARSED, dtype=np.uint8)
     mask = read_image(path, grey=True, turn=False)
     methods = import_extra("PIL.Image", "image", "resizing images").Resampling
-    found = np.array(mask.resize(shape[::-1], methods.NEAREST), dtype=np.uint8)
-    if found.max() >= len(COMPONENTS):
-        raise InputError(f"{path} has the value {found.max()}: expected components from 0 to {len(COMPONENTS) - 1}")
-    return found
+    components = np.array(mask.resize(shape[::-1], methods.NEAREST), dtype=np.uint8)
+    if components.max() >= len(COMPONENTS):
+        raise InputError(f"{path} has the value {components.max()}: expected components from 0 to {len(COMPONENTS) - 1}")
+    return components
 
 
 DATASET = DataSet(
@@ -310,5 +293,5 @@ DATASET = DataSet(
     page="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
     terms="for non-commercial research, by agreement",
     default="drawn faces with attributes and exact masks of their parts",
-    survey=look_through,
+    survey=survey,
 )

@@ -16,18 +16,18 @@ from torch import Tensor
 
 from ig2._utils.checks import is_count
 from ig2.errors import InputError, describe
-from ig2_paper.datasets.base import Samples
+from ig2_paper.datasets.base import LabelledSamples
 
 CLASSES = ("Center", "Donut", "Edge-Loc", "Edge-Ring", "Loc", "Near-full", "Random", "Scratch", "None")
 OUTSIDE, PASSES, FAILS = 0, 1, 2
-SMALLEST = 25  # dies a side: with fewer, rings and discs can no longer be told apart
+SMALLEST = 25  # dies a side: with fewer, rings and discs can no longer be distinguished
 
 Numbers = NDArray[np.float64]
 Region = NDArray[np.bool_]
 
 
-def maps(per_class: int, seed: int = 0, size: int = 56) -> Samples:
-    """Drawn wafer maps as codes (N, 1, size, size): 0 outside the wafer, 1 where a die passes, 2 where it fails.
+def draw_maps(per_class: int, seed: int = 0, size: int = 56) -> LabelledSamples:
+    """Draw wafer maps as codes (N, 1, size, size): 0 outside the wafer, 1 where a die passes, 2 where it fails.
 
     The masks are 1 on the pattern, failing dies and the few passing ones among them, 0 on the rest of the wafer and −1 outside.
     [None] and [Random] have no place to mark: their masks hold no 1. [Near-full] is marked where the failures are, on some
@@ -38,7 +38,7 @@ def maps(per_class: int, seed: int = 0, size: int = 56) -> Samples:
         seed: which maps.
         size: pixels a side, 25 or more.
 
-    >>> samples = maps(2)
+    >>> samples = draw_maps(2)
     >>> samples.x.shape, samples.counts()["Donut"]
     (torch.Size([18, 1, 56, 56]), 2)
     >>> one_hot(samples.x).shape
@@ -48,13 +48,13 @@ def maps(per_class: int, seed: int = 0, size: int = 56) -> Samples:
         raise InputError(f"per_class must be a whole number from 1 on, got {describe(per_class)}")
     if not is_count(size) or size < SMALLEST:
         raise InputError(f"size must be a whole number of pixels, {SMALLEST} or more, got {describe(size)}")
-    drawn = [
-        _draw(DRAWINGS[name], size, np.random.default_rng((seed, label, number)))
+    maps_and_masks = [
+        _draw(PATTERNS[name], size, np.random.default_rng((seed, label, number)))
         for label, name in enumerate(CLASSES)
         for number in range(per_class)
     ]
-    codes, masks = (torch.from_numpy(np.stack(part)) for part in zip(*drawn, strict=True))
-    return Samples(
+    codes, masks = (torch.from_numpy(np.stack(part)) for part in zip(*maps_and_masks, strict=True))
+    return LabelledSamples(
         x=codes[:, None],
         y=torch.arange(len(CLASSES)).repeat_interleave(per_class),
         classes=CLASSES,
@@ -178,7 +178,7 @@ def _nowhere(dies: Dies, rng: np.random.Generator) -> Region:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class Pattern:
     """How maps of a class come about: where the pattern is, and how many dies fail on it and beside it."""
 
     region: Callable[[Dies, np.random.Generator], Region]
@@ -186,27 +186,27 @@ class Drawing:
     beside: tuple[float, float] = (0.01, 0.2)
 
 
-DRAWINGS = {
-    "Center": Drawing(_centre),
-    "Donut": Drawing(_donut),
-    "Edge-Loc": Drawing(_edge_loc),
-    "Edge-Ring": Drawing(_edge_ring),
-    "Loc": Drawing(_loc),
-    "Near-full": Drawing(_near_full, within=(0.8, 1.0), beside=(0.15, 0.4)),
-    "Random": Drawing(_nowhere, beside=(0.3, 0.6)),
-    "Scratch": Drawing(_scratch, within=(0.85, 1.0), beside=(0.005, 0.12)),
-    "None": Drawing(_nowhere),
+PATTERNS = {
+    "Center": Pattern(_centre),
+    "Donut": Pattern(_donut),
+    "Edge-Loc": Pattern(_edge_loc),
+    "Edge-Ring": Pattern(_edge_ring),
+    "Loc": Pattern(_loc),
+    "Near-full": Pattern(_near_full, within=(0.8, 1.0), beside=(0.15, 0.4)),
+    "Random": Pattern(_nowhere, beside=(0.3, 0.6)),
+    "Scratch": Pattern(_scratch, within=(0.85, 1.0), beside=(0.005, 0.12)),
+    "None": Pattern(_nowhere),
 }
 
 
-def _draw(drawing: Drawing, size: int, rng: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int8]]:
+def _draw(pattern: Pattern, size: int, rng: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int8]]:
     """One map and its mask, (size, size)."""
     rows = int(rng.integers(SMALLEST, size, endpoint=True))
     columns = int(np.clip(round(rows * rng.uniform(0.85, 1.18)), SMALLEST, size))
     dies = Dies.grid(rows, columns)
     wafer = dies.radius <= 1
-    region = drawing.region(dies, rng) & wafer
-    fails = rng.random(wafer.shape) < np.where(region, rng.uniform(*drawing.within), rng.uniform(*drawing.beside))
+    region = pattern.region(dies, rng) & wafer
+    fails = rng.random(wafer.shape) < np.where(region, rng.uniform(*pattern.within), rng.uniform(*pattern.beside))
     code = np.where(wafer, np.where(fails, FAILS, PASSES), OUTSIDE).astype(np.uint8)
     mask = np.where(wafer, region.astype(np.int8), np.int8(-1))
     row, column = ((np.arange(size) * n // size) for n in (rows, columns))

@@ -1,7 +1,7 @@
 """Tables that pandas pickled, read without pandas and without running anything a pickle may hold.
 
 A pickle is a program: it names functions, and unpickling calls them. Here every name it may use stands for a small class or
-function of this file, which keeps the data it is given; any other name is refused. So nothing of numpy, pandas or the system
+function of this file, which keeps the data it is given; any other name is an error. So nothing of numpy, pandas or the system
 is ever called by the file, and tables written by any version of pandas since 0.15 can be read, Python 2's among them.
 """
 
@@ -24,7 +24,7 @@ PLAIN = re.compile(r"([?biufcSUMm]\d*|O8?)(\[\w+\])?")
 
 
 def read_frame(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
-    """The columns of a pickled pandas.DataFrame by name. Cells that are arrays are read; other objects are refused."""
+    """The columns of a pickled pandas.DataFrame by name. Cells that are arrays are read; other objects raise an error."""
     path = Path(fspath(path))
     check_regular(path)
     try:
@@ -50,8 +50,8 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         package = module.partition(".")[0]
-        if found := KNOWN.get((package, name)):
-            return found
+        if known := KNOWN.get((package, name)):
+            return known
         if package == "pandas" and name.endswith("Index"):
             return _Index
         raise InputError(
@@ -109,9 +109,9 @@ def _reconstruct(*_: Any) -> _Array:
 
 
 def _frombuffer(data: Any, dtype: _Dtype, shape: Sequence[int], order: str) -> _Array:
-    made = _Array()
-    made.values = _array(data, dtype, shape, order)
-    return made
+    array = _Array()
+    array.values = _array(data, dtype, shape, order)
+    return array
 
 
 def _scalar(dtype: _Dtype, data: Any) -> Any:
@@ -175,14 +175,14 @@ class _Frame:
 
     def columns(self) -> dict[str, NDArray[Any]]:
         names = [str(name) for name in self.manager.axes[0]]
-        found: dict[str, NDArray[Any]] = {}
+        columns: dict[str, NDArray[Any]] = {}
         for values, places in self.manager.blocks:
             table = _value(values)
             table = table[None] if table.ndim == 1 else table
             numbers = np.arange(len(names))[places if isinstance(places, slice) else _value(places)]
             for column, number in zip(table, numbers, strict=True):
-                found[names[number]] = column
-        return found
+                columns[names[number]] = column
+        return columns
 
 
 def _bare(kind: Callable[[], Any], *_: Any) -> Any:

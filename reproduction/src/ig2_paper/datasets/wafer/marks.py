@@ -72,11 +72,11 @@ def mark(codes: Tensor, y: Tensor, classes: Sequence[str] = CLASSES) -> Tensor:
         numbers = (y == label).nonzero()[:, 0]
         for start in range(0, len(numbers), BATCH):
             rows = numbers[start : start + BATCH]
-            masks[rows] = _marked(name, codes[rows, 0]).to(torch.int8)
+            masks[rows] = _mark_class(name, codes[rows, 0]).to(torch.int8)
     return masks.masked_fill(codes[:, 0] == OUTSIDE, -1)
 
 
-def _marked(name: str, codes: Tensor) -> Tensor:
+def _mark_class(name: str, codes: Tensor) -> Tensor:
     wafer, fails = (codes != OUTSIDE).float(), (codes == FAILS).float()
     die = codes.shape[-1] / 56  # the widths below are meant for maps of 56 × 56
     if name == "Near-full":
@@ -132,8 +132,8 @@ def _share(fails: Tensor, wafer: Tensor, sigma: float) -> Tensor:
 
 
 def _quantile(values: Tensor, where: Tensor, q: float) -> Tensor:
-    found: Tensor = torch.where(where, values, torch.nan).flatten(1).nanquantile(q, dim=1).nan_to_num()
-    return found[:, None, None]
+    quantile: Tensor = torch.where(where, values, torch.nan).flatten(1).nanquantile(q, dim=1).nan_to_num()
+    return quantile[:, None, None]
 
 
 def pieces(mask: Tensor, corners: bool = False) -> Tensor:

@@ -2,7 +2,7 @@
 
 Two layouts are read: the public `LSWMD.pkl`, a table that pandas pickled (of its 811,457 maps those that have a class), and
 `wm811k.npz` with `x` (N, H, W), `y` (N,) and `classes`. Codes are 0 outside the wafer, 1 where a die passes, 2 where it fails.
-Maps that stand there again are left out: a map must not be both learnt from and tested on. Nobody has marked the patterns;
+Duplicates are skipped: a map must not be both learnt from and tested on. Nobody has marked the patterns;
 the masks come from a rule, see `ig2_paper.datasets.wafer.marks`.
 """
 
@@ -26,8 +26,8 @@ from ig2._utils.checks import is_count
 from ig2._utils.files import check_regular
 from ig2.benchmarks.datasets import DataSet, Reading, Survey
 from ig2.errors import InputError, describe, reason
-from ig2_paper.datasets.base import Samples, by_turns
-from ig2_paper.datasets.survey import repeated
+from ig2_paper.datasets.base import LabelledSamples, by_turns, check_limit, describe_source
+from ig2_paper.datasets.survey import find_duplicates
 from ig2_paper.datasets.wafer.drawn import CLASSES, FAILS, OUTSIDE, PASSES
 from ig2_paper.datasets.wafer.frames import read_frame
 from ig2_paper.datasets.wafer.marks import mark
@@ -47,88 +47,85 @@ def load(
     per_class: int | None = None,
     seed: int = 0,
     marked: bool = True,
-) -> Samples:
-    """Wafer maps as codes (N, 1, size, size), with masks by the marking rule; `wafermaps.one_hot` makes them a network's input.
+) -> LabelledSamples:
+    """Wafer maps as codes (N, 1, size, size), with masks by the marking rule; `drawn.one_hot` makes them a network's input.
 
     Args:
         folder: where `wm811k.npz` or `LSWMD.pkl` lies, or one of these files.
         size: pixels a side.
-        limit: how many at most, as many of each class as there are. Left out: all.
+        limit: how many at most, round-robin over classes; by default all.
         per_class: how many of each class at most. The rarest, Near-full, has fifty, None three quarters of all.
         seed: of the choice.
         marked: whether patterns are marked, which takes some milliseconds a map.
+
+    Raises:
+        InputError: where there is no such file, or it holds something else.
     """
-    for name, value in (("limit", limit), ("per_class", per_class)):
-        if value is not None and not is_count(value):
-            raise InputError(f"{name} must be a whole number from 1 on, or None for all, got {describe(value)}")
+    check_limit(limit)
+    check_limit(per_class, "per_class")
     if not is_count(size):
         raise InputError(f"size must be a whole number of pixels, got {describe(size)}")
     path = _file(folder)
-    found = _read(path)
-    first, again = _distinct(found.maps)
-    y = torch.from_numpy(found.y[first])
+    file = _read(path)
+    first, again = _find_distinct(file.maps)
+    y = torch.from_numpy(file.y[first])
     rows = _some_of_each(y, per_class, seed)
     rows = rows[torch.tensor(sorted(by_turns(y[rows], seed)[:limit]), dtype=torch.long)]
     numbers = first[rows.numpy()]
-    codes = torch.from_numpy(_resized([found.checked(number) for number in numbers], size))[:, None]
+    codes = torch.from_numpy(_resize_all([file.read(number) for number in numbers], size))[:, None]
     y = y[rows]
-    return Samples(
+    return LabelledSamples(
         x=codes,
         y=y,
         classes=CLASSES,
         names=tuple(f"{path.name} {number}" for number in numbers),
-        source=(
+        source=describe_source(
             f"WM-811K ({path.name}), {len(rows):,} of {len(first):,} distinct maps, {size}×{size}"
-            + ("; patterns marked by a rule" if marked else "")
-            + (f"; left out: {again:,} that stand there again" if again else "")
+            + ("; patterns marked by a rule" if marked else ""),
+            {"duplicates": again},
         ),
         masks=mark(codes, y) if marked else None,
     )
 
 
-def look_through(folder: str | PathLike[str], watch: Reading | None = None) -> Survey:
-    """Read every map of a file, and say what was found.
-
-    Args:
-        folder: as for `load`.
-        watch: called with how many have been read, and of how many.
-    """
+def survey(folder: str | PathLike[str], watch: Reading | None = None) -> Survey:
+    """Read every map of a file, and report what it holds; `watch` is called with how many have been read, and of how many."""
     path = _file(folder)
-    found = _read(path)
+    file = _read(path)
     problems, contents = [], []
-    for number in range(len(found.maps)):
+    for number in range(len(file.maps)):
         try:
-            contents.append((f"{path.name} {number}", _content(found.checked(number))))
+            contents.append((f"{path.name} {number}", _content(file.read(number))))
         except InputError as error:
             problems.append(str(error))
         if watch is not None:
-            watch(number + 1, len(found.maps))
-    counts = np.bincount(found.y, minlength=len(CLASSES)).tolist()
-    twice = repeated(contents)
-    again = sum(len(group) - 1 for group in twice)
-    source = f"WM-811K ({path.name})" + (f"; loading leaves out {again:,} that stand there again" if again else "")
-    return Survey(source, dict(zip(CLASSES, counts, strict=True)), twice, tuple(problems))
+            watch(number + 1, len(file.maps))
+    counts = np.bincount(file.y, minlength=len(CLASSES)).tolist()
+    groups = find_duplicates(contents)
+    again = sum(len(group) - 1 for group in groups)
+    source = describe_source(f"WM-811K ({path.name})", {"duplicates": again}, "loading skips")
+    return Survey(source, dict(zip(CLASSES, counts, strict=True)), groups, tuple(problems))
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class WaferFile:
     """The maps of a file that have a class, each in its own size."""
 
     path: Path
     maps: Sequence[Any] | NDArray[Any]
     y: NDArray[np.int64]
 
-    def checked(self, number: int) -> Map:
-        """A map, or an error that says what it is instead."""
-        found = self.maps[number]
-        if not isinstance(found, np.ndarray) or found.ndim != 2 or found.dtype.kind not in "iuf" or found.size == 0:
-            raise InputError(f"{self.path}: map {number} is {describe(found)}, expected a table of codes 0, 1 and 2")
-        if not np.isin(found, (OUTSIDE, PASSES, FAILS)).all():
-            strange = found[~np.isin(found, (OUTSIDE, PASSES, FAILS))][0]
+    def read(self, number: int) -> Map:
+        """A map, checked to be one."""
+        codes = self.maps[number]
+        if not isinstance(codes, np.ndarray) or codes.ndim != 2 or codes.dtype.kind not in "iuf" or codes.size == 0:
+            raise InputError(f"{self.path}: map {number} is {describe(codes)}, expected a table of codes 0, 1 and 2")
+        known = np.isin(codes, (OUTSIDE, PASSES, FAILS))
+        if not known.all():
             raise InputError(
-                f"{self.path}: map {number} holds {strange:g}, expected codes 0 (outside), 1 (passes) and 2 (fails)"
+                f"{self.path}: map {number} holds {codes[~known][0]:g}, expected codes 0 (outside), 1 (passes) and 2 (fails)"
             )
-        return found.astype(np.uint8)
+        return codes.astype(np.uint8)
 
 
 def _file(folder: str | PathLike[str]) -> Path:
@@ -144,14 +141,14 @@ def _file(folder: str | PathLike[str]) -> Path:
     raise InputError(f"{path} has neither {' nor '.join(FILES)}" if path.is_dir() else f"{path} does not exist")
 
 
-def _read(path: Path) -> Found:
-    found = _npz(path) if path.suffix == ".npz" else _pickle(path)
-    if not len(found.maps):
+def _read(path: Path) -> WaferFile:
+    file = _read_npz(path) if path.suffix == ".npz" else _read_pickle(path)
+    if not len(file.maps):
         raise InputError(f"{path} has no map with a class")
-    return found
+    return file
 
 
-def _npz(path: Path) -> Found:
+def _read_npz(path: Path) -> WaferFile:
     check_regular(path)
     try:
         # opened here: NumPy leaves a broken archive open
@@ -170,17 +167,17 @@ def _npz(path: Path) -> Found:
     if len(y) and not 0 <= int(y.min()) <= int(y.max()) < len(names):
         raise InputError(f"{path} has classes from {y.min()} to {y.max()} in y and {len(names)} names")
     known = np.array([_class(name, path) for name in names], dtype=np.int64)
-    return Found(path, maps, known[y])
+    return WaferFile(path, maps, known[y])
 
 
-def _pickle(path: Path) -> Found:
+def _read_pickle(path: Path) -> WaferFile:
     columns = read_frame(path)
     if missing := {"waferMap", "failureType"} - set(columns):
         raise InputError(f"{path} has the columns {', '.join(columns)}: {' and '.join(sorted(missing))} missing")
     labels = [_innermost(cell) for cell in columns["failureType"]]
     there = [row for row, label in enumerate(labels) if label is not None]
     y = np.array([_class(labels[row], path) for row in there], dtype=np.int64)
-    return Found(path, [columns["waferMap"][row] for row in there], y)
+    return WaferFile(path, [columns["waferMap"][row] for row in there], y)
 
 
 def _innermost(cell: Any) -> Any:
@@ -198,15 +195,15 @@ def _class(name: Any, path: Path) -> int:
     return CLASSES.index(known)
 
 
-def _content(found: Any) -> bytes:
-    return hashlib.sha256(f"{np.shape(found)}".encode() + np.asarray(found).tobytes()).digest()
+def _content(codes: Any) -> bytes:
+    return hashlib.sha256(f"{np.shape(codes)}".encode() + np.asarray(codes).tobytes()).digest()
 
 
-def _distinct(maps: Sequence[Any] | NDArray[Any]) -> tuple[NDArray[np.int64], int]:
+def _find_distinct(maps: Sequence[Any] | NDArray[Any]) -> tuple[NDArray[np.int64], int]:
     """The numbers of those maps that no other before them equals, and how many there are besides."""
     first: dict[bytes, int] = {}
-    for number, found in enumerate(maps):
-        first.setdefault(_content(found), number)
+    for number, codes in enumerate(maps):
+        first.setdefault(_content(codes), number)
     return np.array(list(first.values()), dtype=np.int64), len(maps) - len(first)
 
 
@@ -216,8 +213,8 @@ def _some_of_each(y: Tensor, count: int | None, seed: int) -> Tensor:
     return torch.cat(of_each).sort().values
 
 
-def resized(codes: Map, size: int) -> Map:
-    """Maps (N, H, W) brought to (N, size, size), so that a scratch stays a line.
+def resize(codes: Map, size: int) -> Map:
+    """Bring maps (N, H, W) to (N, size, size), so that a scratch stays a line.
 
     Taking every eighth row away would take away a scratch that lies in it, or break one that crosses it. So each die of a
     larger map goes into one pixel, and a pixel fails when it holds as many failing dies as a line across it has: 64 × 64 to
@@ -237,16 +234,16 @@ def resized(codes: Map, size: int) -> Map:
     return np.where(fails, FAILS, np.where(wafer, PASSES, OUTSIDE)).astype(np.uint8)
 
 
-def _resized(maps: Sequence[Map], size: int) -> Map:
+def _resize_all(maps: Sequence[Map], size: int) -> Map:
     """Maps of all sizes brought to one, those of a size together."""
     result = np.empty((len(maps), size, size), dtype=np.uint8)
     shapes: dict[tuple[int, ...], list[int]] = {}
-    for number, found in enumerate(maps):
-        shapes.setdefault(found.shape, []).append(number)
+    for number, codes in enumerate(maps):
+        shapes.setdefault(codes.shape, []).append(number)
     for numbers in shapes.values():
         for start in range(0, len(numbers), 1000):
-            some = numbers[start : start + 1000]
-            result[some] = resized(np.stack([maps[number] for number in some]), size)
+            batch = numbers[start : start + 1000]
+            result[batch] = resize(np.stack([maps[number] for number in batch]), size)
     return result
 
 
@@ -258,5 +255,5 @@ DATASET = DataSet(
     page="http://mirlab.org/dataset/public/",
     terms="those of the publishers, MIR Lab",
     default="drawn maps of the eight patterns, with exact masks",
-    survey=look_through,
+    survey=survey,
 )

@@ -1,4 +1,4 @@
-"""The networks of the benchmarks, how they are trained and kept, and how their accuracy is counted."""
+"""The paper's networks, how they are trained and cached, and how their accuracy is measured."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2._utils.training import own_randomness
+from ig2._utils.training import local_seed
 from ig2.adapters import text
 from ig2.errors import IG2Warning, InputError, ModelError
-from ig2_paper import training
-from ig2_paper.datasets.base import Samples
-from ig2_paper.networks import DigitCNN, FaceCNN, MobileNetV2, Network, TextCNN, WaferCNN, read_vectors
-from ig2_paper.training import Kind, Recipe, accuracy, trained
+from ig2_paper.datasets.base import LabelledSamples
+from ig2_paper.networks import faces, training
+from ig2_paper.networks.base import SampleNetwork, TrainingSettings, mirror, shift
+from ig2_paper.networks.digits import DigitCNN
+from ig2_paper.networks.faces import FaceCNN, MobileNetV2, mirror_and_shift
+from ig2_paper.networks.questions import QuestionCNN, drop_words, read_vectors
+from ig2_paper.networks.training import NETWORKS, measure_accuracy, train_network
+from ig2_paper.networks.wafer import WaferCNN, turn
 
-KINDS: tuple[Kind, ...] = ("mnist", "trec", "wafer", "celeba", "faces")
+NAMES = tuple(NETWORKS)
 
 
 @pytest.fixture(autouse=True)
@@ -32,18 +36,23 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def three_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recipes too short to learn from, and long enough to see what they depend on."""
-    for kind, recipe in training.QUICK.items():
-        short = dataclasses.replace(recipe, least=3, batch=8, variation=training.RECIPES[kind].variation)
-        monkeypatch.setitem(training.QUICK, kind, short)
+    """Trainings too short to learn from, and long enough to see what they depend on."""
+    for name, spec in NETWORKS.items():
+        change_quick(monkeypatch, name, least=3, batch=8, augmentation=spec.settings.augmentation)
 
 
-def samples(x: Any, y: Any, classes: int) -> Samples:
+def change_quick(monkeypatch: pytest.MonkeyPatch, name: str, **changes: Any) -> None:
+    """Change the settings of a network's quick training."""
+    spec = NETWORKS[name]
+    monkeypatch.setitem(NETWORKS, name, dataclasses.replace(spec, quick=dataclasses.replace(spec.quick, **changes)))
+
+
+def samples(x: Any, y: Any, classes: int) -> LabelledSamples:
     names = tuple(map(str, range(len(x))))
-    return Samples(x, torch.as_tensor(y), tuple(f"class {i}" for i in range(classes)), names, "made for a test")
+    return LabelledSamples(x, torch.as_tensor(y), tuple(f"class {i}" for i in range(classes)), names, "made for a test")
 
 
-def some(kind: Kind, count: int = 24, seed: int = 0) -> Samples:
+def some(kind: str, count: int = 24, seed: int = 0) -> LabelledSamples:
     """Samples that are told apart by a bright spot, a code or a word."""
     chance = torch.Generator().manual_seed(seed)
     y = torch.arange(count) % 3
@@ -115,10 +124,10 @@ def test_layers_of_the_papers_table_can_be_named_as_representations() -> None:
         (WaferCNN(9, 30), torch.zeros(2, 1, 30, 30)),
         (MobileNetV2(2), ("a text",)),
         (FaceCNN(2, (32, 32)), torch.zeros(3, 32, 32)),
-        (TextCNN(["a"]), torch.zeros(2, 3)),
+        (QuestionCNN(["a"]), torch.zeros(2, 3)),
     ],
 )
-def test_samples_that_do_not_fit_are_refused(net: Network, x: Any) -> None:
+def test_samples_that_do_not_fit_are_refused(net: SampleNetwork, x: Any) -> None:
     with pytest.raises(InputError, match=type(net).__name__):
         net.inputs(x)
 
@@ -222,9 +231,9 @@ def test_files_that_are_no_weights_are_refused_and_nothing_in_them_is_run(tmp_pa
 # -- the network for texts ---------------------------------------------------------------------------------------------
 
 
-def text_network() -> TextCNN:
-    with own_randomness(1):
-        return TextCNN(["where", "is", "the", "river", "who", "?"], classes=6, embedding=12).eval()
+def text_network() -> QuestionCNN:
+    with local_seed(1):
+        return QuestionCNN(["where", "is", "the", "river", "who", "?"], classes=6, embedding=12).eval()
 
 
 def test_the_text_network_has_a_hundred_filters_of_each_width() -> None:
@@ -233,8 +242,8 @@ def test_the_text_network_has_a_hundred_filters_of_each_width() -> None:
     assert [m.p for m in net.modules() if isinstance(m, nn.Dropout)] == [0.5]
     assert net.inputs(("Where is IT?", "who")).tolist() == [[2, 3, 1, 7], [6, 0, 0, 0]]
     assert net.cut("the river") == [(4, 0, 3), (5, 4, 9)]
-    with pytest.raises(InputError, match="twice"):
-        TextCNN(["a", "b", "a"])
+    with pytest.raises(InputError, match="duplicates"):
+        QuestionCNN(["a", "b", "a"])
 
 
 def test_padding_does_not_change_a_texts_scores() -> None:
@@ -262,8 +271,8 @@ def test_the_text_network_can_be_explained() -> None:
 
 
 def test_training_gives_padding_no_vector(three_steps: None) -> None:
-    net = trained("trec", some("trec"), quick=True).net
-    assert isinstance(net, TextCNN) and not net.embedding.weight[0].any() and bool(net.embedding.weight[1].any())
+    net = train_network("trec", some("trec"), quick=True).net
+    assert isinstance(net, QuestionCNN) and not net.embedding.weight[0].any() and bool(net.embedding.weight[1].any())
 
 
 # -- vectors of words --------------------------------------------------------------------------------------------------
@@ -320,37 +329,37 @@ def test_vectors_that_are_not_there_are_refused(tmp_path: Path) -> None:
             read_vectors(path)
     (tmp_path / "vectors.txt").write_text("the 1 2 3\n")
     with pytest.raises(InputError, match="none of 1 words"):
-        TextCNN(["a"], 2, 3).give_vectors(read_vectors(tmp_path / "vectors.txt", most=1))
+        QuestionCNN(["a"], 2, 3).set_vectors(read_vectors(tmp_path / "vectors.txt", most=1))
 
 
 def test_given_vectors_are_where_training_starts_and_unseen_words_keep_theirs(tmp_path: Path, three_steps: None) -> None:
     path = tmp_path / "vectors.txt"
     path.write_text("where 2 0 0 0\nriver 0 3 0 1\nunused 1 1 1 1\n")
-    net = trained("trec", some("trec"), start=path, quick=True).net
-    assert isinstance(net, TextCNN) and net.embedding.embedding_dim == 4
+    net = train_network("trec", some("trec"), start=path, quick=True).net
+    assert isinstance(net, QuestionCNN) and net.embedding.embedding_dim == 4
     assert net.embedding.weight[net.words["river"]].tolist() == [0, 3, 0, 1]
     seen = net.embedding.weight[net.words["where"]] - torch.tensor([2.0, 0, 0, 0])
     assert 0 < float(seen.abs().max()) < 0.1
     assert {"who", "when", "is", "unused"} <= set(net.words)
-    assert trained("trec", some("trec"), quick=True).net.embedding.embedding_dim == 100  # and not what was kept before
+    assert train_network("trec", some("trec"), quick=True).net.embedding.embedding_dim == 100  # and not what was kept before
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", NAMES)
 def test_the_same_seed_gives_the_same_network_and_no_random_state_is_touched(
-    kind: Kind, three_steps: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, three_steps: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = some(kind)
     before = torch.random.get_rng_state()
-    one = trained(kind, data, quick=True)
+    one = train_network(kind, data, quick=True)
     assert torch.equal(torch.random.get_rng_state(), before)
-    other = trained(kind, data, seed=1, quick=True)
+    other = train_network(kind, data, seed=1, quick=True)
     monkeypatch.setenv("IG2_CACHE", str(tmp_path / "another"))
     torch.rand(3)  # another random state outside
     with torch.inference_mode():
-        again = trained(kind, data, quick=True)
+        again = train_network(kind, data, quick=True)
     assert torch.equal(weights(again.net), weights(one.net))
     assert not torch.equal(weights(other.net), weights(one.net))
     assert not one.net.training and not any(p.requires_grad for p in one.net.parameters())
@@ -359,7 +368,7 @@ def test_the_same_seed_gives_the_same_network_and_no_random_state_is_touched(
 
 @pytest.mark.parametrize("kind", ["wafer", "trec"])
 def test_a_network_is_trained_once_and_anew_when_anything_it_depends_on_is_another(
-    kind: Kind, three_steps: None, monkeypatch: pytest.MonkeyPatch
+    kind: str, three_steps: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[str] = []
     train = training._train
@@ -370,30 +379,30 @@ def test_a_network_is_trained_once_and_anew_when_anything_it_depends_on_is_anoth
 
     monkeypatch.setattr(training, "_train", counted)
     data = some(kind)
-    one = trained(kind, data, quick=True)
-    kept = trained(kind, data, quick=True)
+    one = train_network(kind, data, quick=True)
+    kept = train_network(kind, data, quick=True)
     assert len(runs) == 1 and torch.equal(weights(kept.net), weights(one.net)) and kept.facts == one.facts
     assert not kept.net.training and not any(p.requires_grad for p in kept.net.parameters())
     renamed = dataclasses.replace(data, names=tuple(f"other {name}" for name in data.names), source="elsewhere")
-    assert trained(kind, renamed, quick=True).facts["source"] == "elsewhere" and len(runs) == 1
+    assert train_network(kind, renamed, quick=True).facts["source"] == "elsewhere" and len(runs) == 1
 
-    trained(kind, data, seed=1, quick=True)
+    train_network(kind, data, seed=1, quick=True)
     assert len(runs) == 2
-    trained(kind, some(kind, seed=1), quick=True)
+    train_network(kind, some(kind, seed=1), quick=True)
     assert len(runs) == 3
-    trained(kind, dataclasses.replace(data, y=data.y.flip(0)), quick=True)
+    train_network(kind, dataclasses.replace(data, y=data.y.flip(0)), quick=True)
     assert len(runs) == 4
-    trained(kind, dataclasses.replace(data, classes=(*data.classes, "one more")), quick=True)
+    train_network(kind, dataclasses.replace(data, classes=(*data.classes, "one more")), quick=True)
     assert len(runs) == 5
-    monkeypatch.setitem(training.QUICK, kind, dataclasses.replace(training.QUICK[kind], rate=1e-4))
-    trained(kind, data, quick=True)
+    change_quick(monkeypatch, kind, rate=1e-4)
+    train_network(kind, data, quick=True)
     assert len(runs) == 6
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_kept_network_says_the_same_to_the_last_digit(kind: Kind, three_steps: None) -> None:
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_kept_network_says_the_same_to_the_last_digit(kind: str, three_steps: None) -> None:
     data = some(kind)
-    fresh, kept = (trained(kind, data, quick=True).net for _ in range(2))
+    fresh, kept = (train_network(kind, data, quick=True).net for _ in range(2))
     assert torch.equal(fresh(fresh.inputs(data.x)), kept(kept.inputs(data.x)))
     assert all(mine.stride() == other.stride() for mine, other in zip(fresh.parameters(), kept.parameters(), strict=True))
 
@@ -403,50 +412,49 @@ def test_other_vectors_in_a_file_of_the_same_name_are_not_mistaken_for_the_first
     found = []
     for number in (1, 2):
         path.write_text(f"where {number} 0 0\n")
-        found.append(weights(trained("trec", some("trec"), start=path, quick=True).net))
+        found.append(weights(train_network("trec", some("trec"), start=path, quick=True).net))
     assert not torch.equal(*found)
 
 
 def test_a_broken_file_in_the_cache_does_no_harm(three_steps: None, tmp_path: Path) -> None:
-    one = trained("mnist", some("mnist"), quick=True)
+    one = train_network("mnist", some("mnist"), quick=True)
     (file,) = (tmp_path / "cache").iterdir()
     assert file.name.startswith("mnist-")
     file.write_bytes(b"broken")
     with pytest.warns(IG2Warning, match="damaged"):
-        assert torch.equal(weights(trained("mnist", some("mnist"), quick=True).net), weights(one.net))
+        assert torch.equal(weights(train_network("mnist", some("mnist"), quick=True).net), weights(one.net))
 
 
 def test_progress_counts_the_samples_seen(three_steps: None) -> None:
     told: list[tuple[int, int]] = []
-    trained("mnist", some("mnist", 20), quick=True, progress=lambda done, total: told.append((done, total)))
+    train_network("mnist", some("mnist", 20), quick=True, progress=lambda done, total: told.append((done, total)))
     assert [total for _, total in told] == [20, 20, 20]
     assert [done for done, _ in told] == [7, 14, 20]  # three steps of eight at most, evenly
-    trained("mnist", some("mnist", 20), quick=True, progress=lambda done, total: pytest.fail("it was kept"))
+    train_network("mnist", some("mnist", 20), quick=True, progress=lambda done, total: pytest.fail("it was kept"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_learns(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", NAMES)
+def test_every_kind_learns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if kind == "celeba":  # the whole network takes longer than all the others
-        monkeypatch.setattr(training, "MobileNetV2", lambda outputs: MobileNetV2(outputs, width=0.35))
-    recipe = dataclasses.replace(training.QUICK[kind], batch=16)
-    monkeypatch.setitem(training.QUICK, kind, recipe)
-    found = trained(kind, some(kind, 48), quick=True)
-    right = accuracy(found.net, some(kind, 30, seed=7))
+        monkeypatch.setattr(faces, "MobileNetV2", lambda outputs: MobileNetV2(outputs, width=0.35))
+    change_quick(monkeypatch, kind, batch=16)
+    found = train_network(kind, some(kind, 48), quick=True)
+    right = measure_accuracy(found.net, some(kind, 30, seed=7))
     assert right["overall"] > 0.9 and set(right["each"]) == {"class 0", "class 1", "class 2"}
 
 
 def test_a_training_that_diverges_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(training.QUICK, "mnist", Recipe(epochs=3, batch=8, rate=1e30, decay=0.0))
+    change_quick(monkeypatch, "mnist", epochs=3, batch=8, rate=1e30, decay=0.0)
     with pytest.raises(ModelError, match="diverged"):
-        trained("mnist", some("mnist"), quick=True)
+        train_network("mnist", some("mnist"), quick=True)
 
 
 @pytest.mark.parametrize(
     ("kind", "data", "options", "message"),
     [
-        ("digits", some("mnist"), {}, "no kind of network 'digits'"),
+        ("digits", some("mnist"), {}, "no network 'digits'"),
         ("mnist", some("trec"), {}, "DigitCNN cannot take"),
-        ("trec", some("mnist"), {}, "TextCNN takes texts"),
+        ("trec", some("mnist"), {}, "QuestionCNN takes texts"),
         ("wafer", some("mnist"), {}, "codes 0, 1 and 2"),
         ("wafer", some("trec"), {}, "expected pictures"),
         ("celeba", some("mnist"), {}, "0 or 1 for each label"),
@@ -463,16 +471,16 @@ def test_a_training_that_diverges_says_so(monkeypatch: pytest.MonkeyPatch) -> No
         ("mnist", some("mnist"), {"progress": 3}, "progress must be"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(kind: Any, data: Samples, options: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_trained_is_refused(kind: Any, data: LabelledSamples, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        trained(kind, data, quick=True, **options)
+        train_network(kind, data, quick=True, **options)
 
 
 def test_maps_that_are_not_square_are_refused() -> None:
     data = some("wafer")
     assert isinstance(data.x, Tensor)
     with pytest.raises(InputError, match="12, 10"):
-        trained("wafer", dataclasses.replace(data, x=data.x[..., :10]), quick=True)
+        train_network("wafer", dataclasses.replace(data, x=data.x[..., :10]), quick=True)
 
 
 # -- the order, and what is done to batches ----------------------------------------------------------------------------
@@ -482,10 +490,10 @@ def test_rare_classes_are_drawn_as_often_as_the_recipe_says() -> None:
     y = torch.tensor([0] * 900 + [1] * 100)
     for balance, share in ((0.0, 0.1), (0.5, 0.25), (1.0, 0.5)):
         chance = torch.Generator().manual_seed(0)
-        drawn = torch.cat([training._order(y, balance, chance) for _ in range(10)])
+        drawn = torch.cat([training._draw_order(y, balance, chance) for _ in range(10)])
         assert len(drawn) == 10_000
         assert float(y[drawn].float().mean()) == pytest.approx(share, abs=0.02)
-    assert sorted(training._order(y, 0.0, torch.Generator()).tolist()) == list(range(1000))
+    assert sorted(training._draw_order(y, 0.0, torch.Generator()).tolist()) == list(range(1000))
 
 
 def test_the_rate_rises_and_falls_to_zero() -> None:
@@ -496,7 +504,7 @@ def test_the_rate_rises_and_falls_to_zero() -> None:
 
 def test_turned_maps_are_in_one_of_eight_positions() -> None:
     one = torch.arange(9.0).view(1, 1, 3, 3)
-    made = training.turned(one.expand(800, 1, 3, 3), torch.Generator().manual_seed(0))
+    made = turn(one.expand(800, 1, 3, 3), torch.Generator().manual_seed(0))
     positions = {
         tuple(turn.flatten().tolist()) for k in range(4) for turn in (one.rot90(k, (2, 3)), one.rot90(k, (2, 3)).flip(3))
     }
@@ -506,36 +514,36 @@ def test_turned_maps_are_in_one_of_eight_positions() -> None:
 
 def test_pictures_are_mirrored_and_shifted_and_nothing_else() -> None:
     x = torch.rand(200, 1, 6, 5)
-    made = training.mirrored(x, torch.Generator().manual_seed(0))
+    made = mirror(x, torch.Generator().manual_seed(0))
     same, flipped = ((made == other).flatten(1).all(dim=1) for other in (x, x.flip(3)))
     assert bool((same ^ flipped).all()) and 70 < int(same.sum()) < 130
     spot = torch.zeros(1, 1, 9, 9)
     spot[0, 0, 4, 4] = 1
     chance = torch.Generator().manual_seed(0)
-    places = {tuple(training.shifted(spot, chance)[0, 0].nonzero()[0].tolist()) for _ in range(400)}
+    places = {tuple(shift(spot, chance)[0, 0].nonzero()[0].tolist()) for _ in range(400)}
     assert places == {(row, column) for row in range(2, 7) for column in range(2, 7)}
-    assert training.mirrored_and_shifted(x, chance).shape == x.shape
+    assert mirror_and_shift(x, chance).shape == x.shape
 
 
 def test_words_are_forgotten_and_padding_is_not() -> None:
     ids = torch.full((100, 20), 5)
     ids[:, 10:] = 0
-    made = training.forgotten(ids, torch.Generator().manual_seed(0))
+    made = drop_words(ids, torch.Generator().manual_seed(0))
     assert not made[:, 10:].any() and set(made[:, :10].unique().tolist()) == {1, 5}
     assert 0.07 < float((made[:, :10] == 1).float().mean()) < 0.13
 
 
-def test_recipes_are_told_in_a_sentence() -> None:
-    assert training.RECIPES["wafer"].describe(6400) == (
-        "AdamW (rate 0.001, decay 0.01, cosine), 12 epochs of 100 steps, classes drawn by count^0.5, turned"
+def test_settings_are_described_in_a_sentence() -> None:
+    assert NETWORKS["wafer"].settings.describe(6400) == (
+        "AdamW (rate 0.001, decay 0.01, cosine), 12 epochs of 100 steps, classes drawn by count^0.5, augmented by turn"
     )
-    assert Recipe(epochs=2, batch=10, rate=0.1, decay=0, least=9).passes(20) == (5, 2)
+    assert TrainingSettings(2, 10, 0.1, 0.0, balance=1).describe(20).endswith("classes drawn equally often")
 
 
 # -- accuracy ----------------------------------------------------------------------------------------------------------
 
 
-class Says(Network):
+class Says(SampleNetwork):
     """Takes the scores from the samples themselves."""
 
     def __init__(self) -> None:
@@ -551,7 +559,7 @@ class Says(Network):
 
 def test_accuracy_by_class_leaves_out_classes_without_samples() -> None:
     said = nn.functional.one_hot(torch.tensor([0, 0, 1, 1, 2]), 4).float()
-    found = accuracy(Says().eval(), samples(said, [0, 0, 0, 1, 1], 4), batch=2)
+    found = measure_accuracy(Says().eval(), samples(said, [0, 0, 0, 1, 1], 4), batch=2)
     assert found == {
         "overall": pytest.approx(3 / 5),
         "mean": pytest.approx((2 / 3 + 1 / 2) / 2),
@@ -562,7 +570,7 @@ def test_accuracy_by_class_leaves_out_classes_without_samples() -> None:
 
 def test_accuracy_by_label_counts_absent_ones_too() -> None:
     said = torch.tensor([[1.0, -1.0], [-1.0, -1.0], [2.0, 0.5], [-3.0, 0.1]])
-    found = accuracy(Says().eval(), samples(said, [[1, 0], [0, 1], [0, 0], [0, 1]], 2))
+    found = measure_accuracy(Says().eval(), samples(said, [[1, 0], [0, 1], [0, 0], [0, 1]], 2))
     each = {"class 0": 0.75, "class 1": 0.5}
     assert found == {"overall": 0.625, "mean": 0.625, "each": each, "commonest": (0.75 + 0.5) / 2}
 
@@ -570,8 +578,8 @@ def test_accuracy_by_label_counts_absent_ones_too() -> None:
 def test_accuracy_refuses_what_it_cannot_count() -> None:
     data = samples(torch.zeros(2, 3), [0, 1], 2)
     with pytest.raises(InputError, match="3 outputs and the samples 2 classes"):
-        accuracy(Says().eval(), data)
+        measure_accuracy(Says().eval(), data)
     with pytest.raises(ModelError, match="train mode"):
-        accuracy(Says(), data)
+        measure_accuracy(Says(), data)
     with pytest.raises(InputError, match="one sample or more"):
-        accuracy(Says().eval(), data[[]])
+        measure_accuracy(Says().eval(), data[[]])
