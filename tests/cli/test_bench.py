@@ -239,7 +239,7 @@ def test_a_failure_is_in_the_notes_and_in_the_exit_code_and_the_rest_is_there(to
         ("toy --device toaster", "'toaster' is not available", 2),
         ("toy --nonsense", "No such option", 2),
         ("toy --own nowhere:mine", "no module 'nowhere'", 1),
-        ("toy --own methods:min", "did you mean 'mine'?", 1),
+        ("toy --own methods:min", "did you mean mine?", 1),
         ("toy --own methods:number", "methods:number is 3", 1),
         ("toy --out methods.py", "methods.py is a file", 1),
         ("toy --out /proc/nowhere", "/proc/nowhere cannot be written to", 1),
