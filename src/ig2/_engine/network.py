@@ -169,7 +169,7 @@ class Network:
 
 
 def contrast(scores: Tensor, against: Tensor) -> Tensor:
-    """Scores (n, classes) less the mean of those of the classes `against` (n, K).
+    """Scores (n, classes) less the mean of those of the classes `against` (n, K) [Yin 2022].
 
     Of every class, so that whoever picks the class explained, or takes its gradient, needs to know nothing of it.
     """
