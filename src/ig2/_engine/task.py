@@ -174,10 +174,10 @@ def _choose_classes(target: Any, scores: Tensor) -> Tensor:
     """The class explained of each sample, (B,): the target, or the class predicted."""
     if target is None:
         return scores.argmax(dim=1)
-    chosen = _read_classes(target, scores.shape[1], "target")
+    chosen = _read_classes(target, scores, "target")
     if chosen.ndim > 1 or (chosen.ndim == 1 and len(chosen) != len(scores)):
         raise InputError(f"target is {describe(target)}: expected one class, or one for each of {len(scores)} explicands")
-    return chosen.to(scores.device).expand(len(scores))
+    return chosen.expand(len(scores))
 
 
 def choose_against(against: Any, target: Tensor, scores: Tensor, rows: Tensor, name: str = "against") -> Tensor:
@@ -201,14 +201,14 @@ def choose_against(against: Any, target: Tensor, scores: Tensor, rows: Tensor, n
     if isinstance(against, str) and against == "next":
         best = scores[rows].argsort(dim=1, descending=True, stable=True)
         return torch.where(best[:, :1] == target[:, None], best[:, 1:2], best[:, :1])
-    chosen = _read_classes(against, scores.shape[1], name)
+    chosen = _read_classes(against, scores, name)
     table = chosen.reshape(-1, 1) if chosen.ndim < 2 else chosen
     if chosen.ndim > 2 or len(table) not in (1, len(scores)):
         raise InputError(
             f"{name} is {describe(against)}: expected one class, one for each of {len(scores)} explicands, or 'next'; several "
             "classes for all explicands are a row of their own, [[3, 5]]"
         )
-    table = table.to(scores.device).expand(len(scores), -1)[rows]
+    table = table.expand(len(scores), -1)[rows]
     same = (table == target[:, None]).any(dim=1)
     if same.any():
         row = int(rows[same][0])
@@ -219,10 +219,11 @@ def choose_against(against: Any, target: Tensor, scores: Tensor, rows: Tensor, n
     return table
 
 
-def _read_classes(value: Any, classes: int, name: str) -> Tensor:
-    """Class indices as the user passed them, in a tensor."""
+def _read_classes(value: Any, scores: Tensor, name: str) -> Tensor:
+    """Class indices as the user passed them, in a tensor beside scores (explicands, classes)."""
+    classes = scores.shape[1]
     try:
-        chosen = torch.as_tensor(value)
+        chosen = torch.as_tensor(value, device=scores.device)
     except (TypeError, ValueError, RuntimeError) as error:
         hint = ", or 'next'" if name != "target" else ""
         raise InputError(f"{name} must be a class index or one for each explicand{hint}, got {describe(value)}") from error
