@@ -121,7 +121,9 @@ class Attribution(_Fields[Structured]):
     target: Tensor
     """The class explained, (B,)."""
     output: Tensor
-    """f(x): the score of that class, (B,)."""
+    """f(x): the score of that class, (B,); less that of the classes explained against, where there are any."""
+    against: Tensor | None = None
+    """The class explained against, (B,), or several, (B, K); None where the output is that of the target alone."""
     fixed: dict[int | str, Any] | None = None
     """The inputs that were `ig2.Fixed`, by position or name; in files where all of them are tensors."""
     held: dict[int | str, Tensor] | None = None
@@ -150,6 +152,15 @@ class Attribution(_Fields[Structured]):
         others = iter(self.explicand)
         places = range(len(self.explicand) + len(fixed))
         return tuple(kept[place] if place in kept else marked(place, next(others)) for place in places)
+
+    @property
+    def explained(self) -> list[str]:
+        """What is explained of each explicand, in words, such as "class 3 rather than class 7"."""
+        names = [f"class {label}" for label in self.target.tolist()]
+        if self.against is None:
+            return names
+        others = self.against.reshape(len(self), -1).tolist()
+        return [f"{name} rather than {_name_classes(labels)}" for name, labels in zip(names, others, strict=True)]
 
     @property
     def baseline_output(self) -> Tensor | None:
@@ -396,6 +407,9 @@ class Attribution(_Fields[Structured]):
             f"  target    {_few(self.target)}",
             f"  output    {_few(self.output)}",
         ]
+        if self.against is not None:
+            texts = self.explained if len(set(self.explained)) > 1 else self.explained[:1]
+            lines[2] = f"  explains  {'; '.join(texts[:4])}{'; …' if len(texts) > 4 else ''}"
         if self.baseline_output is not None and self.residual is not None:
             lines.append(f"  baseline  {_few(self.baseline_output)}")
             if self.reference_outputs is not None:
@@ -411,6 +425,10 @@ class Attribution(_Fields[Structured]):
 def _few(values: Tensor) -> str:
     shown = ", ".join(str(v) if isinstance(v, int) else f"{v:.4g}" for v in values[:4].tolist())
     return shown + (", …" if len(values) > 4 else "")
+
+
+def _name_classes(labels: list[int]) -> str:
+    return f"class {labels[0]}" if len(set(labels)) == 1 else f"the mean of classes {', '.join(map(str, labels))}"
 
 
 def _tensors(value: Structured) -> list[Tensor]:

@@ -87,6 +87,14 @@ def test_one_pass_is_not_worth_a_copy_unless_it_was_asked_for(method: ig2.method
     assert half.settings["preparation"]["precision"] == "bfloat16"
 
 
+def test_a_folded_copy_explains_against_the_same_classes():
+    net, method = normalised_cnn(), ig2.IG2(steps=10)
+    models = (ig2.wrap(net, prepare=prepare) for prepare in (True, False))
+    fast, plain = (method(model, X, references=REFERENCES, against="next") for model in models)
+    assert fast.settings["preparation"]["folded"] and torch.equal(fast.against, plain.against)
+    assert torch.allclose(fast.values, plain.values, atol=1e-5) and torch.allclose(fast.output, plain.output, atol=1e-5)
+
+
 def test_the_users_network_is_left_as_it_was():
     net = normalised_cnn()
     before, modules = copy.deepcopy(net.state_dict()), list(net.modules())
@@ -337,6 +345,16 @@ def test_compiled_code_is_kept_for_the_next_call_until_the_weights_change(compil
     assert len(compiler) == 2
     assert torch.allclose(three.values, method(net, X, references=REFERENCES).values, atol=1e-5)
     assert not torch.allclose(three.values, one.values, atol=1e-3)
+
+
+def test_compiled_code_is_not_used_against_other_classes(compiler: list[int]):
+    net = normalised_cnn().double()
+    x, references, method = X.double()[:1], REFERENCES.double()[:1], ig2.IG2(steps=20)
+    model, plain = ig2.wrap(net, prepare=COMPILED), ig2.wrap(net, prepare=False)
+    for against, compiled in ((1, 1), (2, 2), (1, 2)):
+        found = method(model, x, 0, references, against=against)
+        assert found.settings["preparation"]["compiled"] is True and len(compiler) == compiled
+        assert torch.allclose(found.values, method(plain, x, 0, references, against=against).values, rtol=1e-6, atol=1e-9)
 
 
 def test_batches_that_nearly_fill_a_compiled_one_use_it(compiler: list[int]):

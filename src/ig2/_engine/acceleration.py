@@ -278,7 +278,8 @@ class Recorder:
     def _compiled_key(self, key: tuple[Request, int]) -> Any:
         network = self.network
         layer = network.layer and (network.where, network.call)
-        return (*key, network.inputs.attributed, network.model.output, layer, self.wish, self.device)
+        against = None if network.against is None else str(network.against.tolist())  # compiled code holds them as constants
+        return (*key, network.inputs.attributed, network.model.output, layer, against, self.wish, self.device)
 
     def _weights(self) -> list[Tensor]:
         return [t for _, m in self.network.model.modules for t in [*m.parameters(False), *m.buffers(False)]]

@@ -26,6 +26,7 @@ class Network:
         self.model, self.inputs = model, inputs
         self.writes: bool | None = None  # whether the network writes into its input, once that is known
         self.channels_last = False  # the memory layout of its points
+        self.against: Tensor | None = None  # the classes each explicand is explained against, (explicands, K)
         self.differentiates = False  # whether it takes gradients in its forward pass, which need a graph
         self.reenters = False  # whether it has checkpoints with re-entry
         self.layer: Layer | Literal["output"] | None = None  # what is read
@@ -53,14 +54,14 @@ class Network:
         return result
 
     def scores(self, points: Tensor, rows: Tensor) -> Tensor:
-        """The explained outputs of all classes, (n, classes)."""
+        """The explained outputs of all classes, (n, classes); less those explained against, once they were chosen."""
         raw = self.forward(self.inputs.split(points), rows)
         scores = self.model.scores(raw, len(rows)).to(self.inputs.data.device)
         if self.layer == "output":
             activation = scores if callable(self.model.output) else self.model.logits(raw)
             # as `Model.scores` does: a network that ends with squeeze() loses the batch axis of a single sample
             self._activation = activation.reshape(1, -1) if len(rows) == 1 and activation.ndim < 2 else activation
-        return scores
+        return scores if self.against is None else contrast(scores, self.against[rows])
 
     def scores_alone(self, points: Tensor, rows: Tensor) -> Tensor:
         """The same without autograd's graph."""
@@ -165,3 +166,11 @@ class Network:
             raise ModelError(f"the representation's layer returns {describe(result)}: name one that returns a tensor")
         self._activation = result
         return result.clone()
+
+
+def contrast(scores: Tensor, against: Tensor) -> Tensor:
+    """Scores (n, classes) less the mean of those of the classes `against` (n, K) [Yin 2022].
+
+    Of every class, so that whoever picks the class explained, or takes its gradient, needs to know nothing of it.
+    """
+    return scores - scores.gather(1, against).mean(dim=1, keepdim=True)

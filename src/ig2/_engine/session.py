@@ -89,6 +89,15 @@ class Session:
         return None if self._plain.layer is None else self._plain.where
 
     @property
+    def against(self) -> Tensor | None:
+        """The classes each explicand is explained against, (explicands, K), if there are any."""
+        return self._plain.against
+
+    @against.setter
+    def against(self, classes: Tensor | None) -> None:
+        self._plain.against = self._network.against = classes
+
+    @property
     def is_prepared(self) -> bool:
         """Whether a faster copy is run."""
         return self._network is not self._plain

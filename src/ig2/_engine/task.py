@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,11 +12,14 @@ from torch import Tensor, nn
 
 from ig2._engine.inputs import Inputs
 from ig2._engine.memory import BatchSize, explain_memory_errors
+from ig2._engine.network import contrast
 from ig2._engine.session import Session
 from ig2._utils.checks import check_seed
 from ig2._utils.progress import Progress, ProgressOption
 from ig2.errors import InputError, describe
 from ig2.model import Model, as_model
+
+Against = int | Sequence[int] | Sequence[Sequence[int]] | Tensor | Literal["next"] | None
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Task:
     seed: int
     batch: BatchSize
     progress: Progress
-    explicand_scores: Tensor  # of the session's explicands, all classes, (explicands, classes)
+    explicand_scores: Tensor  # of the session's explicands, all classes, (explicands, classes); against nothing
     graph: tuple[Tensor, Tensor] | None = None  # the samples, and the scores with their graph, of a pass of all of them
 
     def __len__(self) -> int:
@@ -39,7 +42,14 @@ class Task:
     @property
     def output(self) -> Tensor:
         """The explained output of the explicand that each sample is, or is a variant of, (B,)."""
-        return self.explicand_scores[self.rows, self.target]
+        scores = self.explicand_scores[self.rows]
+        scores = scores if self.against is None else contrast(scores, self.against)
+        return scores.gather(1, self.target[:, None])[:, 0]
+
+    @property
+    def against(self) -> Tensor | None:
+        """The classes each sample is explained against, (B, K), if there are any."""
+        return None if self.session.against is None else self.session.against[self.rows]
 
     def generator(self) -> torch.Generator:
         """Random numbers for one explicand: the same for each, so that a sample's result does not depend on its batch.
@@ -99,6 +109,7 @@ def open_task(
     x: Any,
     target: Any = None,
     *,
+    against: Against = None,
     label: str,
     seed: int = 0,
     batch_size: int | Literal["auto"] = "auto",
@@ -112,6 +123,7 @@ def open_task(
         model: whose network is opened.
         x: as a method is called with, or `Inputs` made of it.
         target: as a method is called with.
+        against: as a method is called with.
         label: what the progress bar calls the work.
         seed: of the call.
         batch_size: how many points at once.
@@ -126,6 +138,11 @@ def open_task(
         batch = BatchSize(batch_size, session.bytes_per_point, session.device)
         scores, graph = _score_explicands(session, batch, keep_graph)
         rows, classes = torch.arange(len(samples), device=samples.device), _choose_classes(target, scores)
+        if against is not None:
+            session.against = choose_against(against, classes, scores, rows)
+            if graph is not None:
+                with torch.enable_grad():
+                    graph = (graph[0], contrast(graph[1], session.against))
         yield Task(session, samples, rows, classes, int(seed), batch, bar, scores, graph)
 
 
@@ -155,22 +172,68 @@ def _score_explicands(session: Session, batch: BatchSize, keep_graph: bool) -> t
 
 def _choose_classes(target: Any, scores: Tensor) -> Tensor:
     """The class explained of each sample, (B,): the target, or the class predicted."""
-    rows, classes = scores.shape
     if target is None:
         return scores.argmax(dim=1)
-    try:
-        chosen = torch.as_tensor(target, device=scores.device)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"target must be a class index or one for each explicand, got {describe(target)}") from error
-    if chosen.is_floating_point() or chosen.is_complex() or chosen.dtype == torch.bool:
+    chosen = _read_classes(target, scores, "target")
+    if chosen.ndim > 1 or (chosen.ndim == 1 and len(chosen) != len(scores)):
+        raise InputError(f"target is {describe(target)}: expected one class, or one for each of {len(scores)} explicands")
+    return chosen.expand(len(scores))
+
+
+def choose_against(against: Any, target: Tensor, scores: Tensor, rows: Tensor, name: str = "against") -> Tensor:
+    """The classes each sample is explained against.
+
+    Args:
+        against: a class, one for each explicand, K of them in a row for each or in a single row for all, or "next".
+        target: the class explained of each sample, (B,).
+        scores: of the explicands, (explicands, classes).
+        rows: which explicand each sample is, (B,).
+        name: what the user calls them.
+
+    Returns:
+        Classes (B, K), none of which is the one explained.
+    """
+    if scores.shape[1] == 1:
         raise InputError(
-            f"target must hold class indices (integers), got {describe(target)}; pass samples to contrast with as references="
+            f"{name}={describe(against)}: the network has a single output, so there is no other class. Explain it as it is; "
+            "which way the values go is then the references' choice"
         )
-    if chosen.ndim > 1 or (chosen.ndim == 1 and len(chosen) != rows):
-        raise InputError(f"target is {describe(target)}: expected one class, or one for each of {rows} explicands")
+    if isinstance(against, str) and against == "next":
+        best = scores[rows].argsort(dim=1, descending=True, stable=True)
+        return torch.where(best[:, :1] == target[:, None], best[:, 1:2], best[:, :1])
+    chosen = _read_classes(against, scores, name)
+    table = chosen.reshape(-1, 1) if chosen.ndim < 2 else chosen
+    if chosen.ndim > 2 or len(table) not in (1, len(scores)):
+        raise InputError(
+            f"{name} is {describe(against)}: expected one class, one for each of {len(scores)} explicands, or 'next'; several "
+            "classes for all explicands are a row of their own, [[3, 5]]"
+        )
+    table = table.expand(len(scores), -1)[rows]
+    same = (table == target[:, None]).any(dim=1)
+    if same.any():
+        row = int(rows[same][0])
+        raise InputError(
+            f"explicand {row} is explained as class {int(target[same][0])}, and {name} names that class too: ask for another "
+            f"one, for example {name}='next', the most likely of the others, or explain another class with target="
+        )
+    return table
+
+
+def _read_classes(value: Any, scores: Tensor, name: str) -> Tensor:
+    """Class indices as the user passed them, in a tensor beside scores (explicands, classes)."""
+    classes = scores.shape[1]
+    try:
+        chosen = torch.as_tensor(value, device=scores.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        hint = ", or 'next'" if name != "target" else ""
+        raise InputError(f"{name} must be a class index or one for each explicand{hint}, got {describe(value)}") from error
+    if chosen.is_floating_point() or chosen.is_complex() or chosen.dtype == torch.bool or not chosen.numel():
+        raise InputError(
+            f"{name} must hold class indices (integers), got {describe(value)}; pass samples to contrast with as references="
+        )
     if int(chosen.min()) < 0 or int(chosen.max()) >= classes:
-        raise InputError(f"target {describe(target)} is not a class: the model has {classes}, 0 to {classes - 1}")
-    return chosen.long().expand(rows)
+        raise InputError(f"{name} {describe(value)} is not a class: the model has {classes}, 0 to {classes - 1}")
+    return chosen.long()
 
 
 def scores(model: Model | nn.Module | Callable[..., Any], x: Any, *, batch_size: int | Literal["auto"] = "auto") -> Tensor:

@@ -17,7 +17,7 @@ import ig2
 from ig2._engine.inputs import take_rows, value_of
 from ig2._engine.integrate import Keep
 from ig2._engine.memory import peak_bytes
-from ig2._engine.task import Task, open_task
+from ig2._engine.task import Against, Task, open_task
 from ig2._utils.progress import ProgressOption
 from ig2.attribution import Attribution, Cost
 from ig2.attribution import Result as Result
@@ -87,6 +87,7 @@ class Method(metaclass=_MethodType):
         target: int | Sequence[int] | Tensor | None = None,
         references: Any = None,
         *,
+        against: Against = None,
         seed: int = 0,
         batch_size: int | Literal["auto"] = "auto",
         progress: ProgressOption = False,
@@ -104,6 +105,10 @@ class Method(metaclass=_MethodType):
             target: the class to explain: one for all or one for each explicand. By default the class predicted.
             references: what to contrast with: samples (R, ...) for all or (B, R, ...) for each explicand its own, a number,
                 or a strategy of `ig2.references`. Methods without references ignore them.
+            against: for "why the target rather than this class?": the output explained is then f_target − f_against, of several
+                classes less their mean. A class for all, one for each explicand, several as a row [[3, 5]] for all or a row
+                for each, or "next", for each explicand the most likely class but its target. By default f_target alone.
+                References are not changed by it: `ig2.references.OfClasses` draws them from the same classes.
             seed: of everything random. Global random state is neither read nor changed.
             batch_size: how many points the network sees at once. "auto" goes by the memory that is free. Either is halved
                 when memory runs out. Results do not depend on it.
@@ -124,15 +129,15 @@ class Method(metaclass=_MethodType):
         """
         if skip_bad:
             return self._skip_bad(
-                *(model, x, target, references), seed=seed, batch_size=batch_size, progress=progress, curves=curves,
-                per_reference=per_reference, paths=paths,
+                *(model, x, target, references), against=against, seed=seed, batch_size=batch_size, progress=progress,
+                curves=curves, per_reference=per_reference, paths=paths,
             )  # fmt: skip
         if (curves or paths or per_reference) and not self.follows_paths:
             raise InputError(f"{type(self).__name__} follows no path: curves, per_reference and paths are for path methods")
         keep = Keep(per_reference=per_reference, curves=curves, paths=paths)
         strategy = as_references(references) if references is not None else self.default_references
         began, model = time.perf_counter(), as_model(model)
-        with self._open(model, x, target, seed=seed, batch_size=batch_size, progress=progress) as task:
+        with self._open(model, x, target, against=against, seed=seed, batch_size=batch_size, progress=progress) as task:
             session, inputs, output = task.session, task.session.inputs, task.output
             before = peak_bytes(session.device)
             result = self.run(task, strategy, keep)
@@ -141,12 +146,14 @@ class Method(metaclass=_MethodType):
             **{"output": output, **result.unpack(inputs.unpack)},
             explicand=inputs.explicand,
             target=task.target,
+            against=None if task.against is None else task.against.squeeze(1),  # (B,) of one class
             fixed=inputs.fixed or None,
             held=inputs.held or None,
             settings={
                 "method": type(self).__name__,
                 "parts": summary(self),
                 "references": summary(strategy),
+                "against": summary(against),
                 "model": repr(model),
                 "seed": int(seed),
                 "complete": self.complete,
@@ -157,20 +164,25 @@ class Method(metaclass=_MethodType):
             cost=Cost(time.perf_counter() - began, task.batch.points, peak, peak != before),
         ).to(inputs.home)
 
-    def _skip_bad(self, model: Any, x: Any, target: Any, references: Any, **options: Any) -> Attribution:
+    def _skip_bad(self, model: Any, x: Any, target: Any, references: Any, against: Any, **options: Any) -> Attribution:
         """Explain, again and again without those that cannot be explained."""
         parts: Mapping[Any, Any]
         parts = x if isinstance(x, Mapping) else dict(enumerate(x)) if isinstance(x, (tuple, list)) else {None: x}
         axes = {key: value_of(part).ndim for key, part in parts.items() if isinstance(value_of(part), Tensor)}
         count = next((len(value_of(parts[key])) for key, ndim in axes.items() if ndim), 0)
         rows, skipped = list(range(count)), dict[int, str]()
+
+        def take_classes(classes: Any) -> Any:
+            return classes if np.ndim(classes) == 0 or len(classes) != count else torch.as_tensor(classes)[rows]
+
         while True:
             try:
                 attribution = self(
                     model,
                     take_rows(x, rows),
-                    target if np.ndim(target) == 0 else take_rows(torch.as_tensor(target), rows),
+                    take_classes(target),
                     take_rows(references, rows, lambda part, key: part.ndim == axes.get(key, -1) + 1),
+                    against=take_classes(against),
                     **options,
                 )
             except IG2Error as error:

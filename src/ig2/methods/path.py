@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ig2 import rules
 from ig2._engine.integrate import Keep, evaluations, integrate
 from ig2._engine.session import Distance
-from ig2._engine.task import Task
+from ig2._engine.task import Against, Task
 from ig2.attribution import Cost
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
@@ -63,11 +63,13 @@ class PathMethod(Method):
         x: Any,
         references: Any = None,
         *,
+        target: int | Sequence[int] | Tensor | None = None,
+        against: Against = None,
         batch_size: int | Literal["auto"] = "auto",
     ) -> Cost:
         """What a call would take if every path takes all its steps, from the time of two of them. Arguments as for a call."""
         chosen = as_references(references) if references is not None else self.default_references
-        with self._open(as_model(model), x, batch_size=batch_size) as task:
+        with self._open(as_model(model), x, target, against=against, batch_size=batch_size) as task:
             count = len(task) * self._samples(task, chosen).shape[1]
             at_once = min(count, task.batch.points)
             of = torch.arange(at_once, device=task.x.device) % len(task)

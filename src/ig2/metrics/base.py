@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ig2._engine.inputs import Inputs
 from ig2._engine.memory import explain_memory_errors
-from ig2._engine.task import Task, open_task
+from ig2._engine.task import Against, Task, open_task
 from ig2._utils.checks import check_seed
 from ig2._utils.progress import ProgressOption
 from ig2.attribution import Attribution
@@ -153,6 +153,7 @@ class Metric(ABC):
         x: Any = None,
         target: int | Sequence[int] | Tensor | None = None,
         *,
+        against: Against = None,
         truth: Any = None,
         seed: int = 0,
         batch_size: int | Literal["auto"] = "auto",
@@ -166,6 +167,8 @@ class Metric(ABC):
             x: the explicands, with the `ig2.Fixed` inputs of the network's call. An `Attribution` has them; pass them with
                 a plain tensor.
             target: the class explained. An `Attribution` has it; with a plain tensor, by default the class predicted.
+            against: the classes it is explained against; the outputs the metric looks at are then differences too. An
+                `Attribution` has them, unless another target is given.
             truth: what the attribution is compared with, for metrics that need it.
             seed: the seed for all random draws. Global random state is neither read nor changed.
             batch_size: how many points the network sees at once; "auto" chooses by the free memory.
@@ -203,11 +206,14 @@ class Metric(ABC):
                     raise InputError(f"{self.name} runs the model, got model=None")
                 adapted = self.adapt_model(as_model(model))
                 x = x if x is not None else source
+                if source is not None and target is None:
+                    target, against = source.target, source.against if against is None else against
                 task = stack.enter_context(
                     open_task(
                         adapted,
                         x.x if isinstance(x, Attribution) else x,
-                        source.target if target is None and source is not None else target,
+                        target,
+                        against=against,
                         label=self.name,
                         seed=seed,
                         batch_size=batch_size,

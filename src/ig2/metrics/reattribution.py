@@ -15,7 +15,8 @@ from ig2.methods.base import Method
 from ig2.metrics.base import Case
 from ig2.model import Model
 
-# called as method(model, x, target=..., references=..., seed=...), returns an Attribution or a tensor in x's shape
+# called as method(model, x, target=..., references=..., seed=...), where the attribution is against some classes with
+# against=..., returns an Attribution or a tensor in x's shape
 MethodLike = Callable[..., Any]
 # An attribution made again on the same network differs by rounding alone, even where a path magnifies it.
 TOLERANCE = 1e-2
@@ -49,7 +50,9 @@ def attribute_again(method: MethodLike, references: Any, model: Model, case: Cas
     """The method's attributions of the case's explicands, or of points in their place, on a model; like `case.values`."""
     inputs = case.task.session.inputs
     x = rebuild_x(inputs, inputs.data if points is None else points)
-    options = {"batch_size": case.task.batch.points} if isinstance(method, Method) else {}
+    options: dict[str, Any] = {"batch_size": case.task.batch.points} if isinstance(method, Method) else {}
+    if case.task.against is not None:
+        options["against"] = case.task.against
     with torch.enable_grad():  # a function of the user's may take gradients as it is used to
         attribution = method(model, x, target=case.task.target, references=references, seed=original_seed(case), **options)
     values = attribution.values if isinstance(attribution, Attribution) else attribution

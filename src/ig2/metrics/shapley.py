@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ig2._engine.inputs import Inputs, Structured
-from ig2._engine.task import open_task
+from ig2._engine.task import Against, open_task
 from ig2._utils.checks import check_count
 from ig2._utils.progress import Progress, ProgressOption
 from ig2.attribution import Attribution
@@ -90,6 +90,7 @@ def conditional_shapley(
     conditional: Conditional,
     target: int | Sequence[int] | Tensor | None = None,
     *,
+    against: Against = None,
     draws: int = 2000,
     seed: int = 0,
     batch_size: int | Literal["auto"] = "auto",
@@ -108,6 +109,7 @@ def conditional_shapley(
         x: explicands (B, d), d at most 16.
         conditional: what the features outside a coalition may be.
         target: the class explained; by default the one predicted.
+        against: the classes it is explained against, as a method takes them.
         draws: how many samples are averaged for each coalition.
         seed: the seed of the draws.
         batch_size: how many points the network sees at once; "auto" chooses by the free memory.
@@ -122,6 +124,7 @@ def conditional_shapley(
     """
     with open_task(
         *(as_model(model), x, target),
+        against=against,
         label="Shapley values",
         seed=seed,
         batch_size=batch_size,

@@ -178,7 +178,7 @@ def grid(
     rows, columns = len(shown), 1 + len(results)
     samples = select_tensor(shown.explicand, input_key)
     images = to_images(samples, map_style.bounds)
-    same_classes = all(torch.equal(result.target.cpu(), first.target.cpu()) for result in results.values())
+    same_classes = all(result.explained == first.explained for result in results.values())
     if titles is None and not same_classes:
         lines = [""] * rows
     panel = map_style.panel_height(*to_maps(samples).shape[1:])
@@ -199,7 +199,7 @@ def grid(
         axes[0, column].set_title(wrap_text(name, map_style.size), fontsize="medium", **text_options())
         for row in range(rows):
             drawn.append(map_style.draw(axes[row, column], maps[row], scales[row], images[row]))
-            below = [] if same_classes else [f"class {int(result.target[row])}"]
+            below = [] if same_classes else [result.explained[row]]
             if map_style.scale == "each":
                 below.append(map_style.format_end(scales[row]))
             axes[row, column].set_xlabel(", ".join(below), fontsize="x-small", color=QUIET)

@@ -100,15 +100,15 @@ def _write_bars(values: Array, names: list[str]) -> str:
 def _write_numbers(result: Attribution) -> str:
     """A line for each explicand: what was explained, and how far the attribution is from accounting for it."""
     columns = {
-        "class": result.target,
         "output": result.output,
         "baseline": result.baseline_output,
         "sum": result.total,
         "residual": result.residual,
     }
-    kept = {name: values.tolist() for name, values in columns.items() if values is not None}
+    kept: dict[str, list[Any]] = {"class": result.target.tolist()} if result.against is None else {"explains": result.explained}
+    kept |= {name: values.tolist() for name, values in columns.items() if values is not None}
     heads = [f"<strong>{name}</strong>" for name in kept]
-    rows = [[str(v) if isinstance(v, int) else format_number(v) for v in row] for row in zip(*kept.values(), strict=True)]
+    rows = [[format_number(v) if isinstance(v, float) else str(v) for v in row] for row in zip(*kept.values(), strict=True)]
     return _write_table([heads, *rows])
 
 

@@ -57,8 +57,8 @@ def take_first(result: Attribution, count: int, titles: Titles) -> tuple[Attribu
     first = check_attribution(result)[: check_count(count)]
     note = "" if len(first) == len(result) else f"the first {len(first)} of {len(result)} explicands"
     if titles is None:
-        scored = zip(first.target.tolist(), first.output.tolist(), strict=True)
-        return first, [f"class {target}, output {format_number(output)}" for target, output in scored], note
+        scored = zip(first.explained, first.output.tolist(), strict=True)
+        return first, [f"{explained}, output {format_number(output)}" for explained, output in scored], note
     return first, clean_labels(titles, len(result), "titles")[: len(first)], note
 
 

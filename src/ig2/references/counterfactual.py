@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task
+from ig2._engine.task import Task, choose_against
 from ig2._utils.checks import is_count
 from ig2.errors import InputError, describe
 from ig2.references.base import References
@@ -124,6 +124,40 @@ class NormalClass(_ByClass):
 
 
 @dataclass(frozen=True, eq=False)
+class OfClasses(_ByClass):
+    """Samples of the classes asked for: "why this rather than a 7?" takes sevens.
+
+    They decide where the path goes. What output is explained is the call's `against`, whose classes are the default here.
+
+    Args:
+        samples: the pool, as for `Samples`.
+        labels: the class of each of its samples, (N,).
+        classes: a class for all explicands, one for each of them, several as a row [[3, 5]] for all or a row for each, or
+            "next", for each explicand the most likely class but the explained one. By default those of the call's `against`.
+        count: how many of each class.
+    """
+
+    classes: Any = None
+    count: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count(self.count)
+
+    def counts(self, task: Task, classes: list[int]) -> list[dict[int, int]]:
+        chosen = task.against
+        if self.classes is not None:
+            chosen = choose_against(self.classes, task.target, task.explicand_scores, task.rows, "classes")
+        if chosen is None:
+            raise InputError(
+                "OfClasses got no classes, and the call explains against none: pass them, OfClasses(pool, labels, classes=3), "
+                "or against=3 to the method"
+            )
+        # a class that a row has twice gives twice as many, so that all explicands have as many references
+        return [{label: self.count * labels.count(label) for label in labels} for labels in chosen.tolist()]
+
+
+@dataclass(frozen=True, eq=False)
 class Relevant(_ByClass):
     """Samples of the classes that the model finds most likely after the explained one.
 
@@ -147,7 +181,7 @@ class Relevant(_ByClass):
             raise InputError(f"top_k must be a positive integer, got {describe(self.top_k)}")
 
     def counts(self, task: Task, classes: list[int]) -> list[dict[int, int]]:
-        scores = _scores(task)
+        scores = task.explicand_scores[task.rows].cpu()
         if scores.shape[1] <= self.top_k:
             raise InputError(f"top_k is {self.top_k}, the model has {scores.shape[1] - 1} classes besides the explained one")
         scores.scatter_(1, task.target.cpu()[:, None], -torch.inf)
@@ -204,7 +238,7 @@ class NearestLabels(References):
                 "the model explains a function of its output, which predicts no labels: give the explicands' labels, "
                 "NearestLabels(..., explicand_labels=labels)"
             )
-        return (_scores(task) > YES_ABOVE[output]).long()
+        return (task.explicand_scores[task.rows].cpu() > YES_ABOVE[output]).long()
 
 
 def _as_classes(labels: object, name: str) -> Tensor:
@@ -236,14 +270,9 @@ def _of_task(labels: Tensor, task: Task) -> Tensor:
     return labels[task.rows.cpu()]
 
 
-def _scores(task: Task) -> Tensor:
-    """The outputs of all classes at the explicands, (B, classes): at themselves, where the task's samples are variants."""
-    return task.scores(task.session.inputs.data[task.rows], torch.arange(len(task), device=task.x.device)).cpu()
-
-
 def _explained_classes(task: Task, labels: Any) -> list[int]:
     """The class each sample of the task is explained as; with a single output only the user knows."""
-    single = task.scores(task.x[:1], torch.zeros(1, dtype=torch.long, device=task.x.device)).shape[1] == 1
+    single = task.explicand_scores.shape[1] == 1
     if single and labels is None:
         raise InputError(
             "the network has a single output, which names no class: give the explicands' classes with explicand_labels=classes"
