@@ -105,6 +105,7 @@ def _write_numbers(result: Attribution) -> str:
         "baseline": result.baseline_output,
         "sum": result.total,
         "residual": result.residual,
+        "trust": None if result.trust is None else result.trust.median(dim=1).values,
     }
     kept = {name: values.tolist() for name, values in columns.items() if values is not None}
     heads = [f"<strong>{name}</strong>" for name in kept]
