@@ -529,8 +529,8 @@ function drawSums() {
   const { output, settings } = whole;
   const baseline = reference ? reference.output : whole.baseline_output;
   const row = (name, value, mark = "", ...rest) =>
-    make("div", { class: mark }, make("dt", {}, name), make("dd", {}, make("span", { class: "number" }, value), ...rest));
-  const aside = (text) => make("span", { class: "share" }, text);
+    make("div", { class: mark }, make("dt", {}, name), make("dd", {}, make("span", { class: "number" }, value), " ", ...rest));
+  const aside = (text) => make("span", { class: "share" }, `· ${text}`);
   const rows = [];
   if (baseline !== null && view.residual !== null) {
     const change = output - baseline;
@@ -823,7 +823,7 @@ function follow() {
   if (tab !== undefined) {
     state.mode = ["signed", "magnitude"].includes(found.mode) ? found.mode : null;
     for (const name of ["opacity", "threshold", "smoothing"]) {
-      state[name] = /^[\d.]+$/.test(found[name]) ? clamp(Number(found[name]), 0, name === "smoothing" ? 6 : 100) : start[name];
+      state[name] = /^\d+(\.\d+)?$/.test(found[name]) ? clamp(Number(found[name]), 0, name === "smoothing" ? 6 : 100) : start[name];
     }
   }
   show(index, tab, whole(found.reference, Infinity) ?? null).catch(complain);
