@@ -16,11 +16,11 @@ LONG = "W" * 200  # without a place to break it
 HOSTILE = (SCRIPT, IMAGE, CLOSING, TEMPLATE, LONG)
 
 
-def method(name, scores, references=(), *, residual=0.0, curves=True, settings=None):
+def method(name, scores, references=(), *, residual=0.0, curves=True, settings=None, points=13):
     """A method's answer whose sum and residual belong together."""
     output, total = 7.5, float(scores.sum())
     rng = np.random.default_rng(len(name))
-    steps = np.linspace(output, output - total, 13)
+    steps = np.linspace(output, output - total, points)
     count = len(references) or 1
     return MethodView(
         name=name,
@@ -30,8 +30,8 @@ def method(name, scores, references=(), *, residual=0.0, curves=True, settings=N
         residual=residual,
         verdict="sums to the change in the output",
         settings=settings or {"method": name, "seed": 0, "parts": {"path": {"type": "GradPath", "steps": 12}}},
-        output_curve=steps + rng.normal(size=(count, 13)) if curves else None,
-        distance_curve=np.exp(-steps / 9) + rng.random((count, 13)) if curves else None,
+        output_curve=steps + rng.normal(size=(count, points)) if curves else None,
+        distance_curve=np.exp(-steps / 9) + rng.random((count, points)) if curves else None,
         references=tuple(references),
     )
 
@@ -86,6 +86,36 @@ def alike():
     shown = sentence().methods[0]
     kept = tuple(replace(reference, scores=None) for reference in shown.references)
     return Content("A report", "a small network", (replace(sentence(), methods=(replace(shown, references=kept),)),))
+
+
+def rough():
+    """Each kind of input, with a complete method: its signs not to be believed, but for the second photo's."""
+    rng = np.random.default_rng(5)
+
+    def trusted(view, trusts):
+        first, *others = view.methods
+        ends = [picture(rng, (8, 8)) if view.kind == "image" else None for _ in first.references]
+        pairs = zip(first.references, ends, trusts, strict=False)
+        found = [
+            replace(each, residual=0.5 * r, trust=trust, arrival=1 - 0.3 * r, reference_output=-2.0 + r, gradcf=end)
+            for r, (each, end, trust) in enumerate(pairs)
+        ]
+        told = {"trust": float(np.median(trusts)), "arrival": 0.7, "gradcf": ends[0] if ends else None}
+        settings = {**first.settings, "complete": True}
+        return replace(view, methods=(replace(first, **told, settings=settings, references=tuple(found)), *others))
+
+    two = method("Straight", rng.normal(size=(140, 160)), references(rng, (140, 160), ("espresso", "zebra")), points=2)
+    low, high = photo("low.jpg"), photo("high.jpg")
+    low = replace(trusted(low, (0.0, 0.02, 0.9)), methods=(*trusted(low, (0.0, 0.02, 0.9)).methods, two))
+    views = (low, trusted(high, (0.9, 0.8, 0.1)), trusted(sentence(), (0.1, 0.1)), trusted(row(), (0.1,)))
+    verdict = "sums to the change; believe its strength, not its signs: try something else"
+    return Content("A rough network", "a small network", views, verdicts={"IG²": verdict})
+
+
+def many():
+    """Thirty photos, some with names that are too long for a sidebar."""
+    names = [f"{i:02d} {'a_very_long_name_' * (i % 3)}.jpg" for i in range(30)]
+    return Content("Many", "a small network", tuple(photo(name, size=(14, 16)) for name in names))
 
 
 def hostile():

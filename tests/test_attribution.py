@@ -135,13 +135,15 @@ def test_the_verdict(values: Any, output: Any, baseline: Any, sentence: str):
     assert result.verdict in repr(result)
 
 
-def test_the_verdict_says_where_a_sum_rests_on_shares_alone():
-    whole = by_hand([[1.0, 2.0]], [4.0], [1.0])
-    trusted, rough = (replace(whole, trust=torch.tensor([[value, value]])) for value in (0.9, 0.1))
-    assert trusted.verdict == "sums to the change in the output"
-    assert rough.verdict == (
-        "sums to the change in the output, handed out in shares, since the gradient does not predict it along the paths"
-    )
+def test_the_verdict_says_whether_to_believe_the_signs():
+    whole = by_hand([[1.0, 2.0], [1.0, 2.0]], [4.0, 4.0], [1.0, 1.0])
+    whole = replace(whole, settings={**whole.settings, "complete": True})
+    assert whole.verdict == "sums to the change in the output by construction"
+    trusted, mixed, rough = (replace(whole, trust=torch.tensor(trust)) for trust in ([[0.9]] * 2, [[0.9], [0.1]], [[0.1]] * 2))
+    assert "signs can be believed" in trusted.verdict
+    assert "not its signs for 1 of 2 explicands, since" in mixed.verdict
+    assert "believe its strength, not its signs, since the gradient does not predict the output" in rough.verdict
+    assert "trust     0.9, 0.1\n" in repr(mixed)
 
 
 def test_rounding_is_not_held_against_an_attribution():

@@ -195,7 +195,7 @@ class Attribution(_Fields[Structured]):
 
     @property
     def verdict(self) -> str:
-        """What the residual and the arrival mean, in a sentence."""
+        """What the residual, the trust and the arrival mean, in a sentence."""
         relative = self.relative_residual
         if relative is None:
             return "has no baseline, so its sum stands for nothing" + self._arrival_verdict
@@ -211,11 +211,10 @@ class Attribution(_Fields[Structured]):
         but = f", but for {worse} of {len(self)} explicands, off by {LARGE_RESIDUAL:.0%} or more" if worse else ""
         if zero.any():
             but += f"; has nothing to explain for {int(zero.sum())} of {len(self)}, whose output is that at their baselines"
-        but += self._arrival_verdict
+        but += self._trust_verdict + self._arrival_verdict
         if typical < 1e-3:
-            rough = self.trust is not None and float(self.trust.median()) < LITTLE_TRUST
-            shares = ", handed out in shares, since the gradient does not predict it along the paths" if rough else ""
-            return f"sums to the change in the output{shares}{but}"
+            built = " by construction" if self.settings.get("complete") else ""
+            return f"sums to the change in the output{built}{but}"
         if typical < LARGE_RESIDUAL:
             return f"sums to the change in the output within {typical:.1%}{but}"
         off = f"off by {typical:.0%}" if math.isfinite(typical) else "which is zero"
@@ -226,6 +225,17 @@ class Attribution(_Fields[Structured]):
             "(ig2.rules.gauss)"
         )
         return f"does NOT sum to the change in the output ({off}): {advice}{self._arrival_verdict}"
+
+    @property
+    def _trust_verdict(self) -> str:
+        """Whether to believe the signs; nothing where the rule does not ask."""
+        if self.trust is None or not self.trust.numel():
+            return ""
+        little = self.trust.median(dim=1).values < LITTLE_TRUST
+        if not little.any():
+            return "; its signs can be believed too, since the gradient predicts the output"
+        of = f" for {int(little.sum())} of {len(self)} explicands" if not little.all() else ""
+        return f"; believe its strength, not its signs{of}, since the gradient does not predict the output"
 
     @property
     def _arrival_verdict(self) -> str:

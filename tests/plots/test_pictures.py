@@ -302,17 +302,42 @@ def test_a_shared_scale_in_a_grid_is_shared_within_a_method(walked) -> None:
     assert len(colour_bars(plots.grid(results, scale="shared"))) == 2
 
 
-def test_a_grid_gives_the_end_of_each_scale_below_its_map(walked) -> None:
-    figure = plots.grid({"IG²": walked})
+def test_a_grid_says_the_rule_of_its_scales_once_and_no_number_below_each_map(walked) -> None:
+    figure = plots.grid({"IG²": walked, "ten": replace(walked, values=walked.values * 10)})
+    assert "each map's own colours end at percentile 99 of |values|" in texts(figure).replace("\n", " ")
+    assert not any(axes.get_xlabel() for axes in figure.axes if axes.get_subplotspec().colspan.start)
+    assert "±" not in texts(figure)
     for row in range(3):
-        end = pictures(figure)[2 * row + 1].get_clim()[1]
-        assert figure.axes[2 * row + 1].get_xlabel() == f"± {end:.3g}"
+        first, second = (np.array(image.get_clim()) for image in pictures(figure)[3 * row + 1 : 3 * row + 3])
+        np.testing.assert_allclose(second, 10 * first)
+    assert "each method's colours" in texts(plots.grid({"IG²": walked}, scale="shared")).replace("\n", " ")
+    assert "the largest |value|" in texts(plots.grid({"IG²": walked}, percentile=100)).replace("\n", " ")
+
+
+def test_methods_are_compared_without_signs_where_those_of_one_are_not_to_be_believed(walked) -> None:
+    assert walked.trust is None
+    rough, smooth = (replace(walked, trust=torch.full((3, 4), trust)) for trust in (0.1, 0.9))
+    figure = plots.grid({"IG²": rough, "IG": walked})
+    assert {image.get_cmap().name for i, image in enumerate(pictures(figure)) if i % 3} == {"inferno"}
+    assert "strength without signs, since trust is low (IG²)" in texts(figure).replace("\n", " ")
+    for result, kind, name in ((smooth, {}, "RdBu_r"), (rough, {"kind": "signed"}, "RdBu_r"), (rough, {}, "inferno")):
+        for drawing in (plots.grid({"IG²": result}, **kind), plots.heat_map(result, **kind)):
+            assert pictures(drawing)[1].get_cmap().name == name
+            assert ("without signs" in texts(drawing)) == (name == "inferno")
+        assert pictures(plots.per_reference(result, **kind))[-1].get_cmap().name == name
+    assert pictures(plots.counterfactual(rough))[2].get_cmap().name == "RdBu_r"  # a difference has its signs
+
+
+def test_only_the_explicands_shown_decide_about_signs(walked) -> None:
+    last = replace(walked, trust=torch.tensor([[0.9], [0.9], [0.1]]).expand(3, 4))
+    assert pictures(plots.heat_map(last, count=2))[1].get_cmap().name == "RdBu_r"
+    assert pictures(plots.per_reference(last, explicand=2))[-1].get_cmap().name == "inferno"
 
 
 def test_a_grid_of_different_classes_names_each(walked) -> None:
     figure = plots.grid({"a": walked, "b": replace(walked, target=(walked.target + 1) % 4)})
-    assert figure.axes[1].get_xlabel().startswith(f"class {int(walked.target[0])}, ")
-    assert figure.axes[2].get_xlabel().startswith(f"class {int((walked.target[0] + 1) % 4)}, ")
+    assert figure.axes[1].get_xlabel() == f"class {int(walked.target[0])}"
+    assert figure.axes[2].get_xlabel() == f"class {int((walked.target[0] + 1) % 4)}"
     assert figure.axes[0].get_xlabel() == ""
 
 
@@ -444,6 +469,15 @@ def test_bars_show_cells_scores_and_spread_where_given() -> None:
         plots.bars(made(sample(1, 4)), spread=True)
 
 
+def test_a_spread_that_is_tiny_beside_its_value_is_not_shown() -> None:
+    values = torch.tensor([[4.0, -3.0, 2.0]], dtype=torch.float64)
+    spread = torch.tensor([[0.039, 0.031, 0.02]], dtype=torch.float64)
+    kept = spread.clone()
+    (lines,) = plots.bars(made(values, spread=spread), spread=True).axes[0].collections
+    assert [len(segment) for segment in lines.get_segments()] == [0, 2, 0]
+    assert torch.equal(spread, kept)
+
+
 @pytest.mark.parametrize("values", [torch.zeros(1, 4), -torch.ones(1, 4), torch.ones(1, 1)])
 def test_bars_of_odd_values_are_drawn(values) -> None:
     drawn(plots.bars(made(values, explicand=torch.zeros_like(values))))
@@ -507,7 +541,8 @@ def test_positions_beyond_the_words_are_padding() -> None:
     values = torch.tensor([[1.0, 2.0, 100.0]])
     figure = plots.text(made(values), ["two", "words"])
     assert len(figure.axes[0].patches) == 2
-    assert "± 2" in figure.axes[0].texts[0].get_text()
+    assert figure.axes[0].patches[1].get_facecolor() == matplotlib.colormaps["RdBu_r"](1.0)
+    assert "±" not in texts(figure) and "its strongest word" in texts(figure)
 
 
 def test_a_shared_scale_of_texts_is_the_strongest_word_of_all() -> None:
@@ -631,6 +666,13 @@ def test_a_single_path_has_no_band(walked) -> None:
     assert "deviation" not in texts(figure)
 
 
+def test_paths_that_agree_have_no_band(walked) -> None:
+    alike = replace(walked, output_curve=walked.output_curve[:1, :1].expand(3, 4, -1) * torch.tensor([1, 1.001, 1, 1])[:, None])
+    figure = plots.output_curve(alike)
+    assert not figure.axes[0].collections
+    assert "mean of 12 paths" in texts(figure) and "deviation" not in texts(figure)
+
+
 @pytest.mark.parametrize("scale", ["linear", "log"])
 def test_the_distance_curve_counts_steps(walked, scale) -> None:
     figure = plots.distance_curve(walked, scale=scale)
@@ -672,6 +714,11 @@ def test_the_notebook_shows_images_with_numbers_and_verdict(walked) -> None:
     for number in (walked.output[1], walked.baseline_output[1]):
         assert f"{float(number):.3g}".replace("-", "−") in page.text
     assert "http" not in source
+
+
+def test_the_notebook_shows_trust(walked) -> None:
+    page = Tags(plots.html(replace(walked, trust=torch.full((3, 4), 0.125))))
+    assert "trust" in page.text and "0.125" in page.text and "not its signs" in page.text
 
 
 def test_the_notebook_shows_bars_of_other_samples() -> None:

@@ -36,7 +36,7 @@ def browser():
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
-    for content in (reports.everything, reports.hostile, reports.alike):
+    for content in (reports.everything, reports.hostile, reports.alike, reports.rough, reports.many):
         write(content(), folder / f"{content.__name__}.html")
     return folder
 
@@ -125,7 +125,7 @@ def centres(drawn):
 
 def number(text):
     """A number as the page writes it."""
-    mantissa, _, power = text.replace("−", "-").replace("+", "").partition(" × 10")
+    mantissa, _, power = text.replace("−", "-").replace("+", "").partition("\u00a0×\u00a010")
     return float(mantissa) * 10.0 ** int(power.translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")) or 0)
 
 
@@ -211,12 +211,52 @@ def test_a_link_leads_to_an_input_and_its_method(open_page):
     assert shown(page, "[aria-selected=true]").inner_text() == "Gradient"
     page.locator("nav a").nth(ROW).click()
     ready(page)
-    assert page.url.endswith("#input-4") and shown(page, ".target").inner_text() == "over 50K"
+    assert page.url.endswith("#input-4-method-1") and shown(page, ".target").inner_text() == "over 50K"
     assert page.locator("nav [aria-current]").get_attribute("href") == "#input-4"
     page.go_back()
     page.wait_for_selector('section[data-input="2"]:not([hidden])')
+    assert page.url.endswith("#input-3-method-2")
     open_tab(page, 0)
     assert page.url.endswith("#input-3-method-1")
+
+
+def test_the_address_is_a_link_to_all_that_was_chosen(open_page):
+    page = open_page()
+    shown(page, "input[value=magnitude]").check()
+    slide(page, "opacity", 30)
+    slide(page, "smoothing", 2.5)
+    slide(page, "threshold", 40)
+    shown(page, ".references button").nth(2).click()
+    link = page.url.partition("#")[2]
+    assert link == "input-1-method-1-reference-2-mode-magnitude-opacity-30-threshold-40-smoothing-2.5"
+    before = pixels(page)
+    again = open_page(at=f"#{link}")
+    assert differ(pixels(again), before) == 0
+    assert shown(again, "[aria-pressed=true] .name").inner_text() == "zebra"
+    # the next input keeps the settings; the way back leads to this very state
+    again.locator("nav a").nth(1).click()
+    ready(again)
+    again.wait_for_url(re.compile("#input-2-method-1-mode-magnitude-opacity-30"))
+    again.go_back()
+    again.wait_for_selector('section[data-input="0"]:not([hidden])')
+    again.wait_for_url(re.compile(f"#{re.escape(link)}$"))
+    assert differ(pixels(again), before) == 0
+
+
+def test_the_method_stays_in_the_address_from_one_input_to_the_next(open_page):
+    page = open_page("many", at="#input-1-method-2")
+    page.locator("nav a").nth(7).click()
+    page.wait_for_url(re.compile("#input-8-method-2$"))
+    assert shown(page, "[aria-selected=true]").inner_text().strip() == "Integrated Gradients"
+
+
+@pytest.mark.parametrize(
+    "at", ["#input-1-method-1-reference-9", "#input-2-method-1-reference-1-mode-x-opacity-1.2.3-smoothing-99"]
+)
+def test_a_link_that_asks_for_what_is_not_there_is_followed_as_far_as_it_goes(open_page, at):
+    page = open_page(at=at)
+    assert shown(page, ".references [aria-pressed=true] .name").all_inner_texts() in (["All together"], [])
+    assert "reference" not in page.url and "NaN" not in page.url
 
 
 def test_a_link_to_nowhere_leads_to_the_nearest(open_page):
@@ -283,7 +323,7 @@ def test_the_threshold_leaves_the_strongest(open_page, threshold):
     assert not coloured[hidden & (strength > 0.3)].any() or threshold == 0
     assert coloured[~hidden & (strength > 1)].mean() > 0.9
     said = shown(page, ".slider output").last.inner_text()
-    assert said.startswith(f"strongest {100 - threshold} %" if threshold else "everything")
+    assert said.startswith(f"strongest {100 - threshold}\u00a0%" if threshold else "everything")
 
 
 def test_hover_reads_the_value_of_the_pixel(open_page):
@@ -380,6 +420,116 @@ def test_curves_have_a_line_for_each_reference_and_read_the_mean(open_page):
     assert chart.locator("output").inner_text().startswith("step 12:")
 
 
+def test_two_points_are_not_drawn_as_a_line(open_page):
+    page = open_page("rough", at="#input-1-method-3")
+    chart = shown(page, ".chart").first
+    assert chart.locator("path").count() == 0 and chart.locator(".dot:not([visibility=hidden])").count() == 2
+    assert chart.locator("circle.single").count() == 4
+    assert chart.locator("output").inner_text() == "ends only"
+    open_tab(page, 0)
+    assert shown(page, ".chart").first.locator("path").count() > 0
+
+
+# -- how far to believe it ---------------------------------------------------------------------------------------------
+
+
+def facts(page):
+    """What stands below "Does it add up?", by name: the mark and the text."""
+    rows = shown(page, ".sums dl > div").all()
+    return {row.locator("dt").inner_text(): (row.get_attribute("class"), row.locator("dd").first.inner_text()) for row in rows}
+
+
+def test_a_map_whose_signs_are_not_to_be_believed_opens_as_strength(open_page):
+    page = open_page("rough")
+    for tab in range(3):  # and those it is compared with, too
+        open_tab(page, tab)
+        assert shown(page, "input[value=magnitude]").is_checked()
+        assert shown(page, ".ticks span").first.inner_text() == "0"
+    told = shown(page, ".caution")
+    assert told.inner_text() == "Strength without signs, as in the map it is compared with: IG²."
+    open_tab(page, 0)
+    assert told.inner_text().startswith("Strength without signs: trust is 2.0\u00a0%")
+    page.mouse.move(0, 0)
+    shown(page, ".stage canvas").hover()
+    assert shown(page, ".tip strong").inner_text()[0] not in "+−"
+    shown(page, "input[value=signed]").check()
+    assert told.inner_text().startswith("Do not believe the signs")
+    assert "against" in shown(page, ".ticks span").first.inner_text()
+    go(page, 1)  # trusted; but the choice stays
+    assert shown(page, "input[value=signed]").is_checked() and not told.is_visible()
+
+
+def test_a_map_whose_signs_hold_opens_with_them_and_a_rough_reference_without(open_page):
+    page = open_page("rough", at="#input-2")
+    assert shown(page, "input[value=signed]").is_checked() and not shown(page, ".caution").is_visible()
+    tabs = "canvas => canvas.toDataURL()"
+    before = shown(page, "[role=tab] canvas").first.evaluate(tabs)
+    shown(page, ".references button").nth(3).click()
+    assert shown(page, "input[value=magnitude]").is_checked()
+    assert "trust is 10" in shown(page, ".caution").inner_text()
+    assert shown(page, "[role=tab] canvas").first.evaluate(tabs) != before  # like beside like
+    shown(page, ".references button").nth(1).click()
+    assert shown(page, "input[value=signed]").is_checked()
+    assert shown(page, "[role=tab] canvas").first.evaluate(tabs) == before
+
+
+def test_words_and_columns_without_signs_have_one_colour(open_page):
+    page = open_page("rough", at="#input-3")
+    assert all("magnitude" in word.get_attribute("class") for word in shown(page, ".words > span").all())
+    assert not re.search("[+−]", shown(page, ".words > span").first.get_attribute("aria-label"))
+    go(page, 3)
+    assert shown(page, ".track .magnitude").count() == 3 and shown(page, ".track .for, .track .against").count() == 0
+    assert not re.search("[+−]", "".join(shown(page, "tbody .value").all_inner_texts()))
+    shown(page, "input[value=signed]").check()
+    assert shown(page, ".track .magnitude").count() == 0
+
+
+def test_every_reference_shows_its_trust(open_page):
+    page = open_page("rough")
+    said = shown(page, ".references .said").all_inner_texts()
+    assert [text for text in said if "trust" in text] == ["trust 0\u00a0%", "trust 2.0\u00a0%", "trust 90\u00a0%"]
+
+
+def test_the_sum_and_the_end_of_the_path_follow_the_reference(open_page):
+    page = open_page("rough")
+    first = reports.rough().inputs[0].methods[0]
+    assert facts(page)["Residual"] == ("none", "none · by construction")
+    assert facts(page)["Trust"] == ("poor", "2.0\u00a0% · strength only")
+    assert "towards espresso, the first reference" in shown(page, ".counterfactual").inner_text()
+    end = shown(page, ".counterfactual img").get_attribute("src")
+    shown(page, ".references button").nth(3).click()
+    third = first.references[2]
+    told = facts(page)
+    assert told["Trust"] == ("good", "90\u00a0%") and told["Arrival"] == ("poor", "40\u00a0% · ended on the way")
+    change = first.output - third.output
+    assert number(told["Change in the output"][1]) == pytest.approx(change, rel=0.0051)
+    assert number(told["Sum of the scores"][1]) == pytest.approx(change + third.residual, rel=0.0051)
+    assert told["Residual"] == ("poor", f"1.00 · {100 / abs(change):.0f}\u00a0% of the change")
+    assert "Contrasted with pizza alone." in shown(page, ".sums").inner_text()
+    assert "towards pizza, as the network" in shown(page, ".counterfactual").inner_text()
+    assert shown(page, ".counterfactual img").get_attribute("src") != end
+    shown(page, ".references button").nth(0).click()
+    assert shown(page, ".counterfactual img").get_attribute("src") == end and "none" in facts(page)["Residual"][1]
+
+
+def test_a_method_without_a_baseline_has_no_sum(open_page):
+    page = open_page(at="#input-3-method-2")
+    assert facts(page) == {} and "Output: 7.50 for the input." in shown(page, ".sums").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("0", "0"), ("7.5", "7.50"), ("-0.0123", "−0.0123"), ("1234.5", "1235"), ("-1.5e-7", "−1.50\u00a0×\u00a010⁻⁷")],
+)
+def test_numbers_have_three_digits_a_real_minus_and_no_place_to_break(open_page, value, text):
+    assert open_page().evaluate(f"number({value})") == text
+
+
+def test_shares_are_percent_or_times(open_page):
+    shares = open_page().evaluate("[0, 0.0004, 0.0512, 0.93, -0.3, 51.2, 2e9].map(percent)")
+    assert shares == ["0\u00a0%", "below 0.1\u00a0%", "5.1\u00a0%", "93\u00a0%", "−30\u00a0%", "51 times", "millions of times"]
+
+
 # -- words and columns -------------------------------------------------------------------------------------------------
 
 
@@ -467,12 +617,82 @@ def test_the_numbers_can_be_taken_away_as_csv(open_page, index):
 
 
 @pytest.mark.parametrize("width", [320, 390, 820, 1440])
-@pytest.mark.parametrize("name", ["everything", "hostile"])
+@pytest.mark.parametrize("name", ["everything", "hostile", "rough", "many"])
 def test_no_screen_scrolls_sideways(open_page, name, width):
     page = open_page(name, viewport={"width": width, "height": 844})
-    for index in range(page.locator("section[data-input]").count()):
+    for index in range(min(4, page.locator("section[data-input]").count())):
         go(page, index)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_number_never_breaks_however_narrow_its_place(open_page):
+    page = open_page("rough", viewport={"width": 320, "height": 844})
+    broken = """() => {
+      for (const place of document.querySelectorAll(".ticks, .sums dl, .slider, .chart")) place.style.width = "70px";
+      const found = [...document.querySelectorAll(".number, .ticks span, .slider output, .chart output, .sums .share")];
+      const lines = (each) => each.offsetHeight / parseFloat(getComputedStyle(each).lineHeight);
+      return found.filter((each) => each.checkVisibility() && lines(each) > 1.5).map((each) => each.textContent);
+    }"""
+    assert page.evaluate(broken) == []
+
+
+CONTRASTS = """() => {
+  const read = (colour) => {
+    const [red, green, blue, alpha = 1] = colour.match(/[\\d.]+/g).map(Number);
+    return { rgb: [red, green, blue], alpha };
+  };
+  const over = ({ rgb, alpha }, below) => rgb.map((part, i) => part * alpha + below[i] * (1 - alpha));
+  const light = (rgb) => rgb.map((part) => part / 255)
+    .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, part, i) => sum + part * [0.2126, 0.7152, 0.0722][i], 0);
+  const found = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!own || !element.checkVisibility() || element.closest("script, .tip, svg, button:disabled")) continue;
+    const above = [];
+    for (let at = element; at; at = at.parentElement) above.unshift(at);
+    const paper = above.reduce((below, at) => over(read(getComputedStyle(at).backgroundColor), below), [255, 255, 255]);
+    const opacity = above.reduce((product, at) => product * Number(getComputedStyle(at).opacity), 1);
+    const { rgb, alpha } = read(getComputedStyle(element).color);
+    const [low, high] = [light(over({ rgb, alpha: alpha * opacity }, paper)), light(paper)].sort((a, b) => a - b);
+    const contrast = (high + 0.05) / (low + 0.05);
+    if (contrast < 4.5) found.push([element.className || element.tagName, element.textContent.slice(0, 20), contrast]);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["everything", "rough"])
+def test_letters_stand_out_from_what_is_below_them(open_page, name, scheme):
+    page = open_page(name, color_scheme=scheme, reduced_motion="reduce")
+    for index in range(4):
+        go(page, index)
+        for opacity, threshold in ((100, 0), (70, 60)):
+            if index != ROW:
+                slide(page, "opacity", opacity)
+            slide(page, "threshold", threshold)
+            assert page.evaluate(CONTRASTS) == []
+
+
+def test_a_link_skips_what_comes_before_the_explanation(open_page):
+    page = open_page("many", at="#input-3-method-2")
+    page.keyboard.press("Tab")
+    skip = page.locator(".skip")
+    assert skip.evaluate("link => link === document.activeElement && getComputedStyle(link).clipPath") == "none"
+    page.keyboard.press("Enter")
+    assert page.url.endswith("#input-3-method-2")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "tab"
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_long_names_keep_to_two_lines_of_the_sidebar(open_page, width):
+    page = open_page("many", viewport={"width": width, "height": 844})
+    sizes = page.locator(".inputs .name").evaluate_all("names => names.map(n => [n.clientHeight, n.clientWidth])")
+    heights, widths = zip(*sizes, strict=True)
+    assert max(heights) < 2.2 * min(heights) and max(widths) <= 9 * 16
+    assert all(link.get_attribute("title") for link in page.locator(".inputs a").all())
 
 
 def test_dark_mode_is_dark(open_page):

@@ -61,7 +61,8 @@ class MapStyle:
 
     Args:
         kind: "signed" (red speaks for the explained class, blue against it), "magnitude" (the absolute value) or "positive"
-            (only what speaks for the class). Channels are summed before.
+            (only what speaks for the class). Channels are summed before. Figures of attributions take "magnitude" by default
+            where the trust of any of them is low, and say so: its signs are not to be believed.
         scale: "each" map has its own scale, which shows where it is strong; "shared" gives the maps of one method the same,
             so that they can be compared.
         percentile: of the absolute values, where colours end. 100 cuts nothing.
@@ -124,15 +125,13 @@ class MapStyle:
         """A scale for each map (N, H, W): its own, or the same for all."""
         return fit_scales(list(maps), self.scale, self.percentile)
 
-    def format_note(self, scales: Sequence[ColourScale]) -> str:
-        """What was done to the maps on the way to their colours."""
-        cut = f"colours end at percentile {self.percentile:g} of |values|" if any(scale.is_cut for scale in scales) else ""
+    def format_note(self, scales: Sequence[ColourScale], whose: str = "") -> str:
+        """What was done to the maps on the way to their colours; `whose` scales those are, where no colour bar shows them."""
+        is_cut = any(scale.is_cut for scale in scales)
+        end = f"percentile {self.percentile:g} of |values|" if is_cut else "the largest |value|"
+        cut = f"{whose and whose + ' '}colours end at {end}" if whose or is_cut else ""
         blurred = f"maps blurred by {self.smooth:g} px" if self.smooth else ""
         return "; ".join(filter(None, [cut, blurred]))
-
-    def format_end(self, scale: ColourScale) -> str:
-        """Where a map's colours end, for below it."""
-        return ("± " if self.kind == "signed" else "0 to ") + format_number(scale.end)
 
     def draw(self, axes: Axes, values: Array, scale: ColourScale, image: Array | None = None) -> AxesImage:
         """Draw one map (H, W), over the image if `overlay` is set."""

@@ -15,7 +15,7 @@ from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
 from ig2.plots.canvas import LINE_COLOURS, Canvas, add_note
 from ig2.plots.labels import clean_text, text_options
-from ig2.plots.values import Array, check_attribution, check_choice, check_index, method_name
+from ig2.plots.values import Array, check_attribution, check_choice, check_index, is_tiny, method_name
 
 Results = Attribution | Mapping[str, Attribution]
 Field = Literal["output_curve", "distance_curve"]
@@ -25,8 +25,8 @@ def output_curve(results: Results, *, explicand: int | None = None) -> Figure:
     """Draw f along the path, from the explicand to its baseline: where it stays flat, the output is saturated.
 
     The share of the path is counted in its steps. The line is the mean over references and explicands, the band one
-    standard deviation to either side. A path with only two points, such as a straight line under a Gauss rule, is drawn as
-    its two ends and no line.
+    standard deviation to either side, where that is a hundredth of the mean or more. A path with only two points, such as a
+    straight line under a Gauss rule, is drawn as its two ends and no line.
 
     Args:
         results: one attribution made with `curves=True`, or names and attributions.
@@ -49,7 +49,8 @@ def output_curve(results: Results, *, explicand: int | None = None) -> Figure:
 def distance_curve(results: Results, *, explicand: int | None = None, scale: Literal["linear", "log"] = "linear") -> Figure:
     """Draw the distance between the representations of the point on GradPath and of the reference, step by step.
 
-    The line is the mean over references and explicands, the band one standard deviation to either side.
+    The line is the mean over references and explicands, the band one standard deviation to either side, where that is a
+    hundredth of the mean or more.
 
     Args:
         results: one attribution on GradPath made with `curves=True`, or names and attributions.
@@ -79,6 +80,7 @@ def _draw_curves(results: Results, field: Field, explicand: int | None) -> tuple
     figure = Canvas(4.6, 3.2, layout="constrained")
     axes = figure.subplots()
     named = _read_curves(results, field, explicand)
+    around = ""
     for (name, curves), colour in zip(named.items(), LINE_COLOURS * len(named), strict=False):
         steps = curves.shape[1] - 1
         x = np.linspace(0, 1 if field == "output_curve" else steps, steps + 1)
@@ -87,7 +89,8 @@ def _draw_curves(results: Results, field: Field, explicand: int | None) -> tuple
             axes.plot(x, mean, "o", color=colour, label=f"{clean_text(name, 40)} (ends only)", clip_on=False)
             continue
         axes.plot(x, mean, color=colour, label=clean_text(name, 40), linewidth=1.6)
-        if len(curves) > 1:
+        if not is_tiny(deviation, mean).all():
+            around = ", ± one standard deviation"
             # no further than the curves reach: a distance below zero would break a log scale
             low, high = np.maximum(mean - deviation, curves.min(axis=0)), np.minimum(mean + deviation, curves.max(axis=0))
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
@@ -96,7 +99,7 @@ def _draw_curves(results: Results, field: Field, explicand: int | None) -> tuple
         text.update(text_options())
     counts = sorted({len(curves) for curves in named.values()})
     if counts != [1]:
-        add_note(figure, f"mean of {' or '.join(map(str, counts))} paths, ± one standard deviation")
+        add_note(figure, f"mean of {' or '.join(map(str, counts))} paths{around}")
     return figure, axes, np.concatenate([curves.ravel() for curves in named.values()])
 
 

@@ -25,6 +25,7 @@ from ig2.plots.values import (
     check_index,
     check_no_embeddings,
     clean_labels,
+    lacks_signs,
     method_name,
     select_tensor,
     take_first,
@@ -34,6 +35,14 @@ from ig2.plots.values import (
 )
 
 MOST_NAMED = 20
+
+
+def _choose_style(results: Mapping[str, Attribution], style: dict[str, Any]) -> tuple[MapStyle, str]:
+    """How to draw these maps, all in the same way: by default without signs where any has none to believe; and why."""
+    signless = [clean_text(name, 40) for name, result in results.items() if lacks_signs(result)]
+    if "kind" in style or not signless:
+        return MapStyle(**style), ""
+    return MapStyle(**style, kind="magnitude"), f"strength without signs, since trust is low ({', '.join(signless)})"
 
 
 def heat_map(
@@ -61,13 +70,13 @@ def heat_map(
     Raises:
         InputError: if the samples are no images, or hold NaN.
     """
-    map_style = MapStyle(**style)
     shown, lines, note = take_first(result, count, titles)
+    map_style, why = _choose_style({method_name(result): shown}, style)
     check_no_embeddings(shown.values, input_key)
     maps = to_maps(select_tensor(shown.values, input_key))
     images = to_images(select_tensor(shown.explicand, input_key), map_style.bounds)
     heads = [[line, method_name(result) if explicand and row == 0 else ""] for row, line in enumerate(lines)]
-    return _draw_rows([images] if explicand else [], maps, images, heads, map_style, "attribution", ("", note))
+    return _draw_rows([images] if explicand else [], maps, images, heads, map_style, "attribution", (why, note))
 
 
 def counterfactual(
@@ -156,8 +165,9 @@ def grid(
 ) -> Figure:
     """Draw methods × explicands, as papers compare them: a row for each explicand, first the image, then a column a method.
 
-    With `scale="each"` the number below a map is where its colours end; with `scale="shared"` every method has one scale for
-    all its maps, given below its column.
+    All maps are of one kind, and their scales follow one rule, which the figure says: with `scale="each"` the colours of every
+    map end at the percentile of its own absolute values; with `scale="shared"` every method has one scale for all its maps,
+    given below its column. So compare where maps are strong, not how strong: methods differ in their units.
 
     Args:
         results: names and attributions of the same explicands, in the order of the columns.
@@ -172,9 +182,9 @@ def grid(
     Raises:
         InputError: if the attributions explain different samples, or the samples are no images.
     """
-    map_style = MapStyle(**style)
     first = _check_same_explicands(results, input_key)
     shown, lines, note = take_first(first, count, titles)
+    map_style, why = _choose_style({name: result[: len(shown)] for name, result in results.items()}, style)
     rows, columns = len(shown), 1 + len(results)
     samples = select_tensor(shown.explicand, input_key)
     images = to_images(samples, map_style.bounds)
@@ -199,14 +209,13 @@ def grid(
         axes[0, column].set_title(wrap_text(name, map_style.size), fontsize="medium", **text_options())
         for row in range(rows):
             drawn.append(map_style.draw(axes[row, column], maps[row], scales[row], images[row]))
-            below = [] if same_classes else [result.explained[row]]
-            if map_style.scale == "each":
-                below.append(map_style.format_end(scales[row]))
-            axes[row, column].set_xlabel(", ".join(below), fontsize="x-small", color=QUIET)
+            below = "" if same_classes else result.explained[row]
+            axes[row, column].set_xlabel(below, fontsize="x-small", color=QUIET)
         if map_style.scale == "shared":
             quantity = "attribution" if map_style.size >= 1.5 else None  # a narrower panel has no room for it
             map_style.add_colour_bars(figure, drawn, scales, quantity, location="bottom", aspect=16, shrink=0.9, pad=0.02)
-    add_note(figure, map_style.format_note(all_scales), note)
+    whose = "each map's own" if map_style.scale == "each" else "each method's"
+    add_note(figure, why, map_style.format_note(all_scales, whose), note)
     return figure
 
 
@@ -258,12 +267,12 @@ def per_reference(
     Raises:
         InputError: if the attribution does not keep each reference's own, or names, labels or references do not fit it.
     """
-    map_style = MapStyle(**{"scale": "shared", **style})
     if check_attribution(result).per_reference is None:
         raise InputError("this attribution does not keep each reference's own: call the method with per_reference=True")
     check_index(explicand, len(result), "explicand")
     result = result[explicand]
     assert result.per_reference is not None
+    map_style, why = _choose_style({method_name(result): result}, {"scale": "shared", **style})
     contributions = select_tensor(result.per_reference, input_key)[0]
     total = len(contributions)
     shown = min(check_count(count), total)
@@ -276,7 +285,7 @@ def per_reference(
     values = torch.cat([mean, contributions[:shown]])
     if names is not None or contributions.ndim < 3:
         rows = [", ".join(filter(None, pair)) for pair in zip(lines, outputs, strict=True)]
-        return _draw_reference_table(to_rows(values), ["mean", *rows[:shown]], names, map_style, note)
+        return _draw_reference_table(to_rows(values), ["mean", *rows[:shown]], names, map_style, (why, note))
 
     heads = [
         "\n".join(filter(None, [wrap_text(line, map_style.size), output])) for line, output in zip(lines, outputs, strict=True)
@@ -298,13 +307,12 @@ def per_reference(
             above.set_axis_off()
         above.set_title(head, fontsize="small", **text_options())
         drawn.append(map_style.draw(below, maps[column], scales[column], images[0]))
-        if map_style.scale == "each":
-            below.set_xlabel(map_style.format_end(scales[column]), fontsize="x-small", color=QUIET)
     axes[1, 0].set_title("mean", fontsize="small")
     if map_style.scale == "shared":
         map_style.add_colour_bars(figure, drawn, scales, location="bottom", aspect=40, shrink=0.4, pad=0.03)
     source = "above the GradCF of each reference" if references is None and ends is not None else ""
-    add_note(figure, source, map_style.format_note(scales), note)
+    whose = "each map's own" if map_style.scale == "each" else ""
+    add_note(figure, why, source, map_style.format_note(scales, whose), note)
     return figure
 
 
@@ -326,7 +334,7 @@ def _select_references(
 
 
 def _draw_reference_table(
-    values: Array, lines: list[str], names: Sequence[str] | None, map_style: MapStyle, note: str
+    values: Array, lines: list[str], names: Sequence[str] | None, map_style: MapStyle, notes: tuple[str, str]
 ) -> Figure:
     features = values.shape[1]
     if names is not None and (isinstance(names, str) or len(names) > features):
@@ -350,5 +358,5 @@ def _draw_reference_table(
     axes.tick_params(length=0)
     map_style.add_colour_bars(figure, [drawn], scales, aspect=12)
     few = "" if len(strongest) == len(columns) else f"the {len(strongest)} strongest of {len(columns)} features"
-    add_note(figure, few, note)
+    add_note(figure, few, *notes)
     return figure

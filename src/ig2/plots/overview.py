@@ -104,6 +104,7 @@ def _write_numbers(result: Attribution) -> str:
         "baseline": result.baseline_output,
         "sum": result.total,
         "residual": result.residual,
+        "trust": None if result.trust is None else result.trust.median(dim=1).values,
     }
     kept: dict[str, list[Any]] = {"class": result.target.tolist()} if result.against is None else {"explains": result.explained}
     kept |= {name: values.tolist() for name, values in columns.items() if values is not None}

@@ -13,7 +13,17 @@ from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
 from ig2.plots.canvas import AGAINST, FOR, QUIET, Canvas, add_note
 from ig2.plots.labels import clean_text, format_number, text_options, wrap_text
-from ig2.plots.values import Array, InputKey, Titles, check_count, check_scores, clean_labels, select_tensor, take_first
+from ig2.plots.values import (
+    Array,
+    InputKey,
+    Titles,
+    check_count,
+    check_scores,
+    clean_labels,
+    is_tiny,
+    select_tensor,
+    take_first,
+)
 
 
 def bars(
@@ -40,7 +50,8 @@ def bars(
         cells: the features' values, as text, for each explicand; by default those of the explicand.
         scores: for each explicand one number a feature, to show instead of the attribution's values, as where
             several columns of x stand for one feature.
-        spread: mark the standard deviation over references. Not with scores.
+        spread: mark the standard deviation over references, where it is at least a hundredth of the value: a smaller one would
+            be hidden by the end of its bar. Not with scores.
         input_key: the input to show, by position or name, where the network takes several.
         titles: a line above each explicand; by default its class and output.
 
@@ -59,7 +70,8 @@ def bars(
         if spread:
             if shown.spread is None:
                 raise InputError("this attribution has no spread: it takes two references or more")
-            deviations = select_tensor(shown.spread, input_key).flatten(1).numpy()
+            spreads = select_tensor(shown.spread, input_key).flatten(1).numpy()
+            deviations = np.where(is_tiny(spreads, np.stack(numbers)), np.nan, spreads)  # NaN has no whisker
     else:
         numbers = check_scores(scores, len(result))[: len(shown)]
         shape = numbers[0].shape

@@ -101,7 +101,6 @@ def text(
         axes = figure.add_axes(area(margin, bottom, line_width, height), xlim=(0, line_width), ylim=(height, 0))
         axes.set_axis_off()
         head = clean_text(sentence.title, int(11 * width))
-        head += f"  (± {format_number(sentence.end)})" if scale == "each" else ""
         axes.text(0, 1.4 * size, head, fontsize="small", color=QUIET, parse_math=False)
         for piece in pieces:
             base = title + piece.line * line + 1.2 * size
@@ -121,7 +120,8 @@ def text(
     bar.outline.set_linewidth(0.5)
     longest = max(len(sentence.words) for sentence in sentences)
     cut = f"the first {MOST_WORDS} of up to {longest} words" if longest > MOST_WORDS else ""
-    notes = "; ".join(filter(None, [note, cut]))
+    rule = "each text's colours end at its strongest word" if scale == "each" else ""
+    notes = "; ".join(filter(None, [rule, note, cut]))
     figure.text(1 - margin / (width * POINTS), 0.6 * size / total, notes, ha="right", fontsize="x-small", color=QUIET)
     return figure
 

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ig2._engine.inputs import Structured
-from ig2.attribution import Attribution
+from ig2.attribution import LITTLE_TRUST, Attribution
 from ig2.errors import InputError, describe
 from ig2.plots.labels import clean_text, format_number
 
 Array = NDArray[np.float64]
+# A spread below this share of its value is not shown: it could not be seen, and would be read as a finding.
+TINY = 0.01
 InputKey = int | str | None
 Titles = Sequence[str] | None
 
@@ -64,6 +66,16 @@ def take_first(result: Attribution, count: int, titles: Titles) -> tuple[Attribu
 
 def method_name(result: Attribution) -> str:
     return clean_text(result.settings.get("method", "attribution"), 40)
+
+
+def is_tiny(spread: Array, value: Array) -> NDArray[np.bool_]:
+    """Where a spread is too small beside its value to be shown."""
+    return spread <= TINY * np.abs(value)
+
+
+def lacks_signs(result: Attribution) -> bool:
+    """Whether the signs of some explicand's map are not to be believed."""
+    return result.trust is not None and bool((result.trust.median(dim=1).values < LITTLE_TRUST).any())
 
 
 def split_inputs(value: Structured) -> dict[Any, Tensor]:

@@ -72,7 +72,8 @@ def build(
                 cells=() if batch.cells is None else batch.cells[i],
             )
         )
-    return Content(title, subject.name, tuple(inputs), dict(details or {}))
+    verdicts = {name: attribution.verdict for name, attribution in attributions.items()}
+    return Content(title, subject.name, tuple(inputs), dict(details or {}), verdicts=verdicts)
 
 
 def _answer(subject: Subject, outputs: Tensor, likely: Tensor | None, target: int) -> tuple[str, float | None, str]:
@@ -138,9 +139,17 @@ def _view_references(
         method = attribution.settings.get("method")
         raise InputError(f"{method} does not say where its references led: call it with curves=True")
     scores: list[list[Numbers]] = []  # for each reference, each input's
+    residuals = None
     if attribution.per_reference is not None:
         each = extract_tensor(attribution, attribution.per_reference)
         scores = [subject.scores(batch, attribution, each[:, r]) for r in range(each.shape[1])]
+        if attribution.baseline_outputs is not None:
+            totals = each.flatten(2).sum(dim=2).to(outputs.dtype)
+            residuals = totals - (attribution.output[:, None] - attribution.baseline_outputs)
+    ends = None if attribution.gradcf is None else extract_tensor(attribution, attribution.gradcf)
+
+    def pick(values: Tensor | None, i: int, r: int) -> float | None:
+        return None if values is None else float(values[i, r])
 
     def describe_sample(i: int, r: int) -> str | None:
         if isinstance(subject, TableSubject):
@@ -156,6 +165,11 @@ def _view_references(
                 picture=_draw_sample(subject, samples[i, r]),
                 text=describe_sample(i, r),
                 scores=scores[r][i] if scores else None,
+                residual=pick(residuals, i, r),
+                trust=pick(attribution.trust, i, r),
+                arrival=pick(attribution.arrival, i, r),
+                reference_output=pick(attribution.reference_outputs, i, r),
+                gradcf=None if ends is None else _draw_sample(subject, ends[i, r]),
             )
             for r in range(len(names))
         )

@@ -24,6 +24,11 @@ class ReferenceView:
     picture: Image | None = None
     text: str | None = None
     scores: Numbers | None = None  # its own attribution: (H, W), or one number a word or column
+    residual: float | None = None  # of its own attribution
+    trust: float | None = None  # how well gradients predicted the output along its path
+    arrival: float | None = None  # the share of the distance its path covered
+    reference_output: float | None = None  # f at the reference itself
+    gradcf: Image | None = None  # where its path ended
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class MethodView:
     output: float  # f(x)
     baseline_output: float | None
     residual: float | None
-    verdict: str  # what the residual and the arrival mean, in a sentence
+    verdict: str  # what the residual, the trust and the arrival mean, in a sentence
     settings: dict[str, Any]
     output_curve: Numbers | None = None  # (R, k + 1), from the explicand to the baseline
     distance_curve: Numbers | None = None  # (R, k + 1)
@@ -82,6 +87,7 @@ class Content:
     inputs: tuple[InputView, ...]
     details: dict[str, str] = field(default_factory=dict)  # versions, seed, when
     skipped: tuple[SkippedView, ...] = ()
+    verdicts: dict[str, str] = field(default_factory=dict)  # by method, on all inputs; by default those on each
 
     def check(self) -> None:
         """Check that the page can show it, as `render` and `write` do.

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ig2.attribution import LARGE_RESIDUAL, LITTLE_ARRIVAL, LITTLE_TRUST
 from ig2.errors import describe, import_extra
 from ig2.report.content import Image, InputView, MethodView, Numbers, ReferenceView
 
@@ -68,21 +69,46 @@ def encode_input(view: InputView, pictures: PictureStore) -> dict[str, Any]:
 def _encode_method(method: MethodView, pictures: PictureStore) -> dict[str, Any]:
     return {
         **vars(method),
+        "marks": mark_method(method),
         "scores": _encode_scores(method.scores),
         "settings": _encode_settings(method.settings),
         "output_curve": encode_curves(method.output_curve),
         "distance_curve": encode_curves(method.distance_curve),
-        "references": [_encode_reference(reference, pictures, len(method.references)) for reference in method.references],
-        "gradcf": pictures.add(method.gradcf),
+        "references": [_encode_reference(reference, method, pictures) for reference in method.references],
+        "gradcf": pictures.add(method.gradcf, REFERENCE_PICTURE_SIDE),
     }
 
 
-def _encode_reference(reference: ReferenceView, pictures: PictureStore, total: int) -> dict[str, Any]:
+def _encode_reference(reference: ReferenceView, method: MethodView, pictures: PictureStore) -> dict[str, Any]:
     scores: Any = None
-    if reference.scores is not None and total > 1:  # the only one's own are the method's
+    if reference.scores is not None and len(method.references) > 1:  # the only one's own are the method's
         is_map = reference.scores.ndim == 2
         scores = pack_map(pool_map(reference.scores), REFERENCE_BITS) if is_map else _encode_scores(reference.scores)
-    return {**vars(reference), "picture": pictures.add(reference.picture, REFERENCE_PICTURE_SIDE), "scores": scores}
+    return {
+        **vars(reference),
+        "marks": _mark(reference, method.output - reference.output, bool(method.settings.get("complete"))),
+        "picture": pictures.add(reference.picture, REFERENCE_PICTURE_SIDE),
+        "gradcf": pictures.add(reference.gradcf, REFERENCE_PICTURE_SIDE),
+        "scores": scores,
+    }
+
+
+def mark_method(method: MethodView) -> dict[str, str]:
+    """What a method's residual, trust and arrival are worth for one input: "good", "poor", or "none" of both."""
+    change = None if method.baseline_output is None else method.output - method.baseline_output
+    return _mark(method, change, bool(method.settings.get("complete")))
+
+
+def _mark(view: MethodView | ReferenceView, change: float | None, is_complete: bool) -> dict[str, str]:
+    marks = {}
+    if view.residual is not None and change is not None:
+        is_small = abs(view.residual) < LARGE_RESIDUAL * abs(change)
+        # a sum that adds up by construction is no sign of anything; one that does not, in spite of it, is a bad one
+        marks["residual"] = "poor" if change and not is_small else "none" if is_complete or not change else "good"
+    for name, share, little in (("trust", view.trust, LITTLE_TRUST), ("arrival", view.arrival, LITTLE_ARRIVAL)):
+        if share is not None:
+            marks[name] = "good" if share >= little else "poor"
+    return marks
 
 
 def _encode_scores(scores: Numbers) -> Any:

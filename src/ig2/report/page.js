@@ -1,7 +1,9 @@
 "use strict";
 
 const report = JSON.parse(document.getElementById("data").textContent);
-const state = { input: -1, method: 0, reference: null, mode: "signed", opacity: 70, threshold: 0, smoothing: null };
+const state = { input: -1, method: 0, reference: null, mode: null, opacity: 70, threshold: 0, smoothing: null };
+const start = { ...state }; // what a link does not say
+const TINY = 0.01; // of the value: a smaller range around it is not shown
 
 const one = (selector, root = document) => root.querySelector(selector);
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -24,15 +26,22 @@ function pick(event, moves) {
   return moves[event.key];
 }
 
-// Three digits that count, and a real minus: what the page's own text does too.
+// Three digits that count, a real minus, and no place to break.
 function number(value) {
   if (value === 0) return "0";
   const exponent = Math.floor(Math.log10(Math.abs(value)));
   if (exponent >= -3 && exponent < 5) return value.toFixed(Math.max(0, 2 - exponent)).replace("-", "−");
   const raised = [...String(exponent)].map((digit) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(digit)]).join("");
-  return `${(value / 10 ** exponent).toFixed(2)} × 10${raised}`.replace("-", "−");
+  return `${(value / 10 ** exponent).toFixed(2)}\u00a0×\u00a010${raised}`.replace("-", "−");
 }
 const signed = (value) => (value > 0 ? "+" : "") + number(value);
+const scored = (value) => (mode() === "signed" ? signed(value) : number(Math.abs(value)));
+function percent(share) {
+  if (share < 0) return `−${percent(-share)}`; // as an arrival where the path ended farther away
+  if (share >= 10) return share < 1e6 ? `${Math.round(share).toLocaleString("en")} times` : "millions of times";
+  const [digits, below] = [share >= 0.1 ? 0 : 1, share > 0 && share < 0.001];
+  return below ? "below 0.1\u00a0%" : `${(100 * share).toFixed(share ? digits : 0)}\u00a0%`;
+}
 
 // -- the scores -------------------------------------------------------------------------------------------------------
 
@@ -216,9 +225,15 @@ const input = () => report.inputs[state.input];
 const method = () => input().methods[state.method];
 let content = null; // of the input shown, once it is unpacked
 
+// Maps are compared, so all of an input are shown in one mode: without signs where those of any are not to be believed.
+const signless = (view) => view?.marks.trust === "poor";
+const chosen = () => method().references[state.reference]; // if one is
+const shownView = () => chosen() ?? method();
+const mode = () => state.mode ?? (input().methods.some(signless) || signless(chosen()) ? "magnitude" : "signed");
+
 // Photos flicker; in a digit of 28 pixels each one counts.
 const smoothing = () => (input().kind !== "image" ? 0 : state.smoothing ?? (content.width < 96 ? 0 : 1.5));
-const smoothNow = (map) => smooth(map, (smoothing() * map.width) / content.width || 0, state.mode);
+const smoothNow = (map) => smooth(map, (smoothing() * map.width) / content.width || 0, mode());
 
 function current() {
   const whole = content.maps[state.method];
@@ -226,7 +241,7 @@ function current() {
   const map = smoothNow(exact);
   const cutoff = state.threshold > 0 ? quantile(map.sorted, state.threshold / 100) : 0;
   // a reference's own map is coloured on the scale of the whole, so that the two can be compared
-  return { exact, map, cutoff, limit: smoothNow(whole).limit, mode: state.mode, opacity: state.opacity / 100 };
+  return { exact, map, cutoff, limit: smoothNow(whole).limit, mode: mode(), opacity: state.opacity / 100 };
 }
 
 function drawStage() {
@@ -235,48 +250,68 @@ function drawStage() {
   if (kind === "image") paint(one(".stage canvas", section()), content.large, view.map, view);
   else if (kind === "text") drawWords(view);
   else drawBars(view);
+  for (const radio of all("[type=radio]", section())) radio.checked = radio.value === mode();
   for (const slider of all("[data-control]", section())) {
     const name = slider.dataset.control;
     slider.value = name === "smoothing" ? smoothing() : state[name];
     const rest = 100 - state.threshold;
     const said =
-      name === "opacity" ? `${state.opacity} %`
+      name === "opacity" ? `${state.opacity}\u00a0%`
       : name === "smoothing" ? (smoothing() ? `over ${count(smoothing(), "pixel")}` : "none, single pixels")
       : state.threshold === 0 ? "everything shown"
       : rest === 0 ? "the strongest alone"
-      : `strongest ${rest} %, from ${number(view.cutoff)}`;
+      : `strongest ${rest}\u00a0%, from ${number(view.cutoff)}`;
     one("output", slider.parentElement).textContent = said;
     slider.setAttribute("aria-valuetext", said);
   }
 }
 
 function paintThumbnail(canvas, map, whole) {
-  paint(canvas, content.small, smoothNow(map), { limit: smoothNow(whole).limit, mode: state.mode, opacity: 0.75, cutoff: 0 });
+  paint(canvas, content.small, smoothNow(map), { limit: smoothNow(whole).limit, mode: mode(), opacity: 0.75, cutoff: 0 });
 }
 
 function drawLegend() {
   const { kind, target } = input();
   const { exact, map, limit } = current();
-  const reference = method().references[state.reference];
+  const withSigns = mode() === "signed";
   const strongest = { image: "pixel", text: "word", table: "column" }[kind];
-  const [plus, minus] = ["for", "against"].map((side) => make("span", { class: `swatch ${side}` }));
+  const [plus, minus, either] = ["for", "against", "magnitude"].map((side) => make("span", { class: `swatch ${side}` }));
+  const swatches = withSigns ? [plus, "speaks for, ", minus, "against "] : [either, "counts for or against "];
+  const rule = { image: "the 99th percentile of its own strengths", text: "its own strongest word", table: "its own strongest column" };
   one(".shown", section()).replaceChildren(
-    ...(reference ? ["Contrasted with ", make("bdi", {}, reference.label), " alone. "] : []),
-    ...(kind === "table" ? [plus, "speaks for, ", minus, "against ", make("bdi", {}, target), ". "] : []),
-    ...(smoothing() ? [`Colours show the average ${state.mode === "signed" ? "" : "strength "}around each pixel. `] : []),
-    `The strongest ${strongest} ${smoothing() ? "alone " : ""}has ${number(exact.largest)}.`,
+    ...(chosen() ? ["Contrasted with ", make("bdi", {}, chosen().label), " alone. "] : []),
+    ...(kind === "table" ? [...swatches, make("bdi", {}, target), ". "] : []),
+    ...(smoothing() ? [`Colours show the average ${withSigns ? "" : "strength "}around each pixel. `] : []),
+    `The strongest ${strongest} ${smoothing() ? "alone " : ""}has ${number(exact.largest)}. `,
+    `Every method’s scale ends at ${rule[kind]}.`,
   );
+  drawCaution(withSigns);
   if (kind === "table") return;
   const part = (name) => colours[name].filter((_, i) => i % 15 === 0).map((rgb) => `rgb(${rgb.map(Math.round).join(" ")})`);
-  const shades = state.mode === "signed" ? [...part("negative").reverse(), ...part("positive")] : part("magnitude");
+  const shades = withSigns ? [...part("negative").reverse(), ...part("positive")] : part("magnitude");
   const bar = one(".bar", section());
-  if (kind === "text") bar.className = `bar ${state.mode}`;
+  if (kind === "text") bar.className = `bar ${mode()}`;
   else bar.style.backgroundImage = `linear-gradient(to right, ${shades.join(", ")})`;
   const ticks =
-    state.mode === "signed"
+    withSigns
       ? [`${number(-limit)}, against`, "0", `for, ${signed(limit)}`]
       : ["0", number(limit / 2), number(limit) + (map.largest > limit ? " or more" : "")];
   all(".ticks span", section()).forEach((tick, i) => (tick.textContent = ticks[i]));
+}
+
+// Why there are no signs, or why not to believe them.
+function drawCaution(withSigns) {
+  const view = shownView();
+  const others = input().methods.filter(signless).map(({ name }) => make("bdi", {}, name));
+  const caution = one(".caution", section());
+  const like = others.flatMap((name, i) => (i ? [", ", name] : [name]));
+  const words =
+    signless(view) && withSigns ? [`Do not believe the signs: trust is ${percent(view.trust)}.`]
+    : signless(view) ? [`Strength without signs: trust is ${percent(view.trust)}, so for and against cannot be told apart.`]
+    : others.length && !withSigns && state.mode === null ? ["Strength without signs, as in the map it is compared with: ", ...like, "."]
+    : [];
+  caution.hidden = !words.length;
+  caution.replaceChildren(...words);
 }
 
 function mark(value) {
@@ -285,7 +320,7 @@ function mark(value) {
   marker.hidden = value === null;
   if (value === null) return;
   const { limit } = current();
-  const place = state.mode === "signed" ? (value / limit + 1) / 2 : Math.abs(value) / limit;
+  const place = mode() === "signed" ? (value / limit + 1) / 2 : Math.abs(value) / limit;
   marker.style.left = `${100 * clamp(place, 0, 1)}%`;
 }
 
@@ -309,11 +344,11 @@ function point(x, y, aloud) {
   cross.style.top = tip.style.top = `${100 * (top + 0.5 / map.height)}%`;
   tip.classList.toggle("leftward", left > 0.5);
   tip.classList.toggle("downward", top < 0.2);
-  const average = smoothing() ? `around it ${state.mode === "signed" ? signed(map.values[at]) : number(map.values[at])}` : "";
-  tip.replaceChildren(make("strong", {}, signed(value)), make("span", {}, `x ${place.x}, y ${place.y}${around}`), average);
+  const average = smoothing() ? `around it ${scored(map.values[at])}` : "";
+  tip.replaceChildren(make("strong", {}, scored(value)), make("span", {}, `x ${place.x}, y ${place.y}${around}`), average);
   mark(map.values[at]);
   // a screen reader would choke on every pixel the pointer crosses
-  if (aloud) one(".readout", section()).textContent = `x ${place.x}, y ${place.y}: ${signed(value)}${around}`;
+  if (aloud) one(".readout", section()).textContent = `x ${place.x}, y ${place.y}: ${scored(value)}${around}`;
 }
 
 function unpoint() {
@@ -350,7 +385,8 @@ function watchPicture(canvas) {
 
 // -- words and columns ------------------------------------------------------------------------------------------------
 
-const ink = (opacity) => Math.min(1, opacity * 1.2);
+// Letters stay readable on colours up to this opaque, on light and on dark paper (WCAG AA).
+const ink = (opacity) => 0.7 * opacity;
 
 function drawWords({ map, cutoff, limit, mode, opacity }) {
   one(".bar", section()).style.setProperty("--strength", ink(opacity));
@@ -381,8 +417,8 @@ function drawWords({ map, cutoff, limit, mode, opacity }) {
     const kind = mode === "magnitude" ? "magnitude" : value < 0 ? "against" : "for";
     const strength = Math.min(1, Math.abs(value) / limit) * ink(opacity);
     word.style.setProperty("--strength", strength.toFixed(3));
-    word.className = `${kind}${Math.abs(value) < cutoff ? " weak" : strength > 0.72 ? " strong" : ""}`;
-    word.setAttribute("aria-label", `${units[i]}: ${signed(value)}`);
+    word.className = `${kind}${Math.abs(value) < cutoff ? " weak" : ""}`;
+    word.setAttribute("aria-label", `${units[i]}: ${scored(value)}`);
   });
 }
 
@@ -397,25 +433,25 @@ function readWord(words, word) {
   const value = active ? current().map.values[at] : null;
   mark(value);
   if (!active) return readout.replaceChildren();
-  return readout.replaceChildren(make("bdi", {}, input().units[at]), " ", make("strong", {}, signed(value)));
+  return readout.replaceChildren(make("bdi", {}, input().units[at]), " ", make("strong", {}, scored(value)));
 }
 
-function drawBars({ map, cutoff }) {
+function drawBars({ map, cutoff, mode }) {
   const { units, cells } = input();
   const order = [...map.values.keys()].sort((a, b) => Math.abs(map.values[b]) - Math.abs(map.values[a]));
   const scale = map.largest || 1;
   one(".bars tbody", section()).replaceChildren(
     ...order.map((i) => {
       const value = map.values[i];
-      const bar = make("span", { class: value < 0 ? "against" : "for" });
-      bar.style.width = `${(50 * Math.abs(value)) / scale}%`;
-      const track = make("span", { class: "track", "aria-hidden": "true" }, bar);
+      const bar = make("span", { class: mode === "magnitude" ? mode : value < 0 ? "against" : "for" });
+      bar.style.width = `${((mode === "magnitude" ? 100 : 50) * Math.abs(value)) / scale}%`;
+      const track = make("span", { class: `track ${mode}`, "aria-hidden": "true" }, bar);
       return make(
         "tr",
         { class: Math.abs(value) < cutoff ? "weak" : "" },
         make("th", { scope: "row" }, make("bdi", {}, units[i])),
         make("td", { class: "cell" }, make("bdi", {}, cells[i] ?? "")),
-        make("td", { class: "score" }, track, make("span", { class: "value" }, signed(value))),
+        make("td", { class: "score" }, track, make("span", { class: "value" }, scored(value))),
       );
     }),
   );
@@ -441,18 +477,19 @@ function drawReferences() {
     button.addEventListener("click", () => choose(index));
     return make("li", {}, button);
   };
-  const caption = (name, text, said) =>
+  const caption = (name, text, ...said) =>
     make(
       "span",
       { class: "caption" },
       make("bdi", { class: "name" }, name),
       ...(text === null ? [] : [make("bdi", { class: "text" }, text)]),
-      make("span", { class: "said" }, said),
+      ...said.map((line) => make("span", { class: "said" }, line)),
     );
   const cards = references.map((reference, i) => {
     const map = content.references[state.method][i];
     const picture = reference.picture === null ? [] : [make("img", { src: report.pictures[reference.picture], alt: "" })];
-    const about = caption(reference.label, reference.text, `output ${number(reference.output)}`);
+    const trust = reference.trust === null ? [] : [`trust ${percent(reference.trust)}`];
+    const about = caption(reference.label, reference.text, `output ${number(reference.output)}`, ...trust);
     return card(i, map, ...picture, ...(map ? thumbnail(map) : []), about);
   });
   let lead = "The path leads from the input to it.";
@@ -469,6 +506,7 @@ function drawReferences() {
 }
 
 function choose(reference) {
+  const before = mode();
   state.reference = reference;
   for (const [i, button] of all(".references button", section()).entries()) {
     const several = method().references.length > 1; // then the first button is all of them
@@ -478,6 +516,75 @@ function choose(reference) {
   drawStage();
   drawLegend();
   drawCharts();
+  drawSums();
+  if (mode() !== before) drawThumbnails();
+  remember();
+}
+
+// -- what it is worth -------------------------------------------------------------------------------------------------
+
+// Of the chosen reference, or of all together.
+function drawSums() {
+  const [whole, view, reference] = [method(), shownView(), chosen()];
+  const { output, settings } = whole;
+  const baseline = reference ? reference.output : whole.baseline_output;
+  const row = (name, value, mark = "", ...rest) =>
+    make("div", { class: mark }, make("dt", {}, name), make("dd", {}, make("span", { class: "number" }, value), " ", ...rest));
+  const aside = (text) => make("span", { class: "share" }, `· ${text}`);
+  const rows = [];
+  if (baseline !== null && view.residual !== null) {
+    const change = output - baseline;
+    const total = change + view.residual;
+    const [low, high] = [Math.min(change, total, 0), Math.max(change, total, 0)];
+    const place = (value) => `${(100 * value) / (high - low || 1)}%`;
+    for (const [name, value] of [["Change in the output", change], ["Sum of the scores", total]]) {
+      const bar = make("span");
+      Object.assign(bar.style, { left: place(Math.min(value, 0) - low), width: place(Math.abs(value)) });
+      rows.push(row(name, number(value)));
+      rows.at(-1).append(make("dd", { class: "length", "aria-hidden": "true" }, bar));
+    }
+    const relative = Math.abs(view.residual / change);
+    const none = relative < 1e-5 || view.residual === 0; // what float32 leaves of nothing
+    const share = none || !change ? [] : [aside(`${percent(relative)} of the change`)];
+    const built = settings.complete && view.marks.residual === "none" ? [aside("by construction")] : share;
+    rows.push(row("Residual", none ? "none" : number(view.residual), view.marks.residual, ...built));
+  }
+  const { trust, arrival } = view;
+  const little = { trust: "strength only", arrival: "ended on the way" };
+  for (const [name, share] of Object.entries({ trust, arrival })) {
+    if (share === null) continue;
+    const poor = view.marks[name] === "poor" ? [aside(little[name])] : [];
+    rows.push(row(name[0].toUpperCase() + name.slice(1), percent(share), view.marks[name], ...poor));
+  }
+  const several = !reference && whole.references.length > 1;
+  const ends = several ? ["its baselines on average", "its references on average"] : ["its baseline", "its reference"];
+  const outputs = Object.entries({ "the input": output, [ends[0]]: baseline, [ends[1]]: view.reference_output });
+  const known = outputs.filter(([, value]) => value !== null).map(([of, value]) => `${number(value)} for ${of}`);
+  one(".sums", section()).replaceChildren(
+    make("h3", {}, "Does it add up?"),
+    ...(reference ? [make("p", { class: "meaning" }, "Contrasted with ", make("bdi", {}, reference.label), " alone.")] : []),
+    make("dl", {}, ...rows),
+    make("p", { class: "meaning" }, `Output: ${known.join(", ")}.`),
+  );
+  drawEnd(reference ?? whole.references[0]);
+}
+
+function drawEnd(reference) {
+  const figure = one(".counterfactual", section());
+  const picture = chosen()?.gradcf ?? method().gradcf;
+  figure.hidden = picture === null;
+  if (figure.hidden) return;
+  const towards = reference ? make("bdi", {}, reference.label) : "the first reference";
+  const first = !chosen() && method().references.length > 1 ? ", the first reference" : "";
+  figure.replaceChildren(
+    make("img", { src: report.pictures[picture], alt: "The input at the end of its path" }),
+    make(
+      "figcaption",
+      {},
+      make("h3", {}, "Where the path ends"),
+      make("p", { class: "meaning" }, "The input, changed step by step towards ", towards, `${first}, as the network sees it.`),
+    ),
+  );
 }
 
 // -- curves -----------------------------------------------------------------------------------------------------------
@@ -524,6 +631,7 @@ function drawChart(figure, title, axis, { steps, values }) {
   const several = values.length > 1;
   const over = several ? `, mean over ${values.length} references` : "";
   const said = `${title}: ${number(mean[0])} at the input, ${number(mean[mean.length - 1])} at the end${over}`;
+  const endsOnly = steps.length === 2; // a line between them would claim to know what lies there
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, "aria-label": said });
   for (const { value, label } of ticksBetween(low, high, 4, false)) {
     svg.append(
@@ -538,13 +646,17 @@ function drawChart(figure, title, axis, { steps, values }) {
     draw("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, "steps from the input"),
     draw("text", { transform: `translate(10 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, axis),
   );
-  const chosen = several && state.reference !== null ? values[state.reference] : null;
-  if (several) svg.append(...values.map((curve) => draw("path", { class: "single", d: line(curve) })));
-  svg.append(draw("path", { class: chosen ? "mean faded" : "mean", d: line(mean) }));
-  if (chosen) svg.append(draw("path", { class: "chosen", d: line(chosen) }));
+  const own = several && state.reference !== null ? values[state.reference] : null;
   // few points deserve to be seen as points
-  const dots = steps.map((step, k) => draw("circle", { class: "dot", r: 3, cx: x(step), cy: y(mean[k]) }));
-  if (dots.length < 8) svg.append(...dots);
+  const points = (curve, name, r) => steps.map((step, k) => draw("circle", { class: name, r, cx: x(step), cy: y(curve[k]) }));
+  const add = (curve, name) => {
+    if (!endsOnly) svg.append(draw("path", { class: name, d: line(curve) }));
+    else if (name === "single") svg.append(...points(curve, name, 2));
+  };
+  if (several) for (const curve of values) add(curve, "single");
+  add(mean, own ? "mean faded" : "mean");
+  if (own) add(own, "chosen");
+  if (steps.length < 8) svg.append(...points(own ?? mean, own ? "dot own" : "dot", 3));
   const rule = draw("line", { class: "rule", y1: top, y2: height - bottom, visibility: "hidden" });
   const dot = draw("circle", { class: "dot", r: 4, visibility: "hidden" });
   svg.append(rule, dot);
@@ -553,12 +665,14 @@ function drawChart(figure, title, axis, { steps, values }) {
   const read = (k) => {
     at = k;
     for (const element of [rule, dot]) element.setAttribute("visibility", k === null ? "hidden" : "visible");
-    if (k === null) return readout.replaceChildren(several ? "mean bold, each reference thin" : "");
-    const shown = (chosen ?? mean)[k];
+    const line = own ? "this reference in colour" : "mean bold, each reference thin";
+    if (k === null) return readout.replaceChildren(endsOnly ? "ends only" : several ? line : "");
+    const shown = (own ?? mean)[k];
     const here = values.map((curve) => curve[k]);
+    const [least, most] = [Math.min(...here), Math.max(...here)];
     furnish(rule, { x1: x(steps[k]), x2: x(steps[k]) });
     furnish(dot, { cx: x(steps[k]), cy: y(shown) });
-    const range = several ? ` (${number(Math.min(...here))} to ${number(Math.max(...here))})` : "";
+    const range = most - least > TINY * Math.abs(shown) ? ` (${number(least)} to ${number(most)})` : "";
     return readout.replaceChildren(`step ${steps[k]}: `, make("strong", {}, number(shown)), range);
   };
   svg.addEventListener("pointermove", (event) => {
@@ -587,10 +701,10 @@ function writeJson() {
   const { picture, methods, ...rest } = input();
   return JSON.stringify({
     ...rest,
-    methods: methods.map(({ scores, gradcf, references, ...method }, m) => ({
+    methods: methods.map(({ scores, gradcf, references, marks, ...method }, m) => ({
       ...method,
       scores: nest(content.maps[m]),
-      references: references.map(({ picture, scores, ...reference }, r) => ({
+      references: references.map(({ picture, scores, gradcf, marks, ...reference }, r) => ({
         ...reference,
         scores: scores && nest(content.references[m][r]),
       })),
@@ -637,33 +751,44 @@ function showMethod() {
   for (const block of all(".about > [data-method]", root)) block.hidden = Number(block.dataset.method) !== state.method;
 }
 
+let painted = ""; // how the tabs are
 function drawTabs() {
+  const wanted = `${state.input} ${mode()} ${smoothing()}`;
+  if (painted === wanted) return;
+  painted = wanted;
   for (const canvas of all("[role=tab] canvas", section())) {
     const map = content.maps[Number(canvas.parentElement.dataset.method)];
     paintThumbnail(canvas, map, map);
   }
 }
 
+function drawThumbnails() {
+  drawTabs();
+  drawReferences();
+}
+
 function drawAll() {
+  drawTabs();
   drawStage();
   drawLegend();
   drawReferences();
   drawCharts();
+  drawSums();
+  remember();
 }
 
-async function show(index, wanted) {
+async function show(index, wanted, reference = null) {
   const changed = state.input !== index;
   // the same method as before, where the other input has it
   const name = state.input < 0 ? null : method().name;
   const same = Math.max(0, report.inputs[index].methods.findIndex((item) => item.name === name));
-  Object.assign(state, { input: index, method: wanted ?? (changed ? same : state.method), reference: null });
+  Object.assign(state, { input: index, method: wanted ?? (changed ? same : state.method), reference });
   unpoint();
   for (const other of all("section[data-input]")) other.hidden = Number(other.dataset.input) !== index;
   for (const link of all("nav [aria-current]")) link.removeAttribute("aria-current");
   const link = all("nav a")[index];
   link?.setAttribute("aria-current", "true");
   link?.scrollIntoView({ block: "nearest", inline: "nearest" });
-  for (const radio of all("[type=radio]", section())) radio.checked = radio.value === state.mode;
   for (const image of all("img[data-picture]:not([src])", section())) image.src = report.pictures[image.dataset.picture];
   showMethod();
   if (changed) content = null;
@@ -672,22 +797,36 @@ async function show(index, wanted) {
   content = ready;
   const frame = one(".frame", section());
   if (frame) frame.style.maxWidth = `${(85 * content.width) / content.height}vh`; // the whole picture on one screen
-  if (changed) drawTabs();
+  if (!content.references[state.method][state.reference]) state.reference = null;
   drawAll();
   section().dataset.ready = "";
 }
 
-function chooseMethod(index) {
-  history.replaceState(null, "", `#input-${state.input + 1}-method-${index + 1}`);
-  show(state.input, index).catch(complain);
+const chooseMethod = (index) => show(state.input, index).catch(complain);
+
+// The address says all that was chosen, so that it can be sent to someone or opened again.
+function remember() {
+  const { input, method, reference, ...settings } = state;
+  const parts = Object.entries(settings).filter(([name, value]) => value !== start[name]);
+  if (reference !== null) parts.unshift(["reference", reference + 1]);
+  const words = [["input", input + 1], ["method", method + 1], ...parts].flat().join("-");
+  history.replaceState(null, "", `#${words}`);
 }
 
 function follow() {
-  const [, number, tab] = /^#input-(\d+)(?:-method-(\d+))?$/.exec(location.hash) ?? [];
-  if (number === undefined && state.input >= 0) return;
-  const index = clamp(Number(number ?? 1) - 1, 0, report.inputs.length - 1);
-  const last = report.inputs[index].methods.length - 1;
-  show(index, tab && clamp(Number(tab) - 1, 0, last)).catch(complain);
+  const found = Object.fromEntries([...location.hash.matchAll(/([a-z]+)-([a-z0-9.]+)/g)].map(([, name, value]) => [name, value]));
+  const whole = (value, most) => (/^\d+$/.test(value) ? clamp(Number(value) - 1, 0, most) : undefined);
+  const index = whole(found.input, report.inputs.length - 1) ?? (state.input < 0 ? 0 : undefined);
+  if (index === undefined) return;
+  // a link that names no method leads to another input only, and the rest stays
+  const tab = whole(found.method, report.inputs[index].methods.length - 1);
+  if (tab !== undefined) {
+    state.mode = ["signed", "magnitude"].includes(found.mode) ? found.mode : null;
+    for (const name of ["opacity", "threshold", "smoothing"]) {
+      state[name] = /^\d+(\.\d+)?$/.test(found[name]) ? clamp(Number(found[name]), 0, name === "smoothing" ? 6 : 100) : start[name];
+    }
+  }
+  show(index, tab, whole(found.reference, Infinity) ?? null).catch(complain);
 }
 
 function complain(error) {
@@ -721,17 +860,15 @@ for (const root of all("section[data-input]")) {
       if (slider.dataset.control === "smoothing") drawLegend();
     });
     slider.addEventListener("change", () => {
-      if (!content || slider.dataset.control !== "smoothing") return;
-      drawTabs();
-      drawReferences();
+      if (!content) return;
+      remember();
+      if (slider.dataset.control === "smoothing") drawThumbnails();
     });
   }
   for (const radio of all("[type=radio]", root)) {
     radio.addEventListener("change", () => {
       state.mode = radio.value;
-      if (!content) return;
-      drawTabs();
-      drawAll();
+      if (content) drawAll();
     });
   }
   for (const button of all("[data-download]", root)) {
@@ -739,6 +876,11 @@ for (const root of all("section[data-input]")) {
   }
 }
 for (const image of all("nav img[data-picture]")) image.src = report.pictures[image.dataset.picture];
+
+one(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address stays that of what is shown
+  one("main").focus();
+});
 
 let before = innerWidth;
 addEventListener("resize", () => {

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from os import PathLike
 from typing import Any
 
 from ig2._utils.files import write_file
-from ig2.attribution import LARGE_RESIDUAL, LITTLE_ARRIVAL
 from ig2.errors import import_extra
-from ig2.report.content import Content, InputView, MethodView
-from ig2.report.encoding import MAP_BITS, REFERENCE_BITS, PictureStore, block_side, encode_input
-
-# Below this share of the change, a residual is what float32 leaves of nothing.
-ROUNDING = 1e-5
+from ig2.report.content import Content, InputView
+from ig2.report.encoding import MAP_BITS, REFERENCE_BITS, PictureStore, block_side, encode_input, mark_method
 
 
 def write(content: Content, path: str | PathLike[str]) -> None:
@@ -55,7 +50,7 @@ def render(content: Content) -> str:
     files = resources.files("ig2.report")
     script, style, source = (files.joinpath(name).read_text("utf-8") for name in ("page.js", "page.css", "page.html.j2"))
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(number=format_number, percent=_format_percent, listed=lambda names: join_names(names, markup))
+    environment.filters.update(percent=_format_percent, listed=lambda names: join_names(names, markup))
     # NumPy's numbers are none of JSON's
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":"), "default": float}
     pictures = PictureStore()
@@ -64,6 +59,7 @@ def render(content: Content) -> str:
     page: str = environment.from_string(source).render(
         content=content,
         data={"inputs": inputs, "pictures": pictures.urls},
+        verdicts=_list_verdicts(content),
         views=[_word_input(view, entry) for view, entry in zip(content.inputs, inputs, strict=True)],
         script=markup(script),
         style=markup(style),
@@ -77,7 +73,7 @@ def render(content: Content) -> str:
 
 def _word_input(view: InputView, data: dict[str, Any]) -> dict[str, Any]:
     """What the template says of an input; `data` is what the script reads of it."""
-    methods = [_word_method(method, entry) for method, entry in zip(view.methods, data["methods"], strict=True)]
+    settings = [list(list_settings(method["settings"])) for method in data["methods"]]
     precision = ""
     if view.kind == "image":
         precision = f"They are kept in {MAP_BITS} bits a pixel, within {_format_error(MAP_BITS)} of the map’s largest."
@@ -88,45 +84,18 @@ def _word_input(view: InputView, data: dict[str, Any]) -> dict[str, Any]:
             pooled = f", as means over {side} × {side} pixels" if side > 1 else ""
             error = _format_error(REFERENCE_BITS)
             precision += f" Those for each reference are kept in {REFERENCE_BITS} bits{pooled}: within {error}."
-    return {"picture": data["picture"], "methods": methods, "precision": precision}
+    return {"picture": data["picture"], "settings": settings, "precision": precision}
 
 
-def _word_method(method: MethodView, data: dict[str, Any]) -> dict[str, Any]:
-    verdict = method.verdict.strip()
-    shares = (
-        ("Trust", method.trust, "how well gradients predicted the output along the paths"),
-        ("Arrival", method.arrival, "how much of the distance to the references the paths covered"),
-    )
-    words: dict[str, Any] = {
-        "verdict": verdict[:1].upper() + verdict[1:] + ("" if verdict.endswith((".", "!", "?")) else "."),
-        "trust": "none",
-        "sums": [],
-        "relative": "",
-        "residual": "" if method.residual is None else format_number(method.residual),
-        "settings": list(list_settings(data["settings"])),
-        "gradcf": data["gradcf"],
-        "shares": [
-            {"name": name, "value": _format_percent(value), "meaning": meaning}
-            for name, value, meaning in shares
-            if value is not None
-        ],
-    }
-    if method.baseline_output is None or method.residual is None:
-        return words
-    change = method.output - method.baseline_output
-    total = change + method.residual
-    low, high = min(change, total, 0.0), max(change, total, 0.0)
-    width = (high - low) or 1.0
-    for name, value in (("Change in the output", change), ("Sum of the scores", total)):
-        left, right = sorted((0.0, value))
-        start, length = (f"{100 * part / width:.2f}" for part in (left - low, right - left))
-        words["sums"].append({"name": name, "value": value, "left": start, "width": length})
-    if change:
-        relative = abs(method.residual / change)
-        arrived = method.arrival is None or method.arrival >= LITTLE_ARRIVAL
-        words["trust"] = "good" if relative < LARGE_RESIDUAL and arrived else "poor"
-        words |= {"residual": "none"} if relative < ROUNDING else {"relative": _format_percent(relative)}
-    return words
+def _list_verdicts(content: Content) -> list[dict[str, Any]]:
+    """Each verdict once, with the methods it is on, and the worst of the marks they have from any input."""
+    verdicts: dict[str, dict[str, Any]] = {}
+    for method in (method for view in content.inputs for method in view.methods):
+        sentence, _, advice = content.verdicts.get(method.name, method.verdict).strip().rstrip(".").partition(": ")
+        verdict = verdicts.setdefault(sentence, {"sentence": sentence, "advice": advice, "names": {}, "mark": "none"})
+        verdict["names"][method.name] = None
+        verdict["mark"] = max([verdict["mark"], *mark_method(method).values()], key=("none", "good", "poor").index)
+    return list(verdicts.values())
 
 
 def list_settings(settings: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -144,26 +113,9 @@ def list_settings(settings: Any, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, "none" if settings is None else str(settings)
 
 
-def format_number(value: float) -> str:
-    """Three significant digits, and a real minus; the script's `number` does the same."""
-    if value == 0:
-        return "0"
-    exponent = math.floor(math.log10(abs(value)))
-    if -3 <= exponent < 5:
-        text = f"{value:.{max(0, 2 - exponent)}f}"
-    else:
-        raised = str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-        text = f"{value / 10.0**exponent:.2f} × 10{raised}"
-    return text.replace("-", "−")
-
-
 def _format_percent(share: float) -> str:
-    if share < 0:  # as an arrival where the path ended farther away
-        return "−" + _format_percent(-share)
     percent = 100 * share
-    if percent >= 1000:
-        return f"{share:,.0f} times" if share < 1e6 else "millions of times"
-    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.1f} %" if percent >= 0.1 or percent == 0 else "below 0.1 %"
+    return f"{percent:.0f}\u00a0%" if percent >= 10 else f"{percent:.1f}\u00a0%" if percent >= 0.1 else "below 0.1\u00a0%"
 
 
 def _format_error(bits: int) -> str:
