@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test check test-captum test-versions fuzz lint bench results docs wheel clean
+.PHONY: demo test check test-captum test-versions fuzz lint performance results docs wheel clean
 
 test: .venv/ready lint
 	$(BIN)/pytest -n 2
@@ -42,7 +42,8 @@ docs: .venv/ready
 wheel:
 	$(PYTHON) tools/wheel.py $(TORCH)
 
-bench: .venv/ready
+# speed and memory beside other libraries, into out/performance
+performance: .venv/ready
 	$(BIN)/python -m performance
 
 # the paper's experiments on real data: DATA holds imagenet-val, imagenet-pool, pets, mnist, trec,
