@@ -175,7 +175,7 @@ def test_a_batch_that_shrinks_by_halves_finds_the_same(rule: ig2.rules.Rule, mon
 class _Arrived(GradPath):
     """Some pairs are there before the first step: the first so many, or all."""
 
-    def going(self, step: int, at: Any, memory: Any) -> Tensor:
+    def keep_going(self, step: int, at: Any, memory: Any) -> Tensor:
         return torch.arange(len(at.output)) >= (self.steps if step == 0 else 0)
 
 
@@ -228,7 +228,7 @@ class Halving(Schedule):
 
 
 class Near(Stop):
-    def going(self, step: int, at: Any, memory: dict[str, Tensor]) -> Tensor:
+    def keep_going(self, step: int, at: Any, memory: dict[str, Tensor]) -> Tensor:
         return at.distance > 0.5
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from ig2.errors import InputError
-from ig2_paper.datasets.base import LabelledSamples, by_turns
+from ig2.references import round_robin
+from ig2_paper.datasets.base import LabelledSamples
 from ig2_paper.datasets.survey import survey_samples
 
 UNEVEN = torch.tensor([0] * 50 + [1] * 5 + [2])
@@ -44,7 +45,7 @@ def test_the_choice_is_the_seeds_and_a_smaller_one_lies_within_a_larger():
 
 def test_samples_with_several_labels_are_chosen_by_chance():
     y = torch.tensor([[1, 0], [0, 1], [1, 1]])
-    assert sorted(by_turns(y)) == [0, 1, 2] and by_turns(y, 1) != by_turns(y, 2)
+    assert sorted(round_robin(y)) == [0, 1, 2] and round_robin(y, 1) != round_robin(y, 2)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 2.5, True, "3"])

@@ -9,8 +9,8 @@ from datafiles import write_digits
 
 from ig2.benchmarks import Table, run
 from ig2.errors import InputError
+from ig2.references import choose_other_classes
 from ig2_paper.datasets import mnist
-from ig2_paper.suites.experiment import of_other_classes
 from ig2_paper.suites.mnist import MNIST
 
 quick = datafiles.quick("mnist")
@@ -34,13 +34,13 @@ def test_the_table_says_which_digits_these_are_and_how_many_the_network_knows(ta
 
 def test_nine_references_are_one_of_every_other_class():
     target, classes = torch.tensor([3, 0, 3]), torch.arange(40) % 10
-    rows = of_other_classes(target, classes, 9, seed=0)
+    rows = choose_other_classes(target, classes, 9, seed=0)
     for own, row in zip(target.tolist(), rows, strict=True):
         assert sorted(classes[row].tolist()) == [kind for kind in range(10) if kind != own]
     assert rows[0].tolist() != rows[2].tolist()  # every explicand has its own
-    assert torch.equal(of_other_classes(target[:2], classes, 9, seed=0), rows[:2])
-    with pytest.raises(InputError, match=r"there are 9 samples of other classes .* too few for 10 references"):
-        of_other_classes(target, torch.arange(10), 10, seed=0)
+    assert torch.equal(choose_other_classes(target[:2], classes, 9, seed=0), rows[:2])
+    with pytest.raises(InputError, match=r"too few for 10 references"):
+        choose_other_classes(target, torch.arange(10), 10, seed=0)
 
 
 def test_a_folder_of_idx_files(tmp_path):

@@ -16,8 +16,9 @@ import ig2
 from ig2.benchmarks import Table, run
 from ig2.benchmarks.suite import ChoiceError
 from ig2.errors import InputError
+from ig2.references import round_robin
 from ig2_paper.datasets.wafer import drawn
-from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA, Experiment, in_turns
+from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA, Experiment
 from ig2_paper.suites.studies import WithReferences
 from ig2_paper.suites.wafer import Wafer
 
@@ -92,7 +93,7 @@ def test_explicands_are_what_the_network_is_right_about_and_no_normal_maps():
 
 def test_more_samples_begin_with_those_of_fewer():
     assert quick(samples=6).explicands.names[:4] == quick(samples=4).explicands.names
-    assert in_turns(torch.tensor([0, 0, 0, 1]), torch.ones(4, dtype=torch.bool), 2, 0)[:2] != [0, 1]
+    assert round_robin(torch.tensor([0, 0, 0, 1]), 0)[:2] != [0, 1]
 
 
 def test_more_samples_are_added_to_those_scored_before(tmp_path, monkeypatch):

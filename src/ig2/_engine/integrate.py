@@ -1,7 +1,7 @@
 """The only loop over gradients in the library.
 
 For every pair of an explicand and a reference, walk the path and let the rule turn each segment into attribution. Segments are
-summed as the path is drawn, so memory does not grow with its length.
+summed as the path is block, so memory does not grow with its length.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ig2.rules import Plan, Rule, Segments
 # From here on it is the size of the data that makes numbers overflow: the fourth power of this is too much for float32.
 HUGE = 1e10
 # Where a batch of a new size costs as much as some twenty steps, since kernels are chosen and recorded for each: there a batch
-# whose paths end one after the other shrinks by halves, in between its empty places are filled.
+# whose paths end one after the other shrinks by halves, in between its empty places are padded.
 FEW_SIZES = {"cuda"}
 
 
@@ -56,22 +56,22 @@ def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, kee
     task.progress.expect(total * path.segments)
 
     def work(piece: range) -> None:
-        number = torch.arange(piece.start, piece.stop, device=task.x.device)
-        of, which = number // count, number % count
-        samples = references[of.to(references.device), which.to(references.device)].to(task.x)
-        explicand = session.lay_out(task.x[of])
-        pairs = Pairs(explicand, session.lay_out(samples), task.rows[of], task.target[of], session.model.bounds)
-        walk = _walk_confirmed(task, path, rule, pairs, keep)
+        pair = torch.arange(piece.start, piece.stop, device=task.x.device)
+        row, which = pair // count, pair % count
+        samples = references[row.to(references.device), which.to(references.device)].to(task.x)
+        explicand = session.lay_out(task.x[row])
+        pairs = Pairs(explicand, session.lay_out(samples), task.rows[row], task.target[row], session.model.bounds)
+        walk = _walk_and_confirm(task, path, rule, pairs, keep)
         _check_finite(walk, pairs, which, session.where)
-        for i, (row, reference) in enumerate(zip(of.tolist(), which.tolist(), strict=True)):
+        for i, (explicand_row, reference) in enumerate(zip(row.tolist(), which.tolist(), strict=True)):
             # one pair after the other in a fixed order: the mean does not depend on how pairs were batched
-            values.add(row, reference, walk.values[i])
+            values.add(explicand_row, reference, walk.values[i])
             if keep.baselines:
-                displacement.add(row, reference, pairs.explicand[i] - walk.baseline[i])
+                displacement.add(explicand_row, reference, pairs.explicand[i] - walk.baseline[i])
         for name, record in walk.records().items():
             if name not in records:
                 reserve(name, *record.shape[1:], dtype=task.x.dtype if record.is_floating_point() else record.dtype)
-            records[name][of, which] = record.to(records[name].dtype)
+            records[name][row, which] = record.to(records[name].dtype)
 
     task.batch.over(total, work)
     return Result(
@@ -83,7 +83,7 @@ def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, kee
     )
 
 
-def evaluations(path: Path, rule: Rule | None) -> int:
+def count_evaluations(path: Path, rule: Rule | None) -> int:
     """How many points of each path the network is run at."""
     plan = Plan() if rule is None else rule.plan
     everywhere = isinstance(path, GrownPath) or plan.at_vertices
@@ -98,16 +98,16 @@ class Moments:
         # in float64: of values around 1e20 the squares leave float32. MPS has none
         self.squares = torch.zeros_like(self.mean, dtype=like.dtype if like.device.type == "mps" else torch.float64)
 
-    def add(self, row: int, seen: int, value: Tensor) -> None:
+    def add(self, row: int, count_before: int, value: Tensor) -> None:
         before = value - self.mean[row]
-        self.mean[row] += before / (seen + 1)
+        self.mean[row] += before / (count_before + 1)
         self.squares[row] += before.to(self.squares.dtype) * (value - self.mean[row])
 
     def deviation(self, count: int) -> Tensor:
         return (self.squares / (count - 1)).sqrt().to(self.mean.dtype)
 
 
-def _walk_confirmed(task: Task, path: Path, rule: Rule | None, pairs: Pairs, keep: Keep) -> _Walk:
+def _walk_and_confirm(task: Task, path: Path, rule: Rule | None, pairs: Pairs, keep: Keep) -> _Walk:
     """Walk the paths, and once more if a faster copy of the network turns out wrong on the way."""
     ticked = 0
 
@@ -133,7 +133,7 @@ def _walk_confirmed(task: Task, path: Path, rule: Rule | None, pairs: Pairs, kee
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _Block:
     """T consecutive segments of n paths, as they are drawn, with what was evaluated at their ends."""
 
     starts: Tensor  # (T, n, ...)
@@ -165,12 +165,12 @@ class _Walk:
 
     def _run(self, tick: Callable[[int], None]) -> None:
         count, ticked = len(self.pairs), 0
-        for drawn in self._grow(self.path) if isinstance(self.path, GrownPath) else self._draw(self.path):
+        for block in self._grow(self.path) if isinstance(self.path, GrownPath) else self._draw(self.path):
             if self.rule is not None:
-                self._contribute(drawn)
+                self._contribute(block)
             if self.keep.paths:
-                self._record("paths", drawn.ends)
-            points = len(drawn.starts) * len(self.pairs)
+                self._record("paths", block.ends)
+            points = len(block.starts) * len(self.pairs)
             ticked += points
             tick(points)
         tick(self.path.segments * count - ticked)  # of pairs that stopped early
@@ -209,7 +209,7 @@ class _Walk:
 
     # -- drawing -------------------------------------------------------------------------------------------------------
 
-    def _grow(self, path: GrownPath) -> Iterator[_Drawn]:
+    def _grow(self, path: GrownPath) -> Iterator[_Block]:
         """One segment at a time: the next vertex depends on what was found at this one."""
         gradient = self.plan.at_vertices or path.wants_gradient
         memory: Memory = {}
@@ -217,7 +217,7 @@ class _Walk:
         here = self._visit(point[None], gradient, measure=True)
         self._begin(point, here)
         for step in range(path.segments):
-            going = path.going(step, here.map(_first), memory)
+            going = path.keep_going(step, here.map(_first), memory)
             if going is not None and not going.all():
                 self._end(point, here, ~going, memory.get("moves", step))
                 self._retire(going)
@@ -229,27 +229,27 @@ class _Walk:
             is_last = step + 1 == path.segments
             gradient = gradient if not is_last else self.plan.ends or bool(self.plan.weight(1))
             there = self._visit(reached[None], gradient, measure=True, ascent=not is_last)
-            yield _Drawn(point[None], reached[None], here, there)
+            yield _Block(point[None], reached[None], here, there)
             point, here = reached, there
         self._end(point, here, moves=memory.get("moves"))
 
-    def _draw(self, path: Path) -> Iterator[_Drawn]:
+    def _draw(self, path: Path) -> Iterator[_Block]:
         """As many segments at a time as fit a batch."""
         assert isinstance(path, KnownPath)
-        block = max(1, self.task.batch.points // len(self.pairs))
+        block_size = max(1, self.task.batch.points // len(self.pairs))
         gradient = self.plan.at_vertices
         everywhere = gradient or self.keep.curves
         vertices = path.vertices(self.pairs, range(1))
         here = self._visit(vertices, gradient)
         self._begin(vertices[0], here)
-        for start in range(0, path.segments, block):
-            vertices = path.vertices(self.pairs, range(start, min(start + block, path.segments) + 1))
+        for start in range(0, path.segments, block_size):
+            vertices = path.vertices(self.pairs, range(start, min(start + block_size, path.segments) + 1))
             at_starts = there = None
             if everywhere:
                 there = self._visit(vertices[1:], gradient)
                 at_starts = _shift(here, there)
                 here = there.map(lambda values: values[-1:])
-            yield _Drawn(vertices[:-1], vertices[1:], at_starts, there)
+            yield _Block(vertices[:-1], vertices[1:], at_starts, there)
         if not everywhere:
             here = self._visit(vertices[-1:], gradient=False)
         self._end(vertices[-1], here)
@@ -304,9 +304,9 @@ class _Walk:
         times, count = points.shape[:2]
         rows, target, reference = self.pairs.rows, self.pairs.target, self.reference
         if self.width > count:
-            filled = torch.arange(self.width, device=rows.device).clamp_(max=count - 1)
-            points, rows, target = points[:, filled], rows[filled], target[filled]
-            reference = None if reference is None else reference[filled]
+            padded = torch.arange(self.width, device=rows.device).clamp_(max=count - 1)
+            points, rows, target = points[:, padded], rows[padded], target[padded]
+            reference = None if reference is None else reference[padded]
         return self.task.session.evaluate(
             points.flatten(0, 1),
             rows.repeat(times),
@@ -319,18 +319,18 @@ class _Walk:
 
     # -- summing -------------------------------------------------------------------------------------------------------
 
-    def _contribute(self, drawn: _Drawn) -> None:
+    def _contribute(self, block: _Block) -> None:
         """Add what the rule makes of the segments to the sums of all n pairs."""
         plan, sign = self.plan, 1 if self.path.from_explicand else -1
-        step = drawn.starts - drawn.ends
+        step = block.starts - block.ends
         if not plan.ends and not plan.between and len(step) == 1 and self.active is None:
             # in place, gradient by gradient: the fewest passes over the samples
-            for weight, gradient in self._weighted_ends(drawn):
+            for weight, gradient in self._weighted_ends(block):
                 self.sums[0].addcmul_(gradient[0], step[0], value=weight * sign)
             return
         step = step if sign == 1 else -step
-        average = self._average(drawn) if plan.nodes else None
-        terms = self._terms(drawn, step, average) if plan.ends else () if average is None else (average * step,)
+        average = self._average(block) if plan.nodes else None
+        terms = self._terms(block, step, average) if plan.ends else () if average is None else (average * step,)
         for i, term in enumerate(terms):
             term = term[0] if len(term) == 1 else term.sum(dim=0)
             if i == len(self.sums):
@@ -340,45 +340,45 @@ class _Walk:
             else:
                 self.sums[i].index_add_(0, self.active, term)
 
-    def _terms(self, drawn: _Drawn, step: Tensor, average: Tensor | None) -> Iterator[Tensor]:
+    def _terms(self, block: _Block, step: Tensor, average: Tensor | None) -> Iterator[Tensor]:
         """What the rule makes of each segment, every term (T, n, ...)."""
-        near, far = drawn.at_starts, drawn.at_ends
+        near, far = block.at_starts, block.at_ends
         if not self.path.from_explicand:
             near, far = far, near
         assert self.rule is not None and near is not None and far is not None
         assert near.gradient is not None and far.gradient is not None
         change = (near.output - far.output).flatten().to(step.dtype)
         # channels last: with the channels at the end, a sample is a row without a copy
-        turned = step.ndim == 5 and not step.flatten(0, 1).is_contiguous()
+        channels_last = step.ndim == 5 and not step.flatten(0, 1).is_contiguous()
 
         def flatten(values: Tensor) -> Tensor:
-            return values.flatten(0, 1).movedim(1, -1) if turned else values.flatten(0, 1)
+            return values.flatten(0, 1).movedim(1, -1) if channels_last else values.flatten(0, 1)
 
         gradients = (flatten(near.gradient), flatten(far.gradient), None if average is None else flatten(average))
         for term in self.rule.terms(Segments(flatten(step), change, *gradients)):
-            term = term.movedim(-1, 1) if turned and term.ndim == 4 else term
+            term = term.movedim(-1, 1) if channels_last and term.ndim == 4 else term
             yield term.reshape(*near.output.shape, *term.shape[1:])
 
-    def _weighted_ends(self, drawn: _Drawn) -> Iterator[tuple[float, Tensor]]:
+    def _weighted_ends(self, block: _Block) -> Iterator[tuple[float, Tensor]]:
         """The gradients at the ends of the segments that have a weight, each (T, n, ...)."""
-        for end, at in enumerate((drawn.at_starts, drawn.at_ends)):
+        for end, at in enumerate((block.at_starts, block.at_ends)):
             if weight := self.plan.weight(end):
                 assert at is not None and at.gradient is not None
                 yield weight, at.gradient
 
-    def _average(self, drawn: _Drawn) -> Tensor:
+    def _average(self, block: _Block) -> Tensor:
         """The weighted gradient on each segment, (T, n, ...), evaluated inside it at as many nodes as fit a batch."""
-        average = torch.zeros_like(drawn.starts)
+        average = torch.zeros_like(block.starts)
         group = max(1, self.task.batch.points // (len(average) * len(self.pairs)))
         between = self.plan.between
         for i in range(0, len(between), group):
             nodes = between[i : i + group]
-            points = torch.cat([torch.lerp(drawn.starts, drawn.ends, node) for node, _ in nodes])
+            points = torch.cat([torch.lerp(block.starts, block.ends, node) for node, _ in nodes])
             gradient = self._evaluate(points, gradient=True).gradient
             assert gradient is not None
             for (_, weight), piece in zip(nodes, torch.split(gradient, len(average)), strict=True):
                 average.add_(piece, alpha=weight)
-        for weight, gradient in self._weighted_ends(drawn):
+        for weight, gradient in self._weighted_ends(block):
             average = torch.add(average, gradient, alpha=weight)
         return average
 
@@ -412,7 +412,7 @@ def _check_finite(walk: _Walk, pairs: Pairs, which: Tensor, where: str | None) -
         pair = int((~sound).nonzero()[0])
         largest = max(float(pairs.explicand[pair].abs().max()), float(pairs.reference[pair].abs().max()))
         if largest >= HUGE:
-            advice = "bring the data to about one, for their products leave the range of the network's numbers"
+            advice = "rescale the data to about unit size: products of values this large overflow the network's dtype"
         raise ModelError(
             f"{problem} on the path of explicand {int(pairs.rows[pair])} to reference {int(which[pair])}, whose values reach "
             f"{largest:.3g}: {advice}",

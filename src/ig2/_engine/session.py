@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from ig2._engine.acceleration import Recorder, Request, first_line, prepare
 from ig2._engine.inputs import Inputs
 from ig2._engine.inspection import RandomState, find_representation, inspect, is_close, run_first, tolerance
 from ig2._engine.isolation import CopyError, open_model
-from ig2._engine.memory import is_out_of_memory
+from ig2._engine.memory import explain_memory_errors, is_out_of_memory
 from ig2._engine.network import Network
 from ig2.errors import ModelError, describe
 from ig2.model import Layer, Model, Preparation
@@ -363,3 +363,32 @@ def _reason(error: Exception) -> str:
     if is_out_of_memory(error):
         return "no memory for a copy"
     return str(error) if isinstance(error, CopyError) else first_line(error)
+
+
+@contextmanager
+def open_session(
+    model: Model,
+    x: Any,
+    *,
+    batch_size: int | Literal["auto"] = "auto",
+    needs_gradient: bool = True,
+    prepares: bool = True,
+    within_bounds: bool = False,
+) -> Iterator[Session]:
+    """Check x and open the network on it; the only place where a session begins.
+
+    Args:
+        model: whose network is opened.
+        x: as a method is called with, or `Inputs` made of it.
+        batch_size: with 1, samples of a batch may influence each other.
+        needs_gradient: False allows integers and booleans, and a network without gradients.
+        prepares: whether a faster copy of the network is worth making.
+        within_bounds: whether x must lie inside the model's bounds.
+    """
+    with torch.inference_mode(False), torch.no_grad(), explain_memory_errors():
+        inputs = x if isinstance(x, Inputs) else Inputs.of(x, model.device, needs_gradient=needs_gradient)
+        if within_bounds:
+            precisions = [torch.finfo(dtype).eps for _, _, dtype in inputs.attributed if dtype.is_floating_point]
+            model.check_inside(inputs.data, "x", max(precisions, default=0.0))
+        with Session(model, inputs, check_mixing=batch_size != 1, prepares=prepares) as session:
+            yield session

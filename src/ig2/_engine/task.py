@@ -10,10 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.inputs import Inputs
-from ig2._engine.memory import BatchSize, explain_memory_errors
+from ig2._engine.memory import BatchSize
 from ig2._engine.network import contrast
-from ig2._engine.session import Session
+from ig2._engine.session import Session, open_session
 from ig2._utils.checks import check_seed
 from ig2._utils.progress import Progress, ProgressOption
 from ig2.errors import InputError, describe
@@ -72,35 +71,6 @@ class Task:
     def outputs(self, points: Tensor, of: Tensor) -> Tensor:
         """The explained output, (n,), at points (n, ...) that go with samples `of` (n,)."""
         return self.scores(points, of).gather(1, self.target[of][:, None])[:, 0]
-
-
-@contextmanager
-def open_session(
-    model: Model,
-    x: Any,
-    *,
-    batch_size: int | Literal["auto"] = "auto",
-    needs_gradient: bool = True,
-    prepares: bool = True,
-    within_bounds: bool = False,
-) -> Iterator[Session]:
-    """Check x and open the network on it; the only place where a session begins.
-
-    Args:
-        model: whose network is opened.
-        x: as a method is called with, or `Inputs` made of it.
-        batch_size: with 1, samples of a batch may influence each other.
-        needs_gradient: False allows integers and booleans, and a network without gradients.
-        prepares: whether a faster copy of the network is worth making.
-        within_bounds: whether x must lie inside the model's bounds.
-    """
-    with torch.inference_mode(False), torch.no_grad(), explain_memory_errors():
-        inputs = x if isinstance(x, Inputs) else Inputs.of(x, model.device, needs_gradient=needs_gradient)
-        if within_bounds:
-            precisions = [torch.finfo(dtype).eps for _, _, dtype in inputs.attributed if dtype.is_floating_point]
-            model.check_inside(inputs.data, "x", max(precisions, default=0.0))
-        with Session(model, inputs, check_mixing=batch_size != 1, prepares=prepares) as session:
-            yield session
 
 
 @contextmanager

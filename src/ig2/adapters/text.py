@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ig2._engine.inputs import Fixed
-from ig2._engine.task import open_session
+from ig2._engine.session import open_session
 from ig2.adapters.base import Batch, Kind, Outputs, Subject, extract_tensor
 from ig2.adapters.models import MODELS
 from ig2.adapters.trust import weights_only

@@ -62,7 +62,7 @@ class Suite(ABC):
     shows: ClassVar[Shows] = "sd"
     """What stands after ± in the table: the standard deviation of the values, or the standard error of their mean."""
     version: ClassVar[int] = 1
-    """To be raised when a change of the code changes the scores: those stored under another version are not used."""
+    """Increment it when a change of the code alters the scores: those stored under another version are not used."""
 
     seed: int = 0
     """The seed of everything random."""
@@ -103,7 +103,7 @@ class Suite(ABC):
     def digest_network(self) -> str:
         """Return a digest of the network if all parts share one; called after `check`, and only if a score is missing.
 
-        A network that was trained on another machine is another one, and right about other samples.
+        Training on another machine gives a different network, which classifies other samples correctly.
         """
         return ""
 
@@ -127,7 +127,7 @@ class Suite(ABC):
         return {}
 
     def paper(self) -> Mapping[str, Mapping[str, float]]:
-        """Return the paper's figures, by the label of the method, then of the metric."""
+        """Return the paper's published scores, by the label of the method, then of the metric."""
         return {}
 
     @property
@@ -254,7 +254,7 @@ def find_suite(name: str, options: BenchOptions | None = None) -> Suite:
     """
     suite = SUITES[name]
     if not (isinstance(suite, type) and issubclass(suite, Suite)):
-        raise ChoiceError(f"{name} is no suite but {describe(suite)}: name a subclass of ig2.benchmarks.Suite")
+        raise ChoiceError(f"{name} is not a suite (got {describe(suite)}): name a subclass of ig2.benchmarks.Suite")
     options = options or BenchOptions()
     return suite.from_options(replace(options, device=find_device(options.device)))
 

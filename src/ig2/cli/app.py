@@ -59,7 +59,7 @@ def _common(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    # read by `main`, which acts when everything else has ended
+    # `_run` reads it from sys.argv, before the command line is parsed
     debug: Annotated[bool, typer.Option("--debug", help="Print a traceback if something fails.")] = False,
 ) -> None:
     pass
@@ -104,7 +104,7 @@ BENCH_EXAMPLES = (
 
 @add_command(app, epilog=format_examples(BENCH_EXAMPLES))
 def bench(options: BenchCommandOptions) -> None:
-    """Compare methods by the paper's metrics, in a table beside the paper's figures.
+    """Compare methods by the paper's metrics, in a table beside the paper's published scores.
 
     Every score is stored as soon as it is computed: the same command resumes a run that was stopped.
     """

@@ -1,4 +1,7 @@
-"""`ig2 bench`: methods compared on data with metrics, in a table beside the paper's."""
+"""`ig2 bench`: methods compared on data with metrics, in a table beside the paper's.
+
+Its options are declared in `ig2.benchmarks.suite.BenchOptions`, and those that every command has in `ig2.cli.options`.
+"""
 
 from __future__ import annotations
 

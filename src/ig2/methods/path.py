@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ig2 import rules
-from ig2._engine.integrate import Keep, evaluations, integrate
+from ig2._engine.integrate import Keep, count_evaluations, integrate
 from ig2._engine.session import Distance
 from ig2._engine.task import Against, Task
 from ig2.attribution import Cost
@@ -82,7 +82,7 @@ class PathMethod(Method):
             ask()
             began = time.perf_counter()
             float(ask().output.sum())  # a number: a GPU has then done its work
-            seconds = (time.perf_counter() - began) * evaluations(self.path, self.rule) * count / at_once
+            seconds = (time.perf_counter() - began) * count_evaluations(self.path, self.rule) * count / at_once
             return Cost(seconds, at_once, at_once * task.session.bytes_per_point, True)
 
     def _samples(self, task: Task, references: References | None) -> Tensor:

@@ -95,7 +95,7 @@ class GrownPath(Path, ABC):
                 `memory["moves"]`, the number of steps that moved each pair so far, it is reported as the steps taken.
         """
 
-    def going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
+    def keep_going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
         """Return which pairs go on after `step` steps, booleans (n,); None, which costs no look at numbers, for all."""
         return None
 

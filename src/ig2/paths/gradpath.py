@@ -34,8 +34,8 @@ class Norm(ABC):
     def step(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """Return a step of length one up a gradient (n, ...), as a direction (n, ...) and its scale (n,).
 
-        The scale is zero for pairs without a direction, which then stay where they are. In two factors it saves a pass over
-        the samples: on a GPU, where memory limits them, each costs a hundredth of a step.
+        The scale is zero for pairs without a direction, which then stay where they are. Two factors save a pass over the
+        samples; on a memory-bound GPU each pass costs about 1 % of a step.
         """
 
     @abstractmethod
@@ -174,8 +174,8 @@ class Stop(ABC):
     """When a pair's GradPath ends before all its steps are taken; the other pairs go on in smaller batches."""
 
     @abstractmethod
-    def going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
-        """Return which pairs go on, as `GrownPath.going` does."""
+    def keep_going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
+        """Return which pairs go on, as `GrownPath.keep_going` does."""
 
 
 @dataclass(frozen=True)
@@ -198,11 +198,11 @@ class Converged(Stop):
         if not is_count(self.window):
             raise InputError(f"window must be a positive integer, got {describe(self.window)}")
 
-    def going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
+    def keep_going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
         assert at.distance is not None
         if step == 0:
             memory["start"] = memory["before"] = memory["nearest"] = at.distance
-        # the nearest so far, since steps of one length end by going to and fro
+        # the nearest so far, since steps of one length end up oscillating
         memory["nearest"] = torch.minimum(memory["nearest"], at.distance)
         if step == 0 or step % self.window:
             return None
@@ -216,8 +216,8 @@ class GradPath(GrownPath):
     """Normalised gradient descent on the distance between the point's representation f̃ and the reference's [Zhuo 2024].
 
     p₀ = x, pₜ₊₁ = pₜ − ηₜ·g/‖g‖ with g = ∂D(f̃(p), f̃(xʳ))/∂p at pₜ. The last point is GradCF, a counterfactual made from the
-    explicand. A pair whose gradient is zero has converged and stays where it is; inside bounds, what counts is the step made
-    and not the one asked for.
+    explicand. A pair whose gradient is zero has converged and stays where it is. With bounds each step
+    is clamped, and the clamped step is what is integrated.
 
     Args:
         steps: the number of steps k.
@@ -281,5 +281,5 @@ class GradPath(GrownPath):
             return pairs.explicand.new_full((len(pairs),), self.step_size)
         return self.norm.length(pairs.explicand - pairs.reference) / self.steps
 
-    def going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
-        return None if self.stop is None else self.stop.going(step, at, memory)
+    def keep_going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
+        return None if self.stop is None else self.stop.keep_going(step, at, memory)

@@ -13,7 +13,7 @@ from ig2.errors import InputError
 
 
 def interleave(indices: Iterable[int], classes: Iterable[Hashable]) -> list[int]:
-    """Reorder indices so that every class gives one before any gives two; inside a class the order stays.
+    """Reorder indices so that every class contributes one before any contributes two; inside a class the order stays.
 
     Args:
         indices: of samples, in order of preference.
@@ -31,7 +31,8 @@ def interleave(indices: Iterable[int], classes: Iterable[Hashable]) -> list[int]
 
 
 def round_robin(classes: Tensor, seed: int = 0, eligible: Tensor | None = None) -> list[int]:
-    """Return the indices of all samples in a seeded order in which every class gives one before any gives two.
+    """Return the indices of all samples in a seeded order in which every class contributes one before any
+    contributes two.
 
     So the first n are a balanced choice of n, and those of a smaller n are among them.
 
@@ -63,7 +64,7 @@ def choose_other_classes(target: Tensor, classes: Tensor, count: int, seed: int 
         For each explicand the indices of its references in the pool, (B, count).
 
     Raises:
-        InputError: a class has fewer than `count` samples of other classes.
+        InputError: if the pool has fewer than `count` samples outside an explicand's class.
 
     >>> choose_other_classes(torch.tensor([0, 1]), torch.tensor([0, 1, 2, 2]), 2).tolist()
     [[3, 1], [2, 0]]
@@ -73,7 +74,7 @@ def choose_other_classes(target: Tensor, classes: Tensor, count: int, seed: int 
         rows.append(round_robin(classes, (seed + i) % 2**62, classes != own)[:count])
         if len(rows[-1]) < count:
             raise InputError(
-                f"there are {len(rows[-1])} samples of other classes than {own}, too few for {count} references: ask for "
+                f"there are {len(rows[-1])} samples of classes other than {own}, too few for {count} references: ask for "
                 "fewer, or give a larger pool"
             )
     return torch.tensor(rows, dtype=torch.long).view(-1, count)

@@ -75,7 +75,7 @@ class LabelledSamples:
     def take(self, limit: int | None, seed: int = 0) -> Self:
         """A seeded choice of this many, round-robin over classes; those of a smaller limit are among them."""
         check_limit(limit)
-        return self if limit is None else self[sorted(by_turns(self.y, seed)[:limit])]
+        return self if limit is None else self[sorted(round_robin(self.y, seed)[:limit])]
 
     def split(self, *shares: float, seed: int = 0) -> tuple[Self, ...]:
         """Split into parts of these shares and the rest, in a seeded order; where samples have one class, each class by itself.
@@ -121,11 +121,6 @@ def check_limit(limit: int | None, name: str = "limit") -> None:
     """Raise an InputError unless the limit is a count, or None for no limit."""
     if limit is not None and not is_count(limit):
         raise InputError(f"{name} must be a whole number from 1 on, or None for all, got {describe(limit)}")
-
-
-def by_turns(y: Tensor, seed: int = 0) -> list[int]:
-    """The indices of all samples, round-robin over their classes: see `ig2.references.round_robin`."""
-    return round_robin(y, seed)
 
 
 def _order(count: int, seed: int) -> Tensor:

@@ -19,7 +19,8 @@ from ig2._utils.files import check_regular
 from ig2.adapters.images import SUFFIXES, Framing, read_image
 from ig2.benchmarks.datasets import Reading, Survey
 from ig2.errors import InputError, describe, import_extra, reason
-from ig2_paper.datasets.base import LabelledSamples, by_turns, check_limit, describe_source
+from ig2.references import round_robin
+from ig2_paper.datasets.base import LabelledSamples, check_limit, describe_source
 from ig2_paper.datasets.survey import find_duplicates
 
 Mask = NDArray[np.int8]
@@ -77,7 +78,7 @@ class Listing:
             frame = Framing((size, size) if isinstance(size, int) else size)
         read: dict[int, tuple[NDArray[np.uint8], Mask | None]] = {}
         unmarked = 0
-        for number in by_turns(torch.tensor([entry.label for entry in self.entries]), seed):
+        for number in round_robin(torch.tensor([entry.label for entry in self.entries]), seed):
             if len(read) == limit:
                 break
             picture, mask = _read_framed(self.entries[number], frame)

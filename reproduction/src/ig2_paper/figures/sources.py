@@ -18,8 +18,9 @@ from ig2.adapters.text import TextSubject
 from ig2.benchmarks.figures import Options, digest_folder
 from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.errors import InputError
+from ig2.references import round_robin
 from ig2_paper.datasets import imagenet, pets, photos
-from ig2_paper.datasets.base import LabelledSamples, by_turns
+from ig2_paper.datasets.base import LabelledSamples
 from ig2_paper.datasets.celeba.files import FaceSamples
 from ig2_paper.datasets.listing import Entry, Listing
 from ig2_paper.datasets.wafer.marks import mark
@@ -99,7 +100,7 @@ class Pictures:
         if not len(indices):
             missing = "another class" if only is None else f"class {self.classes[only]!r}"
             raise InputError(f"{self.source}: there is no picture of {missing} as a reference for {self.classes[target]!r}")
-        return indices[by_turns(self.pool_y[indices], seed)[:count]]
+        return indices[round_robin(self.pool_y[indices], seed)[:count]]
 
     def references(self, targets: Tensor, count: int, seed: int = 0, only: int | None = None) -> Tensor:
         """References for several pictures, (B, R, C, H, W)."""
@@ -143,7 +144,7 @@ def load_photos(options: Options, count: int = 24) -> Pictures:
 def _choose_entries(listing: Listing, count: int, seed: int) -> list[Entry]:
     """Photos of the preferred classes, then any."""
     labels = [listing.classes.index(name) for name in PREFERRED]
-    order = [listing.entries[i] for i in by_turns(torch.tensor([entry.label for entry in listing.entries]), seed)]
+    order = [listing.entries[i] for i in round_robin(torch.tensor([entry.label for entry in listing.entries]), seed)]
     first: dict[int, Entry] = {}
     for entry in order:
         first.setdefault(entry.label, entry)

@@ -21,7 +21,8 @@ from ig2.errors import InputError
 from ig2.plots.canvas import QUIET, Canvas, align_end_labels
 from ig2.plots.labels import choose_ink, clean_text, text_options
 from ig2.plots.texts import POINTS, lay_out_words
-from ig2_paper.datasets.base import LabelledSamples, by_turns
+from ig2.references import round_robin
+from ig2_paper.datasets.base import LabelledSamples
 from ig2_paper.figures.panels import wrap_caption
 from ig2_paper.figures.sources import Questions, load_questions
 
@@ -38,7 +39,7 @@ def _scores(subject: TextSubject, batch: TextBatch, attribution: ig2.Attribution
 def _suitable(questions: Questions) -> list[int]:
     """Questions of fitting length that the network gets right, every class in turn; all where there are none."""
     texts = cast(tuple[str, ...], questions.samples.x)
-    order = by_turns(questions.samples.y)
+    order = round_robin(questions.samples.y)
     right = [i for i in order if questions.predicted[i] == questions.samples.y[i]]
     return [i for i in right if SHORTEST <= len(texts[i].split()) <= LONGEST] or right or order
 
@@ -57,7 +58,7 @@ def trec_words(options: Options) -> Stored:
     numbers = _one_a_class(questions, _suitable(questions))[: 2 if options.quick else 5]
     batch = subject.encode(_texts(questions.samples, numbers))
     target = questions.predicted[numbers]
-    pool = subject.pool(_texts(questions.pool, by_turns(questions.pool.y, options.seed)[: 12 if options.quick else 60]))
+    pool = subject.pool(_texts(questions.pool, round_robin(questions.pool.y, options.seed)[: 12 if options.quick else 60]))
     count = 2 if options.quick else 8
     contrast = subject.contrast(batch, target, pool, count, options.seed)
     zero = subject.baseline(batch, "zero")
@@ -123,7 +124,7 @@ def trec_references(options: Options) -> Stored:
     batch = subject.encode(_texts(questions.samples, [chosen]))
     target = int(questions.predicted[chosen])
     # first those that are long enough to fill the places of most words
-    order = sorted(by_turns(questions.pool.y, options.seed), key=lambda i: len(_text(questions, i).split()) < 5)
+    order = sorted(round_robin(questions.pool.y, options.seed), key=lambda i: len(_text(questions, i).split()) < 5)
     others = [i for i in order if int(questions.pool.y[i]) != target][: 3 if options.quick else 8]
     if not others:
         raise InputError(

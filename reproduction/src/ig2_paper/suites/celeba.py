@@ -18,7 +18,7 @@ from ig2.methods import ExpectedIG
 from ig2.methods.kernelshap import Grid
 from ig2.metrics.curves import OutputOption
 from ig2.model import wrap
-from ig2_paper.datasets.base import by_turns
+from ig2.references import round_robin
 from ig2_paper.datasets.celeba import files
 from ig2_paper.datasets.celeba.drawn import DRAWN, draw_faces
 from ig2_paper.datasets.celeba.files import ATTRIBUTE_COMPONENTS, UNPARSED, FaceSamples
@@ -216,7 +216,7 @@ class CelebA(Experiment):
     def _choose_references(self, train: FaceSamples, predicted: Tensor, labels: Tensor, target: Tensor) -> dict[str, Tensor]:
         """By their names, the indices of each explicand's references among the training faces, (N, R)."""
         count = self.references
-        shuffled = torch.tensor(by_turns(train.y, self.seed), dtype=torch.long)
+        shuffled = torch.tensor(round_robin(train.y, self.seed), dtype=torch.long)
         # where several are as near, chance decides, and the same for each explicand
         train_labels, predicted = train.y[shuffled], predicted[shuffled]
         wanted = {COUNTERFACTUAL: (0, 0.0)}
@@ -278,7 +278,7 @@ def choose_pairs(parsed: FaceSamples, predicted: Tensor, seed: int) -> Tensor:
     pairs = eligible.nonzero()
     used: Counter[int] = Counter()
     chosen = []
-    for index in by_turns(pairs[:, 1], seed):
+    for index in round_robin(pairs[:, 1], seed):
         face = int(pairs[index, 0])
         used[face] += 1
         if used[face] <= OFTEN:

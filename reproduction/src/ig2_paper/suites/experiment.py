@@ -39,7 +39,7 @@ from ig2.metrics.curves import Deletion, Insertion, OutputOption
 from ig2.metrics.localisation import GTAUC, GTSum
 from ig2.model import Model
 from ig2.paths import GradPath
-from ig2.references.choice import choose_other_classes, round_robin
+from ig2.references.choice import round_robin
 from ig2_paper.datasets.base import LabelledSamples, update_digest
 from ig2_paper.networks.base import SampleNetwork
 from ig2_paper.networks.training import measure_accuracy, predict
@@ -400,7 +400,7 @@ class Experiment(Suite):
         split = take_split(test, self.split, self.seed)
         correct = predict(net, split).argmax(dim=1) == split.y
         eligible = correct if excluded is None else correct & (split.y != excluded)
-        return split[in_turns(split.y, eligible, self.samples, self.seed)]
+        return split[round_robin(split.y, self.seed, eligible)[: self.samples]]
 
 
 def reference_name(method: MethodLike) -> str:
@@ -416,26 +416,6 @@ def take_split(test: LabelledSamples, split: Split, seed: int) -> LabelledSample
 def select_correct(net: SampleNetwork, samples: LabelledSamples) -> LabelledSamples:
     """The samples that the network classifies correctly."""
     return samples[predict(net, samples).argmax(dim=1) == samples.y]
-
-
-def in_turns(y: Tensor, eligible: Tensor, count: int, seed: int) -> list[int]:
-    """The indices of so many eligible samples: a seeded choice, round-robin over classes.
-
-    Of a larger count these are the first.
-    """
-    return round_robin(y, seed, eligible)[:count]
-
-
-def of_other_classes(target: Tensor, classes: Tensor, count: int, seed: int) -> Tensor:
-    """For each explicand the indices of so many samples of other classes, one of each before two of any, (N, count).
-
-    Args:
-        target: the class of each explicand, (N,).
-        classes: those of the samples that can be references.
-        count: how many for each explicand.
-        seed: of the choice, which is another one for each explicand.
-    """
-    return choose_other_classes(target, classes, count, seed)
 
 
 def accuracy_facts(net: SampleNetwork, test: LabelledSamples) -> dict[str, list[float]]:

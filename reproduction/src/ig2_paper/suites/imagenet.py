@@ -24,8 +24,9 @@ from ig2.benchmarks.table import EACH
 from ig2.errors import InputError, describe, import_extra
 from ig2.methods.kernelshap import Grid
 from ig2.model import Model, Preparation
+from ig2.references import round_robin
 from ig2_paper.datasets import imagenet, pets, photos
-from ig2_paper.datasets.base import LabelledSamples, by_turns
+from ig2_paper.datasets.base import LabelledSamples
 from ig2_paper.datasets.listing import Listing, existing_folder
 from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA, AssignedReferences, Experiment, ExplicandSet
 from ig2_paper.suites.studies import EVERYWHERE, NORMS, Study, WithReferences
@@ -251,7 +252,7 @@ class ImageNet(Experiment):
             masks = photos.masks.flatten(1)
             defined = (masks == 1).any(dim=1) & (masks == 0).any(dim=1)
         indices = defined.nonzero().flatten()
-        order = indices[by_turns(photos.y[indices], self.seed)].tolist()
+        order = indices[round_robin(photos.y[indices], self.seed)].tolist()
         if self.device != "cpu":
             scored.select(order)  # a moment there, and the accuracy is that of all
         for start in range(0, len(order), BATCH):
@@ -270,7 +271,7 @@ class ImageNet(Experiment):
         rows: dict[str, list[list[int]]] = {}
         for picture in pictures:
             first, second = (
-                by_turns(pool.photos.y, int(seed)) for seed in torch.randint(2**31, (2,), generator=generator, device="cpu")
+                round_robin(pool.photos.y, int(seed)) for seed in torch.randint(2**31, (2,), generator=generator, device="cpu")
             )
             other = [index for index in first if labels[index] not in (picture.target, picture.label)]
             chosen = {COUNTERFACTUAL: pool.choose(other, self.references, picture), DATA: second[: self.references]}
@@ -349,7 +350,7 @@ def _find_pool(folder: Path) -> Path | None:
 
 def split_photos(photos: LabelledSamples, split: Split, seed: int) -> LabelledSamples:
     """One of two seeded halves, with half of each class; of classes with a single photo, every second."""
-    order = torch.tensor(by_turns(photos.y, seed))
+    order = torch.tensor(round_robin(photos.y, seed))
     labels = photos.y.unique()  # type: ignore[no-untyped-call]
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed), device="cpu")
     place = shuffled[torch.searchsorted(labels, photos.y[order])]

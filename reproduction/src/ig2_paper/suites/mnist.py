@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from ig2.benchmarks.suite import BenchOptions
 from ig2.methods.kernelshap import Grid
 from ig2.model import wrap
+from ig2.references import choose_other_classes
 from ig2_paper.datasets import mnist
 from ig2_paper.datasets.base import LabelledSamples
 from ig2_paper.networks.training import train_network
@@ -20,7 +21,6 @@ from ig2_paper.suites.experiment import (
     Experiment,
     ExplicandSet,
     accuracy_facts,
-    of_other_classes,
     select_correct,
 )
 from ig2_paper.suites.studies import EVERYWHERE, NORMS, Study
@@ -78,7 +78,7 @@ class MNIST(Experiment):
         net = train_network("mnist", train, seed=self.seed, device=self.device, quick=self.quick).net
         chosen = self.choose_explicands(net, test)
         pool = select_correct(net, train.take(10 * POOL, self.seed))
-        rows = of_other_classes(chosen.y, pool.y, self.references, self.seed)
+        rows = choose_other_classes(chosen.y, pool.y, self.references, self.seed)
         data = net.inputs(train.take(self.references, self.seed).x).to(self.device)
         return ExplicandSet(
             model=wrap(net, bounds=(0, 1)),

@@ -23,6 +23,7 @@ from ig2.methods.deepshap import DeepSHAP
 from ig2.methods.kernelshap import Groups
 from ig2.metrics.curves import Deletion, Insertion
 from ig2.model import wrap
+from ig2.references import choose_other_classes, round_robin
 from ig2_paper.datasets import trec
 from ig2_paper.datasets.base import LabelledSamples
 from ig2_paper.networks.base import SampleNetwork
@@ -35,8 +36,6 @@ from ig2_paper.suites.experiment import (
     Experiment,
     ExplicandSet,
     accuracy_facts,
-    in_turns,
-    of_other_classes,
     reference_name,
     select_correct,
 )
@@ -231,7 +230,7 @@ class TREC(Experiment):
         # one length for all, which changes nothing: neither explicands nor references are cut
         ids = net.inputs((*chosen.x, *pool.x, *data.x)).to(self.device)
         x, pool_x, data_x = inner.embedding(ids).split([len(chosen), len(pool), len(data)])
-        rows = {COUNTERFACTUAL: of_other_classes(chosen.y, pool.y, self.references, self.seed)}
+        rows = {COUNTERFACTUAL: choose_other_classes(chosen.y, pool.y, self.references, self.seed)}
         if self.study == "one-by-one":
             rows |= _choose_one_by_one(chosen.y, pool, self.seed)
         weight = inner.embedding.weight
@@ -294,7 +293,7 @@ def _choose_one_by_one(target: Tensor, pool: LabelledSamples, seed: int) -> dict
     """One question of each class for every explicand, and one of its own class, by name, each (N, 1)."""
     rows = {}
     for label, name in enumerate(pool.classes):
-        indices = in_turns(pool.y, pool.y == label, len(target), seed)
+        indices = round_robin(pool.y, seed, pool.y == label)[: len(target)]
         if not indices:
             raise InputError(f"the network is right about no question of {name}: there is none for a reference")
         rows[name] = torch.tensor([[indices[i % len(indices)]] for i in range(len(target))])

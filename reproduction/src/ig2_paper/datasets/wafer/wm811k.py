@@ -26,7 +26,8 @@ from ig2._utils.checks import is_count
 from ig2._utils.files import check_regular
 from ig2.benchmarks.datasets import DataSet, Reading, Survey
 from ig2.errors import InputError, describe, reason
-from ig2_paper.datasets.base import LabelledSamples, by_turns, check_limit, describe_source
+from ig2.references import round_robin
+from ig2_paper.datasets.base import LabelledSamples, check_limit, describe_source
 from ig2_paper.datasets.survey import find_duplicates
 from ig2_paper.datasets.wafer.drawn import CLASSES, FAILS, OUTSIDE, PASSES
 from ig2_paper.datasets.wafer.frames import read_frame
@@ -70,7 +71,7 @@ def load(
     first, again = _find_distinct(file.maps)
     y = torch.from_numpy(file.y[first])
     rows = _some_of_each(y, per_class, seed)
-    rows = rows[torch.tensor(sorted(by_turns(y[rows], seed)[:limit]), dtype=torch.long)]
+    rows = rows[torch.tensor(sorted(round_robin(y[rows], seed)[:limit]), dtype=torch.long)]
     numbers = first[rows.numpy()]
     codes = torch.from_numpy(_resize_all([file.read(number) for number in numbers], size))[:, None]
     y = y[rows]
