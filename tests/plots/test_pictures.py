@@ -23,6 +23,7 @@ from torch import Tensor
 import ig2
 import networks
 from ig2 import Attribution, InputError, plots
+from ig2.plots.colours import MapStyle
 
 
 def sample(*shape: int, seed: int = 0) -> Tensor:
@@ -811,3 +812,10 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ig2.MissingExtraError, match=r"pip install 'ig2\[plots\]'"):
         importlib.import_module("ig2.plots")
+
+
+def test_strength_is_taken_before_the_blur_so_that_signs_do_not_cancel() -> None:
+    signs = (-1.0) ** np.add.outer(np.arange(12), np.arange(12))[None]  # a checkerboard
+    assert np.allclose(MapStyle(kind="magnitude", smooth=2).transform(signs), 1)
+    assert np.allclose(MapStyle(kind="positive", smooth=2).transform(signs), 0.5, atol=0.05)
+    assert np.abs(MapStyle(smooth=2).transform(signs)[0, 4:8, 4:8]).max() < 0.1  # with signs they do

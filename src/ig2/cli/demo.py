@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ig2.adapters import vision
@@ -14,7 +15,7 @@ from ig2.cli.methods import METHODS
 from ig2.cli.output import INDENT, open_console, print_line, print_path, show_progress
 from ig2.demo import photos as demo_photos
 from ig2.errors import InputError
-from ig2.report import Content
+from ig2.report import Content, InputView
 
 SHOWN = tuple(METHODS[name] for name in ("ig2", "gradient", "ig", "guided-ig", "expected-ig"))
 PHOTOS = {"chelsea.png": "a cat", "coffee.png": "a cup of coffee", "camera.png": "a photographer"}
@@ -52,7 +53,7 @@ def run(
         content = Content(
             "Which parts of these pictures did the networks go by?",
             f"{sees.name} (photos), {reads.name} (digits)",
-            tuple(view for page in pages for view in page.inputs),
+            tuple(_share_verdicts(view, page.verdicts) for page in pages for view in page.inputs),
             pages[0].details,
         )
         with files.name_folder_in_errors(out):
@@ -68,6 +69,12 @@ def run(
     console.print()
     for name in (*PICTURES, files.REPORT):
         print_path(console, f"  {Path(name).stem}", out / name, INDENT + width)
+
+
+def _share_verdicts(view: InputView, verdicts: dict[str, str]) -> InputView:
+    """The view with each method's verdict on all inputs of its kind, so that the report says it once."""
+    methods = tuple(replace(method, verdict=verdicts.get(method.name, method.verdict)) for method in view.methods)
+    return replace(view, methods=methods)
 
 
 def _photos(subject: VisionSubject, names: Sequence[str]) -> Batch:

@@ -114,12 +114,14 @@ class MapStyle:
         return self.cmap or (signed if self.kind == "signed" else "inferno")
 
     def transform(self, maps: Array) -> Array:
-        """The part of signed maps (N, H, W) that is shown."""
-        if self.smooth:
-            maps = blur(torch.from_numpy(maps), self.smooth).numpy()
-        if self.kind == "signed":
-            return maps
-        return np.abs(maps) if self.kind == "magnitude" else np.maximum(maps, 0)
+        """The part of signed maps (N, H, W) that is shown.
+
+        The part is taken before the blur: neighbours of opposite signs would cancel, and a method with signs would look weaker
+        beside one without.
+        """
+        if self.kind != "signed":
+            maps = np.abs(maps) if self.kind == "magnitude" else np.maximum(maps, 0)
+        return blur(torch.from_numpy(maps), self.smooth).numpy() if self.smooth else maps
 
     def fit_scales(self, maps: Array) -> list[ColourScale]:
         """A scale for each map (N, H, W): its own, or the same for all."""
