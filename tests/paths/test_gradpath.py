@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import ig2
+from ig2 import InputError, paths
 from ig2._engine import integrate
 from ig2._engine.session import Session
 from ig2.paths import Converged, Decaying, GradPath, LineSearch, Norm, Schedule, SparseL1, Steady, Stop, cosine, manhattan
@@ -248,3 +250,30 @@ def test_a_sparse_step_of_no_length_is_no_step():
     # where the reference is the explicand, by default every step has length zero; the cosine still has a gradient
     found = ig2.IG2(3, distance=cosine, norm=SparseL1(0))(tanh_mlp(), X[:1], references=X[:1])
     assert found.steps_taken.tolist() == [[0]]
+
+
+# -- paths of the user's own -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Line(paths.KnownPath):
+    """A straight line with a mistake."""
+
+    mistake: str = ""
+    steps: int = 4
+
+    def vertices(self, pairs, numbers):
+        share = torch.tensor([number / self.steps for number in numbers], dtype=pairs.explicand.dtype)[:, None, None]
+        share = 1 - share if self.mistake == "wrong end" else share
+        line = torch.lerp(pairs.explicand, pairs.reference, share)
+        return line[:, :1] if self.mistake == "one pair" else line[0] if self.mistake == "one vertex" else line
+
+
+@pytest.mark.parametrize(
+    ("mistake", "keyword"), [("wrong end", "from_explicand"), ("one pair", "vertices"), ("one vertex", "vertices")]
+)
+def test_a_path_with_a_wrong_end_or_shape_is_refused_in_a_sentence(mistake, keyword):
+    net, x = tanh_mlp(5), data(3, 5)
+    assert ig2.PathMethod(Line())(net, x, 0, data(2, 5) + 1).values.shape == x.shape
+    with pytest.raises(InputError, match=keyword):
+        ig2.PathMethod(Line(mistake))(net, x, 0, data(2, 5) + 1)

@@ -6,7 +6,7 @@ summed as the path is block, so memory does not grow with its length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from ig2._engine.memory import explain_memory_errors
 from ig2._engine.session import Evaluation
 from ig2._engine.task import Task
 from ig2.attribution import Result
-from ig2.errors import ModelError
+from ig2.errors import InputError, ModelError, describe
 from ig2.paths.base import GrownPath, KnownPath, Memory, Pairs, Path
 from ig2.rules import Plan, Rule, Segments
 
@@ -25,6 +25,9 @@ HUGE = 1e10
 # Where a batch of a new size costs as much as some twenty steps, since kernels are chosen and recorded for each: there a batch
 # whose paths end one after the other shrinks by halves, in between its empty places are padded.
 FEW_SIZES = {"cuda"}
+
+# How far, beside the largest value of x, a path may be from the explicand where it should be at it.
+OFF_EXPLICAND = 1e-3
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,7 @@ class _Walk:
         self, task: Task, path: Path, rule: Rule | None, pairs: Pairs, keep: Keep, tick: Callable[[int], None]
     ) -> None:
         self.task, self.path, self.rule, self.pairs, self.keep = task, path, rule, pairs, keep
+        self.explicand = pairs.explicand
         plan = Plan() if rule is None else rule.plan
         self.plan = plan if path.from_explicand else plan.reverse()  # in the order of drawing
         self.active: Tensor | None = None  # which of the n pairs are still on their way; None for all
@@ -176,11 +180,30 @@ class _Walk:
         tick(self.path.segments * count - ticked)  # of pairs that stopped early
         ends = [(self.first, self.first_output), (self.last, self.last_output)]
         (explicand, self.output), (self.baseline, self.baseline_output) = ends if self.path.from_explicand else ends[::-1]
+        self._check_explicand(explicand)
         self.values, self.trust = self.sums[0], None
         if self.rule is not None:
             if ticked:  # where every path ends at its start there is nothing to sum
                 self.values, self.trust = self.rule.total(*self.sums), self.rule.trust(*self.sums)
             self.values = self.rule.finish(self.values, self.output - self.baseline_output, explicand - self.baseline)
+
+    def _check_explicand(self, end: Tensor) -> None:
+        """See that a path of the user's has the explicand at its end; ours may be off by rounding."""
+        gap = (end - self.explicand).abs()
+        if bool((gap > OFF_EXPLICAND * (1 + self.explicand.abs().amax())).any()):
+            place = "last vertex" if isinstance(self.path, GrownPath) and not self.path.from_explicand else "first vertex"
+            raise InputError(
+                f"{type(self.path).__name__} does not lead from the explicand: its {place} is off by {float(gap.max()):.3g}. "
+                "Vertices run from the explicand, number 0, to the baseline; a path that is drawn from its baseline says "
+                "from_explicand = False"
+            )
+
+    def _check_shape(self, vertices: Tensor, expected: Sequence[int]) -> None:
+        if not isinstance(vertices, Tensor) or tuple(vertices.shape) != tuple(expected):
+            raise InputError(
+                f"{type(self.path).__name__} returned vertices {describe(vertices)}, expected {tuple(expected)}: one for each "
+                "pair, in the shape of x"
+            )
 
     def records(self) -> dict[str, Tensor]:
         """What is known of each pair, (n, ...), by the names of a result."""
@@ -214,6 +237,7 @@ class _Walk:
         gradient = self.plan.at_vertices or path.wants_gradient
         memory: Memory = {}
         point = path.start(self.pairs)
+        self._check_shape(point, self.pairs.explicand.shape)
         here = self._visit(point[None], gradient, measure=True)
         self._begin(point, here)
         for step in range(path.segments):
@@ -226,6 +250,7 @@ class _Walk:
                 if not len(self.pairs):
                     break
             reached = path.advance(self.pairs, step, point, here.map(_first), memory)
+            self._check_shape(reached, point.shape)
             is_last = step + 1 == path.segments
             gradient = gradient if not is_last else self.plan.ends or bool(self.plan.weight(1))
             there = self._visit(reached[None], gradient, measure=True, ascent=not is_last)
@@ -240,10 +265,13 @@ class _Walk:
         gradient = self.plan.at_vertices
         everywhere = gradient or self.keep.curves
         vertices = path.vertices(self.pairs, range(1))
+        self._check_shape(vertices, (1, *self.pairs.explicand.shape))
         here = self._visit(vertices, gradient)
         self._begin(vertices[0], here)
         for start in range(0, path.segments, block_size):
-            vertices = path.vertices(self.pairs, range(start, min(start + block_size, path.segments) + 1))
+            numbers = range(start, min(start + block_size, path.segments) + 1)
+            vertices = path.vertices(self.pairs, numbers)
+            self._check_shape(vertices, (len(numbers), *self.pairs.explicand.shape))
             at_starts = there = None
             if everywhere:
                 there = self._visit(vertices[1:], gradient)
