@@ -30,6 +30,7 @@ def test_scores_are_those_of_each_method_by_each_metric():
         scores = Deletion(0)(net, attribution, seed=4)
         row = comparison.scores.row(label, scores.metric)
         assert row.values == tuple(scores.values.tolist()) and row.se == pytest.approx(scores.standard_error)
+    assert torch.equal(comparison.attributions["noise"].values, ig2.Random()(net, X, seed=4).values)
     gap = comparison.scores.gap("IG²", "noise", "GT-AUC")
     assert gap.n == 6
     seconds = comparison.scores.row("IG²", "seconds")
