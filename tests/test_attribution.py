@@ -419,6 +419,7 @@ def test_names_are_kept_in_parts_wholes_and_files(tmp_path: Path):
     refuses(InputError, "classes of their names differ", lambda: Attribution.join([result, other]))
     refuses(InputError, "of 5 explicands, the attribution is of 2", lambda: full()[:2].with_names(result.names))
     refuses(InputError, "rows of units", lambda: replace(result.names, units=(("a",),) * 2))
+    refuses(InputError, "belong together", lambda: replace(result.names, groups=None))
     from safetensors.torch import load_file, save_file
 
     result.save(tmp_path / "a")

@@ -56,6 +56,8 @@ class Names:
             rows = getattr(self, name)
             if rows is not None and len(rows) != len(self.samples):
                 raise InputError(f"names have {len(self.samples)} samples and {len(rows)} rows of {name}: give one for each")
+        if (self.units is None) != (self.groups is None):
+            raise InputError("units and groups belong together: give for each position of the values the number of its unit")
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -152,8 +152,10 @@ class Subject(ABC):
         return None
 
     def names(self, batch: Batch) -> Names:
-        """The names of a batch, as an attribution keeps them."""
-        return Names(self.kind, batch.names, self.classes, self.outputs, batch.units, self.groups(batch), batch.cells)
+        """The names of a batch, as an attribution keeps them; words and columns where there are `groups`."""
+        groups = self.groups(batch)
+        names = Names(self.kind, batch.names, self.classes, self.outputs)
+        return names if groups is None else replace(names, units=batch.units, groups=groups, cells=batch.cells)
 
     def describe_counterfactual(self, attribution: Attribution) -> tuple[tuple[str, ...], ...] | None:
         """What the columns of each explicand would become, in the user's units; None where there are no columns."""
