@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import ig2
 from ig2 import Attribution
 from ig2.errors import InputError, MissingExtraError
+from ig2.names import Names
 from networks import data, made, refuses, tanh_mlp, uniform
 
 
@@ -393,3 +394,64 @@ def test_an_estimate_counts_every_step_before_any_is_taken():
     assert 30 < long.seconds / short.seconds < 30_000  # a thousand times, as far as two short timings can tell
     assert ig2.IntegratedGradients(50).estimate(net, x).points == 3
     assert ig2.IG2(steps=5).estimate(net, x, references, batch_size=2).points == 2
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def named(count: int = 5) -> Attribution:
+    rows = range(count)
+    names = Names(
+        "table", tuple(f"row {i}" for i in rows), ("cat", "dog", "eel"), units=(("a", "b", "c"),) * count,
+        groups=((0, 1, -1, 1),) * count, cells=tuple((str(i), "x", "y") for i in rows), becomes=(("9", "x", "y"),) * count,
+    )  # fmt: skip
+    return full()[:count].with_names(names)
+
+
+def test_names_are_kept_in_parts_wholes_and_files(tmp_path: Path):
+    result = named()
+    assert result[[3, 1]].names.cells == (("3", "x", "y"), ("1", "x", "y")) and result[[]].names.samples == ()
+    assert result.to("cpu").names == result.names
+    assert Attribution.join([result[:2], result[2:]]).names == result.names
+    for part in (result, result[:1], result[[]]):
+        part.save(tmp_path / "a")
+        assert Attribution.load(tmp_path / "a").names == part.names and repr(Attribution.load(tmp_path / "a")) == repr(part)
+    refuses(InputError, "some have names", lambda: Attribution.join([result, full()]))
+    other = replace(result, names=replace(result.names, classes=("x", "y", "z")))
+    refuses(InputError, "classes of their names differ", lambda: Attribution.join([result, other]))
+    refuses(InputError, "of 5 explicands, the attribution is of 2", lambda: full()[:2].with_names(result.names))
+    refuses(InputError, "rows of units", lambda: replace(result.names, units=(("a",),) * 2))
+    refuses(InputError, "belong together", lambda: replace(result.names, groups=None))
+    from safetensors.torch import load_file, save_file
+
+    result.save(tmp_path / "a")
+    header = {"format": "ig2.attribution/1", "settings": "{}", "structure": "{}"}
+    for content in ("{", "[]", "{}", '{"samples": ["a"], "kind": "table"}', '{"samples": [], "surprise": 1}'):
+        save_file(load_file(tmp_path / "a"), tmp_path / "b", metadata={**header, "names": content})
+        refuses(InputError, "says it holds an attribution, and does not", lambda: Attribution.load(tmp_path / "b"))
+
+
+def test_names_are_shown():
+    result = named(2)
+    against = replace(result, target=torch.tensor([0, 1]), against=torch.tensor([[1, 2], [2, 2]]))
+    assert against.explained == ["cat rather than the mean of dog, eel", "dog rather than eel"]
+    assert "inputs    row 0; row 1\n" in repr(result)
+    values = result.values.double().numpy()
+    assert np.allclose(result.sum_units()[1], [values[1, 0], values[1, 1] + values[1, 3], 0])
+    frame = result.to_frame()
+    assert frame["input"].tolist() == ["row 0"] * 3 + ["row 1"] * 3 and frame["would_become"].tolist()[:3] == ["9", "x", "y"]
+    plain = full()[:1].to_frame()
+    assert plain["unit"].tolist() == [f"feature {i}" for i in range(4)] and plain["input"].tolist() == [0] * 4
+    refuses(InputError, "a single tensor", lambda: structured().to_frame())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_shap_explanation_has_the_names():
+    pytest.importorskip("shap")
+    explanation = named().to_shap()
+    assert explanation.feature_names == ["a", "b", "c"] and explanation.values.shape == (5, 3)
+    assert explanation.data[2].tolist() == [2.0, "x", "y"] and explanation.display_data[2].tolist() == ["2", "x", "y"]
+    assert named().to_shap(feature_names=list("abcd")).values.shape == (5, 4)
+    words = replace(named(2).names, kind="text", units=(("a", "b", "c"), ("d", "e")), groups=((0, 1, 2, -1), (0, 1, 1, -1)))
+    spoken = full()[:2].with_names(replace(words, cells=None, becomes=None)).to_shap()
+    assert spoken[1].data.tolist() == ["d", "e"] and spoken[1].values.shape == (2,)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ig2._engine.memory import OutOfMemoryError
     from ig2._engine.task import scores
     from ig2.attribution import Attribution
+    from ig2.comparison import compare
     from ig2.errors import IG2Error, IG2Warning, InputError, MissingExtraError, ModelError
     from ig2.methods import (
         IG2,
@@ -41,6 +42,7 @@ else:  # the same names at run time, each imported when it is first used
             "_engine.memory": ["OutOfMemoryError"],
             "_engine.task": ["scores"],
             "attribution": ["Attribution"],
+            "comparison": ["compare"],
             "errors": ["IG2Error", "IG2Warning", "InputError", "MissingExtraError", "ModelError"],
             "methods": [
                 "IG2", "XRAI", "BlurIG", "DeepSHAP", "ExpectedIG", "GradCFE", "Gradient", "Grid", "GuidedIG", "InputXGradient",
@@ -79,6 +81,7 @@ __all__ = [
     "Random",
     "SmoothGrad",
     "Superpixels",
+    "compare",
     "methods",
     "paths",
     "references",

@@ -10,13 +10,16 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ig2._engine.inputs import Fixed, Structured
 from ig2._engine.private import tree_iter, tree_map_only
 from ig2._utils.files import check_regular
 from ig2.errors import InputError, MissingExtraError, counted, describe, import_extra
+from ig2.names import Names, name_output
 
 FORMAT = "ig2.attribution/1"
 # Above this share of f(x) − f(baseline), a residual is worth a word.
@@ -25,6 +28,8 @@ LARGE_RESIDUAL = 0.1
 LITTLE_TRUST = 0.5
 # Below this share of the distance to their references, paths have not arrived, and the verdict says so.
 LITTLE_ARRIVAL = 0.5
+# Letters of a name that `print` shows.
+LONGEST_TEXT = 60
 
 Values = TypeVar("Values", Tensor, Structured)
 # Of the fields with x's shape: tensors of the engine's layout in a `Result`, in x's structure in an `Attribution`.
@@ -130,6 +135,8 @@ class Attribution(_Fields[Structured]):
     """Where attributed inputs were `ig2.Fixed`, by position or name, booleans (B, ...)."""
     settings: dict[str, Any] = field(default_factory=dict, metadata=UNROWED)
     """What made it: the method and its parts, the seed, the versions."""
+    names: Names | None = field(default=None, metadata=UNROWED)
+    """How a person knows the explicands, their words or columns, and the outputs; from `Subject.explain`."""
     cost: Cost | None = field(default=None, metadata=UNROWED)
     """What it took to make it. Not kept in files, nor when attributions are joined."""
 
@@ -156,11 +163,16 @@ class Attribution(_Fields[Structured]):
     @property
     def explained(self) -> list[str]:
         """What is explained of each explicand, in words, such as "class 3 rather than class 7"."""
-        names = [f"class {label}" for label in self.target.tolist()]
+        name = name_output if self.names is None else self.names.name_output
+        names = [name(label) for label in self.target.tolist()]
         if self.against is None:
             return names
-        others = self.against.reshape(len(self), -1).tolist()
-        return [f"{name} rather than {_name_classes(labels)}" for name, labels in zip(names, others, strict=True)]
+        plain = self.names is None or self.names.classes is None
+        texts = []
+        for own, labels in zip(names, self.against.reshape(len(self), -1).tolist(), strict=True):
+            several = f"classes {', '.join(map(str, labels))}" if plain else ", ".join(map(name, labels))
+            texts.append(f"{own} rather than {name(labels[0]) if len(set(labels)) == 1 else f'the mean of {several}'}")
+        return texts
 
     @property
     def baseline_output(self) -> Tensor | None:
@@ -284,7 +296,8 @@ class Attribution(_Fields[Structured]):
                 rows = rows[wanted].reshape(-1)
             except IndexError as error:
                 raise IndexError(f"explicand {describe(which)} of {len(self)}") from error
-        return self._map(lambda tensor: tensor[rows.to(tensor.device)])
+        part = self._map(lambda tensor: tensor[rows.to(tensor.device)])
+        return part if self.names is None else replace(part, names=self.names[rows.tolist()])
 
     @classmethod
     def join(cls, parts: Sequence[Attribution]) -> Attribution:
@@ -307,14 +320,16 @@ class Attribution(_Fields[Structured]):
             if any(value != values[0] for value in values):
                 settings[key] = values
         joined: dict[str, Any] = {}
-        for name in cls._rowed():
+        for name in (*cls._rowed(), "names"):
             pieces = [getattr(part, name) for part in parts]
             if all(piece is None for piece in pieces):
                 continue
             if any(piece is None for piece in pieces):
                 raise InputError(f"cannot join: some have {name} and others do not")
             try:
-                joined[name] = _concatenate(pieces)
+                joined[name] = Names.join(pieces) if name == "names" else _concatenate(pieces)
+            except InputError:
+                raise
             except (RuntimeError, TypeError, KeyError, ValueError) as error:
                 raise InputError(f"cannot join: {name} differ in shape: {describe(pieces)}") from error
         return cls(**joined, settings=settings)
@@ -326,7 +341,7 @@ class Attribution(_Fields[Structured]):
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write everything but the cost to a safetensors file; the settings go into its header."""
+        """Write everything but the cost to a safetensors file; settings and names go into its header."""
         safetensors = import_extra("safetensors.torch", "io", "saving an attribution")
         if not Path(path).absolute().parent.is_dir():
             raise FileNotFoundError(f"no folder {Path(path).parent} to save in")
@@ -345,6 +360,8 @@ class Attribution(_Fields[Structured]):
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
         settings = json.dumps(self.settings, default=str)
         header = {"format": FORMAT, "settings": settings, "structure": json.dumps(structure)}
+        if self.names is not None:
+            header["names"] = json.dumps(self.names.to_json())
         # by hand: `save_file` makes files nobody but their owner may read, and hides why a write failed
         Path(path).write_bytes(safetensors.save(tensors, metadata=header))
 
@@ -372,23 +389,96 @@ class Attribution(_Fields[Structured]):
                 pieces = [tensors.pop(f"{name}/{key}") for key in keys]
                 is_tuple = isinstance(keys[0], int) and name not in ("fixed", "held")
                 tensors[name] = tuple(pieces) if is_tuple else dict(zip(keys, pieces, strict=True))
-            return cls(**tensors, settings=json.loads(header["settings"]))
-        except (KeyError, TypeError, ValueError) as error:
+            attribution = cls(**tensors, settings=json.loads(header["settings"]))
+            return attribution.with_names(Names.from_json(json.loads(header["names"]))) if "names" in header else attribution
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"{path} says it holds an attribution, and does not: {error}") from error
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def with_names(self, names: Names) -> Attribution:
+        """The same attribution with the names of its explicands.
+
+        Raises:
+            InputError: if they are of another number of explicands.
+        """
+        if len(names) != len(self):
+            raise InputError(f"the names are of {len(names)} explicands, the attribution is of {len(self)}")
+        return replace(self, names=names)
+
+    @property
+    def units(self) -> list[tuple[str, ...]]:
+        """What `sum_units` has a number for: each explicand's words or columns, or features by their positions."""
+        if self.names is not None and self.names.units is not None:
+            return list(self.names.units)
+        return [tuple(name_positions(self._one_tensor(self.values).shape[1:]))] * len(self)
+
+    def sum_units(self, values: Structured | None = None) -> list[NDArray[np.float64]]:
+        """A number for each of an explicand's `units`; they add up to `total`.
+
+        Args:
+            values: what to sum instead of the attribution's values, in their shape.
+
+        Raises:
+            InputError: if several tensors are attributed.
+        """
+        tensor = self._one_tensor(self.values if values is None else values)
+        if self.names is not None and self.names.units is not None:
+            return self.names.sum_units(tensor)
+        return list(tensor.detach().cpu().double().flatten(1).numpy())
+
+    def _one_tensor(self, values: Structured) -> Tensor:
+        tensors = _tensors(values)
+        if len(tensors) != 1:
+            raise InputError(f"expected attributions of a single tensor, this one is of {len(tensors)}")
+        return tensors[0]
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with a row for each explicand's word, column or feature.
+
+        Returns:
+            Its columns are `input`, `explained`, `unit` and `value`; of tables also `cell`, what stands in the column, and
+            `would_become`, what stands there in the counterfactual, both in the user's units.
+
+        Raises:
+            InputError: if several tensors are attributed.
+        """
+        pandas = import_extra("pandas", "table", "to_frame()")
+        names = self.names
+        inputs: Sequence[Any] = range(len(self)) if names is None else names.samples
+        columns: dict[str, list[Any]] = {"input": [], "explained": [], "unit": [], "value": []}
+        for name, explained, units, values in zip(inputs, self.explained, self.units, self.sum_units(), strict=True):
+            columns["input"] += [name] * len(units)
+            columns["explained"] += [explained] * len(units)
+            columns["unit"] += units
+            columns["value"] += values.tolist()
+        for column, field_name in (("cell", "cells"), ("would_become", "becomes")):
+            if (rows := getattr(names, field_name, None)) is not None:
+                columns[column] = [text for row in rows for text in row]
+        return pandas.DataFrame(columns)
 
     # -- other eyes ----------------------------------------------------------------------------------------------------
 
     def to_shap(self, feature_names: Sequence[str] | None = None) -> Any:
-        """A `shap.Explanation` for SHAP's plots."""
+        """A `shap.Explanation` for SHAP's plots: of a number for each word or column, where these have names.
+
+        Args:
+            feature_names: of the features of x, which are then explained as they are.
+        """
         shap = import_extra("shap", "shap", "to_shap()")
-        values, explicand = _tensors(self.values), _tensors(self.explicand)
-        if len(values) != 1:
-            raise InputError(f"to_shap() takes attributions of a single tensor, this one is of {len(values)}")
+        values, explicand = self._one_tensor(self.values), self._one_tensor(self.explicand)
         base = torch.zeros_like(self.output) if self.baseline_output is None else self.baseline_output
+        content: dict[str, Any] = {"values": values.detach().cpu().numpy(), "data": explicand.detach().cpu().numpy()}
+        units = None if self.names is None or feature_names is not None else self.names.units
+        if units is not None and self.names is not None:
+            content = {"values": self.sum_units(), "data": [np.array(row, dtype=object) for row in units]}
+            if self.names.cells is not None:  # of a table; texts have each their own words
+                data = np.array([[_read_number(cell) for cell in row] for row in self.names.cells], dtype=object)
+                content = {"values": np.stack(content["values"]), "data": data, "display_data": np.array(self.names.cells)}
+                feature_names = units[0]
         return shap.Explanation(
-            values=values[0].detach().cpu().numpy(),
+            **content,
             base_values=base.detach().cpu().numpy(),
-            data=explicand[0].detach().cpu().numpy(),
             feature_names=None if feature_names is None else list(feature_names),
         )
 
@@ -417,9 +507,11 @@ class Attribution(_Fields[Structured]):
             f"  target    {_few(self.target)}",
             f"  output    {_few(self.output)}",
         ]
-        if self.against is not None:
+        if self.against is not None or self.names is not None:
             texts = self.explained if len(set(self.explained)) > 1 else self.explained[:1]
-            lines[2] = f"  explains  {'; '.join(texts[:4])}{'; …' if len(texts) > 4 else ''}"
+            lines[2] = f"  explains  {_join_few(texts)}"
+        if self.names is not None:
+            lines.insert(1, f"  inputs    {_join_few(self.names.samples)}")
         if self.baseline_output is not None and self.residual is not None:
             lines.append(f"  baseline  {_few(self.baseline_output)}")
             if self.reference_outputs is not None:
@@ -437,8 +529,23 @@ def _few(values: Tensor) -> str:
     return shown + (", …" if len(values) > 4 else "")
 
 
-def _name_classes(labels: list[int]) -> str:
-    return f"class {labels[0]}" if len(set(labels)) == 1 else f"the mean of classes {', '.join(map(str, labels))}"
+def _read_number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _join_few(texts: Sequence[str]) -> str:
+    shown = [text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…" for text in texts[:4]]
+    return "; ".join(shown) + ("; …" if len(texts) > 4 else "")
+
+
+def name_positions(shape: Sequence[int]) -> list[str]:
+    """A name for each feature of a sample of this shape, by its position."""
+    if len(shape) == 1:
+        return [f"feature {i}" for i in range(shape[0])]
+    return ["(" + ", ".join(map(str, position)) + ")" for position in np.ndindex(*shape)]
 
 
 def _tensors(value: Structured) -> list[Tensor]:

@@ -15,6 +15,7 @@ import ig2
 from ig2._engine.inputs import Fixed
 from ig2._utils import training
 from ig2.adapters import tabular
+from ig2.adapters.base import Batch
 from ig2.adapters.tabular import Category, Number, TableSubject
 from ig2.demo import tables
 from ig2.errors import InputError
@@ -113,7 +114,7 @@ def test_a_row_is_read_in_its_own_units_and_reaches_the_network_standardised() -
     assert torch.allclose(batch.x[:, :2].mean(dim=0), torch.zeros(2), atol=1e-6)
     assert torch.allclose(batch.x[:, :2].std(dim=0, correction=0), torch.ones(2), atol=1e-5)
     assert batch.x[0, 2:].tolist() == [0, 0, 1, 1, 0, 0]
-    assert mine.cells(batch.x[0]) == ("31", "3.2e+04", "Rome", "a")
+    assert mine.cells(batch.x[0]) == ("31", "32000", "Rome", "a")
 
 
 def test_columns_are_summed_to_one_number_each() -> None:
@@ -127,7 +128,7 @@ def test_columns_are_summed_to_one_number_each() -> None:
     assert np.allclose(scores[2], [values[2, 0], values[2, 1], values[2, 2:5].sum(), values[2, 5:].sum()])
     for row in range(6):
         assert scores[row].sum() == pytest.approx(float(a.output[row] - a.baseline_output[row]), abs=1e-5)
-    with pytest.raises(InputError, match="have 8 features"):
+    with pytest.raises(InputError, match="8 features"):
         mine.scores(batch, a, torch.zeros(6, 9))
 
 
@@ -390,3 +391,84 @@ def test_what_made_a_row_malignant_is_what_differs_from_benign_ones(here: Path) 
     counterfactual = dict(zip(batch.units[0], mine.cells(a.gradcf[0, 0]), strict=True))
     own = dict(zip(batch.units[0], batch.cells[0], strict=True))
     assert float(counterfactual["worst area"]) < float(own["worst area"])  # in the row's own units
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def test_explain_reads_chooses_explains_and_names() -> None:
+    mine = people()
+    batch = mine.read(FRAME)
+    attribution = mine.explain(FRAME, ig2.IG2(steps=10), count=2, seed=3)
+    contrast = mine.contrast(batch, count=2, seed=3, against="next")
+    by_hand = ig2.IG2(steps=10)(mine.model, batch.x, references=contrast.samples, against="next", seed=3)
+    assert torch.equal(attribution.values, by_hand.values) and torch.equal(attribution.against, by_hand.against)
+    assert all(np.array_equal(*pair) for pair in zip(attribution.sum_units(), mine.scores(batch, by_hand), strict=True))
+    names = attribution.names
+    assert names is not None and names.samples == batch.names and names.units == batch.units and names.cells == batch.cells
+    assert names.becomes is not None and names.becomes[4] == mine.cells(by_hand.gradcf[4].double().mean(dim=0))
+    for text in (repr(attribution), attribution.explained[0]):
+        assert f"{mine.label(int(by_hand.target[0]))} rather than {mine.label(int(by_hand.against[0]))}" in text
+    assert "row 1; row 2" in repr(attribution)
+    (entry, *_) = attribution.settings["contrast"]
+    assert entry["input"] == "row 1" and tuple(entry["references"]) == contrast.names[0] and entry["why"] == contrast.why[0]
+
+
+def test_a_frame_has_a_row_for_each_column_in_the_users_units() -> None:
+    mine = people()
+    attribution = mine.explain(FRAME.iloc[:2], ig2.IG2(steps=10), count=1)
+    frame = attribution.to_frame()
+    assert list(frame.columns) == ["input", "explained", "unit", "value", "cell", "would_become"]
+    assert frame["cell"].tolist()[:4] == ["31", "32000", "Rome", "a"]
+    assert frame["unit"].tolist() == ["age", "income", "city", "plan"] * 2
+    sums = frame.groupby("input")["value"].sum().to_numpy()
+    assert np.allclose(sums, attribution.total.double().numpy(), atol=1e-5)
+    straight = mine.explain(FRAME.iloc[:2], ig2.ExpectedIG(steps=5), count=1).to_frame()
+    assert "would_become" not in straight and "cell" in straight
+
+
+def test_references_are_of_the_class_explained_against_where_the_pool_has_any() -> None:
+    columns = [Number("a"), Number("b"), Number("c")]
+    mine = tabular.subject(nn.Identity(), columns, classes=["x", "y", "z"], representation="output")
+    rows = [{"a": 9, "b": 2, "c": 1}]
+    ys, zs = [{"a": 0, "b": 5 + i, "c": 0} for i in range(3)], [{"a": 0, "b": 1, "c": 6 + i} for i in range(3)]
+    pool = mine.read(ys + zs)
+    nearest = mine.contrast(mine.read(rows), pool=pool, count=3, against="next")
+    assert nearest.labels == (("y", "y", "y"),) and "samples of 'y'" in nearest.why[0]
+    chosen = mine.explain(rows, ig2.ExpectedIG(), against="z", pool=pool, count=3)
+    assert chosen.against.tolist() == [2] and chosen.settings["contrast"][0]["classes"] == ["z"] * 3
+    lacking = mine.explain(rows, ig2.ExpectedIG(), against="y", pool=zs, count=2)
+    assert lacking.explained == ["x rather than y"] and "none of the pool's 3 is 'y'" in lacking.settings["contrast"][0]["why"]
+    both = mine.contrast(mine.read(rows), pool=pool, count=4, against=[[1, 2]])
+    assert sorted(both.labels[0]) == ["y", "y", "z", "z"]
+    alone = mine.explain(rows, ig2.ExpectedIG(), against=None, pool=pool, count=4)
+    assert alone.against is None and sorted(alone.settings["contrast"][0]["classes"]) == ["y", "y", "z", "z"]
+    with pytest.raises(InputError, match="no class 'q'"):
+        mine.explain(rows, against="q", pool=pool)
+    given = mine.explain(rows, ig2.IntegratedGradients(), references=0)
+    assert "contrast" not in given.settings and given.names.samples == ("row 1",)
+    assert mine.explain(rows, ig2.Gradient()).names is not None  # looks at no references, so none are needed
+
+
+def test_a_number_is_called_by_its_name_and_not_class_0() -> None:
+    net = nn.Sequential(nn.Linear(2, 1)).eval()
+    rows = [{"a": 1, "b": 2}, {"a": 0, "b": 5}, {"a": 3, "b": 1}]
+    mine = tabular.subject(net, ["a", "b"], classes=["price"], outputs="numbers", rows=rows)
+    attribution = mine.explain(rows[:1], ig2.ExpectedIG())
+    assert attribution.against is None and attribution.explained == ["price"]
+    assert "explains  price" in repr(attribution) and "class" not in repr(attribution)
+    assert "numbers" in attribution.settings["contrast"][0]["why"]
+    unnamed = tabular.subject(net, ["a", "b"], outputs="numbers", rows=rows)
+    assert unnamed.explain(rows[:1], ig2.ExpectedIG()).explained == ["output 0"]
+
+
+def test_explicands_that_are_skipped_have_no_names() -> None:
+    net = nn.Sequential(nn.Linear(2, 2)).eval()
+    rows = [{"a": i, "b": 2.0} for i in range(3)]
+    mine = tabular.subject(net, ["a", "b"], rows=rows)
+    batch = mine.read(rows)
+    bad = Batch(batch.names, batch.x.clone(), batch.units, batch.cells)
+    bad.x[1] = torch.nan
+    with pytest.warns(ig2.IG2Warning, match="skipped"):
+        attribution = mine.explain(bad, ig2.IntegratedGradients(), against=None, references=0, skip_bad=True)
+    assert attribution.names.samples == ("row 1", "row 3")

@@ -23,6 +23,7 @@ from torch import Tensor
 import ig2
 import networks
 from ig2 import Attribution, InputError, plots
+from ig2.names import Names
 from ig2.plots.colours import MapStyle
 
 
@@ -438,7 +439,7 @@ def test_bars_are_the_strongest_features_and_the_rest_is_summed() -> None:
     values = torch.tensor([[0.1, -3.0, 2.0, 0.5, -0.2]], dtype=torch.float64)
     figure = plots.bars(made(values, explicand=torch.arange(5.0)[None]), ["a", "b", "c", "d", "$e$"], top=2)
     (axes,) = figure.axes
-    assert [bar.get_width() for bar in axes.patches] == [-3.0, 2.0]
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([-3.0, 2.0, 0.4])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["b = 1", "c = 2", "3 other features"]
     assert "0.4" in [text.get_text() for text in axes.texts]
     red, blue = axes.patches[1].get_facecolor(), axes.patches[0].get_facecolor()
@@ -446,8 +447,10 @@ def test_bars_are_the_strongest_features_and_the_rest_is_summed() -> None:
 
 
 def test_bars_of_thousands_of_features_are_as_many_as_asked_for() -> None:
-    figure = plots.bars(made(sample(2, 5000)), top=7)
-    assert [len(axes.patches) for axes in figure.axes] == [7, 7]
+    figure = plots.bars(made(sample(2, 5000).abs()), top=7)
+    assert [len(axes.patches) for axes in figure.axes] == [8, 8]
+    *strongest, rest = (bar.get_width() for bar in figure.axes[0].patches)
+    assert rest == pytest.approx(4 * strongest[0]) and "(bar cut)" in figure.axes[0].texts[-1].get_text()
     assert figure.get_size_inches()[1] < 8
     drawn(figure)
 
@@ -482,6 +485,39 @@ def test_a_spread_that_is_tiny_beside_its_value_is_not_shown() -> None:
 @pytest.mark.parametrize("values", [torch.zeros(1, 4), -torch.ones(1, 4), torch.ones(1, 1)])
 def test_bars_of_odd_values_are_drawn(values) -> None:
     drawn(plots.bars(made(values, explicand=torch.zeros_like(values))))
+
+
+TABLE = Names(
+    "table", ("row <1>", "row 2"), ("<i>ill", "well"), units=(("age", "<town>"),) * 2, groups=((0, 1, 1, -1),) * 2,
+    cells=(("47", "Ely"), ("52", "Bath")), becomes=(("39", "Ely"), ("52", "York")),
+)  # fmt: skip
+
+
+def test_columns_are_shown_in_the_users_units_beside_the_counterfactuals() -> None:
+    result = made(torch.tensor([[1.0, 2.0, 3.0, 9.0], [-4.0, 1.0, 1.0, 9.0]])).with_names(TABLE)
+    figure = result.plot()
+    ticks = [[label.get_text() for label in axes.get_yticklabels()] for axes in figure.axes]
+    assert ticks == [["<town> = Ely", "age = 47 → 39"], ["age = 52", "<town> = Bath → York"]]
+    assert [bar.get_width() for bar in figure.axes[1].patches] == [-4.0, 2.0]
+    assert figure.axes[0].get_title(loc="left").startswith("row <1>: <i>ill, output")
+    assert "the counterfactual's value" in texts(figure)
+    page = Tags(plots.html(result))
+    assert "age = 47 → 39" in page.text and "row <1>: <i>ill" in page.text and "feature 0" not in page.text
+    assert not {"town", "i"} & {tag for tag, _ in page.tags}  # escaped
+    own = result.plot(names=list("abcd")).axes[0].get_yticklabels()[0].get_text()
+    assert own.startswith("d = ")  # names given by hand are of the features
+    drawn(figure)
+
+
+def test_words_are_known() -> None:
+    words = Names("text", ("a b",), units=(("good", "<b>"),), groups=((-1, 0, 1, 1),))
+    result = replace(made(torch.ones(1, 4, 3)), explicand={"embeddings": torch.ones(1, 4, 3)}).with_names(words)
+    assert "good" in texts(result.plot()) and "good" in texts(plots.text(result))
+    page = Tags(plots.html(result))
+    assert "good" in page.text and "<b>" in page.text and "b" not in {tag for tag, _ in page.tags}
+    assert [attributes["title"] for _, attributes in page.tags if "title" in attributes] == ["3", "6"]
+    with pytest.raises(InputError, match="knows no words"):
+        plots.text(made(torch.ones(1, 4)))
 
 
 def test_bars_refuse_names_that_do_not_fit() -> None:
@@ -727,7 +763,8 @@ def test_the_notebook_shows_bars_of_other_samples() -> None:
     bars = [attributes["style"] for tag, attributes in page.tags if "background" in (attributes.get("style") or "")]
     assert [re.search(r"width:([\d.]+)%", style)[1] for style in bars] == ["50.0", "25.0", "12.5"]
     assert "feature 1" in page.text and "−2" in page.text and "no baseline" in page.text
-    assert "4992 other features" in Tags(plots.html(made(sample(1, 5000)))).text
+    page = Tags(plots.html(made(sample(1, 5000).abs())))
+    assert "4992 other features" in page.text and any("#b3b3b3" in (found.get("style") or "") for _, found in page.tags)
 
 
 def test_the_notebook_escapes_everything() -> None:
@@ -785,7 +822,7 @@ def test_attributions_plot_themselves(walked, tmp_path) -> None:
     figure = walked.plot(tmp_path / "map.png", kind="magnitude", count=1)
     assert (tmp_path / "map.png").stat().st_size > 0
     assert len(pictures(figure)) == 2 and pictures(figure)[1].get_cmap().name == "inferno"
-    assert len(made(sample(2, 5)).plot(top=3).axes[0].patches) == 3
+    assert len(made(sample(2, 5)).plot(top=3).axes[0].patches) == 4  # with that of the others
 
 
 def test_figures_take_the_users_style(walked) -> None:

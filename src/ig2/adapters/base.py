@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ig2._engine.inputs import Inputs, is_fixed, value_of
-from ig2._engine.task import open_task, scores
+from ig2._engine.task import Against, open_task, scores
 from ig2._utils.checks import check_seed, is_count
 from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe, warn
+from ig2.methods import IG2, Method
 from ig2.model import Model
+from ig2.names import Names, name_output
 from ig2.references.choice import interleave
 from ig2.references.counterfactual import YES_ABOVE
 
@@ -66,6 +68,7 @@ class Contrast:
     samples: Any  # (B, R, ...), what a method takes as `references`
     names: tuple[tuple[str, ...], ...]
     labels: tuple[tuple[str, ...], ...]  # what the model says each of them is
+    why: tuple[str, ...] = ()  # which samples of the pool each explicand got, and why
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,8 +88,8 @@ class Subject(ABC):
     # -- classes -------------------------------------------------------------------------------------------------------
 
     def label(self, index: int) -> str:
-        """A class in words."""
-        return self.classes[index] if self.classes is not None and index < len(self.classes) else f"class {index}"
+        """An output in words."""
+        return name_output(index, self.classes, self.outputs)
 
     def index(self, wanted: str | int) -> int:
         """The class a person means: its number, its name, or a part of the name that no other has."""
@@ -110,6 +113,12 @@ class Subject(ABC):
             raise InputError(f"class {text!r} could be {quote_names([self.classes[i] for i in partial], 5)}: say which")
         raise InputError(f"the model has no class {text!r}{suggest(text, self.classes, 3, 'it has')}")
 
+    def _read_classes(self, wanted: Any) -> Any:
+        """Classes as a method takes them, from names and numbers, alone or in lists; other things as they are."""
+        if isinstance(wanted, (list, tuple)):
+            return [self._read_classes(item) for item in wanted]
+        return self.index(wanted) if isinstance(wanted, str) and wanted != "next" else wanted
+
     def _check_names(self, outputs: int) -> None:
         """See that there is a name for each output, as soon as their number is known."""
         if self.classes is not None and len(self.classes) != outputs:
@@ -128,12 +137,39 @@ class Subject(ABC):
     def pool(self, sources: Any = None) -> Batch:
         """Samples to contrast with: those given, or those that come with the model."""
 
-    @abstractmethod
     def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
         """Each sample's attribution as it is shown: a map (H, W) of an image, a number a word or column.
 
-        `values` stands in for `attribution.values` where something else of its shape is shown, such as one reference's share.
+        Numbers of words or columns add up to the attribution's total. `values` stands in for `attribution.values` where
+        something else of its shape is shown, such as one reference's share.
         """
+        return self.names(batch).sum_units(extract_tensor(attribution, values))
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def groups(self, batch: Batch) -> tuple[tuple[int, ...], ...] | None:
+        """Which of its units each position of a sample is of, −1 for none; None where samples have no units."""
+        return None
+
+    def names(self, batch: Batch) -> Names:
+        """The names of a batch, as an attribution keeps them; words and columns where there are `groups`."""
+        groups = self.groups(batch)
+        names = Names(self.kind, batch.names, self.classes, self.outputs)
+        return names if groups is None else replace(names, units=batch.units, groups=groups, cells=batch.cells)
+
+    def describe_counterfactual(self, attribution: Attribution) -> tuple[tuple[str, ...], ...] | None:
+        """What the columns of each explicand would become, in the user's units; None where there are no columns."""
+        return None
+
+    def add_names(self, batch: Batch, attribution: Attribution) -> Attribution:
+        """The attribution of a batch with its names, which it then keeps in files, parts, prints and figures.
+
+        Raises:
+            InputError: if it is of another number of samples, less those it skipped.
+        """
+        skipped = {entry["row"] for entry in attribution.settings.get("skipped", ())}
+        names = self.names(batch)[[row for row in range(len(batch)) if row not in skipped]]
+        return attribution.with_names(replace(names, becomes=self.describe_counterfactual(attribution)))
 
     # -- what the model says -------------------------------------------------------------------------------------------
 
@@ -173,10 +209,13 @@ class Subject(ABC):
         pool: Batch | None = None,
         count: int | None = None,
         seed: int = 0,
+        *,
+        against: Against = None,
     ) -> Contrast:
         """Choose references for each sample: never the sample itself, never one that the model gives the explained class.
 
-        Of independent labels, those whose answer to the explained label is the opposite; of plain numbers, any.
+        Of independent labels, those whose answer to the explained label is the opposite; of plain numbers, any. Of these, those
+        of the classes `against` where the pool has any for that sample, otherwise all; `why` of the contrast says which.
 
         Args:
             batch: the samples to explain.
@@ -185,6 +224,10 @@ class Subject(ABC):
             count: how many, by default 10; fewer where the pool has fewer, with a warning if a number was asked for. Each class
                 gives one before any gives two.
             seed: of the choice, which is the same for a sample whatever else is in the batch.
+            against: the classes that references should be of, as every method takes them: "why the target rather than these?"
+
+        Raises:
+            InputError: if the pool has nothing to contrast a sample with, or an argument cannot be used.
         """
         pool = self.pool() if pool is None else pool
         for name, samples in (("batch", batch), ("pool", pool)):
@@ -204,9 +247,9 @@ class Subject(ABC):
             raise InputError(
                 f"the pool's samples are {tuple(candidates.shape[2:])}, the batch's {tuple(inputs.data.shape[1:])}"
             )
-        own, outputs, explained = self._outputs(inputs, candidates, target)
+        own, outputs, explained, others = self._outputs(inputs, candidates, target, against)
         order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(seed)).tolist()
-        chosen = []
+        chosen, why = [], []
         for row, index in enumerate(explained.tolist()):
             same = (candidates[row] == inputs.data[row]).flatten(1).all(dim=1).tolist()
             eligible = [i for i in order if not same[i] and self._contrasts(pool, i, outputs[row, i], own[row], index)]
@@ -220,6 +263,10 @@ class Subject(ABC):
                     f"nothing to contrast {batch.names[row]!r} with: each reference there is ({len(pool)}) {what}, or "
                     "is the sample itself; give others"
                 )
+            wanted = [] if others is None else others[row].tolist()
+            of_wanted = [i for i in eligible if self._is_of(outputs[row, i], wanted)]
+            why.append(self._say_why(index, wanted, bool(of_wanted), len(pool)))
+            eligible = of_wanted or eligible
             chosen.append(
                 interleave(eligible, [self._class_key(pool, i, outputs[row, i]) for i in eligible])[: count or REFERENCES]
             )
@@ -235,20 +282,24 @@ class Subject(ABC):
             batch.like_x(torch.stack([candidates[row, numbers] for row, numbers in enumerate(chosen)])),
             tuple(tuple(pool.names[i] for i in numbers) for numbers in chosen),
             tuple(tuple(self.describe_output(outputs[row, i]) for i in numbers) for row, numbers in enumerate(chosen)),
+            tuple(why),
         )
 
-    def _outputs(self, inputs: Inputs, candidates: Tensor, target: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """What the model says of the explicands, (B, classes), and of each one's candidates (B, P, ...), (B, P, classes); and
-        the class explained, (B,)."""
+    def _outputs(
+        self, inputs: Inputs, candidates: Tensor, target: Any, against: Any
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """What the model says of the explicands, (B, classes), and of each one's candidates (B, P, ...), (B, P, classes); the
+        class explained, (B,), and those explained against, (B, K), if there are any."""
         # what is fixed comes from the explicand, so a candidate shared by all may be another thing beside each
         explicands_own = inputs.held or any(isinstance(value, Tensor) for value in inputs.fixed.values())
         shared = candidates.stride(0) == 0 and not explicands_own
-        with open_task(self.model, inputs, target, label="references", batch_size=AT_A_TIME) as task:
+        with open_task(self.model, inputs, target, against=against, label="references", batch_size=AT_A_TIME) as task:
             rows = task.rows
             own = task.explicand_scores
             self._check_names(own.shape[1])
             outputs = [task.scores(candidates[row], row.expand(candidates.shape[1])) for row in (rows[:1] if shared else rows)]
-        return own.cpu(), torch.stack(outputs).cpu().expand(len(inputs), -1, -1), task.target.cpu()
+        others = None if task.against is None else task.against.cpu()
+        return own.cpu(), torch.stack(outputs).cpu().expand(len(inputs), -1, -1), task.target.cpu(), others
 
     def _class_key(self, pool: Batch, number: int, scores: Tensor) -> Any:
         """What counts as one class when references are spread over classes."""
@@ -264,9 +315,79 @@ class Subject(ABC):
         declared = (pool.labels[number] if pool.labels else None) or ""
         return int(scores.argmax()) != target and declared.lower() != self.label(target).lower()
 
+    def _is_of(self, scores: Tensor, wanted: Sequence[int]) -> bool:
+        """Whether the model says that a sample is of one of these classes."""
+        if self.outputs == "labels":
+            return any(self._is_positive(scores[index]) for index in wanted)
+        return self.outputs == "classes" and int(scores.argmax()) in wanted
+
+    def _say_why(self, target: int, wanted: Sequence[int], found: bool, total: int) -> str:
+        """Which samples of the pool an explicand gets, and why."""
+        if self.outputs == "numbers":
+            return "any sample of the pool, since the outputs are numbers and no classes"
+        others = "samples that are not" if self.outputs == "classes" else "samples that the model disagrees about:"
+        classes = " or ".join(repr(self.label(index)) for index in wanted)
+        if found:
+            return f"samples of {classes} to the model, which {self.label(target)!r} is explained against"
+        missing = f", since none of the pool's {total} is {classes} to the model" if wanted else ""
+        return f"{others} {self.label(target)!r} to the model{missing}"
+
     def _is_positive(self, score: Tensor) -> bool:
         """Whether an output says yes to its label."""
         return bool(score > YES_ABOVE.get(str(self.model.output), 0.5))
+
+    # -- attributions --------------------------------------------------------------------------------------------------
+
+    def explain(
+        self,
+        inputs: Any,
+        method: Method | None = None,
+        target: Any = None,
+        against: Any = "auto",
+        *,
+        count: int | None = None,
+        pool: Any = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> Attribution:
+        """Read inputs, choose references, explain, and name the result: everything in one call.
+
+        Args:
+            inputs: what `read` takes, or what it returned.
+            method: by default `IG2()`.
+            target: the class explained, by name or number; one for all or a list with one for each. By default that predicted.
+            against: "why the target rather than this?", by name or number, or "next" for the runner-up: the output explained is
+                then the difference of the two, and references are of that class where the pool has any. None explains the
+                target's output alone. By default "next" of a model of several classes, None of labels and numbers.
+            count: how many references, see `contrast`.
+            pool: samples to choose them from: what `pool` takes, or what `read` returned. By default those of the model.
+            seed: of everything random.
+            options: those of the method's call, such as `curves=True`; `references` takes the place of the choice.
+
+        Returns:
+            An attribution with `names`. Its `settings["contrast"]` say for each input which references it got, and why.
+
+        Raises:
+            InputError: if the inputs cannot be read, or an argument cannot be used; the message says what to do.
+        """
+        batch = inputs if isinstance(inputs, self.batches) else self.read(inputs)
+        method, target = method or IG2(), self._read_classes(target)
+        if isinstance(against, str) and against == "auto":
+            against = "next" if self.outputs == "classes" and self.predict(batch).shape[1] > 1 else None
+        against = self._read_classes(against)
+        contrast = None
+        if options.get("references") is None and not method.runs_once:
+            samples = pool if pool is None or isinstance(pool, self.batches) else self.pool(pool)
+            contrast = self.contrast(batch, target, samples, count, seed, against=against)
+            options["references"] = contrast.samples
+        attribution = method(self.model, batch.x, target, against=against, seed=seed, **options)
+        if contrast is not None:
+            rows = zip(batch.names, contrast.names, contrast.labels, contrast.why, strict=True)
+            attribution.settings["contrast"] = [
+                {"input": name, "references": list(names), "classes": list(labels), "why": why}
+                for name, names, labels, why in rows
+            ]
+        return self.add_names(batch, attribution)
 
     def describe_output(self, scores: Tensor) -> str:
         """What the model says of a sample, in words."""

@@ -206,17 +206,20 @@ class TableSubject(Subject):
         for column, piece in zip(self.attributed, torch.split(sample.detach().cpu(), self.widths), strict=True):
             if isinstance(column, Number):
                 number = float(piece) * column.std + column.mean if self.space == "standard" else float(piece)
-                texts.append(f"{number:.4g}")
+                texts.append(_as_text(float(f"{number:.4g}")))  # 32000, where 4g alone says 3.2e+04
             else:
                 texts.append(column.texts[int(torch.linalg.vector_norm(column.table - piece, dim=1).argmin())])
         return tuple(texts)
 
-    def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
-        """A number for each attributed column: the sum over its features."""
-        tensor = extract_tensor(attribution, values)
-        if tensor.ndim != 2 or tensor.shape[1] != sum(self.widths):
-            raise InputError(f"the attribution is {describe(tensor)}, the rows have {sum(self.widths)} features")
-        return list(torch.stack([piece.sum(dim=1) for piece in torch.split(tensor, self.widths, dim=1)], dim=1).numpy())
+    def groups(self, batch: Batch) -> tuple[tuple[int, ...], ...]:
+        """Which column each feature is of."""
+        return (tuple(number for number, width in enumerate(self.widths) for _ in range(width)),) * len(batch)
+
+    def describe_counterfactual(self, attribution: Attribution) -> tuple[tuple[str, ...], ...] | None:
+        """Each explicand's row where GradPath ended, the mean over references; None for methods without one."""
+        if attribution.gradcf is None:
+            return None
+        return tuple(map(self.cells, extract_tensor(attribution, attribution.gradcf).mean(dim=1)))
 
     def pool(self, sources: Any = None) -> Batch:
         if sources is None and self.rows is None:

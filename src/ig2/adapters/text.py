@@ -11,17 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ig2._engine.inputs import Fixed
 from ig2._engine.session import open_session
-from ig2.adapters.base import Batch, Kind, Outputs, Subject, extract_tensor
+from ig2.adapters.base import Batch, Kind, Outputs, Subject
 from ig2.adapters.models import MODELS
 from ig2.adapters.trust import weights_only
-from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, ModelError, describe, import_extra, reason
 from ig2.model import Bounds, OutputName, wrap
 
@@ -193,17 +190,10 @@ class TextSubject(Subject):
 
     # -- results -------------------------------------------------------------------------------------------------------
 
-    def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
-        """A number for each word; they add up to the attribution's total."""
-        assert isinstance(batch, TextBatch) and batch.units is not None
-        tensor = extract_tensor(attribution, values)
-        if tensor.shape[:2] != batch.word.shape:
-            raise InputError(f"the attribution is {describe(tensor)}, the texts are {tuple(batch.word.shape)} tokens")
-        scores = []
-        for share, word, units in zip(tensor.sum(dim=2), batch.word, batch.units, strict=True):
-            sums = torch.zeros(len(units), dtype=torch.float64)
-            scores.append(sums.index_add(0, word[word >= 0], share[word >= 0]).numpy())
-        return scores
+    def groups(self, batch: Batch) -> tuple[tuple[int, ...], ...]:
+        """Which word each token is of."""
+        assert isinstance(batch, TextBatch)
+        return tuple(map(tuple, batch.word.tolist()))
 
 
 def join_words(text: str, tokens: Tokens) -> tuple[list[int], list[str]]:

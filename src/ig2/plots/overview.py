@@ -1,4 +1,4 @@
-"""An attribution of any kind, as a figure or as HTML for a notebook: images as heat maps, anything else as bars."""
+"""An attribution of any kind, as a figure or as HTML for a notebook: heat maps of images, words of texts, bars of the rest."""
 
 from __future__ import annotations
 
@@ -8,35 +8,36 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from ig2.attribution import Attribution
+from ig2.attribution import Attribution, name_positions
 from ig2.errors import InputError
 from ig2.plots.canvas import AGAINST, FOR, encode_png
 from ig2.plots.colours import fit_scales
 from ig2.plots.images import heat_map
 from ig2.plots.labels import clean_text, format_number
-from ig2.plots.tables import bars, name_positions, split_strongest
+from ig2.plots.tables import REST, bars, cut_rest, describe_cells, split_strongest
+from ig2.plots.texts import text, text_html
 from ig2.plots.values import Array, InputKey, check_count, is_image, method_name, select_tensor, split_inputs, take_first
 
 MOST_HTML_BARS = 8
 
 
 def attribution(result: Attribution, count: int = 8, input_key: InputKey = None, **options: Any) -> Figure:
-    """Draw a row for each explicand: images as `heat_map` shows them, other samples as `bars` does.
+    """Draw a row for each explicand: images as `heat_map` shows them, words as `text` does, other samples as `bars` does.
 
     Args:
-        result: what a method returned. Samples (H, W), (C, H, W) or (H, W, C) are taken for images.
+        result: what a method returned. Samples (H, W), (C, H, W) or (H, W, C) are taken for images, unless it knows better.
         count: how many explicands to show at most.
         input_key: the input to show, by position or name, where the network takes several.
-        options: those of `heat_map` or of `bars`.
+        options: those of `heat_map`, `text` or `bars`.
 
     Returns:
         A matplotlib figure.
 
     Raises:
-        InputError: if `heat_map` or `bars` raises one.
+        InputError: if what draws it raises one.
     """
     values = select_tensor(result.values, input_key)
-    draw = heat_map if is_image(values) else bars
+    draw = text if _is_text(result) else heat_map if is_image(values) else bars
     return draw(result, count=count, input_key=input_key, **options)
 
 
@@ -60,7 +61,7 @@ def html(result: Attribution, count: int = 3) -> str:
     head = f"<strong>{escape(method_name(result))}</strong>, {len(result)} explicand{'s' * (len(result) != 1)}"
     parts = [head + (f", the first {len(shown)} shown" if len(shown) < len(result) else "")]
     for key in split_inputs(result.values):
-        if key is not None:
+        if key is not None and result.names is None:
             parts.append(f"input {escape(clean_text(key, 40))}")
         try:
             parts.append(_write_values(shown, key))
@@ -71,29 +72,43 @@ def html(result: Attribution, count: int = 3) -> str:
     return f'<div class="ig2-attribution" style="max-width:46em;overflow-x:auto;line-height:1.4">{body}</div>'
 
 
+def _is_text(result: Attribution) -> bool:
+    return result.names is not None and result.names.kind == "text"
+
+
 def _write_values(result: Attribution, key: InputKey) -> str:
+    if _is_text(result):
+        return text_html(result, count=len(result))
     values = select_tensor(result.values, key)
     if is_image(values):
         code = base64.b64encode(encode_png(heat_map(result, input_key=key, count=len(result)))).decode("ascii")
         return f'<img style="max-width:100%" alt="explicands and heat maps" src="data:image/png;base64,{code}">'
-    names = name_positions(values.shape[1:])
     _, lines, _ = take_first(result, len(result), None)
-    return "".join(escape(line) + _write_bars(row, names) for line, row in zip(lines, values.flatten(1).numpy(), strict=True))
+    known = result.names
+    if known is None or known.units is None:
+        names, rows = [name_positions(values.shape[1:])] * len(result), list(values.flatten(1).numpy())
+    else:
+        names, rows = [list(units) for units in known.units], result.sum_units()
+        if known.cells is not None:
+            labelled = zip(names, describe_cells(known), strict=True)
+            names = [[f"{unit} = {cell}" for unit, cell in zip(*pair, strict=True)] for pair in labelled]
+    return "".join(escape(line) + _write_bars(row, own) for line, own, row in zip(lines, names, rows, strict=True))
 
 
 def _write_bars(values: Array, names: list[str]) -> str:
     """The strongest features of one explicand, drawn by the page."""
     order, rest = split_strongest(values, MOST_HTML_BARS)
     (scale,) = fit_scales([values], "each")
-    rows = []
-    for i in order:
-        share = 50 * abs(values[i]) / scale.end
-        colour, left = (FOR, 50.0) if values[i] >= 0 else (AGAINST, 50.0 - share)
-        bar = f'<div style="margin-left:{left:.1f}%;width:{share:.1f}%;height:.8em;background:{colour}"></div>'
-        bar = f'<div style="width:16em">{bar}</div>'
-        rows.append([escape(names[i]), bar, format_number(values[i])])
+    drawn = [(names[i], values[i], format_number(values[i]), FOR if values[i] >= 0 else AGAINST) for i in order]
     if len(values) > MOST_HTML_BARS:
-        rows.append([f"{len(values) - MOST_HTML_BARS} other features", "", format_number(rest)])
+        drawn.append((f"{len(values) - MOST_HTML_BARS} other features", *cut_rest(rest, scale.end), REST))
+    end = max(scale.end, *(abs(length) for _, length, _, _ in drawn))
+    rows = []
+    for name, length, number, colour in drawn:
+        share = 50 * abs(length) / end
+        left = 50.0 if length >= 0 else 50.0 - share
+        bar = f'<div style="margin-left:{left:.1f}%;width:{share:.1f}%;height:.8em;background:{colour}"></div>'
+        rows.append([escape(clean_text(name, 80)), f'<div style="width:16em">{bar}</div>', number])
     return _write_table(rows, "margin:6px 0")
 
 
@@ -106,10 +121,14 @@ def _write_numbers(result: Attribution) -> str:
         "residual": result.residual,
         "trust": None if result.trust is None else result.trust.median(dim=1).values,
     }
-    kept: dict[str, list[Any]] = {"class": result.target.tolist()} if result.against is None else {"explains": result.explained}
+    kept: dict[str, list[Any]] = {"class": result.target.tolist()}
+    if result.against is not None or result.names is not None:
+        kept = {"explains": result.explained}
     kept |= {name: values.tolist() for name, values in columns.items() if values is not None}
     heads = [f"<strong>{name}</strong>" for name in kept]
-    rows = [[format_number(v) if isinstance(v, float) else str(v) for v in row] for row in zip(*kept.values(), strict=True)]
+    rows = [
+        [format_number(v) if isinstance(v, float) else escape(str(v)) for v in row] for row in zip(*kept.values(), strict=True)
+    ]
     return _write_table([heads, *rows])
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ig2.attribution import Attribution
+from ig2.attribution import Attribution, name_positions
 from ig2.errors import InputError, describe
+from ig2.names import Names
 from ig2.plots.canvas import AGAINST, FOR, QUIET, Canvas, add_note
 from ig2.plots.labels import clean_text, format_number, text_options, wrap_text
 from ig2.plots.values import (
@@ -24,6 +25,9 @@ from ig2.plots.values import (
     select_tensor,
     take_first,
 )
+
+REST = "#b3b3b3"  # the colour of the bar of all other features
+MOST_REST = 4.0  # times the longest bar: where that one is cut
 
 
 def bars(
@@ -40,11 +44,13 @@ def bars(
 ) -> Figure:
     """Draw a panel for each explicand with its strongest features as bars, red for the explained class and blue against it.
 
-    The last line is the sum of all features that have no bar, so that the numbers add up to the whole.
+    The last bar, in grey, is the sum of all features that have none of their own, so that the numbers add up to the whole.
+    Where the attribution knows its columns, they have a bar each, with their values in the user's units and those of the
+    counterfactual.
 
     Args:
         result: what a method returned. Samples of any shape are taken as a row of features.
-        names: of the features; by default their positions.
+        names: of the features; by default the attribution's columns, or else their positions.
         top: how many features get a bar.
         count: how many explicands to show at most.
         cells: the features' values, as text, for each explicand; by default those of the explicand.
@@ -63,7 +69,14 @@ def bars(
     """
     check_count(top, "top")
     shown, lines, note = take_first(result, count, titles)
-    deviations = None
+    deviations, arrow = None, ""
+    known = result.names
+    if names is None and scores is None and known is not None and known.kind == "table" and known.units:
+        names = known.units[0]
+        scores = None if has_single_features(known) else result.sum_units()
+        if cells is None and known.cells is not None:
+            cells = describe_cells(known)
+            arrow = "" if known.becomes is None else "→ the counterfactual's value, the mean over references"
     if scores is None:
         values = select_tensor(shown.values, input_key)
         numbers, shape = list(values.flatten(1).numpy()), tuple(values.shape[1:])
@@ -109,9 +122,9 @@ def bars(
         )
         axes.bar_label(drawn, [format_number(value) for value in heights], padding=3, **quiet)
         if features > top:
-            # as text alone: of thousands of features the sum would dwarf the bars
             ticks.append(f"{features - top} other features")
-            axes.annotate(format_number(rest), (0, top), (3, 0), textcoords="offset points", va="center", **quiet)
+            length, number = cut_rest(rest, float(np.abs(heights).max()))
+            axes.bar_label(axes.barh([top], [length], height=0.7, color=REST), [number], padding=3, **quiet)
         axes.set_yticks(np.arange(len(ticks)), ticks, fontsize="small", **text_options())
         axes.set_ylim(len(ticks) - 0.4, -0.6)
         axes.axvline(0, color=QUIET, linewidth=0.8)
@@ -121,15 +134,30 @@ def bars(
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.set_title(wrap_text(lines[row], 5), fontsize="medium", loc="left", **text_options())
     panels[-1].set_xlabel("attribution", fontsize="small")
-    add_note(figure, "whiskers: standard deviation over references" if deviations is not None else "", note)
+    add_note(figure, "whiskers: standard deviation over references" if deviations is not None else "", arrow, note)
     return figure
 
 
-def name_positions(shape: Sequence[int]) -> list[str]:
-    """A name for each feature of a sample of this shape, by its position."""
-    if len(shape) == 1:
-        return [f"feature {i}" for i in range(shape[0])]
-    return ["(" + ", ".join(map(str, position)) + ")" for position in np.ndindex(*shape)]
+def has_single_features(names: Names) -> bool:
+    """Whether each column is one feature, in the features' order."""
+    return names.units is not None and all(
+        groups == tuple(range(len(units))) for groups, units in zip(names.groups or (), names.units, strict=True)
+    )
+
+
+def describe_cells(names: Names) -> list[list[str]]:
+    """What stands in each row's columns, and what would in its counterfactual, where that is something else."""
+    rows = zip(names.cells or (), names.becomes or names.cells or (), strict=True)
+    return [
+        [cell if cell == other else f"{cell} → {other}" for cell, other in zip(cells, others, strict=True)]
+        for cells, others in rows
+    ]
+
+
+def cut_rest(rest: float, longest: float) -> tuple[float, str]:
+    """How long to draw the sum of all other features, and its number: of thousands the sum would dwarf the other bars."""
+    most = MOST_REST * longest
+    return float(np.clip(rest, -most, most)), format_number(rest) + (" (bar cut)" if abs(rest) > most else "")
 
 
 def split_strongest(values: Array, top: int) -> tuple[NDArray[np.intp], float]:

@@ -29,7 +29,7 @@ LONGEST_WORD = 100
 DEEPEST = 0.5
 POINTS = 72.0  # in an inch
 
-Words = Sequence[str] | Sequence[Sequence[str]]
+Words = Sequence[str] | Sequence[Sequence[str]] | None
 
 
 class Piece(NamedTuple):
@@ -52,7 +52,7 @@ class _Sentence(NamedTuple):
 
 def text(
     result: Attribution,
-    words: Words,
+    words: Words = None,
     *,
     scale: Sharing = "each",
     scores: Sequence[Any] | None = None,
@@ -66,7 +66,7 @@ def text(
     Args:
         result: what a method returned for samples (B, L) or, with embeddings, (B, L, E), which are summed.
         words: for each explicand its words, at the first positions of L; what follows is taken as padding and not shown. A
-            single explicand's may be given without the outer list.
+            single explicand's may be given without the outer list. By default those of an attribution that knows its words.
         scale: "each" text's colours end at its own strongest word; "shared" at the strongest of all.
         scores: for each explicand one number a word, to show instead of the values, as where tokens were merged to words.
         count: how many explicands to show at most.
@@ -128,7 +128,7 @@ def text(
 
 def text_html(
     result: Attribution,
-    words: Words,
+    words: Words = None,
     *,
     scale: Sharing = "each",
     scores: Sequence[Any] | None = None,
@@ -172,6 +172,10 @@ def _read_sentences(
 ) -> tuple[list[_Sentence], str]:
     """For each explicand shown its words with their scores, and a note if there are others."""
     shown, lines, note = take_first(result, count, titles)
+    if words is None:
+        if result.names is None or result.names.kind != "text":
+            raise InputError("this attribution knows no words: give words=, or take it from subject.explain(texts)")
+        words, scores = result.units, result.sum_units() if scores is None else scores
     lists: Sequence[Any] = [words] if len(result) == 1 and all(isinstance(word, str) for word in words) else words
     if isinstance(words, str) or len(lists) != len(result) or any(isinstance(texts, str) for texts in lists):
         raise InputError(f"words are {describe(words)}: expected a list of words for each of {len(result)} explicands")

@@ -55,12 +55,15 @@ def clean_labels(labels: Sequence[str], total: int, name: str, longest: int | No
 
 
 def take_first(result: Attribution, count: int, titles: Titles) -> tuple[Attribution, list[str], str]:
-    """The explicands to show, a title for each (by default its class and output), and a note if there are others."""
+    """The explicands to show, a title for each (by default its name, class and output), and a note if there are others."""
     first = check_attribution(result)[: check_count(count)]
     note = "" if len(first) == len(result) else f"the first {len(first)} of {len(result)} explicands"
     if titles is None:
-        scored = zip(first.explained, first.output.tolist(), strict=True)
-        return first, [f"{explained}, output {format_number(output)}" for explained, output in scored], note
+        # the words of a text are shown anyway
+        known = first.names if first.names is not None and first.names.kind != "text" else None
+        heads = [""] * len(first) if known is None else [f"{clean_text(name, 40)}: " for name in known.samples]
+        scored = zip(heads, first.explained, first.output.tolist(), strict=True)
+        return first, [f"{head}{explained}, output {format_number(output)}" for head, explained, output in scored], note
     return first, clean_labels(titles, len(result), "titles")[: len(first)], note
 
 

@@ -1,0 +1,120 @@
+"""Methods compared on your own explicands: each is run once and scored by every metric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import ig2
+from ig2.attribution import Attribution
+from ig2.benchmarks.suite import Column, MethodLike
+from ig2.benchmarks.table import Row, Table, spread
+from ig2.errors import InputError, describe, import_extra
+from ig2.methods.base import summary
+from ig2.metrics.base import Metric
+
+SECONDS = "seconds"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """Methods × metrics. `print` and notebooks show the means ± standard errors, and the seconds each method took."""
+
+    scores: Table
+    """The same as `ig2.benchmarks` has it: `scores.gap(method, other, metric)` compares two explicand by explicand."""
+    attributions: dict[str, Attribution]
+    """What each method returned."""
+
+    @property
+    def table(self) -> Any:
+        """A pandas DataFrame with a row for each method and metric; without pandas, see `scores.rows`."""
+        names = ("method", "metric", "mean", "se", "n", "better")
+        rows = [[getattr(row, name) for name in names] for row in self.scores.rows]
+        return import_extra("pandas", "table", "the table of a comparison").DataFrame(rows, columns=names)
+
+    def figure(self) -> Any:
+        """Draw a panel for each metric with a bar for each method, whiskers for standard errors, and the best one in red."""
+        from ig2.plots.canvas import FOR, QUIET, Canvas
+        from ig2.plots.labels import clean_text, text_options
+
+        metrics, methods = list(self.scores.metrics), list(self.scores.methods)
+        figure = Canvas(1.6 + 1.9 * len(metrics), 0.9 + 0.32 * len(methods), layout="constrained")
+        panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
+        for axes, metric in zip(panels, metrics, strict=True):
+            rows, best = [self.scores.row(method, metric) for method in methods], self.scores.best(metric)
+            colours = [FOR if method in best else "0.6" for method in methods]
+            whiskers = {"xerr": [row.se for row in rows], "error_kw": {"ecolor": QUIET, "elinewidth": 0.8}}
+            axes.barh(range(len(rows)), [row.mean for row in rows], height=0.7, color=colours, **whiskers)
+            axes.set_title(clean_text(self.scores.heading(metric), 30), fontsize="medium", **text_options())
+            axes.spines[["top", "right"]].set_visible(False)
+        panels[0].set_yticks(range(len(methods)), [clean_text(method, 40) for method in methods], **text_options())
+        panels[0].invert_yaxis()
+        return figure
+
+    def __repr__(self) -> str:
+        return repr(self.scores)
+
+    def _repr_html_(self) -> str:
+        return self.scores._repr_html_()
+
+
+def compare(
+    model: Any,
+    x: Any,
+    methods: Mapping[str, MethodLike] | Sequence[MethodLike],
+    metrics: Mapping[str, Metric] | Sequence[Metric],
+    *,
+    truth: Any = None,
+    seed: int = 0,
+    **options: Any,
+) -> Comparison:
+    """Explain x by each method, and score what they return by each metric.
+
+    Args:
+        model: as every method takes it.
+        x: the explicands.
+        methods: by name, or a list, in which each has the name of its class. One that should keep its own baseline beside
+            others with references is `ig2.benchmarks.WithoutReferences(method)`.
+        metrics: by name, or a list, in which each has its own.
+        truth: for the metrics that compare with one.
+        seed: of everything random.
+        options: those of every method's call, such as `references`, `target` and `against`.
+
+    Returns:
+        The scores, and the attributions. Scores that are not defined are counted, and not part of the mean.
+
+    Raises:
+        InputError: if two methods or metrics have one name, or a call raises it.
+
+    >>> net, x = torch.nn.Linear(3, 2).eval(), torch.eye(3)
+    >>> comparison = compare(net, x, {"IG": ig2.IntegratedGradients(), "noise": ig2.Random()}, [ig2.metrics.Deletion()])
+    >>> comparison.scores.row("IG", "seconds").n
+    1
+    """
+    named, measures = _name_parts(methods), _name_parts(metrics)
+    columns = {name: Column(metric.better) for name, metric in measures.items()} | {SECONDS: Column("lower", ranked=False)}
+    attributions, rows = {}, []
+    for label, method in named.items():
+        attribution = attributions[label] = method(model, x, seed=seed, **options)
+        numbers = {SECONDS: [attribution.cost.seconds]}
+        for name, metric in measures.items():
+            numbers[name] = metric(model, attribution, truth=truth if metric.truth else None, seed=seed).values.tolist()
+        for name, values in numbers.items():
+            rows.append(Row(label, name, **spread(values), better=columns[name].better, paper=None, values=tuple(values)))
+    settings = {"seed": seed, **{name: summary(option) for name, option in options.items()}}
+    versions, parts = {"ig2": ig2.__version__, "torch": torch.__version__}, {name: summary(m) for name, m in named.items()}
+    about = ("compare", "Methods compared", "explicand", False, describe(x), settings, versions)
+    return Comparison(Table(*about, parts, columns, tuple(rows), shows="se"), attributions)
+
+
+def _name_parts(parts: Any) -> dict[str, Any]:
+    """Methods or metrics by their names."""
+    named = list(parts.items() if isinstance(parts, Mapping) else ((getattr(p, "name", type(p).__name__), p) for p in parts))
+    if not named or any(not callable(part) or isinstance(part, type) for _, part in named):
+        raise InputError(f"expected methods and metrics, each in a list or in a dict by name; got {describe(parts)}")
+    if len({SECONDS, *dict(named)}) <= len(named):
+        raise InputError(f"of {[name for name, _ in named]} a name stands twice: give them in a dict, each by its own name")
+    return dict(named)

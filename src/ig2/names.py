@@ -1,0 +1,141 @@
+"""How a person knows what is explained: the inputs, the outputs, the words or columns, and what stands in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ig2.errors import InputError, describe
+
+
+def name_output(index: int, classes: Sequence[str] | None = None, outputs: str = "classes") -> str:
+    """An output in words: its name, or its number and what it is.
+
+    >>> name_output(0), name_output(0, ["price"], "numbers"), name_output(1, None, "numbers")
+    ('class 0', 'price', 'output 1')
+    """
+    if classes is not None and index < len(classes):
+        return classes[index]
+    return f"{'output' if outputs == 'numbers' else 'class'} {index}"
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of B explicands. Fields of tuples of tuples have one row for each.
+
+    >>> names = Names("table", ("row 1",), units=(("age", "town"),), groups=((0, 1, 1),))
+    >>> names.sum_units(torch.tensor([[1.0, 2.0, 3.0]]))
+    [array([1., 5.])]
+    """
+
+    kind: str
+    """What the explicands are: "image", "text" or "table"."""
+    samples: tuple[str, ...]
+    """A file's name, a sentence, a row."""
+    classes: tuple[str, ...] | None = None
+    """The names of the model's outputs."""
+    outputs: str = "classes"
+    """What these are: "classes", "labels" or "numbers"."""
+    units: tuple[tuple[str, ...], ...] | None = None
+    """Each explicand's words or columns; None for images."""
+    groups: tuple[tuple[int, ...], ...] | None = None
+    """Which unit each position of the values is of, a token or a feature; −1 for none."""
+    cells: tuple[tuple[str, ...], ...] | None = None
+    """What stands in the columns, in the user's units."""
+    becomes: tuple[tuple[str, ...], ...] | None = None
+    """What stands there in the counterfactual, where GradPath ended, the mean over references."""
+
+    def __post_init__(self) -> None:
+        for name in self._rowed():
+            rows = getattr(self, name)
+            if rows is not None and len(rows) != len(self.samples):
+                raise InputError(f"names have {len(self.samples)} samples and {len(rows)} rows of {name}: give one for each")
+        if (self.units is None) != (self.groups is None):
+            raise InputError("units and groups belong together: give for each position of the values the number of its unit")
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @staticmethod
+    def _rowed() -> tuple[str, ...]:
+        return ("samples", "units", "groups", "cells", "becomes")
+
+    def name_output(self, index: int) -> str:
+        """An output in words."""
+        return name_output(index, self.classes, self.outputs)
+
+    def sum_units(self, values: Tensor) -> list[NDArray[np.float64]]:
+        """A number for each unit of each explicand from values (B, positions, ...); they add up to the sum of all values.
+
+        Raises:
+            InputError: if the values have other positions than the explicands.
+        """
+        rows = values.detach().cpu().double()
+        rows = rows.flatten(2).sum(dim=2) if rows.ndim > 2 else rows
+        if self.units is None or self.groups is None:
+            raise InputError(f"{self.kind}s have no units to sum over")
+        if rows.ndim != 2 or len(rows) != len(self) or any(rows.shape[1] != len(groups) for groups in self.groups):
+            sizes = " or ".join(map(str, sorted({len(groups) for groups in self.groups})))
+            positions = "tokens" if self.kind == "text" else "features"
+            raise InputError(f"the attribution is {describe(values)}, expected {len(self)} rows of {sizes} {positions}")
+        sums = []
+        for row, groups, units in zip(rows, self.groups, self.units, strict=True):
+            numbers = torch.tensor(groups)
+            sums.append(torch.zeros(len(units), dtype=torch.float64).index_add(0, numbers[numbers >= 0], row[numbers >= 0]))
+        return [row.numpy() for row in sums]
+
+    def __getitem__(self, rows: Sequence[int]) -> Names:
+        """The names of some explicands, by their numbers."""
+        taken: dict[str, Any] = {name: _take(getattr(self, name), rows) for name in self._rowed()}
+        return replace(self, **taken)
+
+    @classmethod
+    def join(cls, parts: Sequence[Names]) -> Names:
+        """The names of the explicands of several attributions.
+
+        Raises:
+            InputError: if they are not of one model's inputs.
+        """
+        first, joined = parts[0], dict[str, Any]()
+        for field in fields(cls):
+            values = [getattr(part, field.name) for part in parts]
+            if field.name in cls._rowed() and all(value is not None for value in values):
+                joined[field.name] = tuple(row for value in values for row in value)
+            elif any(value != values[0] for value in values):
+                raise InputError(f"cannot join: the {field.name} of their names differ: {describe(values)}")
+        return replace(first, **joined)
+
+    def to_json(self) -> dict[str, Any]:
+        """What JSON can hold; rows that are all the same, such as columns, stand there once."""
+        return {
+            name: value[:1] if name in self._rowed()[1:] and value and len(set(value)) == 1 else value
+            for name, value in asdict(self).items()
+        }
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Names:
+        """Read what `to_json` returned.
+
+        Raises:
+            InputError: if it is of something else.
+        """
+        count = len(content["samples"])
+        read = {name: _freeze(value) for name, value in content.items()}
+        for name in cls._rowed()[1:]:
+            rows = read.get(name)
+            read[name] = rows * count if rows is not None and len(rows) == 1 else rows
+        return cls(**read)
+
+
+def _take(rows: tuple[Any, ...] | None, numbers: Sequence[int]) -> tuple[Any, ...] | None:
+    return None if rows is None else tuple(rows[i] for i in numbers)
+
+
+def _freeze(value: Any) -> Any:
+    return tuple(map(_freeze, value)) if isinstance(value, list) else value
