@@ -55,7 +55,7 @@ def test_what_is_printed_is_the_result_in_columns_and_nothing_else(small):
     first, rest = said.out.split("\n\n")
     name, *lines = first.splitlines()
     assert name == "photo.png"
-    labels = ["prediction", "explained", "against", "IG²", "IG", "Gradient", "picture"]
+    labels = ["prediction", "explained", "against", "references", "IG²", "IG", "Gradient", "picture"]
     assert [line[:12].strip() for line in lines] == labels
     assert all(line.startswith("  ") and line[12:14] == "  " and line[14] != " " for line in lines)
     told = {line[2:14].strip(): line[14:] for line in lines}
@@ -240,7 +240,8 @@ def test_the_files_hold_what_was_found(small, ig2):
 def test_the_numbers_are_those_of_the_library(ig2):
     ig2.module()
     photo = ig2.photo()
-    ig2("explain", photo, "--model", "mine:small", "--method", "ig", "--compare", "expected-ig", "--seed", 3, "--out", "out")
+    options = ("--compare", "expected-ig", "--seed", 3, "--against", "others", "--out", "out")
+    ig2("explain", photo, "--model", "mine:small", "--method", "ig", *options)
     subject = sys.modules["mine"].small()
     batch = subject.read([photo])
     found = IntegratedGradients(50)(subject.model, batch.x)
@@ -427,7 +428,8 @@ def table():
     return tabular.subject(Net(), columns, ("yes", "no"), representation="output", rows=rows)
 """)
     Path("rows.csv").write_text("colour,size,other\nred,0.5,x\n")
-    assert ig2("explain", "rows.csv", "-m", "mine:table", "--method", "kernelshap", "-o", "out").code == 0
+    options = ("--method", "kernelshap", "--against", "others", "-o", "out")
+    assert ig2("explain", "rows.csv", "-m", "mine:table", *options).code == 0
     (entry,) = summary(Path("out"))["inputs"]
     assert entry["parts"] == ["size", "colour"] and entry["cells"] == ["0.5", "red"]
     assert entry["methods"]["KernelSHAP"]["scores"] == pytest.approx([0.5, 2.0])
@@ -500,6 +502,71 @@ def test_a_class_of_a_model_without_names_goes_by_its_number(ig2):
     assert explained() == [("class 1", 1)]
 
 
+def contrast_lines(said):
+    assert said.code == 0, said
+    return [re.search(rf"\n  {label} +(.*)", said.out)[1] for label in ("explained", "against", "references")]
+
+
+def test_the_default_is_to_contrast_with_the_runner_up(ig2):
+    """References of its class where there are some; the output explained is the difference of the two."""
+    ig2.module()
+    photo = ig2.photo()
+    said = ig2("explain", photo, "-m", "mine:small", "--compare", "ig,gradient", "--steps", 2, "--count", 2, "-o", "out")
+    subject = sys.modules["mine"].small()
+    scores = subject.predict(subject.read([photo]))[0]
+    first, second, third = scores.argsort(descending=True).tolist()
+    names = [subject.label(i) for i in (first, second, third)]
+    assert contrast_lines(said) == [names[0], f"{names[1]} (the runner-up)", f"2 of {names[1]}, from the samples of Sequential"]
+    for name in ("ig2", "ig", "gradient"):
+        attribution = Attribution.load(f"out/{name}.safetensors")
+        assert attribution.against.tolist() == [second]
+        torch.testing.assert_close(attribution.output, scores[[first]] - scores[[second]])
+    assert summary(Path("out"))["inputs"][0]["contrasted_with"] == [names[1]]
+    assert all(reference["label"] == names[1] for reference in page_data(Path("out"))["inputs"][0]["methods"][0]["references"])
+    # what is not predicted is contrasted with what is
+    said = ig2("explain", photo, "-m", "mine:small", "--target", names[2], "--steps", 2)
+    assert contrast_lines(said)[:2] == [names[2], f"{names[0]} (predicted)"]
+    said = ig2("explain", photo, "-m", "mine:small", "--against", f"{names[2]}, {names[1]}", "--steps", 2, "--count", 2)
+    assert contrast_lines(said)[1:] == [
+        f"{names[2]}, {names[1]}", f"2 of {names[2]} or {names[1]}, from the samples of Sequential",
+    ]  # fmt: skip
+    assert Attribution.load("ig2-out/ig2.safetensors").against.tolist() == [[third, second]]
+
+
+def test_without_references_of_the_class_the_outputs_make_the_contrast(ig2):
+    ig2.module()
+    photo = ig2.photo()
+    subject = runpy.run_path("mine.py")["small"]()
+    scores = subject.predict(subject.read([photo]))[0]
+    _, second, third = (subject.label(i) for i in scores.argsort(descending=True).tolist())
+    for seed in range(1, 40):
+        path = ig2.photo(f"pool/{seed}.png", seed=seed)
+        if subject.describe_output(subject.predict(subject.read([path]))[0]) != third:
+            path.unlink()
+    said = ig2("explain", photo, "-m", "mine:small", "--references", "pool", "--steps", 2, "--count", 2, "-o", "out")
+    line = f"2 of other classes ({third}): none of pool is {second}, so the outputs make the contrast"
+    assert contrast_lines(said)[2] == line
+    assert Attribution.load("out/ig2.safetensors").against is not None
+
+
+def test_against_what_makes_no_sense(ig2):
+    tables.example_rows("diabetes").to_csv("rows.csv", index=False)
+    said = ig2.refused("explain", "rows.csv", "-m", "diabetes", "--against", "next", code=2)
+    assert "plain numbers" in said and "omit it" in said
+    ig2.module("""
+def labels():
+    return subject(net(), outputs="labels")
+def single():
+    return subject(net(1), ("yes",))
+""")
+    photo = ig2.photo()
+    assert "independently" in ig2.refused("explain", photo, "-m", "mine:labels", "--against", "red", code=2)
+    assert "did you mean green" in ig2.refused("explain", photo, "-m", "mine:small", "--against", "red,gren")
+    assert "names that class too" in ig2.refused("explain", photo, "-m", "mine:small", "--target", "red", "--against", "red")
+    assert "names that class too" in ig2.refused("explain", photo, "-m", "mine:single", "--against", "yes", "--method", "ig")
+    assert ig2("explain", photo, "-m", "mine:single", "--method", "ig").code == 0
+
+
 def test_references_from_a_folder_flat_or_by_class(ig2, small):
     """They are chosen by what the network says of them, and never of the class explained."""
     for seed in range(12):
@@ -533,7 +600,7 @@ def test_references_that_are_none(ig2):
 
 def test_references_of_text_and_of_tables_are_files(ig2):
     Path("others.txt").write_text("How many people live there?\n\nWho painted it?\n")
-    said = ig2("explain", "--text", "Where is Rome?", "--references", "others.txt", "--steps", 2)
+    said = ig2("explain", "--text", "Where is Rome?", "--references", "others.txt", "--against", "others", "--steps", 2)
     assert re.search(r"against +(number \(NUM\), person \(HUM\)|person \(HUM\), number \(NUM\))\n", said.out)
     rows = tables.example_rows("iris", 30)
     rows[:10].to_csv("rows.csv", index=False)
@@ -630,9 +697,8 @@ def pooled():
         Image.new("RGB", (16, 16), colour).save(ig2.photo(f"pool/{name}.png"))
     assert "--trust" in ig2.refused("explain", "pool/green.png", "-m", "program.pt2")
     for model in (["mine:pooled@weights.pt"], ["program.pt2", "--trust"]):
-        said = ig2(
-            "explain", "pool/green.png", "-m", *model, "--references", "pool", "--steps", 2, "--compare", "ig", "-o", "out"
-        )
+        options = ("--references", "pool", "--against", "others", "--steps", 2, "--compare", "ig", "-o", "out")
+        said = ig2("explain", "pool/green.png", "-m", *model, *options)
         assert said.code == 0, said
         assert "  prediction  class 1, >99%\n" in said.out
         assert re.search(r"IG² +sums to the change in the output\n", said.out)  # it is linear

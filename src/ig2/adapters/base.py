@@ -173,6 +173,7 @@ class Subject(ABC):
         pool: Batch | None = None,
         count: int | None = None,
         seed: int = 0,
+        against: Tensor | None = None,
     ) -> Contrast:
         """Choose references for each sample: never the sample itself, never one that the model gives the explained class.
 
@@ -185,6 +186,7 @@ class Subject(ABC):
             count: how many, by default 10; fewer where the pool has fewer, with a warning if a number was asked for. Each class
                 gives one before any gives two.
             seed: of the choice, which is the same for a sample whatever else is in the batch.
+            against: classes (B, K) that a sample's references are of, where the pool has some of them.
         """
         pool = self.pool() if pool is None else pool
         for name, samples in (("batch", batch), ("pool", pool)):
@@ -220,6 +222,9 @@ class Subject(ABC):
                     f"nothing to contrast {batch.names[row]!r} with: each reference there is ({len(pool)}) {what}, or "
                     "is the sample itself; give others"
                 )
+            if against is not None:
+                wanted = against[row].tolist()
+                eligible = [i for i in eligible if int(outputs[row, i].argmax()) in wanted] or eligible
             chosen.append(
                 interleave(eligible, [self._class_key(pool, i, outputs[row, i]) for i in eligible])[: count or REFERENCES]
             )

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 import ig2
+from ig2._engine.task import choose_against
 from ig2._utils.devices import find_device
+from ig2._utils.suggestions import ChoiceError
 from ig2.adapters.base import Batch, Contrast, Subject
 from ig2.adapters.loading import load_subject
 from ig2.adapters.tabular import MissingColumnsError
@@ -23,7 +26,7 @@ from ig2.cli.methods import NamedMethod, find_methods, find_rule
 from ig2.cli.options import ExplainOptions
 from ig2.cli.output import INDENT, Watch, open_console, print_heading, print_line, print_path, show_progress
 from ig2.errors import InputError, ModelError, describe
-from ig2.report import Content, MethodView, SkippedView, build
+from ig2.report import Content, InputView, MethodView, SkippedView, build
 from ig2.rules import Rule
 
 
@@ -40,6 +43,7 @@ def run(options: ExplainOptions) -> None:
         watch("model")
         subject = load_subject(options.model, kind, trust=options.trust).to(find_device(options.device))
         target = None if options.target == "auto" else subject.index(options.target)
+        against = parse_against(subject, options.against)
         try:
             batch, skipped = read_inputs(subject, options.files, options.texts, options.rows, options.skip_bad)
         except MissingColumnsError as error:
@@ -55,11 +59,30 @@ def run(options: ExplainOptions) -> None:
             pool, skipped_references = read_references(subject, options.references, options.seed, options.skip_bad)
             skipped += skipped_references
         settings = {"count": options.count, "steps": options.steps, "seed": options.seed}
-        explanation = attribute(subject, batch, methods, watch, target=target, pool=pool, rule=rule, **settings)
+        explanation = attribute(
+            subject, batch, methods, watch, target=target, against=against, pool=pool, rule=rule, **settings
+        )
         watch("pictures")
         content = build_content(explanation, f"What {subject.name} went by", options.seed, skipped)
         files.write_files(draft, options.out, explanation, content)
-    print_result(explanation, content, options.out)
+    print_result(explanation, content, options.out, options.references)
+
+
+def parse_against(subject: Subject, wanted: str | None) -> list[int] | Literal["next"] | None:
+    """Return the classes that are explained against, "next", or None for any other.
+
+    Raises:
+        ChoiceError: if the model's outputs are no classes of which one is right.
+    """
+    if wanted == "others" or (wanted is None and subject.outputs != "classes"):
+        return None
+    if subject.outputs != "classes":
+        what = "predicts plain numbers" if subject.outputs == "numbers" else "has labels that hold independently"
+        raise ChoiceError(f"--against {wanted}: {subject.name} {what}, so there is no class instead of another: omit it")
+    if wanted is None or wanted == "next":
+        return "next"
+    names = [wanted] if wanted in (subject.classes or ()) else wanted.split(",")
+    return list(dict.fromkeys(subject.index(name) for name in names))
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +94,10 @@ class Explanation:
     methods: tuple[NamedMethod, ...]
     attributions: dict[str, Attribution] = field(default_factory=dict)
     contrasts: dict[str, Contrast] = field(default_factory=dict)
+    against: Tensor | None = None
+    """The classes each input is explained against, (B, K)."""
+    is_next: bool = False
+    """Whether they are the most likely of the others."""
 
 
 def attribute(
@@ -80,6 +107,7 @@ def attribute(
     watch: Watch,
     *,
     target: int | None = None,
+    against: Sequence[int] | Literal["next"] | None = None,
     pool: Batch | None = None,
     count: int = 6,
     steps: int = 50,
@@ -94,6 +122,8 @@ def attribute(
         methods: the methods.
         watch: reports the progress of each.
         target: the class explained; by default the predicted one.
+        against: the classes it is explained against, as differences of outputs and by references of them where the pool has
+            some; "next" for the most likely of the others. By default references are of any other class.
         pool: references to choose from; by default those that come with the model.
         count: references for each input.
         steps: steps of each path.
@@ -103,14 +133,17 @@ def attribute(
     Raises:
         ModelError: if the model's answer to an input is not finite.
     """
-    for name, outputs in zip(batch.names, subject.predict(batch), strict=True):
+    scores = subject.predict(batch)
+    against = None if against == "next" and scores.shape[1] == 1 else against
+    for name, outputs in zip(batch.names, scores, strict=True):
         if not outputs.isfinite().all():
             raise ModelError(f"{subject.name} returned {describe(outputs.tolist())} for {name!r}: expected finite numbers")
+    classes = _find_classes(subject, batch, scores, target, against)
     contrast = None
     if any(method.contrasts for method in methods):
         watch("references")
-        contrast = subject.contrast(batch, target, pool, count=count, seed=seed)
-    explanation = Explanation(subject, batch, tuple(methods))
+        contrast = subject.contrast(batch, target, pool, count=count, seed=seed, against=classes)
+    explanation = Explanation(subject, batch, tuple(methods), against=classes, is_next=against == "next")
     for named in methods:
         method = named.make(subject, batch, steps, **({"rule": rule} if rule is not None and named.takes_rule else {}))
         references: Any = None
@@ -124,6 +157,7 @@ def attribute(
             batch.x,
             target,
             references,
+            against=classes,
             seed=seed,
             progress=watch(named.title),
             curves=method.follows_paths,
@@ -132,26 +166,50 @@ def attribute(
     return explanation
 
 
+def _find_classes(
+    subject: Subject, batch: Batch, scores: Tensor, target: int | None, against: Sequence[int] | Literal["next"] | None
+) -> Tensor | None:
+    """Return the classes (B, K) that each input is explained against."""
+    if against is None:
+        return None
+    explained = scores.argmax(dim=1) if target is None else torch.full((len(batch),), target)
+    for name, index in zip(batch.names, explained.tolist(), strict=True):
+        if against != "next" and index in against:
+            raise InputError(
+                f"{name!r} is explained as {subject.label(index)!r}, and --against names that class too: choose another "
+                "one, or explain another one with --target"
+            )
+    rows = torch.arange(len(batch))
+    return choose_against("next" if against == "next" else [list(against)], explained, scores, rows)
+
+
 def build_content(explanation: Explanation, title: str, seed: int, skipped: Sequence[SkippedView] = ()) -> Content:
     """Return the content of the report, with the inputs that were skipped."""
     made = f"{datetime.now():%Y-%m-%d %H:%M}"
     details = {"made": made, "ig2": ig2.__version__, "torch": torch.__version__, "seed": str(seed)}
     content = build(title, explanation.subject, explanation.batch, explanation.attributions, explanation.contrasts, details)
-    return replace(content, skipped=tuple(skipped))
+    inputs = content.inputs
+    if explanation.against is not None:
+        names = [tuple(map(explanation.subject.label, row)) for row in explanation.against.tolist()]
+        inputs = tuple(replace(view, contrasted=row) for view, row in zip(inputs, names, strict=True))
+    return replace(content, inputs=inputs, skipped=tuple(skipped))
 
 
-def print_result(explanation: Explanation, content: Content, out: Path) -> None:
+def print_result(explanation: Explanation, content: Content, out: Path, source: Path | None = None) -> None:
     """Print each input's prediction, how far the methods account for it, and where the files are."""
     console = open_console()
     takes_rule = {method.title: method.takes_rule for method in explanation.methods}
     width = INDENT + max(len(label) for label in ("prediction", *explanation.attributions))
     pictures = files.name_pictures(explanation.batch.names, explanation.subject.kind)
-    for view, picture in zip(content.inputs, pictures, strict=True):
+    for i, (view, picture) in enumerate(zip(content.inputs, pictures, strict=True)):
         print_heading(console, view.name)
         print_line(console, "prediction", files.format_class(view.prediction, view.probability), width)
         print_line(console, "explained", view.target, width)
         if view.contrasted:
-            print_line(console, "against", ", ".join(view.contrasted), width)
+            why = "" if not explanation.is_next else " (predicted)" if view.prediction != view.target else " (the runner-up)"
+            print_line(console, "against", ", ".join(view.contrasted) + why, width)
+        if explanation.contrasts:
+            print_line(console, "references", describe_references(explanation, view, i, source), width)
         for method in view.methods:
             print_line(console, method.name, format_verdict(method, takes_rule[method.name]), width)
         print_path(console, "  picture", out / picture, INDENT + width)
@@ -164,6 +222,21 @@ def print_result(explanation: Explanation, content: Content, out: Path) -> None:
     for number, name in enumerate((files.SUMMARY, *files.name_numbers(explanation.methods).values())):
         print_path(console, "" if number else "numbers", out / name, INDENT + width)
     print_path(console, "report", out / files.REPORT, INDENT + width)
+
+
+def describe_references(explanation: Explanation, view: InputView, i: int, source: Path | None) -> str:
+    """Return which references an input had, and why, in a line."""
+    labels = next(iter(explanation.contrasts.values())).labels[i]
+    origin = f"the samples of {explanation.subject.name}" if source is None else str(source)
+    if explanation.subject.outputs != "classes":
+        return f"{len(labels)} from {origin}"
+    if explanation.against is None:
+        return f"{len(labels)} of other classes, from {origin}"
+    wanted = " or ".join(view.contrasted)
+    if set(labels) <= set(view.contrasted):
+        return f"{len(labels)} of {wanted}, from {origin}"
+    shown = ", ".join(list(dict.fromkeys(labels))[:3])
+    return f"{len(labels)} of other classes ({shown}): none of {origin} is {wanted}, so the outputs make the contrast"
 
 
 def format_verdict(method: MethodView, takes_rule: bool) -> str:

@@ -88,6 +88,13 @@ class ExplainOptions(RunOptions, TerminalOptions):
         metavar="CLASS",
         panel=None,
     )
+    against: str | None = option(
+        None,
+        "Rather than which: a class, several with commas between them, [bold]next[/bold] for the most likely of the others, or "
+        "[bold]others[/bold] for any. Default: next for a classifier.",
+        metavar="CLASS",
+        panel=None,
+    )
     model: str | None = option(
         None,
         f"A name ({', '.join(MODELS)}, torchvision:NAME, timm:NAME, transformers:NAME), a module:function that returns a "
