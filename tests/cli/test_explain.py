@@ -148,6 +148,59 @@ def test_what_is_not_certain_is_not_called_so(probability, shown):
     assert files.format_class("cat", None) == "cat"
 
 
+def test_the_answer_is_on_the_terminal(ig2, monkeypatch):
+    """Words in colour, the strongest columns, a small picture; without colours, the strongest words."""
+    tables.example_rows("wine").to_csv("rows.csv", index=False)
+    ig2.module()
+    photo = ig2.photo()
+    runs = {
+        "text": ("--text", "Where is Rome?"),
+        "table": ("rows.csv", "-m", "wine", "--rows", 1),
+        "image": (photo, "-m", "mine:small"),
+    }
+    piped = {kind: ig2("explain", *run, "--steps", 2).out for kind, run in runs.items()}
+    assert "▀" not in piped["image"] and re.search(r"strongest +Where +\+[\d.]+\n +\S+ +[+-][\d.]+", piped["text"])
+    ig2("explain", *runs["table"], "--steps", 2)
+    (row,) = summary(Path("ig2-out"))["inputs"]
+    scores = row["methods"]["IG²"]["scores"]
+    order = sorted(range(len(scores)), key=lambda i: -abs(scores[i]))[:5]
+    lines = re.search(r"  strongest +((?:.*\n){5})  IG²", piped["table"])[1].splitlines()
+    assert [line.split() for line in lines] == [[row["parts"][i], row["cells"][i], f"{scores[i]:+.3g}"] for i in order]
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    ig2.on_a_terminal(80)
+    shown = {kind: ig2("explain", *run, "--steps", 2).out for kind, run in runs.items()}
+    assert re.search(r"\x1b\[\d+;48;2;\d+;\d+;\d+mWhere\x1b", shown["text"]) and "strongest" not in shown["text"]
+    assert "strongest" in shown["table"]
+    blocks = [line for line in plain(shown["image"]).splitlines() if "▀" in line]
+    assert len(blocks) == 16 and {line.strip() for line in blocks} == {"▀" * 32 + " " + "▀" * 32}
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "▀" not in ig2("explain", *runs["image"], "--steps", 2).out
+    assert "strongest" in plain(ig2("explain", *runs["text"], "--steps", 2).out)
+
+
+def test_a_long_run_says_how_long_before_it_begins(small, monkeypatch):
+    monkeypatch.setattr(explain, "LONG", 0.0)
+    assert re.fullmatch(r"ig2: about 0 s\n", small("--compare", "ig,gradient").err)
+    assert small("--quiet").err == ""
+    costs = {19.0: "", 80.0: "about 80 s; --steps 20 for a quick look", 100.0: "about 2 min", 9000.0: "about 2 h"}
+    monkeypatch.setattr(explain, "LONG", 20.0)
+    lines = []
+    monkeypatch.setattr(explain, "print_error", lines.append)
+    for seconds in costs:
+        explain.announce_cost(seconds, 50 if seconds < 90 else 20)
+    assert lines == [line for line in costs.values() if line]
+
+
+def test_the_report_opens_in_the_browser_where_asked(small, ig2, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    small("--out", "out")
+    assert opened == []
+    small("--out", "out", "--open")
+    assert opened == [(ig2.folder / "out" / "report.html").as_uri()]
+
+
 # -- signals and streams -------------------------------------------------------------------------------------------------
 
 INTERRUPTED = """

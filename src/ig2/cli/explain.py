@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import webbrowser
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -21,13 +22,18 @@ from ig2.adapters.tabular import MissingColumnsError
 from ig2.adapters.text import TextBatch, TextSubject
 from ig2.attribution import Attribution
 from ig2.cli import files
+from ig2.cli.answer import print_answer
 from ig2.cli.inputs import check_exists, find_kind, read_inputs, read_references
 from ig2.cli.methods import NamedMethod, find_methods, find_rule
 from ig2.cli.options import ExplainOptions
 from ig2.cli.output import INDENT, Watch, open_console, print_heading, print_line, print_path, show_progress
+from ig2.cli.streams import print_error
 from ig2.errors import InputError, ModelError, describe
 from ig2.report import Content, InputView, MethodView, SkippedView, build
 from ig2.rules import Rule
+
+LONG = 20.0  # seconds, from which on a run's length is printed before it begins
+QUICK = 20  # steps for a quick look
 
 
 def run(options: ExplainOptions) -> None:
@@ -58,14 +64,17 @@ def run(options: ExplainOptions) -> None:
         if options.references is not None:
             pool, skipped_references = read_references(subject, options.references, options.seed, options.skip_bad)
             skipped += skipped_references
-        settings = {"count": options.count, "steps": options.steps, "seed": options.seed}
+        announce = None if options.quiet else lambda seconds: announce_cost(seconds, options.steps)
         explanation = attribute(
-            subject, batch, methods, watch, target=target, against=against, pool=pool, rule=rule, **settings
-        )
+            subject, batch, methods, watch, target=target, against=against, pool=pool, rule=rule, announce=announce,
+            count=options.count, steps=options.steps, seed=options.seed,
+        )  # fmt: skip
         watch("pictures")
         content = build_content(explanation, f"What {subject.name} went by", options.seed, skipped)
         files.write_files(draft, options.out, explanation, content)
     print_result(explanation, content, options.out, options.references)
+    if options.open_report:
+        webbrowser.open((options.out / files.REPORT).absolute().as_uri())
 
 
 def parse_against(subject: Subject, wanted: str | None) -> list[int] | Literal["next"] | None:
@@ -113,6 +122,7 @@ def attribute(
     steps: int = 50,
     rule: Rule | None = None,
     seed: int = 0,
+    announce: Callable[[float], None] | None = None,
 ) -> Explanation:
     """Run every method on the batch.
 
@@ -129,6 +139,7 @@ def attribute(
         steps: steps of each path.
         rule: for the methods that take one; by default each has its own.
         seed: the seed of everything random.
+        announce: called with the seconds that the path methods will take, before they begin.
 
     Raises:
         ModelError: if the model's answer to an input is not finite.
@@ -144,6 +155,7 @@ def attribute(
         watch("references")
         contrast = subject.contrast(batch, target, pool, count=count, seed=seed, against=classes)
     explanation = Explanation(subject, batch, tuple(methods), against=classes, is_next=against == "next")
+    calls: list[tuple[NamedMethod, ig2.Method, Any]] = []
     for named in methods:
         method = named.make(subject, batch, steps, **({"rule": rule} if rule is not None and named.takes_rule else {}))
         references: Any = None
@@ -152,6 +164,16 @@ def attribute(
             explanation.contrasts[named.title] = contrast
         elif named.has_baseline and isinstance(subject, TextSubject) and isinstance(batch, TextBatch):
             references = subject.baseline(batch)
+        calls.append((named, method, references))
+    if announce is not None:
+        paths = [(method, references) for _, method, references in calls if isinstance(method, ig2.PathMethod)]
+        announce(
+            sum(
+                method.estimate(subject.model, batch.x, references, target=target, against=classes).seconds
+                for method, references in paths
+            )
+        )
+    for named, method, references in calls:
         explanation.attributions[named.title] = method(
             subject.model,
             batch.x,
@@ -195,6 +217,14 @@ def build_content(explanation: Explanation, title: str, seed: int, skipped: Sequ
     return replace(content, inputs=inputs, skipped=tuple(skipped))
 
 
+def announce_cost(seconds: float, steps: int) -> None:
+    """Print how long a run will take, if it is long."""
+    if seconds < LONG:
+        return
+    unit, size = next((unit, size) for unit, size in (("s", 1), ("min", 60), ("h", 3600)) if seconds < 90 * size or unit == "h")
+    print_error(f"about {seconds / size:.0f} {unit}" + (f"; --steps {QUICK} for a quick look" if steps > QUICK else ""))
+
+
 def print_result(explanation: Explanation, content: Content, out: Path, source: Path | None = None) -> None:
     """Print each input's prediction, how far the methods account for it, and where the files are."""
     console = open_console()
@@ -210,6 +240,7 @@ def print_result(explanation: Explanation, content: Content, out: Path, source: 
             print_line(console, "against", ", ".join(view.contrasted) + why, width)
         if explanation.contrasts:
             print_line(console, "references", describe_references(explanation, view, i, source), width)
+        print_answer(console, view, width)
         for method in view.methods:
             print_line(console, method.name, format_verdict(method, takes_rule[method.name]), width)
         print_path(console, "  picture", out / picture, INDENT + width)

@@ -126,6 +126,7 @@ class ExplainOptions(RunOptions, TerminalOptions):
     count: int = option(6, "References for each input.", bounds=(1, 1000))
     steps: int = option(50, "Steps of a path.", bounds=(1, 10_000))
     out: Path = out_option("ig2-out")
+    open_report: bool = option(False, "Open the report in the browser.", "--open", panel=None)
     skip_bad: bool = option(False, "Skip files, rows and sentences that cannot be explained, and list them.", panel=None)
 
 

@@ -32,10 +32,10 @@ def print_heading(console: Console, text: object, rest: str = "") -> None:
     console.print(line, soft_wrap=not console.is_terminal)
 
 
-def print_line(console: Console, label: str, text: str, width: int) -> None:
+def print_line(console: Console, label: str, text: str, width: int, *, fold: bool = True) -> None:
     """Print a label and a text, folded below itself on a terminal and on one line anywhere else."""
-    text, before = one_line(text), INDENT + width
-    if console.is_terminal and console.width - before >= 20:
+    text, before = one_line(text) if fold else text, INDENT + width
+    if fold and console.is_terminal and console.width - before >= 20:
         text = f"\n{' ' * before}".join(textwrap.wrap(text, console.width - before, break_long_words=False))
     console.print(Text.assemble(" " * INDENT, (f"{label:<{width}}", "dim"), text), soft_wrap=True)
 
