@@ -320,11 +320,23 @@ def test_files_of_an_earlier_run_are_replaced_and_stay_replaceable(small, ig2):
     after = ig2.files()
     assert before.keys() == after.keys()
     assert before["out/ig2.safetensors"] != after["out/ig2.safetensors"]
-    # another photo's picture comes beside the first one's, whose files may still be replaced after that
-    other = ig2.photo("other.png", seed=1)
-    assert ig2("explain", other, "--model", "mine:small", "--steps", 1, "--out", "out").code == 0
-    assert small("--out", "out").code == 0
-    assert {"out/photo.png", "out/other.png"} <= ig2.files().keys()
+
+
+def test_an_output_folder_holds_one_run_and_what_is_not_of_a_run_stays(small, ig2):
+    small("--compare", "gradient", "--out", "out")
+    Path("out/mine.png").write_text("my own")
+    Path("precious").write_text("my own")
+    listed = summary(Path("out"))
+    listed["files"] += ["../precious", "link", "other.png"]
+    Path("out/summary.json").write_text(json.dumps(listed))
+    Path("out/link").symlink_to("../precious")
+    Path("out/other.png").write_text("changed after the run")
+    os.utime("out/other.png", (2e9, 2e9))
+    photo = ig2.photo("third.png", seed=1)
+    assert ig2("explain", photo, "--model", "mine:small", "--steps", 1, "--out", "out").code == 0
+    kept = ["ig2.safetensors", "link", "mine.png", "other.png", "report.html", "summary.json", "third.png"]
+    assert sorted(os.listdir("out")) == kept and Path("precious").exists()
+    assert summary(Path("out"))["files"] == ["ig2.safetensors", "report.html", "summary.json", "third.png"]
 
 
 def test_a_file_of_the_users_is_never_replaced(small, ig2):
@@ -364,7 +376,7 @@ def test_after_a_failure_the_files_of_the_earlier_run_are_there(small, ig2, monk
 
 def test_folders_are_made_and_after_a_failure_unmade(small, ig2, monkeypatch):
     Path("there").mkdir()
-    monkeypatch.setattr(files, "write_files", lambda *_: 1 / 0)
+    monkeypatch.setattr(files, "write_part", lambda *_: 1 / 0)
     before = ig2.files()
     assert small("--out", "there/a/b").code == 1
     assert ig2.files() == before  # with the folder that was there before
@@ -707,7 +719,7 @@ def test_rows_that_are_not_there(ig2):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "PQ"])
-def test_tables_of_every_kind_and_by_default_the_first_five_rows(ig2, suffix):
+def test_tables_of_every_kind_and_by_default_all_rows(ig2, suffix):
     rows = tables.example_rows("iris", 7)
     path = Path(f"rows.{suffix}")
     if suffix in ("csv", "tsv"):
@@ -715,13 +727,71 @@ def test_tables_of_every_kind_and_by_default_the_first_five_rows(ig2, suffix):
     else:
         rows.to_parquet(path)
     assert ig2("explain", path, "-m", "iris", "--steps", 1, "--count", 1).code == 0
-    assert [entry["name"] for entry in summary(Path("ig2-out"))["inputs"]] == [f"row {i}" for i in range(1, 6)]
+    assert [entry["name"] for entry in summary(Path("ig2-out"))["inputs"]] == [f"row {i}" for i in range(1, 8)]
 
 
-def test_more_inputs_than_a_report_can_hold_are_refused(ig2):
-    Path("many.txt").write_text("Why?\n" * 101)
-    assert "101 sentences" in ig2.refused("explain", "many.txt")
-    assert ig2("explain", "many.txt", "--rows", "1:2", "--method", "gradient").code == 0
+def test_rows_beyond_the_limit_are_listed_as_skipped(ig2, monkeypatch):
+    monkeypatch.setattr(inputs, "FIRST_ROWS", 3)
+    tables.example_rows("iris", 7).to_csv("rows.csv", index=False)
+    said = ig2("explain", "rows.csv", "-m", "iris", "--method", "gradient")
+    assert re.search(r"skipped\n  rows 4 to 7: only the first 3 rows .* --rows 4:7\n", said.out)
+    assert len(summary(Path("ig2-out"))["inputs"]) == 3
+    said = ig2("explain", "rows.csv", "-m", "iris", "--method", "gradient", "--rows", "4:7")
+    assert "skipped" not in said.out and len(summary(Path("ig2-out"))["inputs"]) == 4
+
+
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_more_inputs_than_a_report_shows_are_all_explained(ig2, monkeypatch, skip_bad):
+    """In parts: the numbers are those of a run in one part, and the files of all parts are listed."""
+    ig2.module()
+    for seed in range(7):
+        ig2.photo(f"photos/{'ab'[seed % 2]}/{seed}.png", seed=seed)
+    bad = ["--skip-bad"] * skip_bad
+    command = ("explain", "photos", "-m", "mine:small", "--steps", 2, "--count", 2, "--compare", "ig", *bad)
+    assert ig2(*command, "--out", "whole").code == 0
+    whole = summary(Path("whole"))["inputs"]
+    for module in (inputs, explain):
+        monkeypatch.setattr(module, "PART", 3)
+    if skip_bad:
+        for name in ("c/7.png", "c/8.png", "c/9.png", "c/10.png", "c/11.png"):  # one part has no sound input
+            ig2.photo(f"photos/{name}").write_text("no photo")
+    said = ig2(*command, "--out", "parts")
+    assert said.code == 0
+    assert re.search(r"more  inputs 4 to 7 are in the pictures and numbers; the report shows the first 3\n", said.out)
+    listed = summary(Path("parts"))
+    assert len(listed["skipped"]) == 5 * skip_bad
+    assert [entry["name"] for entry in listed["inputs"]] == [f"{i}.png" for i in (0, 2, 4, 6, 1, 3, 5)]
+    assert sorted(listed["files"]) == sorted(os.listdir("parts"))
+    shown = page_data(Path("parts"))
+    assert [view["name"] for view in shown["inputs"]] == ["0.png", "2.png", "4.png"]
+    for entry, alone in zip(listed["inputs"], whole, strict=True):
+        for method, found in entry["methods"].items():
+            values = [
+                Attribution.load(Path(out, one["methods"][method]["file"])).values[one["methods"][method]["row"]]
+                for out, one in (("parts", entry), ("whole", alone))
+            ]
+            torch.testing.assert_close(*values, rtol=1e-4, atol=1e-6)
+            assert found["verdict"] == alone["methods"][method]["verdict"]
+
+
+def test_a_folder_is_explained_without_the_pictures_of_an_earlier_run(ig2):
+    ig2.module()
+    ig2.photo("a.png")
+    ig2.photo("deep/er/b.png", seed=1)
+    for _ in range(2):
+        assert ig2("explain", ".", "-m", "mine:small", "--method", "gradient").code == 0
+        assert [entry["name"] for entry in summary(Path("ig2-out"))["inputs"]] == ["a.png", "b.png"]
+    Path("empty").mkdir()
+    assert "has no images" in ig2.refused("explain", "empty", "-m", "mine:small")
+    assert "one kind" in ig2.refused("explain", "deep", "--text", "Why?", code=2)
+
+
+def test_the_limit_of_a_folder_of_references_is_printed(ig2):
+    ig2.module()
+    for seed in range(61):
+        ig2.photo(f"pool/{seed}.png", seed=seed + 1)
+    said = ig2("explain", ig2.photo(), "-m", "mine:small", "--references", "pool", "--steps", 1)
+    assert "\n  1 photos of pool: references are chosen from 60 of its 61 photos" in said.out
 
 
 # -- models ------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from ig2.adapters.text import TextBatch, TextSubject
 from ig2.attribution import Attribution
 from ig2.cli import files
 from ig2.cli.answer import print_answer
-from ig2.cli.inputs import check_exists, find_kind, read_inputs, read_references
+from ig2.cli.inputs import PART, check_exists, find_kind, list_files, read_inputs, read_references
 from ig2.cli.methods import NamedMethod, find_methods, find_rule
 from ig2.cli.options import ExplainOptions
 from ig2.cli.output import INDENT, Watch, open_console, print_heading, print_line, print_path, show_progress
@@ -38,12 +38,13 @@ QUICK = 20  # steps for a quick look
 
 def run(options: ExplainOptions) -> None:
     """Explain the inputs; the files appear in the folder once all of them are complete."""
-    kind = find_kind(options.files, options.texts, options.rows)
+    sources = list_files(options.files, options.out, options.skip_bad)
+    kind = find_kind(sources, options.texts, options.rows)
     others = (name.strip() for name in (options.compare or "").split(","))
     methods = find_methods([options.method, *filter(None, others)], kind)
     rule = find_rule(options.rule, methods)
     skips_files = options.skip_bad and kind == "image"  # a missing file is one more that cannot be read
-    for path in (*(() if skips_files else options.files), *filter(None, [options.references])):
+    for path in (*(() if skips_files else sources), *filter(None, [options.references])):
         check_exists(path)
     with files.draft_folder(options.out) as draft, show_progress(options.quiet, keep=True) as watch:
         watch("model")
@@ -51,28 +52,42 @@ def run(options: ExplainOptions) -> None:
         target = None if options.target == "auto" else subject.index(options.target)
         against = parse_against(subject, options.against)
         try:
-            batch, skipped = read_inputs(subject, options.files, options.texts, options.rows, options.skip_bad)
+            inputs = read_inputs(subject, sources, options.texts, options.rows, options.skip_bad)
         except MissingColumnsError as error:
             if options.model is not None:
                 raise
             raise InputError(
                 f"{error}. The default model is {subject.name}, which tells tumours apart: name your own network with --model"
             ) from error
-        names = [*files.name_pictures(batch.names, kind), *files.name_numbers(methods).values()]
-        files.check_replaceable(options.out, [files.REPORT, files.SUMMARY, *names])
+        total, skipped, pictures = len(inputs.names), inputs.skipped, files.name_pictures(inputs.names, kind)
+        parts = range(1, -(-total // PART) + 1)
+        numbers = [name for part in parts for name in files.name_numbers(methods, part).values()]
+        files.check_replaceable(options.out, [files.REPORT, files.SUMMARY, *pictures, *numbers])
         pool = None
         if options.references is not None:
             pool, skipped_references = read_references(subject, options.references, options.seed, options.skip_bad)
             skipped += skipped_references
-        announce = None if options.quiet else lambda seconds: announce_cost(seconds, options.steps)
-        explanation = attribute(
-            subject, batch, methods, watch, target=target, against=against, pool=pool, rule=rule, announce=announce,
-            count=options.count, steps=options.steps, seed=options.seed,
-        )  # fmt: skip
-        watch("pictures")
-        content = build_content(explanation, f"What {subject.name} went by", options.seed, skipped)
-        files.write_files(draft, options.out, explanation, content)
-    print_result(explanation, content, options.out, options.references)
+        shown = "" if total <= PART else f" (the first {PART} of {total:,} inputs)"
+        share = min(1.0, PART / total)  # of the first part
+        announce = None if options.quiet else lambda seconds: announce_cost(seconds / share, options.steps)
+        first: tuple[Explanation, Content] | None = None
+        summaries: list[dict[str, Any]] = []
+        for part, batch in zip(parts, inputs.batches(), strict=True):
+            explanation = attribute(
+                subject, batch, methods, watch, target=target, against=against, pool=pool, rule=rule,
+                count=options.count, steps=options.steps, seed=options.seed,
+                announce=announce if part == 1 else None,
+            )  # fmt: skip
+            watch("pictures")
+            content = build_content(explanation, f"What {subject.name} went by{shown}", options.seed, skipped)
+            of_part = pictures[len(summaries) : len(summaries) + len(batch)]
+            summaries += files.write_part(draft, options.out, explanation, content, of_part, part)
+            first = first or (explanation, content)
+        assert first is not None
+        explanation, content = first
+        settings = {title: attribution.settings for title, attribution in explanation.attributions.items()}
+        files.write_report_and_summary(draft, options.out, content, summaries, settings)
+    print_result(explanation, content, options.out, options.references, pictures, numbers)
     if options.open_report:
         webbrowser.open((options.out / files.REPORT).absolute().as_uri())
 
@@ -225,13 +240,14 @@ def announce_cost(seconds: float, steps: int) -> None:
     print_error(f"about {seconds / size:.0f} {unit}" + (f"; --steps {QUICK} for a quick look" if steps > QUICK else ""))
 
 
-def print_result(explanation: Explanation, content: Content, out: Path, source: Path | None = None) -> None:
+def print_result(
+    explanation: Explanation, content: Content, out: Path, source: Path | None, pictures: Sequence[str], numbers: Sequence[str]
+) -> None:
     """Print each input's prediction, how far the methods account for it, and where the files are."""
     console = open_console()
     takes_rule = {method.title: method.takes_rule for method in explanation.methods}
     width = INDENT + max(len(label) for label in ("prediction", *explanation.attributions))
-    pictures = files.name_pictures(explanation.batch.names, explanation.subject.kind)
-    for i, (view, picture) in enumerate(zip(content.inputs, pictures, strict=True)):
+    for i, (view, picture) in enumerate(zip(content.inputs, pictures, strict=False)):
         print_heading(console, view.name)
         print_line(console, "prediction", files.format_class(view.prediction, view.probability), width)
         print_line(console, "explained", view.target, width)
@@ -250,7 +266,12 @@ def print_result(explanation: Explanation, content: Content, out: Path, source: 
         for skipped in content.skipped:
             print_line(console, "", str(skipped), 0)
         console.print()
-    for number, name in enumerate((files.SUMMARY, *files.name_numbers(explanation.methods).values())):
+    if len(pictures) > len(content.inputs):
+        count = len(content.inputs)
+        rest = f"inputs {count + 1} to {len(pictures):,} are in the pictures and numbers; the report shows the first {count}"
+        print_heading(console, "more", rest)
+        console.print()
+    for number, name in enumerate((files.SUMMARY, *numbers)):
         print_path(console, "" if number else "numbers", out / name, INDENT + width)
     print_path(console, "report", out / files.REPORT, INDENT + width)
 

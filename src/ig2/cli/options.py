@@ -77,10 +77,14 @@ class StoreOptions(TerminalOptions):
 class ExplainOptions(RunOptions, TerminalOptions):
     """The options of `ig2 explain`."""
 
-    files: tuple[Path, ...] = argument("Photos, a .txt file of sentences, or a table (.csv, .tsv, .parquet).", "FILE", ())
+    files: tuple[Path, ...] = argument(
+        "Photos or folders of photos, a .txt file of sentences, or a table (.csv, .tsv, .parquet).", "FILE", ()
+    )
     texts: tuple[str, ...] = option((), "A sentence; may be given several times.", "--text", "-t", panel=None)
     rows: str | None = option(
-        None, "Rows of the table or lines of the .txt file, from 1 on: 1,4 or 2:5. Default: five rows, all lines.", panel=None
+        None,
+        "Rows of the table or lines of the .txt file, from 1 on: 1,4 or 2:5. Default: the first 100 rows, all lines.",
+        panel=None,
     )
     target: str = option(
         "auto",

@@ -19,6 +19,7 @@ from rich.text import Text
 from ig2.cli.streams import one_line
 
 INDENT = 2
+MOST_BARS = 12  # that are visible; a terminal of 24 lines has room for them
 
 
 def open_console(stderr: bool = False) -> Console:
@@ -102,8 +103,9 @@ def show_progress(quiet: bool, *, keep: bool = False, in_bytes: bool = False) ->
             what: str, done: int = 0, total: int | None = None, left: float | None = None
         ) -> Callable[[int, int | None], None]:
             if keep or not progress.tasks:
-                for task in progress.tasks:
-                    progress.update(task.id, total=task.total or 1, completed=task.total or 1)
+                for older, task in zip(reversed(range(len(progress.tasks))), progress.tasks, strict=True):
+                    full = task.total or 1
+                    progress.update(task.id, total=full, completed=full, visible=older < MOST_BARS)
                 progress.add_task("", total=None)
             task = progress.tasks[-1]
             task.total, task.finished_time = total, None  # update() would keep both
