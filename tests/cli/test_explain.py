@@ -14,6 +14,7 @@ import pytest
 import torch
 from commands import plain
 from PIL import Image
+from torch import nn
 
 from ig2 import Attribution, ExpectedIG, IntegratedGradients
 from ig2.adapters import vision
@@ -827,6 +828,65 @@ def pooled():
         assert re.search(r"IG² +sums to the change in the output\n", said.out)  # it is linear
         assert set(re.search(r"against +(.*)", said.out)[1].split(", ")) == {"class 0", "class 2"}
     assert ig2("explain", "pool/red.png", "-m", "mine:pooled", "--method", "gradient", "-o", "out").code == 0
+
+
+ALONE = """
+class Pooled(nn.Module):
+    def __init__(self, features=3):
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            self.head = nn.Linear(features, 3)
+    def forward(self, x):
+        return self.head(x.mean(dim=(2, 3)) if x.ndim == 4 else x)
+def photos():
+    return Pooled()
+def table():
+    return Pooled(4)
+def number():
+    return nn.Linear(4, 1)
+"""
+
+
+def test_a_network_alone_says_what_is_assumed_and_takes_it_from_options(ig2):
+    ig2.module(ALONE)
+    photo = ig2.photo()
+    Path("names.txt").write_text("a\nb\nc\n")
+    said = ig2("explain", photo, "-m", "mine:photos", "--method", "gradient", "-o", "out")
+    assert said.code == 0 and said.error.startswith("mine:photos is a network alone; assumed: RGB photos of 224 × 224")
+    assert all(part in said.error for part in ("0 to 1", "no normalisation", "classes by their numbers", "--size", "--std"))
+    typed = ("--size", "8x6", "--mean", "0.5,0.4,0.3", "--std", "0.25", "--classes")
+    for classes in ("a,b, c", "names.txt"):
+        said = ig2("explain", photo, "-m", "mine:photos", "--method", "ig", *typed, classes, "-o", "out")
+        assert said.code == 0 and all(part in said.error for part in ("8 × 6", "[0.5, 0.4, 0.3]", "std 0.25", "3 classes, 'a'"))
+        attribution = Attribution.load("out/ig.safetensors")
+        net, subject = sys.modules["mine"].photos(), vision.subject(nn.Identity(), (8, 6))
+        x = (subject.read([photo]).x - torch.tensor([0.5, 0.4, 0.3])[:, None, None]) / 0.25
+        scores = net(x)[0].detach().sort(descending=True).values
+        torch.testing.assert_close(attribution.output, scores[:1] - scores[1:2])
+        assert attribution.values.shape == (1, 3, 8, 6) and explained("out")[0][0] in "abc"
+    for option, value in (("--size", "big"), ("--size", "1x2x3"), ("--mean", "a"), ("--std", "1,,2")):
+        assert option in ig2.refused("explain", photo, "-m", "mine:photos", option, value, code=2)
+    assert "brings its own" in ig2.refused("explain", photo, "-m", "mine:small", "--size", 8, code=2)
+
+
+def test_a_network_alone_takes_a_table_with_the_statistics_of_its_file(ig2):
+    ig2.module(ALONE)
+    rows = tables.example_rows("iris", 30)
+    rows.to_csv("rows.csv", index=False)
+    said = ig2("explain", "rows.csv", "-m", "mine:table", "--method", "ig", "--rows", 2, "--classes", "a,b,c")
+    assert said.code == 0 and "mine:table is a network alone; assumed: 4 columns" in said.error and "in rows.csv" in said.error
+    features = torch.tensor(((rows - rows.mean()) / rows.std(ddof=0)).to_numpy()[1], dtype=torch.float32)
+    scores = sys.modules["mine"].table()(features).detach().sort(descending=True).values
+    output = Attribution.load("ig2-out/ig.safetensors").output
+    torch.testing.assert_close(output, scores[:1] - scores[1:2], rtol=1e-4, atol=1e-5)
+    said = ig2("explain", "rows.csv", "-m", "mine:number", "--rows", "1:3", "--steps", 2)
+    assert said.code == 0 and "one plain number" in said.error
+    rows.assign(answer=["x", "y"] * 15).to_csv("answers.csv", index=False)
+    said = ig2.refused("explain", "answers.csv", "-m", "mine:table")
+    assert "6 features of answers.csv" in said and "leave_out" in said and "tabular.subject(" in said
+    assert "for images" in ig2.refused("explain", "rows.csv", "-m", "mine:table", "--size", 8, code=2)
+    assert "from_parts" in ig2.refused("explain", "-t", "Why?", "-m", "mine:table")
 
 
 def test_a_model_for_another_kind_is_refused(ig2):

@@ -17,7 +17,6 @@ from ig2._engine.task import choose_against
 from ig2._utils.devices import find_device
 from ig2._utils.suggestions import ChoiceError
 from ig2.adapters.base import Batch, Contrast, Subject
-from ig2.adapters.loading import load_subject
 from ig2.adapters.tabular import MissingColumnsError
 from ig2.adapters.text import TextBatch, TextSubject
 from ig2.attribution import Attribution
@@ -25,6 +24,7 @@ from ig2.cli import files
 from ig2.cli.answer import print_answer
 from ig2.cli.inputs import PART, check_exists, find_kind, list_files, read_inputs, read_references
 from ig2.cli.methods import NamedMethod, find_methods, find_rule
+from ig2.cli.models import load_model
 from ig2.cli.options import ExplainOptions
 from ig2.cli.output import INDENT, Watch, open_console, print_heading, print_line, print_path, show_progress
 from ig2.cli.streams import print_error
@@ -48,7 +48,7 @@ def run(options: ExplainOptions) -> None:
         check_exists(path)
     with files.draft_folder(options.out) as draft, show_progress(options.quiet, keep=True) as watch:
         watch("model")
-        subject = load_subject(options.model, kind, trust=options.trust).to(find_device(options.device))
+        subject = load_model(options, kind, sources).to(find_device(options.device))
         target = None if options.target == "auto" else subject.index(options.target)
         against = parse_against(subject, options.against)
         try:

@@ -111,6 +111,18 @@ class ExplainOptions(RunOptions, TerminalOptions):
     trust: bool = option(
         False, "Open a model file that is a program (torch.export, TorchScript). It can do whatever you can do."
     )
+    size: str | None = option(
+        None, "Pixels that a network alone (module:function, a file) takes: 224, or height x width. Default: 224.", metavar="N"
+    )
+    mean: str | None = option(
+        None,
+        "What it wants subtracted from values between 0 and 1: 0.5, or one for each channel. Default: 0.",
+        metavar="NUMBERS",
+    )
+    std: str | None = option(None, "What it wants them divided by, likewise. Default: 1.", metavar="NUMBERS")
+    classes: str | None = option(
+        None, "Names of its outputs: between commas, in a .txt file, or [bold]imagenet[/bold].", metavar="NAMES"
+    )
     method: str = option("ig2", "The method; see below.", complete=METHODS)
     compare: str | None = option(
         None,
