@@ -470,7 +470,13 @@ def zero(layer):
 )
 def test_a_function_that_gives_no_sound_network(ig2, name, said):
     ig2.module(BROKEN)
-    assert said in ig2.refused("explain", ig2.photo(), "-m", f"mine:{name}")
+    photo = ig2.photo()
+    before = ig2.files()
+    result = ig2("explain", photo, "-m", f"mine:{name}")
+    *assumed, error = result.err.splitlines()
+    assert (result.code, result.out) == (1, "") and said in error
+    assert all("network alone; assumed" in line for line in assumed) and len(assumed) <= 1
+    assert ig2.files() == before
 
 
 def test_a_network_in_train_mode_is_put_in_eval_mode_and_gives_one_answer(ig2):

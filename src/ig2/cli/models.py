@@ -109,7 +109,8 @@ def _adapt_to_table(net: nn.Module, name: str, settings: dict[str, Any], source:
     answer = _describe_classes(subject) if outputs > 1 else "one plain number as output"
     print_error(
         f"{name} is a network alone; assumed: {counted(len(names), 'column')}, {quote_names(names, 5)}, numbers less their "
-        f"mean and divided by their standard deviation in {source}, {answer} (to change it, return ig2.adapters.tabular.subject(...))"
+        f"mean and divided by their standard deviation in {source}, {answer} (to change it, return "
+        "ig2.adapters.tabular.subject(...))"
     )
     return subject
 
