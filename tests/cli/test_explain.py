@@ -14,6 +14,7 @@ import pytest
 import torch
 from commands import plain
 from PIL import Image
+from torch import nn
 
 from ig2 import Attribution, ExpectedIG, IntegratedGradients
 from ig2.adapters import vision
@@ -55,7 +56,7 @@ def test_what_is_printed_is_the_result_in_columns_and_nothing_else(small):
     first, rest = said.out.split("\n\n")
     name, *lines = first.splitlines()
     assert name == "photo.png"
-    labels = ["prediction", "explained", "against", "IG²", "IG", "Gradient", "picture"]
+    labels = ["prediction", "explained", "against", "references", "IG²", "IG", "Gradient", "picture"]
     assert [line[:12].strip() for line in lines] == labels
     assert all(line.startswith("  ") and line[12:14] == "  " and line[14] != " " for line in lines)
     told = {line[2:14].strip(): line[14:] for line in lines}
@@ -146,6 +147,59 @@ def loud():
 def test_what_is_not_certain_is_not_called_so(probability, shown):
     assert files.format_class("cat", probability) == f"cat, {shown}"
     assert files.format_class("cat", None) == "cat"
+
+
+def test_the_answer_is_on_the_terminal(ig2, monkeypatch):
+    """Words in colour, the strongest columns, a small picture; without colours, the strongest words."""
+    tables.example_rows("wine").to_csv("rows.csv", index=False)
+    ig2.module()
+    photo = ig2.photo()
+    runs = {
+        "text": ("--text", "Where is Rome?"),
+        "table": ("rows.csv", "-m", "wine", "--rows", 1),
+        "image": (photo, "-m", "mine:small"),
+    }
+    piped = {kind: ig2("explain", *run, "--steps", 2).out for kind, run in runs.items()}
+    assert "▀" not in piped["image"] and re.search(r"strongest +Where +\+[\d.]+\n +\S+ +[+-][\d.]+", piped["text"])
+    ig2("explain", *runs["table"], "--steps", 2)
+    (row,) = summary(Path("ig2-out"))["inputs"]
+    scores = row["methods"]["IG²"]["scores"]
+    order = sorted(range(len(scores)), key=lambda i: -abs(scores[i]))[:5]
+    lines = re.search(r"  strongest +((?:.*\n){5})  IG²", piped["table"])[1].splitlines()
+    assert [line.split() for line in lines] == [[row["parts"][i], row["cells"][i], f"{scores[i]:+.3g}"] for i in order]
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    ig2.on_a_terminal(80)
+    shown = {kind: ig2("explain", *run, "--steps", 2).out for kind, run in runs.items()}
+    assert re.search(r"\x1b\[\d+;48;2;\d+;\d+;\d+mWhere\x1b", shown["text"]) and "strongest" not in shown["text"]
+    assert "strongest" in shown["table"]
+    blocks = [line for line in plain(shown["image"]).splitlines() if "▀" in line]
+    assert len(blocks) == 16 and {line.strip() for line in blocks} == {"▀" * 32 + " " + "▀" * 32}
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "▀" not in ig2("explain", *runs["image"], "--steps", 2).out
+    assert "strongest" in plain(ig2("explain", *runs["text"], "--steps", 2).out)
+
+
+def test_a_long_run_says_how_long_before_it_begins(small, monkeypatch):
+    monkeypatch.setattr(explain, "LONG", 0.0)
+    assert re.fullmatch(r"ig2: about 0 s\n", small("--compare", "ig,gradient").err)
+    assert small("--quiet").err == ""
+    costs = {19.0: "", 80.0: "about 80 s; --steps 20 for a quick look", 100.0: "about 2 min", 9000.0: "about 2 h"}
+    monkeypatch.setattr(explain, "LONG", 20.0)
+    lines = []
+    monkeypatch.setattr(explain, "print_error", lines.append)
+    for seconds in costs:
+        explain.announce_cost(seconds, 50 if seconds < 90 else 20)
+    assert lines == [line for line in costs.values() if line]
+
+
+def test_the_report_opens_in_the_browser_where_asked(small, ig2, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    small("--out", "out")
+    assert opened == []
+    small("--out", "out", "--open")
+    assert opened == [(ig2.folder / "out" / "report.html").as_uri()]
 
 
 # -- signals and streams -------------------------------------------------------------------------------------------------
@@ -240,7 +294,8 @@ def test_the_files_hold_what_was_found(small, ig2):
 def test_the_numbers_are_those_of_the_library(ig2):
     ig2.module()
     photo = ig2.photo()
-    ig2("explain", photo, "--model", "mine:small", "--method", "ig", "--compare", "expected-ig", "--seed", 3, "--out", "out")
+    options = ("--compare", "expected-ig", "--seed", 3, "--against", "others", "--out", "out")
+    ig2("explain", photo, "--model", "mine:small", "--method", "ig", *options)
     subject = sys.modules["mine"].small()
     batch = subject.read([photo])
     found = IntegratedGradients(50)(subject.model, batch.x)
@@ -266,11 +321,23 @@ def test_files_of_an_earlier_run_are_replaced_and_stay_replaceable(small, ig2):
     after = ig2.files()
     assert before.keys() == after.keys()
     assert before["out/ig2.safetensors"] != after["out/ig2.safetensors"]
-    # another photo's picture comes beside the first one's, whose files may still be replaced after that
-    other = ig2.photo("other.png", seed=1)
-    assert ig2("explain", other, "--model", "mine:small", "--steps", 1, "--out", "out").code == 0
-    assert small("--out", "out").code == 0
-    assert {"out/photo.png", "out/other.png"} <= ig2.files().keys()
+
+
+def test_an_output_folder_holds_one_run_and_what_is_not_of_a_run_stays(small, ig2):
+    small("--compare", "gradient", "--out", "out")
+    Path("out/mine.png").write_text("my own")
+    Path("precious").write_text("my own")
+    listed = summary(Path("out"))
+    listed["files"] += ["../precious", "link", "other.png"]
+    Path("out/summary.json").write_text(json.dumps(listed))
+    Path("out/link").symlink_to("../precious")
+    Path("out/other.png").write_text("changed after the run")
+    os.utime("out/other.png", (2e9, 2e9))
+    photo = ig2.photo("third.png", seed=1)
+    assert ig2("explain", photo, "--model", "mine:small", "--steps", 1, "--out", "out").code == 0
+    kept = ["ig2.safetensors", "link", "mine.png", "other.png", "report.html", "summary.json", "third.png"]
+    assert sorted(os.listdir("out")) == kept and Path("precious").exists()
+    assert summary(Path("out"))["files"] == ["ig2.safetensors", "report.html", "summary.json", "third.png"]
 
 
 def test_a_file_of_the_users_is_never_replaced(small, ig2):
@@ -310,7 +377,7 @@ def test_after_a_failure_the_files_of_the_earlier_run_are_there(small, ig2, monk
 
 def test_folders_are_made_and_after_a_failure_unmade(small, ig2, monkeypatch):
     Path("there").mkdir()
-    monkeypatch.setattr(files, "write_files", lambda *_: 1 / 0)
+    monkeypatch.setattr(files, "write_part", lambda *_: 1 / 0)
     before = ig2.files()
     assert small("--out", "there/a/b").code == 1
     assert ig2.files() == before  # with the folder that was there before
@@ -427,7 +494,8 @@ def table():
     return tabular.subject(Net(), columns, ("yes", "no"), representation="output", rows=rows)
 """)
     Path("rows.csv").write_text("colour,size,other\nred,0.5,x\n")
-    assert ig2("explain", "rows.csv", "-m", "mine:table", "--method", "kernelshap", "-o", "out").code == 0
+    options = ("--method", "kernelshap", "--against", "others", "-o", "out")
+    assert ig2("explain", "rows.csv", "-m", "mine:table", *options).code == 0
     (entry,) = summary(Path("out"))["inputs"]
     assert entry["parts"] == ["size", "colour"] and entry["cells"] == ["0.5", "red"]
     assert entry["methods"]["KernelSHAP"]["scores"] == pytest.approx([0.5, 2.0])
@@ -500,6 +568,71 @@ def test_a_class_of_a_model_without_names_goes_by_its_number(ig2):
     assert explained() == [("class 1", 1)]
 
 
+def contrast_lines(said):
+    assert said.code == 0, said
+    return [re.search(rf"\n  {label} +(.*)", said.out)[1] for label in ("explained", "against", "references")]
+
+
+def test_the_default_is_to_contrast_with_the_runner_up(ig2):
+    """References of its class where there are some; the output explained is the difference of the two."""
+    ig2.module()
+    photo = ig2.photo()
+    said = ig2("explain", photo, "-m", "mine:small", "--compare", "ig,gradient", "--steps", 2, "--count", 2, "-o", "out")
+    subject = sys.modules["mine"].small()
+    scores = subject.predict(subject.read([photo]))[0]
+    first, second, third = scores.argsort(descending=True).tolist()
+    names = [subject.label(i) for i in (first, second, third)]
+    assert contrast_lines(said) == [names[0], f"{names[1]} (the runner-up)", f"2 of {names[1]}, from the samples of Sequential"]
+    for name in ("ig2", "ig", "gradient"):
+        attribution = Attribution.load(f"out/{name}.safetensors")
+        assert attribution.against.tolist() == [second]
+        torch.testing.assert_close(attribution.output, scores[[first]] - scores[[second]])
+    assert summary(Path("out"))["inputs"][0]["contrasted_with"] == [names[1]]
+    assert all(reference["label"] == names[1] for reference in page_data(Path("out"))["inputs"][0]["methods"][0]["references"])
+    # what is not predicted is contrasted with what is
+    said = ig2("explain", photo, "-m", "mine:small", "--target", names[2], "--steps", 2)
+    assert contrast_lines(said)[:2] == [names[2], f"{names[0]} (predicted)"]
+    said = ig2("explain", photo, "-m", "mine:small", "--against", f"{names[2]}, {names[1]}", "--steps", 2, "--count", 2)
+    assert contrast_lines(said)[1:] == [
+        f"{names[2]}, {names[1]}", f"2 of {names[2]} or {names[1]}, from the samples of Sequential",
+    ]  # fmt: skip
+    assert Attribution.load("ig2-out/ig2.safetensors").against.tolist() == [[third, second]]
+
+
+def test_without_references_of_the_class_the_outputs_make_the_contrast(ig2):
+    ig2.module()
+    photo = ig2.photo()
+    subject = runpy.run_path("mine.py")["small"]()
+    scores = subject.predict(subject.read([photo]))[0]
+    _, second, third = (subject.label(i) for i in scores.argsort(descending=True).tolist())
+    for seed in range(1, 40):
+        path = ig2.photo(f"pool/{seed}.png", seed=seed)
+        if subject.describe_output(subject.predict(subject.read([path]))[0]) != third:
+            path.unlink()
+    said = ig2("explain", photo, "-m", "mine:small", "--references", "pool", "--steps", 2, "--count", 2, "-o", "out")
+    line = f"2 of other classes ({third}): none of pool is {second}, so the outputs make the contrast"
+    assert contrast_lines(said)[2] == line
+    assert Attribution.load("out/ig2.safetensors").against is not None
+
+
+def test_against_what_makes_no_sense(ig2):
+    tables.example_rows("diabetes").to_csv("rows.csv", index=False)
+    said = ig2.refused("explain", "rows.csv", "-m", "diabetes", "--against", "next", code=2)
+    assert "plain numbers" in said and "omit it" in said
+    ig2.module("""
+def labels():
+    return subject(net(), outputs="labels")
+def single():
+    return subject(net(1), ("yes",))
+""")
+    photo = ig2.photo()
+    assert "independently" in ig2.refused("explain", photo, "-m", "mine:labels", "--against", "red", code=2)
+    assert "did you mean green" in ig2.refused("explain", photo, "-m", "mine:small", "--against", "red,gren")
+    assert "names that class too" in ig2.refused("explain", photo, "-m", "mine:small", "--target", "red", "--against", "red")
+    assert "names that class too" in ig2.refused("explain", photo, "-m", "mine:single", "--against", "yes", "--method", "ig")
+    assert ig2("explain", photo, "-m", "mine:single", "--method", "ig").code == 0
+
+
 def test_references_from_a_folder_flat_or_by_class(ig2, small):
     """They are chosen by what the network says of them, and never of the class explained."""
     for seed in range(12):
@@ -533,7 +666,7 @@ def test_references_that_are_none(ig2):
 
 def test_references_of_text_and_of_tables_are_files(ig2):
     Path("others.txt").write_text("How many people live there?\n\nWho painted it?\n")
-    said = ig2("explain", "--text", "Where is Rome?", "--references", "others.txt", "--steps", 2)
+    said = ig2("explain", "--text", "Where is Rome?", "--references", "others.txt", "--against", "others", "--steps", 2)
     assert re.search(r"against +(number \(NUM\), person \(HUM\)|person \(HUM\), number \(NUM\))\n", said.out)
     rows = tables.example_rows("iris", 30)
     rows[:10].to_csv("rows.csv", index=False)
@@ -587,7 +720,7 @@ def test_rows_that_are_not_there(ig2):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "PQ"])
-def test_tables_of_every_kind_and_by_default_the_first_five_rows(ig2, suffix):
+def test_tables_of_every_kind_and_by_default_all_rows(ig2, suffix):
     rows = tables.example_rows("iris", 7)
     path = Path(f"rows.{suffix}")
     if suffix in ("csv", "tsv"):
@@ -595,13 +728,71 @@ def test_tables_of_every_kind_and_by_default_the_first_five_rows(ig2, suffix):
     else:
         rows.to_parquet(path)
     assert ig2("explain", path, "-m", "iris", "--steps", 1, "--count", 1).code == 0
-    assert [entry["name"] for entry in summary(Path("ig2-out"))["inputs"]] == [f"row {i}" for i in range(1, 6)]
+    assert [entry["name"] for entry in summary(Path("ig2-out"))["inputs"]] == [f"row {i}" for i in range(1, 8)]
 
 
-def test_more_inputs_than_a_report_can_hold_are_refused(ig2):
-    Path("many.txt").write_text("Why?\n" * 101)
-    assert "101 sentences" in ig2.refused("explain", "many.txt")
-    assert ig2("explain", "many.txt", "--rows", "1:2", "--method", "gradient").code == 0
+def test_rows_beyond_the_limit_are_listed_as_skipped(ig2, monkeypatch):
+    monkeypatch.setattr(inputs, "FIRST_ROWS", 3)
+    tables.example_rows("iris", 7).to_csv("rows.csv", index=False)
+    said = ig2("explain", "rows.csv", "-m", "iris", "--method", "gradient")
+    assert re.search(r"skipped\n  rows 4 to 7: only the first 3 rows .* --rows 4:7\n", said.out)
+    assert len(summary(Path("ig2-out"))["inputs"]) == 3
+    said = ig2("explain", "rows.csv", "-m", "iris", "--method", "gradient", "--rows", "4:7")
+    assert "skipped" not in said.out and len(summary(Path("ig2-out"))["inputs"]) == 4
+
+
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_more_inputs_than_a_report_shows_are_all_explained(ig2, monkeypatch, skip_bad):
+    """In parts: the numbers are those of a run in one part, and the files of all parts are listed."""
+    ig2.module()
+    for seed in range(7):
+        ig2.photo(f"photos/{'ab'[seed % 2]}/{seed}.png", seed=seed)
+    bad = ["--skip-bad"] * skip_bad
+    command = ("explain", "photos", "-m", "mine:small", "--steps", 2, "--count", 2, "--compare", "ig", *bad)
+    assert ig2(*command, "--out", "whole").code == 0
+    whole = summary(Path("whole"))["inputs"]
+    for module in (inputs, explain):
+        monkeypatch.setattr(module, "PART", 3)
+    if skip_bad:
+        for name in ("c/7.png", "c/8.png", "c/9.png", "c/10.png", "c/11.png"):  # one part has no sound input
+            ig2.photo(f"photos/{name}").write_text("no photo")
+    said = ig2(*command, "--out", "parts")
+    assert said.code == 0
+    assert re.search(r"more  inputs 4 to 7 are in the pictures and numbers; the report shows the first 3\n", said.out)
+    listed = summary(Path("parts"))
+    assert len(listed["skipped"]) == 5 * skip_bad
+    assert [entry["name"] for entry in listed["inputs"]] == [f"{i}.png" for i in (0, 2, 4, 6, 1, 3, 5)]
+    assert sorted(listed["files"]) == sorted(os.listdir("parts"))
+    shown = page_data(Path("parts"))
+    assert [view["name"] for view in shown["inputs"]] == ["0.png", "2.png", "4.png"]
+    for entry, alone in zip(listed["inputs"], whole, strict=True):
+        for method, found in entry["methods"].items():
+            values = [
+                Attribution.load(Path(out, one["methods"][method]["file"])).values[one["methods"][method]["row"]]
+                for out, one in (("parts", entry), ("whole", alone))
+            ]
+            torch.testing.assert_close(*values, rtol=1e-4, atol=1e-6)
+            assert found["verdict"] == alone["methods"][method]["verdict"]
+
+
+def test_a_folder_is_explained_without_the_pictures_of_an_earlier_run(ig2):
+    ig2.module()
+    ig2.photo("a.png")
+    ig2.photo("deep/er/b.png", seed=1)
+    for _ in range(2):
+        assert ig2("explain", ".", "-m", "mine:small", "--method", "gradient").code == 0
+        assert [entry["name"] for entry in summary(Path("ig2-out"))["inputs"]] == ["a.png", "b.png"]
+    Path("empty").mkdir()
+    assert "has no images" in ig2.refused("explain", "empty", "-m", "mine:small")
+    assert "one kind" in ig2.refused("explain", "deep", "--text", "Why?", code=2)
+
+
+def test_the_limit_of_a_folder_of_references_is_printed(ig2):
+    ig2.module()
+    for seed in range(61):
+        ig2.photo(f"pool/{seed}.png", seed=seed + 1)
+    said = ig2("explain", ig2.photo(), "-m", "mine:small", "--references", "pool", "--steps", 1)
+    assert "\n  1 photos of pool: references are chosen from 60 of its 61 photos" in said.out
 
 
 # -- models ------------------------------------------------------------------------------------------------------------
@@ -630,14 +821,72 @@ def pooled():
         Image.new("RGB", (16, 16), colour).save(ig2.photo(f"pool/{name}.png"))
     assert "--trust" in ig2.refused("explain", "pool/green.png", "-m", "program.pt2")
     for model in (["mine:pooled@weights.pt"], ["program.pt2", "--trust"]):
-        said = ig2(
-            "explain", "pool/green.png", "-m", *model, "--references", "pool", "--steps", 2, "--compare", "ig", "-o", "out"
-        )
+        options = ("--references", "pool", "--against", "others", "--steps", 2, "--compare", "ig", "-o", "out")
+        said = ig2("explain", "pool/green.png", "-m", *model, *options)
         assert said.code == 0, said
         assert "  prediction  class 1, >99%\n" in said.out
         assert re.search(r"IG² +sums to the change in the output by construction; its signs", said.out)  # it is linear
         assert set(re.search(r"against +(.*)", said.out)[1].split(", ")) == {"class 0", "class 2"}
     assert ig2("explain", "pool/red.png", "-m", "mine:pooled", "--method", "gradient", "-o", "out").code == 0
+
+
+ALONE = """
+class Pooled(nn.Module):
+    def __init__(self, features=3):
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            self.head = nn.Linear(features, 3)
+    def forward(self, x):
+        return self.head(x.mean(dim=(2, 3)) if x.ndim == 4 else x)
+def photos():
+    return Pooled()
+def table():
+    return Pooled(4)
+def number():
+    return nn.Linear(4, 1)
+"""
+
+
+def test_a_network_alone_says_what_is_assumed_and_takes_it_from_options(ig2):
+    ig2.module(ALONE)
+    photo = ig2.photo()
+    Path("names.txt").write_text("a\nb\nc\n")
+    said = ig2("explain", photo, "-m", "mine:photos", "--method", "gradient", "-o", "out")
+    assert said.code == 0 and said.error.startswith("mine:photos is a network alone; assumed: RGB photos of 224 × 224")
+    assert all(part in said.error for part in ("0 to 1", "no normalisation", "classes by their numbers", "--size", "--std"))
+    typed = ("--size", "8x6", "--mean", "0.5,0.4,0.3", "--std", "0.25", "--classes")
+    for classes in ("a,b, c", "names.txt"):
+        said = ig2("explain", photo, "-m", "mine:photos", "--method", "ig", *typed, classes, "-o", "out")
+        assert said.code == 0 and all(part in said.error for part in ("8 × 6", "[0.5, 0.4, 0.3]", "std 0.25", "3 classes, 'a'"))
+        attribution = Attribution.load("out/ig.safetensors")
+        net, subject = sys.modules["mine"].photos(), vision.subject(nn.Identity(), (8, 6))
+        x = (subject.read([photo]).x - torch.tensor([0.5, 0.4, 0.3])[:, None, None]) / 0.25
+        scores = net(x)[0].detach().sort(descending=True).values
+        torch.testing.assert_close(attribution.output, scores[:1] - scores[1:2])
+        assert attribution.values.shape == (1, 3, 8, 6) and explained("out")[0][0] in "abc"
+    for option, value in (("--size", "big"), ("--size", "1x2x3"), ("--mean", "a"), ("--std", "1,,2")):
+        assert option in ig2.refused("explain", photo, "-m", "mine:photos", option, value, code=2)
+    assert "brings its own" in ig2.refused("explain", photo, "-m", "mine:small", "--size", 8, code=2)
+
+
+def test_a_network_alone_takes_a_table_with_the_statistics_of_its_file(ig2):
+    ig2.module(ALONE)
+    rows = tables.example_rows("iris", 30)
+    rows.to_csv("rows.csv", index=False)
+    said = ig2("explain", "rows.csv", "-m", "mine:table", "--method", "ig", "--rows", 2, "--classes", "a,b,c")
+    assert said.code == 0 and "mine:table is a network alone; assumed: 4 columns" in said.error and "in rows.csv" in said.error
+    features = torch.tensor(((rows - rows.mean()) / rows.std(ddof=0)).to_numpy()[1], dtype=torch.float32)
+    scores = sys.modules["mine"].table()(features).detach().sort(descending=True).values
+    output = Attribution.load("ig2-out/ig.safetensors").output
+    torch.testing.assert_close(output, scores[:1] - scores[1:2], rtol=1e-4, atol=1e-5)
+    said = ig2("explain", "rows.csv", "-m", "mine:number", "--rows", "1:3", "--steps", 2)
+    assert said.code == 0 and "one plain number" in said.error
+    rows.assign(answer=["x", "y"] * 15).to_csv("answers.csv", index=False)
+    said = ig2.refused("explain", "answers.csv", "-m", "mine:table")
+    assert "6 features of answers.csv" in said and "leave_out" in said and "tabular.subject(" in said
+    assert "for images" in ig2.refused("explain", "rows.csv", "-m", "mine:table", "--size", 8, code=2)
+    assert "from_parts" in ig2.refused("explain", "-t", "Why?", "-m", "mine:table")
 
 
 def test_a_model_for_another_kind_is_refused(ig2):

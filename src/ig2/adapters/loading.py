@@ -43,7 +43,9 @@ FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # module:function
 SUFFIXES = (".pt", ".pth", ".pt2", ".bin", ".ckpt", ".safetensors", ".ts", ".onnx", ".h5", ".keras", ".pkl", ".joblib", ".zip")
 
 
-def load_subject(spec: str | None, kind: Kind, *, trust: bool = False) -> Subject:
+def load_subject(
+    spec: str | None, kind: Kind, *, trust: bool = False, adapt: Callable[[nn.Module, str], Subject] | None = None
+) -> Subject:
     """The model for a kind of data: the built-in one without a name, otherwise what `load_network` finds.
 
     A bare network is taken to want images of 224 × 224, or of the size it was exported for, with values from 0 to 1. For
@@ -53,24 +55,26 @@ def load_subject(spec: str | None, kind: Kind, *, trust: bool = False) -> Subjec
         spec: as for `load_network`.
         kind: `"image"`, `"text"` or `"table"`.
         trust: as for `load_network`.
+        adapt: makes a subject from a bare network and its name; by default `as_vision_subject`, for images.
     """
     if spec is None:
         return vision.load() if kind == "image" else text.load() if kind == "text" else tabular.load()
     subject = load_network(spec, trust=trust)
     if isinstance(subject, nn.Module):
-        if kind != "image":
-            what, where = ("words", "text") if kind == "text" else ("columns", "tabular")
+        if kind != "image" and adapt is None:
+            what, maker = ("words", "text.from_parts") if kind == "text" else ("columns", "tabular.subject")
             raise InputError(
                 f"{spec} is a network, and nothing says how {what} reach it: name a function that returns a subject, made "
-                f"with ig2.adapters.{where}"
+                f"with ig2.adapters.{maker}(...)"
             )
-        subject = _as_vision_subject(subject, spec)
+        subject = (adapt or as_vision_subject)(subject, spec)
     if subject.kind != kind:
         raise InputError(f"{spec} explains {subject.kind}s, and this is {'an image' if kind == 'image' else f'a {kind}'}")
     return subject
 
 
-def _as_vision_subject(net: nn.Module, name: str) -> Subject:
+def as_vision_subject(net: nn.Module, name: str, **settings: Any) -> vision.VisionSubject:
+    """A bare network as a classifier of images, of the size it was exported for if it was; settings as for `vision.subject`."""
     # the layers of a program cannot be read, so distances are measured at its output
     closed = isinstance(net, (torch.jit.ScriptModule, torch.fx.GraphModule))
     where = "output" if closed else None
@@ -78,8 +82,8 @@ def _as_vision_subject(net: nn.Module, name: str) -> Subject:
         first = next(node for node in net.graph.nodes if node.op == "placeholder")
         shape: tuple[Any, ...] = tuple(getattr(first.meta.get("val"), "shape", ()))
         if len(shape) == 4 and all(isinstance(side, int) for side in shape[1:]):  # what it was exported for
-            return vision.subject(net, (shape[2], shape[3]), channels=shape[1], name=name, representation=where)
-    return vision.subject(net, name=name, representation=where)
+            settings = {"size": (shape[2], shape[3]), "channels": shape[1], **settings}
+    return vision.subject(net, name=name, representation=where, **settings)
 
 
 def load_network(spec: str, *, trust: bool = False) -> nn.Module | Subject:

@@ -2,64 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import webbrowser
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 import ig2
+from ig2._engine.task import choose_against
 from ig2._utils.devices import find_device
+from ig2._utils.suggestions import ChoiceError
 from ig2.adapters.base import Batch, Contrast, Subject
-from ig2.adapters.loading import load_subject
 from ig2.adapters.tabular import MissingColumnsError
 from ig2.adapters.text import TextBatch, TextSubject
 from ig2.attribution import Attribution
 from ig2.cli import files
-from ig2.cli.inputs import check_exists, find_kind, read_inputs, read_references
+from ig2.cli.answer import print_answer
+from ig2.cli.inputs import PART, check_exists, find_kind, list_files, read_inputs, read_references
 from ig2.cli.methods import NamedMethod, find_methods, find_rule
+from ig2.cli.models import load_model
 from ig2.cli.options import ExplainOptions
 from ig2.cli.output import INDENT, Watch, open_console, print_heading, print_line, print_path, show_progress
+from ig2.cli.streams import print_error
 from ig2.errors import InputError, ModelError, describe
-from ig2.report import Content, MethodView, SkippedView, build
+from ig2.report import Content, InputView, MethodView, SkippedView, build
 from ig2.rules import Rule
+
+LONG = 20.0  # seconds, from which on a run's length is printed before it begins
+QUICK = 20  # steps for a quick look
 
 
 def run(options: ExplainOptions) -> None:
     """Explain the inputs; the files appear in the folder once all of them are complete."""
-    kind = find_kind(options.files, options.texts, options.rows)
+    sources = list_files(options.files, options.out, options.skip_bad)
+    kind = find_kind(sources, options.texts, options.rows)
     others = (name.strip() for name in (options.compare or "").split(","))
     methods = find_methods([options.method, *filter(None, others)], kind)
     rule = find_rule(options.rule, methods)
     skips_files = options.skip_bad and kind == "image"  # a missing file is one more that cannot be read
-    for path in (*(() if skips_files else options.files), *filter(None, [options.references])):
+    for path in (*(() if skips_files else sources), *filter(None, [options.references])):
         check_exists(path)
     with files.draft_folder(options.out) as draft, show_progress(options.quiet, keep=True) as watch:
         watch("model")
-        subject = load_subject(options.model, kind, trust=options.trust).to(find_device(options.device))
+        subject = load_model(options, kind, sources).to(find_device(options.device))
         target = None if options.target == "auto" else subject.index(options.target)
+        against = parse_against(subject, options.against)
         try:
-            batch, skipped = read_inputs(subject, options.files, options.texts, options.rows, options.skip_bad)
+            inputs = read_inputs(subject, sources, options.texts, options.rows, options.skip_bad)
         except MissingColumnsError as error:
             if options.model is not None:
                 raise
             raise InputError(
                 f"{error}. The default model is {subject.name}, which tells tumours apart: name your own network with --model"
             ) from error
-        names = [*files.name_pictures(batch.names, kind), *files.name_numbers(methods).values()]
-        files.check_replaceable(options.out, [files.REPORT, files.SUMMARY, *names])
+        total, skipped, pictures = len(inputs.names), inputs.skipped, files.name_pictures(inputs.names, kind)
+        parts = range(1, -(-total // PART) + 1)
+        numbers = [name for part in parts for name in files.name_numbers(methods, part).values()]
+        files.check_replaceable(options.out, [files.REPORT, files.SUMMARY, *pictures, *numbers])
         pool = None
         if options.references is not None:
             pool, skipped_references = read_references(subject, options.references, options.seed, options.skip_bad)
             skipped += skipped_references
-        settings = {"count": options.count, "steps": options.steps, "seed": options.seed}
-        explanation = attribute(subject, batch, methods, watch, target=target, pool=pool, rule=rule, **settings)
-        watch("pictures")
-        content = build_content(explanation, f"What {subject.name} went by", options.seed, skipped)
-        files.write_files(draft, options.out, explanation, content)
-    print_result(explanation, content, options.out)
+        shown = "" if total <= PART else f" (the first {PART} of {total:,} inputs)"
+        share = min(1.0, PART / total)  # of the first part
+        announce = None if options.quiet else lambda seconds: announce_cost(seconds / share, options.steps)
+        first: tuple[Explanation, Content] | None = None
+        summaries: list[dict[str, Any]] = []
+        for part, batch in zip(parts, inputs.batches(), strict=True):
+            explanation = attribute(
+                subject, batch, methods, watch, target=target, against=against, pool=pool, rule=rule,
+                count=options.count, steps=options.steps, seed=options.seed,
+                announce=announce if part == 1 else None,
+            )  # fmt: skip
+            watch("pictures")
+            content = build_content(explanation, f"What {subject.name} went by{shown}", options.seed, skipped)
+            of_part = pictures[len(summaries) : len(summaries) + len(batch)]
+            summaries += files.write_part(draft, options.out, explanation, content, of_part, part)
+            first = first or (explanation, content)
+        assert first is not None
+        explanation, content = first
+        settings = {title: attribution.settings for title, attribution in explanation.attributions.items()}
+        files.write_report_and_summary(draft, options.out, content, summaries, settings)
+    print_result(explanation, content, options.out, options.references, pictures, numbers)
+    if options.open_report:
+        webbrowser.open((options.out / files.REPORT).absolute().as_uri())
+
+
+def parse_against(subject: Subject, wanted: str | None) -> list[int] | Literal["next"] | None:
+    """Return the classes that are explained against, "next", or None for any other.
+
+    Raises:
+        ChoiceError: if the model's outputs are no classes of which one is right.
+    """
+    if wanted == "others" or (wanted is None and subject.outputs != "classes"):
+        return None
+    if subject.outputs != "classes":
+        what = "predicts plain numbers" if subject.outputs == "numbers" else "has labels that hold independently"
+        raise ChoiceError(f"--against {wanted}: {subject.name} {what}, so there is no class instead of another: omit it")
+    if wanted is None or wanted == "next":
+        return "next"
+    names = [wanted] if wanted in (subject.classes or ()) else wanted.split(",")
+    return list(dict.fromkeys(subject.index(name) for name in names))
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +118,10 @@ class Explanation:
     methods: tuple[NamedMethod, ...]
     attributions: dict[str, Attribution] = field(default_factory=dict)
     contrasts: dict[str, Contrast] = field(default_factory=dict)
+    against: Tensor | None = None
+    """The classes each input is explained against, (B, K)."""
+    is_next: bool = False
+    """Whether they are the most likely of the others."""
 
 
 def attribute(
@@ -80,11 +131,13 @@ def attribute(
     watch: Watch,
     *,
     target: int | None = None,
+    against: Sequence[int] | Literal["next"] | None = None,
     pool: Batch | None = None,
     count: int = 6,
     steps: int = 50,
     rule: Rule | None = None,
     seed: int = 0,
+    announce: Callable[[float], None] | None = None,
 ) -> Explanation:
     """Run every method on the batch.
 
@@ -94,23 +147,30 @@ def attribute(
         methods: the methods.
         watch: reports the progress of each.
         target: the class explained; by default the predicted one.
+        against: the classes it is explained against, as differences of outputs and by references of them where the pool has
+            some; "next" for the most likely of the others. By default references are of any other class.
         pool: references to choose from; by default those that come with the model.
         count: references for each input.
         steps: steps of each path.
         rule: for the methods that take one; by default each has its own.
         seed: the seed of everything random.
+        announce: called with the seconds that the path methods will take, before they begin.
 
     Raises:
         ModelError: if the model's answer to an input is not finite.
     """
-    for name, outputs in zip(batch.names, subject.predict(batch), strict=True):
+    scores = subject.predict(batch)
+    against = None if against == "next" and scores.shape[1] == 1 else against
+    for name, outputs in zip(batch.names, scores, strict=True):
         if not outputs.isfinite().all():
             raise ModelError(f"{subject.name} returned {describe(outputs.tolist())} for {name!r}: expected finite numbers")
+    classes = _find_classes(subject, batch, scores, target, against)
     contrast = None
     if any(method.contrasts for method in methods):
         watch("references")
-        contrast = subject.contrast(batch, target, pool, count=count, seed=seed)
-    explanation = Explanation(subject, batch, tuple(methods))
+        contrast = subject.contrast(batch, target, pool, count=count, seed=seed, against=classes)
+    explanation = Explanation(subject, batch, tuple(methods), against=classes, is_next=against == "next")
+    calls: list[tuple[NamedMethod, ig2.Method, Any]] = []
     for named in methods:
         method = named.make(subject, batch, steps, **({"rule": rule} if rule is not None and named.takes_rule else {}))
         references: Any = None
@@ -119,11 +179,22 @@ def attribute(
             explanation.contrasts[named.title] = contrast
         elif named.has_baseline and isinstance(subject, TextSubject) and isinstance(batch, TextBatch):
             references = subject.baseline(batch)
+        calls.append((named, method, references))
+    if announce is not None:
+        paths = [(method, references) for _, method, references in calls if isinstance(method, ig2.PathMethod)]
+        announce(
+            sum(
+                method.estimate(subject.model, batch.x, references, target=target, against=classes).seconds
+                for method, references in paths
+            )
+        )
+    for named, method, references in calls:
         explanation.attributions[named.title] = method(
             subject.model,
             batch.x,
             target,
             references,
+            against=classes,
             seed=seed,
             progress=watch(named.title),
             curves=method.follows_paths,
@@ -132,26 +203,60 @@ def attribute(
     return explanation
 
 
+def _find_classes(
+    subject: Subject, batch: Batch, scores: Tensor, target: int | None, against: Sequence[int] | Literal["next"] | None
+) -> Tensor | None:
+    """Return the classes (B, K) that each input is explained against."""
+    if against is None:
+        return None
+    explained = scores.argmax(dim=1) if target is None else torch.full((len(batch),), target)
+    for name, index in zip(batch.names, explained.tolist(), strict=True):
+        if against != "next" and index in against:
+            raise InputError(
+                f"{name!r} is explained as {subject.label(index)!r}, and --against names that class too: choose another "
+                "one, or explain another one with --target"
+            )
+    rows = torch.arange(len(batch))
+    return choose_against("next" if against == "next" else [list(against)], explained, scores, rows)
+
+
 def build_content(explanation: Explanation, title: str, seed: int, skipped: Sequence[SkippedView] = ()) -> Content:
     """Return the content of the report, with the inputs that were skipped."""
     made = f"{datetime.now():%Y-%m-%d %H:%M}"
     details = {"made": made, "ig2": ig2.__version__, "torch": torch.__version__, "seed": str(seed)}
     content = build(title, explanation.subject, explanation.batch, explanation.attributions, explanation.contrasts, details)
-    return replace(content, skipped=tuple(skipped))
+    inputs = content.inputs
+    if explanation.against is not None:
+        names = [tuple(map(explanation.subject.label, row)) for row in explanation.against.tolist()]
+        inputs = tuple(replace(view, contrasted=row) for view, row in zip(inputs, names, strict=True))
+    return replace(content, inputs=inputs, skipped=tuple(skipped))
 
 
-def print_result(explanation: Explanation, content: Content, out: Path) -> None:
+def announce_cost(seconds: float, steps: int) -> None:
+    """Print how long a run will take, if it is long."""
+    if seconds < LONG:
+        return
+    unit, size = next((unit, size) for unit, size in (("s", 1), ("min", 60), ("h", 3600)) if seconds < 90 * size or unit == "h")
+    print_error(f"about {seconds / size:.0f} {unit}" + (f"; --steps {QUICK} for a quick look" if steps > QUICK else ""))
+
+
+def print_result(
+    explanation: Explanation, content: Content, out: Path, source: Path | None, pictures: Sequence[str], numbers: Sequence[str]
+) -> None:
     """Print each input's prediction, how far the methods account for it, and where the files are."""
     console = open_console()
     takes_rule = {method.title: method.takes_rule for method in explanation.methods}
     width = INDENT + max(len(label) for label in ("prediction", *explanation.attributions))
-    pictures = files.name_pictures(explanation.batch.names, explanation.subject.kind)
-    for view, picture in zip(content.inputs, pictures, strict=True):
+    for i, (view, picture) in enumerate(zip(content.inputs, pictures, strict=False)):
         print_heading(console, view.name)
         print_line(console, "prediction", files.format_class(view.prediction, view.probability), width)
         print_line(console, "explained", view.target, width)
         if view.contrasted:
-            print_line(console, "against", ", ".join(view.contrasted), width)
+            why = "" if not explanation.is_next else " (predicted)" if view.prediction != view.target else " (the runner-up)"
+            print_line(console, "against", ", ".join(view.contrasted) + why, width)
+        if explanation.contrasts:
+            print_line(console, "references", describe_references(explanation, view, i, source), width)
+        print_answer(console, view, width)
         for method in view.methods:
             print_line(console, method.name, format_verdict(method, takes_rule[method.name]), width)
         print_path(console, "  picture", out / picture, INDENT + width)
@@ -161,9 +266,29 @@ def print_result(explanation: Explanation, content: Content, out: Path) -> None:
         for skipped in content.skipped:
             print_line(console, "", str(skipped), 0)
         console.print()
-    for number, name in enumerate((files.SUMMARY, *files.name_numbers(explanation.methods).values())):
+    if len(pictures) > len(content.inputs):
+        count = len(content.inputs)
+        rest = f"inputs {count + 1} to {len(pictures):,} are in the pictures and numbers; the report shows the first {count}"
+        print_heading(console, "more", rest)
+        console.print()
+    for number, name in enumerate((files.SUMMARY, *numbers)):
         print_path(console, "" if number else "numbers", out / name, INDENT + width)
     print_path(console, "report", out / files.REPORT, INDENT + width)
+
+
+def describe_references(explanation: Explanation, view: InputView, i: int, source: Path | None) -> str:
+    """Return which references an input had, and why, in a line."""
+    labels = next(iter(explanation.contrasts.values())).labels[i]
+    origin = f"the samples of {explanation.subject.name}" if source is None else str(source)
+    if explanation.subject.outputs != "classes":
+        return f"{len(labels)} from {origin}"
+    if explanation.against is None:
+        return f"{len(labels)} of other classes, from {origin}"
+    wanted = " or ".join(view.contrasted)
+    if set(labels) <= set(view.contrasted):
+        return f"{len(labels)} of {wanted}, from {origin}"
+    shown = ", ".join(list(dict.fromkeys(labels))[:3])
+    return f"{len(labels)} of other classes ({shown}): none of {origin} is {wanted}, so the outputs make the contrast"
 
 
 def format_verdict(method: MethodView, takes_rule: bool) -> str:

@@ -51,9 +51,12 @@ def draft_folder(folder: Path) -> Iterator[Path]:
         yield draft
         names = sorted(path.name for path in draft.iterdir())
         check_replaceable(folder, names)
+        outdated = _find_outdated(folder, names)
         with name_folder_in_errors(folder):
             for name in names:
                 os.replace(draft / name, folder / name)
+            for path in outdated:
+                path.unlink(missing_ok=True)
             draft.rmdir()
     except BaseException:
         if draft is not None:
@@ -82,6 +85,18 @@ def check_replaceable(folder: Path, names: Iterable[str]) -> None:
             raise InputError(f"{path} exists already, and is not from an earlier run: choose another folder with --out")
 
 
+def _find_outdated(folder: Path, names: Iterable[str]) -> list[Path]:
+    """Return the files of an earlier run that the next one does not replace; never one that changed since, nor a link."""
+    replaced = {name.lower() for name in names}  # a file system may ignore case
+    found = []
+    for name in _files_of_earlier_run(folder):
+        path = folder / name
+        if Path(name).name == name and name.lower() not in replaced and path.is_file() and not path.is_symlink():
+            # a run writes its summary last
+            found += [path] * (path.stat().st_mtime <= (folder / SUMMARY).stat().st_mtime)
+    return found
+
+
 def _files_of_earlier_run(folder: Path) -> set[str]:
     with suppress(OSError, ValueError):
         check_regular(folder / SUMMARY)
@@ -106,9 +121,9 @@ def name_pictures(names: Sequence[str], kind: Kind) -> list[str]:
     return [f"{stem}.png" for stem in stems.values()]
 
 
-def name_numbers(methods: Iterable[NamedMethod]) -> dict[str, str]:
-    """Return the name of each method's file of numbers, by the method's title."""
-    return {method.title: f"{method.name}.safetensors" for method in methods}
+def name_numbers(methods: Iterable[NamedMethod], part: int = 1) -> dict[str, str]:
+    """Return the name of each method's file of numbers for a part of the inputs, by the method's title."""
+    return {method.title: f"{method.name}{f'-{part}' if part > 1 else ''}.safetensors" for method in methods}
 
 
 def _slug(name: str) -> str:
@@ -119,17 +134,17 @@ def _slug(name: str) -> str:
 # -- content -----------------------------------------------------------------------------------------------------------
 
 
-def write_files(draft: Path, folder: Path, explanation: Explanation, content: Content) -> None:
-    """Write pictures, numbers, summary and report into a draft of the folder."""
-    pictures = name_pictures(explanation.batch.names, explanation.subject.kind)
+def write_part(
+    draft: Path, folder: Path, explanation: Explanation, content: Content, pictures: Sequence[str], part: int
+) -> list[dict[str, Any]]:
+    """Write the pictures and numbers of a part of the inputs into a draft of the folder; return its share of the summary."""
+    numbers = name_numbers(explanation.methods, part)
     with name_folder_in_errors(folder):
         for i, name in enumerate(pictures):
             draw_input(explanation, content, i).savefig(draft / name, bbox_inches="tight", dpi=150)
-        for title, name in name_numbers(explanation.methods).items():
+        for title, name in numbers.items():
             explanation.attributions[title].save(draft / name)
-        inputs = [_summarise_with_numbers(explanation, content, i, name) for i, name in enumerate(pictures)]
-        settings = {title: attribution.settings for title, attribution in explanation.attributions.items()}
-        write_report_and_summary(draft, folder, content, inputs, settings)
+    return [_summarise_with_numbers(explanation, content, i, name, numbers) for i, name in enumerate(pictures)]
 
 
 def write_report_and_summary(
@@ -138,7 +153,7 @@ def write_report_and_summary(
     """Write the report, and the summary with a list of all files, which the next run may replace."""
     with name_folder_in_errors(folder):
         write_report(content, draft / REPORT)
-        files = {path.name for path in draft.iterdir()} | {SUMMARY} | _files_of_earlier_run(folder)
+        files = {path.name for path in draft.iterdir()} | {SUMMARY}
         summary = {
             "made_by": f"ig2 {ig2.__version__}",
             "model": content.model,
@@ -162,9 +177,10 @@ def summarise(view: InputView) -> dict[str, Any]:
     }
 
 
-def _summarise_with_numbers(explanation: Explanation, content: Content, i: int, picture: str) -> dict[str, Any]:
+def _summarise_with_numbers(
+    explanation: Explanation, content: Content, i: int, picture: str, files: Mapping[str, str]
+) -> dict[str, Any]:
     view, target = content.inputs[i], next(iter(explanation.attributions.values())).target
-    files = name_numbers(explanation.methods)
     copied = ("output", "baseline_output", "residual", "verdict", "trust", "arrival", "reference_output")
     return {
         **summarise(view),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -21,13 +22,33 @@ from ig2.report import SkippedView
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
 TEXTS = (".txt",)
-FIRST_ROWS = 5
-# more than anyone looks at; with a thousand photos a report would have half a gigabyte
-MOST_INPUTS = 100
+FIRST_ROWS = 100  # of a table, without --rows
+# that are explained at once and shown in the report; with a thousand photos a report would have half a gigabyte
+PART = 100
 LARGEST_TEXT = 10_000_000  # bytes
 NO_ANSWER = "the model's answer is not a finite number"
 Skipped = tuple[SkippedView, ...]
 Item = TypeVar("Item")
+
+
+def list_files(paths: Sequence[Path], out: Path, skip_bad: bool = False) -> list[Path]:
+    """Replace folders by the images in them and in their sub-folders, less those in the output folder."""
+    found: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            found.append(path)
+            continue
+        try:
+            images = [Path(photo.source) for photo in vision.read_folder(path, limit=sys.maxsize)]
+        except InputError:
+            if not skip_bad:
+                raise
+            images = [path]  # is listed with the other inputs that cannot be read
+        below = path.resolve() in out.resolve().parents
+        found += [image for image in images if not (below and out.resolve() in image.resolve().parents)]
+    if paths and not found:
+        raise InputError(f"{paths[0]} has no images but those in --out {out}")
+    return found
 
 
 def find_kind(files: Sequence[Path], texts: Sequence[str], rows: str | None) -> Kind:
@@ -61,7 +82,7 @@ def check_exists(path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class _Inputs:
+class Inputs:
     """Inputs that can be read one by one."""
 
     names: Sequence[str]
@@ -71,56 +92,112 @@ class _Inputs:
     """The indices of those to read."""
 
     @classmethod
-    def from_list(cls, items: Sequence[Item], names: Sequence[str], read: Callable[[list[Item]], Batch]) -> _Inputs:
+    def from_list(cls, items: Sequence[Item], names: Sequence[str], read: Callable[[list[Item]], Batch]) -> Inputs:
         return cls(names, lambda indices: read([items[i] for i in indices]), range(len(items)))
 
     @classmethod
-    def from_table(cls, subject: TableSubject, source: Path, choose: Callable[[int], Sequence[int]]) -> _Inputs:
+    def from_table(cls, subject: TableSubject, source: Path, choose: Callable[[int], Sequence[int]]) -> Inputs:
         frame = read_frame(source)
         names = [f"row {number}" for number in frame.index]
         return cls(names, lambda indices: subject.read(frame, lambda total: indices), choose(len(frame)))
 
+    def split(self) -> Iterator[Inputs]:
+        """Yield parts of at most PART inputs."""
+        for start in range(0, len(self.chosen), PART):
+            yield replace(self, chosen=self.chosen[start : start + PART])
+
+
+@dataclass(frozen=True)
+class Readable:
+    """The inputs that can be explained."""
+
+    names: list[str]
+    batches: Callable[[], Iterator[Batch]]
+    """Reads them, PART at a time."""
+    skipped: Skipped
+
 
 def read_inputs(
     subject: Subject, files: Sequence[Path], texts: Sequence[str], rows: str | None, skip_bad: bool = False
-) -> tuple[Batch, Skipped]:
-    """Return the inputs to explain, and which were skipped."""
+) -> Readable:
+    """Read all inputs, so that a bad one is found before time is spent on the others."""
+    inputs = _open_inputs(subject, files, texts, rows)
+    rest = range(len(inputs.chosen), len(inputs.names)) if subject.kind == "table" and rows is None else ()
+    skipped: Skipped = ()
+    if rest:
+        first, last = rest[0] + 1, rest[-1] + 1
+        reason = f"only the first {FIRST_ROWS} rows are explained by default: choose others with --rows {first}:{last}"
+        skipped = (SkippedView(f"rows {first} to {last}", reason),)
+    if len(inputs.chosen) <= PART:
+        batch, bad = _read(subject, inputs, skip_bad)
+        return Readable(list(batch.names), lambda: iter([batch]), skipped + bad)
+    # one part at a time is in memory: it is read again when its turn comes
+    problems: dict[int, str] = {}
+    names: list[str] = []
+    for part in inputs.split():
+        read, bad_indices = _read_some(subject, part, skip_bad)
+        names += read.names if read is not None else ()
+        problems |= bad_indices
+    inputs = replace(inputs, chosen=[number for number in inputs.chosen if number not in problems])
+    if not names:
+        raise InputError(f"none of {counted(len(problems), 'input')} can be explained: {next(iter(problems.values()))}")
+    views = tuple(SkippedView(inputs.names[number], problems[number]) for number in sorted(problems))
+    return Readable(names, lambda: (part.read(part.chosen) for part in inputs.split()), skipped + views)
+
+
+def _open_inputs(subject: Subject, files: Sequence[Path], texts: Sequence[str], rows: str | None) -> Inputs:
     if isinstance(subject, TableSubject):
-        return _read(subject, _Inputs.from_table(subject, files[0], lambda total: _choose_rows(rows, total)), skip_bad)
+        return Inputs.from_table(
+            subject, files[0], lambda total: range(min(FIRST_ROWS, total)) if rows is None else parse_rows(rows, total)
+        )
     if subject.kind == "image":
-        _check_count(len(files), "photos")
         names = _names(files)
         photos = [Photo(path, name) for path, name in zip(files, names, strict=True)]
-        return _read(subject, _Inputs.from_list(photos, names, subject.read), skip_bad)
+        return Inputs.from_list(photos, names, subject.read)
     lines = [line for path in files for line in read_lines(path)]
     if rows is not None:
         lines = [lines[i] for i in parse_rows(rows, len(lines))]
     lines = [*texts, *lines]
-    _check_count(len(lines), "sentences")
-    return _read(subject, _Inputs.from_list(lines, lines, subject.read), skip_bad)
+    return Inputs.from_list(lines, lines, subject.read)
 
 
 def read_references(subject: Subject, source: Path, seed: int, skip_bad: bool = False) -> tuple[Batch, Skipped]:
     """Return the user's references, and which were skipped."""
+    unread: Skipped = ()
     if isinstance(subject, TableSubject):
-        inputs = _Inputs.from_table(subject, source, range)
+        inputs = Inputs.from_table(subject, source, range)
     elif subject.kind == "image":
-        photos = vision.read_folder(source, seed=seed)
-        inputs = _Inputs.from_list(photos, [photo.name for photo in photos], subject.read)
+        photos, total = vision.read_folder(source, seed=seed), len(vision.read_folder(source, limit=sys.maxsize))
+        if len(photos) < total:
+            reason = f"references are chosen from {len(photos)} of its {total:,} photos, of all sub-folders alike"
+            unread = (SkippedView(f"{total - len(photos):,} photos of {source}", reason),)
+        inputs = Inputs.from_list(photos, [photo.name for photo in photos], subject.read)
     else:
         lines = read_lines(source)
-        inputs = _Inputs.from_list(lines, lines, subject.pool)
-    return _read(subject, replace(inputs, names=[f"reference {name}" for name in inputs.names]), skip_bad)
+        inputs = Inputs.from_list(lines, lines, subject.pool)
+    batch, bad = _read(subject, replace(inputs, names=[f"reference {name}" for name in inputs.names]), skip_bad)
+    return batch, unread + bad
 
 
-def _read(subject: Subject, inputs: _Inputs, skip_bad: bool) -> tuple[Batch, Skipped]:
-    """Read all inputs; or skip those that cannot be read and those for which the model's answer is not finite."""
+def _read(subject: Subject, inputs: Inputs, skip_bad: bool) -> tuple[Batch, Skipped]:
+    """Read inputs, at least one of them."""
+    batch, problems = _read_some(subject, inputs, skip_bad)
+    if batch is None:
+        raise InputError(f"none of {counted(len(problems), 'input')} can be explained: {next(iter(problems.values()))}")
+    return batch, tuple(SkippedView(inputs.names[number], problems[number]) for number in sorted(problems))
+
+
+def _read_some(subject: Subject, inputs: Inputs, skip_bad: bool) -> tuple[Batch | None, dict[int, str]]:
+    """Read all inputs; or skip those that cannot be read and those for which the model's answer is not finite.
+
+    Returns:
+        The others, if there are any, and what is wrong with each that was skipped, by its index.
+    """
     problems: dict[int, str] = {}
     while True:
         left = [number for number in inputs.chosen if number not in problems]
         if problems and not left:
-            first = next(iter(problems.values()))
-            raise InputError(f"none of {counted(len(inputs.chosen), 'input')} can be explained: {first}")
+            return None, problems
         try:
             batch = inputs.read(left)
         except InputError as error:
@@ -132,14 +209,14 @@ def _read(subject: Subject, inputs: _Inputs, skip_bad: bool) -> tuple[Batch, Ski
             problems |= bad
             continue
         if not skip_bad:
-            return batch, ()
+            return batch, {}
         sound = subject.predict(batch).isfinite().all(dim=1).tolist()
         if all(sound):
-            return batch, tuple(SkippedView(inputs.names[number], problems[number]) for number in sorted(problems))
+            return batch, problems
         problems |= {number: NO_ANSWER for number, has_answer in zip(left, sound, strict=True) if not has_answer}
 
 
-def _find_bad(error: InputError, subject: Subject, inputs: _Inputs, numbers: Sequence[int]) -> dict[int, str]:
+def _find_bad(error: InputError, subject: Subject, inputs: Inputs, numbers: Sequence[int]) -> dict[int, str]:
     """Return why each bad input cannot be read, by its index; nothing if the error is not about single inputs."""
     if isinstance(error, BadRowsError):
         return {row - 1: problem for row, problem in error.problems.items()}
@@ -188,18 +265,7 @@ def parse_rows(wanted: str, total: int) -> list[int]:
     return list(dict.fromkeys(rows))
 
 
-def _check_count(count: int, what: str) -> None:
-    if count > MOST_INPUTS:
-        raise InputError(f"{count} {what} are too many for one report: explain at most {MOST_INPUTS} at a time")
-
-
 def _names(files: Sequence[Path]) -> list[str]:
     """Name each photo by its file, or by its path if another has the same name."""
     times = Counter(path.name for path in files)
     return [one_line(path.name if times[path.name] == 1 else path) for path in files]
-
-
-def _choose_rows(wanted: str | None, total: int) -> Sequence[int]:
-    rows = parse_rows(wanted, total) if wanted is not None else range(min(FIRST_ROWS, total))
-    _check_count(len(rows), "rows")
-    return rows

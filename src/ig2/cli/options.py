@@ -77,14 +77,25 @@ class StoreOptions(TerminalOptions):
 class ExplainOptions(RunOptions, TerminalOptions):
     """The options of `ig2 explain`."""
 
-    files: tuple[Path, ...] = argument("Photos, a .txt file of sentences, or a table (.csv, .tsv, .parquet).", "FILE", ())
+    files: tuple[Path, ...] = argument(
+        "Photos or folders of photos, a .txt file of sentences, or a table (.csv, .tsv, .parquet).", "FILE", ()
+    )
     texts: tuple[str, ...] = option((), "A sentence; may be given several times.", "--text", "-t", panel=None)
     rows: str | None = option(
-        None, "Rows of the table or lines of the .txt file, from 1 on: 1,4 or 2:5. Default: five rows, all lines.", panel=None
+        None,
+        "Rows of the table or lines of the .txt file, from 1 on: 1,4 or 2:5. Default: the first 100 rows, all lines.",
+        panel=None,
     )
     target: str = option(
         "auto",
         "The class to explain: a number, a name, or [bold]auto[/bold] for the predicted one.",
+        metavar="CLASS",
+        panel=None,
+    )
+    against: str | None = option(
+        None,
+        "Rather than which: a class, several with commas between them, [bold]next[/bold] for the most likely of the others, or "
+        "[bold]others[/bold] for any. Default: next for a classifier.",
         metavar="CLASS",
         panel=None,
     )
@@ -99,6 +110,18 @@ class ExplainOptions(RunOptions, TerminalOptions):
     )
     trust: bool = option(
         False, "Open a model file that is a program (torch.export, TorchScript). It can do whatever you can do."
+    )
+    size: str | None = option(
+        None, "Pixels that a network alone (module:function, a file) takes: 224, or height x width. Default: 224.", metavar="N"
+    )
+    mean: str | None = option(
+        None,
+        "What it wants subtracted from values between 0 and 1: 0.5, or one for each channel. Default: 0.",
+        metavar="NUMBERS",
+    )
+    std: str | None = option(None, "What it wants them divided by, likewise. Default: 1.", metavar="NUMBERS")
+    classes: str | None = option(
+        None, "Names of its outputs: between commas, in a .txt file, or [bold]imagenet[/bold].", metavar="NAMES"
     )
     method: str = option("ig2", "The method; see below.", complete=METHODS)
     compare: str | None = option(
@@ -119,6 +142,7 @@ class ExplainOptions(RunOptions, TerminalOptions):
     count: int = option(6, "References for each input.", bounds=(1, 1000))
     steps: int = option(50, "Steps of a path.", bounds=(1, 10_000))
     out: Path = out_option("ig2-out")
+    open_report: bool = option(False, "Open the report in the browser.", "--open", panel=None)
     skip_bad: bool = option(False, "Skip files, rows and sentences that cannot be explained, and list them.", panel=None)
 
 

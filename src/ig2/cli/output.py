@@ -19,6 +19,7 @@ from rich.text import Text
 from ig2.cli.streams import one_line
 
 INDENT = 2
+MOST_BARS = 12  # that are visible; a terminal of 24 lines has room for them
 
 
 def open_console(stderr: bool = False) -> Console:
@@ -32,10 +33,10 @@ def print_heading(console: Console, text: object, rest: str = "") -> None:
     console.print(line, soft_wrap=not console.is_terminal)
 
 
-def print_line(console: Console, label: str, text: str, width: int) -> None:
+def print_line(console: Console, label: str, text: str, width: int, *, fold: bool = True) -> None:
     """Print a label and a text, folded below itself on a terminal and on one line anywhere else."""
-    text, before = one_line(text), INDENT + width
-    if console.is_terminal and console.width - before >= 20:
+    text, before = one_line(text) if fold else text, INDENT + width
+    if fold and console.is_terminal and console.width - before >= 20:
         text = f"\n{' ' * before}".join(textwrap.wrap(text, console.width - before, break_long_words=False))
     console.print(Text.assemble(" " * INDENT, (f"{label:<{width}}", "dim"), text), soft_wrap=True)
 
@@ -102,8 +103,9 @@ def show_progress(quiet: bool, *, keep: bool = False, in_bytes: bool = False) ->
             what: str, done: int = 0, total: int | None = None, left: float | None = None
         ) -> Callable[[int, int | None], None]:
             if keep or not progress.tasks:
-                for task in progress.tasks:
-                    progress.update(task.id, total=task.total or 1, completed=task.total or 1)
+                for older, task in zip(reversed(range(len(progress.tasks))), progress.tasks, strict=True):
+                    full = task.total or 1
+                    progress.update(task.id, total=full, completed=full, visible=older < MOST_BARS)
                 progress.add_task("", total=None)
             task = progress.tasks[-1]
             task.total, task.finished_time = total, None  # update() would keep both

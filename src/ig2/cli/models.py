@@ -1,0 +1,123 @@
+"""The model of `ig2 explain`, and what is assumed of a network that comes without its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ig2._utils.suggestions import ChoiceError
+from ig2.adapters import tabular
+from ig2.adapters.base import Kind, Subject, quote_names
+from ig2.adapters.loading import as_vision_subject, load_subject
+from ig2.adapters.vision import VisionSubject
+from ig2.cli.inputs import read_lines
+from ig2.cli.options import ExplainOptions
+from ig2.cli.streams import print_error
+from ig2.errors import InputError, counted, reason
+
+
+def load_model(options: ExplainOptions, kind: Kind, sources: Sequence[Path]) -> Subject:
+    """Load the model; print what is assumed of a network alone.
+
+    Args:
+        options: the model, and what was typed of its data.
+        kind: the kind of the inputs.
+        sources: their files.
+
+    Raises:
+        ChoiceError: if something was typed of the data of a model that brings its own.
+        InputError: if there is no such model, or the network does not take the data.
+    """
+    settings = _parse_settings(options)
+    is_alone = False
+
+    def adapt(net: nn.Module, name: str) -> Subject:
+        nonlocal is_alone
+        is_alone = True
+        return _adapt_to_photos(net, name, settings) if kind == "image" else _adapt_to_table(net, name, settings, source)
+
+    source = options.references or next(iter(sources), Path())
+    subject = load_subject(options.model, kind, trust=options.trust, adapt=None if kind == "text" else adapt)
+    if settings and not is_alone:
+        raise ChoiceError(
+            f"--{next(iter(settings))} describes the data of a network alone; {subject.name} brings its own: omit it"
+        )
+    return subject
+
+
+def _parse_settings(options: ExplainOptions) -> dict[str, Any]:
+    """Return what was typed, by its name in `vision.subject`."""
+    settings: dict[str, Any] = {}
+    if options.size is not None:
+        sides = options.size.lower().split("x")
+        if not all(side.strip().isdecimal() for side in sides) or len(sides) > 2:
+            raise ChoiceError(f"--size {options.size!r} is not valid: expected pixels such as 224, or height x width: 224x320")
+        settings["size"] = (int(sides[0]), int(sides[-1]))
+    for name, typed in (("mean", options.mean), ("std", options.std)):
+        if typed is None:
+            continue
+        try:
+            numbers = [float(number) for number in typed.split(",")]
+        except ValueError as error:
+            raise ChoiceError(f"--{name} {typed!r} is not valid: expected 0.5, or one for each channel: 0.5,0.4,0.3") from error
+        settings[name] = numbers[0] if len(numbers) == 1 else numbers
+    if options.classes is not None:
+        path = Path(options.classes)
+        is_file = path.suffix.lower() == ".txt"
+        names = read_lines(path) if is_file else [name.strip() for name in options.classes.split(",")]
+        settings["classes"] = "imagenet" if names == ["imagenet"] else names
+    return settings
+
+
+def _adapt_to_photos(net: nn.Module, name: str, settings: dict[str, Any]) -> VisionSubject:
+    subject = as_vision_subject(net, name, **settings)
+    height, width = subject.size
+    colours = "grey" if subject.channels == 1 else "RGB"
+    scaling = ", ".join(f"{part} {settings[part]}" for part in ("mean", "std") if part in settings) or "no normalisation"
+    print_error(
+        f"{name} is a network alone; assumed: {colours} photos of {height} × {width}, values from 0 to 1, {scaling}, "
+        f"{_describe_classes(subject)} (--size, --mean, --std and --classes change it)"
+    )
+    return subject
+
+
+def _adapt_to_table(net: nn.Module, name: str, settings: dict[str, Any], source: Path) -> Subject:
+    for option in settings:
+        if option != "classes":
+            raise ChoiceError(f"--{option} is for images, and this is a table: omit it")
+    columns = tabular.infer_columns(source)
+    features, names = sum(column.width for column in columns), [column.name for column in columns]
+    device = next((tensor.device for tensor in [*net.parameters(), *net.buffers()]), None)
+    try:
+        with torch.no_grad():
+            scores = net(torch.zeros(2, features, device=device))
+        outputs = 1 if scores.ndim == 1 else scores.shape[1]
+    except Exception as error:  # whatever the network raises
+        raise InputError(
+            f"{name} is a network alone, and does not take the {counted(features, 'feature')} of {source}, "
+            f"{quote_names(names, 5)} ({reason(error)}): let the function return ig2.adapters.tabular.subject(net, columns, "
+            f"classes), where columns = ig2.adapters.tabular.infer_columns({str(source)!r}, leave_out=[...]) without what is "
+            "no input"
+        ) from error
+    subject = tabular.subject(
+        net, columns, settings.get("classes"), name=name, outputs="classes" if outputs > 1 else "numbers", rows=source
+    )
+    answer = _describe_classes(subject) if outputs > 1 else "one plain number as output"
+    print_error(
+        f"{name} is a network alone; assumed: {counted(len(names), 'column')}, {quote_names(names, 5)}, numbers less their "
+        f"mean and divided by their standard deviation in {source}, {answer} (to change it, return "
+        "ig2.adapters.tabular.subject(...))"
+    )
+    return subject
+
+
+def _describe_classes(subject: Subject) -> str:
+    return (
+        "classes by their numbers"
+        if subject.classes is None
+        else f"{len(subject.classes)} classes, {quote_names(subject.classes, 3)}"
+    )
