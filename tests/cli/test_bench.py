@@ -165,7 +165,7 @@ def test_quick_and_seeds_reach_the_suite(toy):
 def test_a_suite_is_named_by_its_module_too(ig2):
     module(ig2)
     assert "over 3 seeds" in ig2("bench", "methods:Toy").out and Path("ig2-bench/toy.md").is_file()
-    assert "is no suite" in ig2.refused("bench", "methods:mine", code=2)
+    assert "is not a suite" in ig2.refused("bench", "methods:mine", code=2)
 
 
 def test_fresh_scores_again(toy):

@@ -151,7 +151,7 @@ def attribute(
             some; "next" for the most likely of the others. By default references are of any other class.
         pool: references to choose from; by default those that come with the model.
         count: references for each input.
-        steps: steps of each path.
+        steps: steps of each path to a reference; a method with a single path beside such gets as many points as they do.
         rule: for the methods that take one; by default each has its own.
         seed: the seed of everything random.
         announce: called with the seconds that the path methods will take, before they begin.
@@ -172,7 +172,9 @@ def attribute(
     explanation = Explanation(subject, batch, tuple(methods), against=classes, is_next=against == "next")
     calls: list[tuple[NamedMethod, ig2.Method, Any]] = []
     for named in methods:
-        method = named.make(subject, batch, steps, **({"rule": rule} if rule is not None and named.takes_rule else {}))
+        # beside methods with `count` paths, those with one path take as many points as they do: pictures at comparable cost
+        points = steps if named.contrasts or contrast is None else steps * count
+        method = named.make(subject, batch, points, **({"rule": rule} if rule is not None and named.takes_rule else {}))
         references: Any = None
         if named.contrasts and contrast is not None:
             references = contrast.samples
