@@ -298,11 +298,16 @@ def test_the_numbers_are_those_of_the_library(ig2):
     ig2("explain", photo, "--model", "mine:small", "--method", "ig", *options)
     subject = sys.modules["mine"].small()
     batch = subject.read([photo])
-    found = IntegratedGradients(50)(subject.model, batch.x)
-    torch.testing.assert_close(Attribution.load("out/ig.safetensors").values, found.values)
+    # as many points on its one path as the six of the other method have together
+    torch.testing.assert_close(
+        Attribution.load("out/ig.safetensors").values, IntegratedGradients(6 * 50)(subject.model, batch.x).values
+    )
     references = subject.contrast(batch, count=6, seed=3).samples
     found = ExpectedIG(50)(subject.model, batch.x, references=references)
     torch.testing.assert_close(Attribution.load("out/expected-ig.safetensors").values, found.values)
+    ig2("explain", photo, "--model", "mine:small", "--method", "ig", "--against", "others", "--out", "alone")
+    alone = IntegratedGradients(50)(subject.model, batch.x)
+    torch.testing.assert_close(Attribution.load("alone/ig.safetensors").values, alone.values)
 
 
 def test_the_same_seed_gives_the_same_and_another_gives_other_references(small):
