@@ -18,6 +18,8 @@ from ig2._engine.session import Session
 from ig2.paths import Converged
 from networks import Record, refuses, seeded, uniform
 
+pytestmark = pytest.mark.slow  # all of it together takes half a minute
+
 X = uniform(3, 2, 8, 8).float()
 REFERENCES = uniform(4, 2, 8, 8, seed=1).float()
 

@@ -15,6 +15,8 @@ from ig2._engine.memory import BatchSize, OutOfMemoryError, free_bytes, is_out_o
 from ig2.errors import InputError, ModelError
 from networks import Record, made, refuses, uniform
 
+pytestmark = pytest.mark.slow  # all of it together takes half a minute
+
 
 def cnn() -> Any:
     return made(

@@ -18,6 +18,8 @@ from ig2.adapters.loading import load_network, load_subject
 from ig2.errors import InputError
 from networks import refuses
 
+pytestmark = pytest.mark.slow  # all of it together takes half a minute
+
 
 class Program(nn.Module):
     @torch.jit.export
