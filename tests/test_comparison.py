@@ -52,7 +52,8 @@ def test_a_comparison_is_shown():
 def test_methods_and_metrics_need_names_of_their_own():
     net, metric = tanh_mlp(), [Deletion(0)]
     assert list(ig2.compare(net, X, [ig2.Random()], metric).scores.methods) == ["Random"]
-    refuses(InputError, "stands twice", lambda: ig2.compare(net, X, [ig2.Random(), ig2.Random()], metric))
-    refuses(InputError, "stands twice", lambda: ig2.compare(net, X, [ig2.Random()], {"seconds": Deletion(0)}))
+    refuses(InputError, "duplicate", lambda: ig2.compare(net, X, [ig2.Random(), ig2.Random()], metric))
+    refuses(InputError, "duplicate", lambda: ig2.compare(net, X, [ig2.Random()], {"seconds": Deletion(0)}))
+    refuses(InputError, "expected what a method", lambda: ig2.compare(net, X, {"mine": lambda *_, **__: X}, metric))
     for methods in ([], ["IG2"], [ig2.IG2]):
         refuses(InputError, "expected methods and metrics", lambda methods=methods: ig2.compare(net, X, methods, metric))

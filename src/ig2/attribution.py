@@ -18,7 +18,7 @@ from torch import Tensor
 from ig2._engine.inputs import Fixed, Structured
 from ig2._engine.private import tree_iter, tree_map_only
 from ig2._utils.files import check_regular
-from ig2.errors import InputError, MissingExtraError, counted, describe, import_extra
+from ig2.errors import InputError, MissingExtraError, describe, format_count, import_extra
 from ig2.names import Names, name_output
 
 FORMAT = "ig2.attribution/1"
@@ -502,7 +502,7 @@ class Attribution(_Fields[Structured]):
     def __repr__(self) -> str:
         shapes = [tuple(value.shape) for value in _tensors(self.values)]
         lines = [
-            f"Attribution of {counted(len(self), 'explicand')} by {self.settings.get('method', '?')}",
+            f"Attribution of {format_count(len(self), 'explicand')} by {self.settings.get('method', '?')}",
             f"  values    {', '.join(map(str, shapes))}",
             f"  target    {_few(self.target)}",
             f"  output    {_few(self.output)}",

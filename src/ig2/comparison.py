@@ -99,6 +99,8 @@ def compare(
     attributions, rows = {}, []
     for label, method in named.items():
         attribution = attributions[label] = method(model, x, seed=seed, **options)
+        if not isinstance(attribution, Attribution) or attribution.cost is None:
+            raise InputError(f"{label} returned {describe(attribution)}: expected what a method of ig2 returns, an Attribution")
         numbers = {SECONDS: [attribution.cost.seconds]}
         for name, metric in measures.items():
             numbers[name] = metric(model, attribution, truth=truth if metric.truth else None, seed=seed).values.tolist()
@@ -115,6 +117,8 @@ def _name_parts(parts: Any) -> dict[str, Any]:
     named = list(parts.items() if isinstance(parts, Mapping) else ((getattr(p, "name", type(p).__name__), p) for p in parts))
     if not named or any(not callable(part) or isinstance(part, type) for _, part in named):
         raise InputError(f"expected methods and metrics, each in a list or in a dict by name; got {describe(parts)}")
-    if len({SECONDS, *dict(named)}) <= len(named):
-        raise InputError(f"of {[name for name, _ in named]} a name stands twice: give them in a dict, each by its own name")
+    names = [SECONDS, *(name for name, _ in named)]  # the time has a column of its own
+    duplicates = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if duplicates:
+        raise InputError(f"the name {duplicates[0]!r} is a duplicate: give them in a dict, each by a name of its own")
     return dict(named)

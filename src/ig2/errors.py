@@ -61,7 +61,7 @@ def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
         raise MissingExtraError(f"{purpose} needs the package {module!r}: pip install 'ig2[{extra}]'") from error
 
 
-def counted(number: int, word: str) -> str:
+def format_count(number: int, word: str) -> str:
     """A number and the word for so many: "1 class", "2 batches"."""
     ending = "" if number == 1 else "es" if word.endswith(("s", "ch")) else "s"
     return f"{number:,} {word}{ending}"

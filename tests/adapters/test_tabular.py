@@ -434,11 +434,11 @@ def test_references_are_of_the_class_explained_against_where_the_pool_has_any() 
     ys, zs = [{"a": 0, "b": 5 + i, "c": 0} for i in range(3)], [{"a": 0, "b": 1, "c": 6 + i} for i in range(3)]
     pool = mine.read(ys + zs)
     nearest = mine.contrast(mine.read(rows), pool=pool, count=3, against="next")
-    assert nearest.labels == (("y", "y", "y"),) and "samples of 'y'" in nearest.why[0]
+    assert nearest.labels == (("y", "y", "y"),) and "calls 'y'" in nearest.why[0]
     chosen = mine.explain(rows, ig2.ExpectedIG(), against="z", pool=pool, count=3)
     assert chosen.against.tolist() == [2] and chosen.settings["contrast"][0]["classes"] == ["z"] * 3
     lacking = mine.explain(rows, ig2.ExpectedIG(), against="y", pool=zs, count=2)
-    assert lacking.explained == ["x rather than y"] and "none of the pool's 3 is 'y'" in lacking.settings["contrast"][0]["why"]
+    assert lacking.explained == ["x rather than y"] and "none of the pool's 3 'y'" in lacking.settings["contrast"][0]["why"]
     both = mine.contrast(mine.read(rows), pool=pool, count=4, against=[[1, 2]])
     assert sorted(both.labels[0]) == ["y", "y", "z", "z"]
     alone = mine.explain(rows, ig2.ExpectedIG(), against=None, pool=pool, count=4)
@@ -472,3 +472,13 @@ def test_explicands_that_are_skipped_have_no_names() -> None:
     with pytest.warns(ig2.IG2Warning, match="skipped"):
         attribution = mine.explain(bad, ig2.IntegratedGradients(), against=None, references=0, skip_bad=True)
     assert attribution.names.samples == ("row 1", "row 3")
+
+
+def test_what_the_pool_is_does_not_depend_on_what_is_explained_against() -> None:
+    mine = tabular.subject(
+        nn.Identity(), [Number("a"), Number("b"), Number("c")], ["x", "y", "z"], representation="output", outputs="labels"
+    )
+    batch = mine.read([{"a": 3, "b": -1, "c": -2}])
+    pool = mine.read([{"a": -1, "b": -5, "c": -1}, {"a": 2, "b": -1, "c": 4}])  # neither, and x with z
+    contrast = mine.contrast(batch, 0, pool, count=1, against=1)
+    assert contrast.names == (("row 1",),) and contrast.labels == (("none",),)

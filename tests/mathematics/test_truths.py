@@ -29,7 +29,7 @@ STEP_SIZES = [0.3, 0.1, 0.03, 0.01]
 
 
 def toy(rule, step_size):
-    steps = math.ceil(6 / step_size)  # the way is 5 long: 1 along x₁, then 2 along each by turns
+    steps = math.ceil(6 / step_size)  # the way is 5 long: 1 along x₁, then 2 along each, alternating
     return ig2.IG2(steps=steps, step_size=step_size, rule=rule)(ig2.wrap(Toy()), EXPLICAND, references=REFERENCE, curves=True)
 
 

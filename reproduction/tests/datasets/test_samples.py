@@ -50,7 +50,7 @@ def test_samples_with_several_labels_are_chosen_by_chance():
 
 @pytest.mark.parametrize("limit", [0, -1, 2.5, True, "3"])
 def test_a_limit_that_is_no_count_is_refused(limit):
-    with pytest.raises(InputError, match="limit must be a whole number from 1 on"):
+    with pytest.raises(InputError, match="limit"):
         samples(UNEVEN).take(limit)
 
 

@@ -107,7 +107,7 @@ def test_maps_come_in_other_sizes():
     "wrong", [{"per_class": 0}, {"per_class": 1.5}, {"per_class": 1, "size": 24}, {"per_class": 1, "size": "a"}]
 )
 def test_maps_cannot_be_drawn_from_nonsense(wrong):
-    with pytest.raises(InputError, match="must be a whole number"):
+    with pytest.raises(InputError, match="must be"):
         draw_maps(**wrong)
 
 
@@ -323,7 +323,7 @@ def test_what_is_wrong_with_the_folder_or_the_arguments_is_reported(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         wm811k.load(tmp_path)
     for wrong in ({"limit": 0}, {"per_class": -1}, {"size": 0}):
-        with pytest.raises(InputError, match="must be a whole number"):
+        with pytest.raises(InputError, match="must be"):
             wm811k.load(tmp_path, **wrong)
 
 

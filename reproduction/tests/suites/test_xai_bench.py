@@ -272,7 +272,7 @@ def test_suites_that_make_no_sense_are_refused() -> None:
         XAIBench(mixture=Mixture.opposed(5), rho=0.5)
     with pytest.raises(InputError, match=r"rho=1\.0"):
         XAIBench(rho=1.0)
-    with pytest.raises(InputError, match="references must be a whole number"):
+    with pytest.raises(InputError, match="references must be"):
         XAIBench(references=0)
     with pytest.raises(InputError, match="family='cubic'"):
         XAIBench(family="cubic")  # type: ignore[arg-type]

@@ -147,7 +147,7 @@ def _keep_buffers(model: Model) -> Iterator[None]:
                 buffer.copy_(copy)
 
 
-class _Shared:
+class _ProcessSetting:
     """A setting of the whole process: the first of several threads that need it opens it, and the last closes it."""
 
     def __init__(self, setting: Callable[[], AbstractContextManager[object]]) -> None:
@@ -182,9 +182,9 @@ def _eager() -> AbstractContextManager[object]:
     return torch.compiler.set_stance("force_eager") if uses_compiler() else nullcontext()
 
 
-_one_attention = _Shared(_one_implementation)
+_one_attention = _ProcessSetting(_one_implementation)
 # What `torch.compile` made of a network, of a part of it or of a function that calls it passes by the hooks.
-uncompiled = _Shared(_eager)
+uncompiled = _ProcessSetting(_eager)
 
 
 def _check_weights(model: Model) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
+from typing import Any
 
 from ig2.errors import InputError, describe
 
@@ -18,26 +19,11 @@ def is_number(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(float(value))
 
 
-def check_count(value: object, name: str) -> None:
-    """Raise an `InputError` unless the argument called `name` is a positive integer."""
+def check_count(value: Any, name: str = "count") -> int:
+    """Return a positive integer, or raise an `InputError` that quotes what the argument called `name` is instead."""
     if not is_count(value):
         raise InputError(f"{name} must be a positive integer, got {describe(value)}")
-
-
-def check_number(value: object, name: str, interval: str = "(-inf, inf)") -> None:
-    """Raise an `InputError` unless the argument called `name` is a finite number in an interval.
-
-    >>> check_number(0.5, "decay", "(0, 1]")
-    >>> check_number(0, "decay", "(0, 1]")
-    Traceback (most recent call last):
-    ig2.errors.InputError: decay must be a number in (0, 1], got 0
-    """
-    low, high = map(float, interval[1:-1].split(","))
-    number = float(value) if isinstance(value, Real) and is_number(value) else math.nan
-    above = number >= low if interval[0] == "[" else number > low
-    below = number <= high if interval[-1] == "]" else number < high
-    if not (above and below):
-        raise InputError(f"{name} must be a number in {interval}, got {describe(value)}")
+    return int(value)
 
 
 def check_seed(seed: object) -> None:

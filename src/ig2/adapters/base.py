@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ig2._engine.inputs import Inputs, is_fixed, value_of
-from ig2._engine.task import Against, open_task, scores
-from ig2._utils.checks import check_seed, is_count
+from ig2._engine.task import Against, choose_against, open_task, scores
+from ig2._utils.checks import check_count, check_seed
 from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe, warn
@@ -233,8 +233,8 @@ class Subject(ABC):
         for name, samples in (("batch", batch), ("pool", pool)):
             if not isinstance(samples, self.batches):
                 raise InputError(f"{name} must be samples as this subject's read or pool gives them, got {describe(samples)}")
-        if count is not None and not is_count(count):
-            raise InputError(f"count must be a positive integer, got {describe(count)}")
+        if count is not None:
+            check_count(count)
         check_seed(seed)
         inputs = Inputs.of(batch.x, self.model.device, needs_gradient=False)
         candidates = self.candidates(pool, batch).detach().to(inputs.data)
@@ -265,7 +265,7 @@ class Subject(ABC):
                 )
             wanted = [] if others is None else others[row].tolist()
             of_wanted = [i for i in eligible if self._is_of(outputs[row, i], wanted)]
-            why.append(self._say_why(index, wanted, bool(of_wanted), len(pool)))
+            why.append(self._explain_choice(index, wanted, bool(of_wanted), len(pool)))
             eligible = of_wanted or eligible
             chosen.append(
                 interleave(eligible, [self._class_key(pool, i, outputs[row, i]) for i in eligible])[: count or REFERENCES]
@@ -293,12 +293,13 @@ class Subject(ABC):
         # what is fixed comes from the explicand, so a candidate shared by all may be another thing beside each
         explicands_own = inputs.held or any(isinstance(value, Tensor) for value in inputs.fixed.values())
         shared = candidates.stride(0) == 0 and not explicands_own
-        with open_task(self.model, inputs, target, against=against, label="references", batch_size=AT_A_TIME) as task:
+        # not opened against a class: what a sample is called goes by the model's own scores
+        with open_task(self.model, inputs, target, label="references", batch_size=AT_A_TIME) as task:
             rows = task.rows
             own = task.explicand_scores
             self._check_names(own.shape[1])
             outputs = [task.scores(candidates[row], row.expand(candidates.shape[1])) for row in (rows[:1] if shared else rows)]
-        others = None if task.against is None else task.against.cpu()
+        others = None if against is None else choose_against(against, task.target, own, rows).cpu()
         return own.cpu(), torch.stack(outputs).cpu().expand(len(inputs), -1, -1), task.target.cpu(), others
 
     def _class_key(self, pool: Batch, number: int, scores: Tensor) -> Any:
@@ -321,16 +322,16 @@ class Subject(ABC):
             return any(self._is_positive(scores[index]) for index in wanted)
         return self.outputs == "classes" and int(scores.argmax()) in wanted
 
-    def _say_why(self, target: int, wanted: Sequence[int], found: bool, total: int) -> str:
+    def _explain_choice(self, target: int, wanted: Sequence[int], has_wanted: bool, total: int) -> str:
         """Which samples of the pool an explicand gets, and why."""
         if self.outputs == "numbers":
-            return "any sample of the pool, since the outputs are numbers and no classes"
-        others = "samples that are not" if self.outputs == "classes" else "samples that the model disagrees about:"
+            return "any samples, since the outputs are numbers and not classes"
         classes = " or ".join(repr(self.label(index)) for index in wanted)
-        if found:
-            return f"samples of {classes} to the model, which {self.label(target)!r} is explained against"
-        missing = f", since none of the pool's {total} is {classes} to the model" if wanted else ""
-        return f"{others} {self.label(target)!r} to the model{missing}"
+        if has_wanted:
+            return f"samples the model calls {classes}"
+        answer = "does not call" if self.outputs == "classes" else "disagrees with on"
+        missing = f", since it calls none of the pool's {total} {classes}" if wanted else ""
+        return f"samples the model {answer} {self.label(target)!r}{missing}"
 
     def _is_positive(self, score: Tensor) -> bool:
         """Whether an output says yes to its label."""

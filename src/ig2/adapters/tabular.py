@@ -28,7 +28,7 @@ from ig2._utils.suggestions import suggest
 from ig2.adapters.base import Batch, Kind, Outputs, Subject, extract_tensor, quote_names
 from ig2.adapters.models import MODELS
 from ig2.attribution import Attribution
-from ig2.errors import IG2Error, InputError, counted, describe, import_extra, reason
+from ig2.errors import IG2Error, InputError, describe, format_count, import_extra, reason
 from ig2.model import OutputName, wrap
 
 Space = Literal["standard", "raw"]
@@ -108,7 +108,7 @@ class BadRowsError(InputError):
     """
 
     def __init__(self, problems: dict[int, str], remedy: str) -> None:
-        more = f" (and {counted(len(problems) - 1, 'more row')})" if len(problems) > 1 else ""
+        more = f" (and {format_count(len(problems) - 1, 'more row')})" if len(problems) > 1 else ""
         super().__init__(f"{next(iter(problems.values()))}{more}; {remedy}")
         self.problems = problems
 

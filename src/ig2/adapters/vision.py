@@ -253,7 +253,7 @@ def _load_torchvision(name: str, pretrained: bool) -> VisionSubject:
         (side, side),
         preset.mean,
         preset.std,
-        # our own names of the thousand: in torchvision's, "crane" and "maillot" stand twice
+        # our own names of the thousand: torchvision's have the duplicates "crane" and "maillot"
         "imagenet" if categories is not None and len(categories) == 1000 else categories,
         cover=(cover, cover),
         interpolation=preset.interpolation.value,

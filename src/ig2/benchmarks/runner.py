@@ -29,7 +29,7 @@ from ig2._utils.suggestions import ChoiceError, find_close, suggest
 from ig2.benchmarks.store import Cell, Cells, code_digest, fingerprint, key_of, no_empty_folder, place
 from ig2.benchmarks.suite import BenchOptions, MethodLike, Suite, find_suite
 from ig2.benchmarks.table import MADE_BY, Fact, Failure, Row, Table, spread
-from ig2.errors import IG2Warning, InputError, counted, describe, reason
+from ig2.errors import IG2Warning, InputError, describe, format_count, reason
 from ig2.methods.base import summary
 
 PREPARING, FACTS = "preparing", "facts"  # kinds of work beside the methods
@@ -200,7 +200,7 @@ class _Run:
         unscored = [part for (part, _), key in self.keys.items() if key not in self.cells.known]
         if unscored:
             self._report(unscored[0], PREPARING)
-            with _seeded(key_of(self.common)):
+            with _seed_globally(key_of(self.common)):
                 self.suite.check()
             self._forget_other_networks()
         for part in self.suite.parts():
@@ -210,7 +210,7 @@ class _Run:
             self._report(part, PREPARING)
             start = time.perf_counter()
             try:
-                with _seeded(key_of(self.common, part)):
+                with _seed_globally(key_of(self.common, part)):
                     prepared = self.suite.prepare(part)
             except Exception as error:
                 self.failures.append(Failure(part, None, reason(error), error))
@@ -233,7 +233,7 @@ class _Run:
         self._report(part, kind)
         start = time.perf_counter()
         try:
-            with _seeded(key_of(self.common, part)), _record_warnings() as warned:
+            with _seed_globally(key_of(self.common, part)), _record_warnings() as warned:
                 if label is None:
                     scores = self.suite.facts(part, prepared)
                 else:
@@ -319,7 +319,7 @@ def _describe_method(method: MethodLike) -> Any:
 def _first_warning(label: str | None, cells: Sequence[Cell]) -> str:
     """Return the first warning and how many there were: those of other parts tend to be the same about other numbers."""
     texts = [f"{cell.part}: {text}" for cell in cells for text in cell.warnings]
-    more = f" (and {counted(len(texts) - 1, 'more warning')})" if len(texts) > 1 else ""
+    more = f" (and {format_count(len(texts) - 1, 'more warning')})" if len(texts) > 1 else ""
     return f"{_kind(label)}, {texts[0]}{more}"
 
 
@@ -344,7 +344,7 @@ def _merge(environments: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
 
 @contextmanager
-def _seeded(key: str) -> Iterator[None]:
+def _seed_globally(key: str) -> Iterator[None]:
     """Make global random numbers depend on the key alone, and restore their state afterwards.
 
     Our methods do not use them; a user's may, and must score the same whether or not the run was stopped before it.

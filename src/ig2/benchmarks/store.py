@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ig2._utils.files import FileError, check_regular, write_file
-from ig2.errors import InputError, counted, reason, warn
+from ig2.errors import InputError, format_count, reason, warn
 
 SUM = "sha256"  # the checksum of a line, without itself
 
@@ -158,7 +158,7 @@ class Cells:
             else:
                 self.known[key] = cell
         if damaged:
-            warn(f"{self.path}: {damaged} of {counted(len(lines), 'line')} damaged: those scores are computed again")
+            warn(f"{self.path}: {damaged} of {format_count(len(lines), 'line')} damaged: those scores are computed again")
         if damaged or (content and not content.endswith(b"\n")):
             self._write()
 

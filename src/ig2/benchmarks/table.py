@@ -17,7 +17,7 @@ from typing import Any
 import ig2
 from ig2._utils.files import check_regular
 from ig2.benchmarks.suite import Column, Shows
-from ig2.errors import InputError, counted, describe
+from ig2.errors import InputError, describe, format_count
 from ig2.metrics.base import Better
 
 MADE_BY = "ig2 "
@@ -298,7 +298,7 @@ class Table:
         counts = {metric: self.usual_n(metric) for metric in self.metrics}
         first = next(iter(counts.values()), 0)
         others = [f"{metric}: {n}" for metric, n in counts.items() if n != first]
-        over = counted(first, self.unit) + (f" ({', '.join(others)})" if others else "")
+        over = format_count(first, self.unit) + (f" ({', '.join(others)})" if others else "")
         paper = any(self.in_paper(metric) for metric in self.metrics)
         around = f"± standard {SHOWN[self.shows]} " if max(counts.values(), default=0) > 1 else ""
         said = [

@@ -30,7 +30,7 @@ from ig2.benchmarks.table import PAPER, settings_line
 from ig2.cli.options import BenchCommandOptions
 from ig2.cli.output import INDENT, open_console, print_path, show_progress
 from ig2.cli.streams import one_line, print_error
-from ig2.errors import InputError, counted, describe
+from ig2.errors import InputError, describe, format_count
 
 LONGEST_LABEL = 24  # of a method; a longer one is folded
 
@@ -67,7 +67,7 @@ def run(options: BenchCommandOptions) -> None:
         if options.debug:
             for failure in table.failures:
                 traceback.print_exception(failure.error)
-        print_error(f"{counted(len(table.failures), 'score')} failed, see the notes; the same command tries again")
+        print_error(f"{format_count(len(table.failures), 'score')} failed, see the notes; the same command tries again")
         raise typer.Exit(1)
 
 

@@ -12,7 +12,7 @@ from ig2.benchmarks.datasets import DATASETS, DataSet, Survey
 from ig2.cli.options import FetchOptions, VerifyOptions
 from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, show_progress
 from ig2.cli.streams import one_line, print_error
-from ig2.errors import counted
+from ig2.errors import format_count
 
 LABELS = 12  # the width of the labels
 SHOWN = 5  # groups of duplicates
@@ -56,7 +56,7 @@ def verify(options: VerifyOptions) -> None:
         survey = dataset.survey(options.folder, watch("reading"))
     _print_survey(survey)
     if survey.problems:
-        print_error(f"{options.folder} has {counted(len(survey.problems), 'problem')}")
+        print_error(f"{options.folder} has {format_count(len(survey.problems), 'problem')}")
         raise typer.Exit(1)
 
 
@@ -65,7 +65,7 @@ def _print_survey(survey: Survey) -> None:
     print_heading(console, survey.source)
     counts = {name: count for name, count in survey.counts.items() if count}
     total, kind = (sum(counts.values()), "class") if survey.total is None else (survey.total, "label")
-    console.print(f"{counted(total, 'sample')}, {counted(len(counts), kind)}")
+    console.print(f"{format_count(total, 'sample')}, {format_count(len(counts), kind)}")
     console.print()
     _print_counts(console, counts)
     empty = [name for name, count in survey.counts.items() if not count]

@@ -29,11 +29,12 @@ from ig2.cli.options import ExplainOptions
 from ig2.cli.output import INDENT, Watch, open_console, print_heading, print_line, print_path, show_progress
 from ig2.cli.streams import print_error
 from ig2.errors import InputError, ModelError, describe
-from ig2.report import Content, InputView, MethodView, SkippedView, build
+from ig2.report import Content, MethodView, SkippedView, build
 from ig2.rules import Rule
 
 LONG = 20.0  # seconds, from which on a run's length is printed before it begins
 QUICK = 20  # steps for a quick look
+SHOWN_CLASSES = 3  # of references, in a line
 
 
 def run(options: ExplainOptions) -> None:
@@ -257,7 +258,7 @@ def print_result(
             why = "" if not explanation.is_next else " (predicted)" if view.prediction != view.target else " (the runner-up)"
             print_line(console, "against", ", ".join(view.contrasted) + why, width)
         if explanation.contrasts:
-            print_line(console, "references", describe_references(explanation, view, i, source), width)
+            print_line(console, "references", describe_references(explanation, i, source), width)
         print_answer(console, view, width)
         for method in view.methods:
             print_line(console, method.name, format_verdict(method, takes_rule[method.name]), width)
@@ -278,19 +279,13 @@ def print_result(
     print_path(console, "report", out / files.REPORT, INDENT + width)
 
 
-def describe_references(explanation: Explanation, view: InputView, i: int, source: Path | None) -> str:
+def describe_references(explanation: Explanation, i: int, source: Path | None) -> str:
     """Return which references an input had, and why, in a line."""
-    labels = next(iter(explanation.contrasts.values())).labels[i]
+    contrast = next(iter(explanation.contrasts.values()))
     origin = f"the samples of {explanation.subject.name}" if source is None else str(source)
-    if explanation.subject.outputs != "classes":
-        return f"{len(labels)} from {origin}"
-    if explanation.against is None:
-        return f"{len(labels)} of other classes, from {origin}"
-    wanted = " or ".join(view.contrasted)
-    if set(labels) <= set(view.contrasted):
-        return f"{len(labels)} of {wanted}, from {origin}"
-    shown = ", ".join(list(dict.fromkeys(labels))[:3])
-    return f"{len(labels)} of other classes ({shown}): none of {origin} is {wanted}, so the outputs make the contrast"
+    shown = list(dict.fromkeys(contrast.labels[i]))
+    classes = ", ".join(shown[:SHOWN_CLASSES]) + ", …" * (len(shown) > SHOWN_CLASSES)
+    return f"{len(contrast.labels[i])} from {origin} ({classes}): {contrast.why[i]}"
 
 
 def format_verdict(method: MethodView, takes_rule: bool) -> str:

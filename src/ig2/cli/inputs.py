@@ -17,7 +17,7 @@ from ig2.adapters.base import Batch, Kind, Subject
 from ig2.adapters.tabular import BadRowsError, TableSubject, read_frame
 from ig2.adapters.vision import Photo
 from ig2.cli.streams import one_line
-from ig2.errors import InputError, counted, reason
+from ig2.errors import InputError, format_count, reason
 from ig2.report import SkippedView
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
@@ -82,7 +82,7 @@ def check_exists(path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Inputs:
+class InputList:
     """Inputs that can be read one by one."""
 
     names: Sequence[str]
@@ -92,16 +92,16 @@ class Inputs:
     """The indices of those to read."""
 
     @classmethod
-    def from_list(cls, items: Sequence[Item], names: Sequence[str], read: Callable[[list[Item]], Batch]) -> Inputs:
+    def from_list(cls, items: Sequence[Item], names: Sequence[str], read: Callable[[list[Item]], Batch]) -> InputList:
         return cls(names, lambda indices: read([items[i] for i in indices]), range(len(items)))
 
     @classmethod
-    def from_table(cls, subject: TableSubject, source: Path, choose: Callable[[int], Sequence[int]]) -> Inputs:
+    def from_table(cls, subject: TableSubject, source: Path, choose: Callable[[int], Sequence[int]]) -> InputList:
         frame = read_frame(source)
         names = [f"row {number}" for number in frame.index]
         return cls(names, lambda indices: subject.read(frame, lambda total: indices), choose(len(frame)))
 
-    def split(self) -> Iterator[Inputs]:
+    def split(self) -> Iterator[InputList]:
         """Yield parts of at most PART inputs."""
         for start in range(0, len(self.chosen), PART):
             yield replace(self, chosen=self.chosen[start : start + PART])
@@ -140,54 +140,54 @@ def read_inputs(
         problems |= bad_indices
     inputs = replace(inputs, chosen=[number for number in inputs.chosen if number not in problems])
     if not names:
-        raise InputError(f"none of {counted(len(problems), 'input')} can be explained: {next(iter(problems.values()))}")
+        raise InputError(f"none of {format_count(len(problems), 'input')} can be explained: {next(iter(problems.values()))}")
     views = tuple(SkippedView(inputs.names[number], problems[number]) for number in sorted(problems))
     return Readable(names, lambda: (part.read(part.chosen) for part in inputs.split()), skipped + views)
 
 
-def _open_inputs(subject: Subject, files: Sequence[Path], texts: Sequence[str], rows: str | None) -> Inputs:
+def _open_inputs(subject: Subject, files: Sequence[Path], texts: Sequence[str], rows: str | None) -> InputList:
     if isinstance(subject, TableSubject):
-        return Inputs.from_table(
+        return InputList.from_table(
             subject, files[0], lambda total: range(min(FIRST_ROWS, total)) if rows is None else parse_rows(rows, total)
         )
     if subject.kind == "image":
         names = _names(files)
         photos = [Photo(path, name) for path, name in zip(files, names, strict=True)]
-        return Inputs.from_list(photos, names, subject.read)
+        return InputList.from_list(photos, names, subject.read)
     lines = [line for path in files for line in read_lines(path)]
     if rows is not None:
         lines = [lines[i] for i in parse_rows(rows, len(lines))]
     lines = [*texts, *lines]
-    return Inputs.from_list(lines, lines, subject.read)
+    return InputList.from_list(lines, lines, subject.read)
 
 
 def read_references(subject: Subject, source: Path, seed: int, skip_bad: bool = False) -> tuple[Batch, Skipped]:
     """Return the user's references, and which were skipped."""
     unread: Skipped = ()
     if isinstance(subject, TableSubject):
-        inputs = Inputs.from_table(subject, source, range)
+        inputs = InputList.from_table(subject, source, range)
     elif subject.kind == "image":
         photos, total = vision.read_folder(source, seed=seed), len(vision.read_folder(source, limit=sys.maxsize))
         if len(photos) < total:
             reason = f"references are chosen from {len(photos)} of its {total:,} photos, of all sub-folders alike"
             unread = (SkippedView(f"{total - len(photos):,} photos of {source}", reason),)
-        inputs = Inputs.from_list(photos, [photo.name for photo in photos], subject.read)
+        inputs = InputList.from_list(photos, [photo.name for photo in photos], subject.read)
     else:
         lines = read_lines(source)
-        inputs = Inputs.from_list(lines, lines, subject.pool)
+        inputs = InputList.from_list(lines, lines, subject.pool)
     batch, bad = _read(subject, replace(inputs, names=[f"reference {name}" for name in inputs.names]), skip_bad)
     return batch, unread + bad
 
 
-def _read(subject: Subject, inputs: Inputs, skip_bad: bool) -> tuple[Batch, Skipped]:
+def _read(subject: Subject, inputs: InputList, skip_bad: bool) -> tuple[Batch, Skipped]:
     """Read inputs, at least one of them."""
     batch, problems = _read_some(subject, inputs, skip_bad)
     if batch is None:
-        raise InputError(f"none of {counted(len(problems), 'input')} can be explained: {next(iter(problems.values()))}")
+        raise InputError(f"none of {format_count(len(problems), 'input')} can be explained: {next(iter(problems.values()))}")
     return batch, tuple(SkippedView(inputs.names[number], problems[number]) for number in sorted(problems))
 
 
-def _read_some(subject: Subject, inputs: Inputs, skip_bad: bool) -> tuple[Batch | None, dict[int, str]]:
+def _read_some(subject: Subject, inputs: InputList, skip_bad: bool) -> tuple[Batch | None, dict[int, str]]:
     """Read all inputs; or skip those that cannot be read and those for which the model's answer is not finite.
 
     Returns:
@@ -216,7 +216,7 @@ def _read_some(subject: Subject, inputs: Inputs, skip_bad: bool) -> tuple[Batch 
         problems |= {number: NO_ANSWER for number, has_answer in zip(left, sound, strict=True) if not has_answer}
 
 
-def _find_bad(error: InputError, subject: Subject, inputs: Inputs, numbers: Sequence[int]) -> dict[int, str]:
+def _find_bad(error: InputError, subject: Subject, inputs: InputList, numbers: Sequence[int]) -> dict[int, str]:
     """Return why each bad input cannot be read, by its index; nothing if the error is not about single inputs."""
     if isinstance(error, BadRowsError):
         return {row - 1: problem for row, problem in error.problems.items()}

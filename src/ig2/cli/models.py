@@ -17,7 +17,7 @@ from ig2.adapters.vision import VisionSubject
 from ig2.cli.inputs import read_lines
 from ig2.cli.options import ExplainOptions
 from ig2.cli.streams import print_error
-from ig2.errors import InputError, counted, reason
+from ig2.errors import InputError, format_count, reason
 
 
 def load_model(options: ExplainOptions, kind: Kind, sources: Sequence[Path]) -> Subject:
@@ -98,7 +98,7 @@ def _adapt_to_table(net: nn.Module, name: str, settings: dict[str, Any], source:
         outputs = 1 if scores.ndim == 1 else scores.shape[1]
     except Exception as error:  # whatever the network raises
         raise InputError(
-            f"{name} is a network alone, and does not take the {counted(features, 'feature')} of {source}, "
+            f"{name} is a network alone, and does not take the {format_count(features, 'feature')} of {source}, "
             f"{quote_names(names, 5)} ({reason(error)}): let the function return ig2.adapters.tabular.subject(net, columns, "
             f"classes), where columns = ig2.adapters.tabular.infer_columns({str(source)!r}, leave_out=[...]) without what is "
             "no input"
@@ -108,8 +108,8 @@ def _adapt_to_table(net: nn.Module, name: str, settings: dict[str, Any], source:
     )
     answer = _describe_classes(subject) if outputs > 1 else "one plain number as output"
     print_error(
-        f"{name} is a network alone; assumed: {counted(len(names), 'column')}, {quote_names(names, 5)}, numbers less their "
-        f"mean and divided by their standard deviation in {source}, {answer} (to change it, return "
+        f"{name} is a network alone; assumed: {format_count(len(names), 'column')}, {quote_names(names, 5)}, numbers less "
+        f"their mean and divided by their standard deviation in {source}, {answer} (to change it, return "
         "ig2.adapters.tabular.subject(...))"
     )
     return subject

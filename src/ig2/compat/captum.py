@@ -18,7 +18,7 @@ from torch import Tensor
 
 import ig2
 from ig2 import rules
-from ig2._utils.checks import is_count
+from ig2._utils.checks import check_count
 from ig2.compat import AnyModel, as_method, as_model
 from ig2.errors import InputError, describe, import_extra
 from ig2.methods.base import Method
@@ -83,7 +83,7 @@ class _Adapter(GradientAttribution):  # type: ignore[misc] # Captum need not be 
         """Return a method's values for each tensor of inputs, and its residual; references of scalars (B,) are (R, 1)."""
         tensors = _as_tensors(inputs)
         # Captum passes a 0-d tensor to every sample alike; a `Fixed` tensor has a row for each
-        fixed = [ig2.Fixed(_Shared(arg) if isinstance(arg, Tensor) and arg.ndim == 0 else arg) for arg in _as_args(extra)]
+        fixed = [ig2.Fixed(_SharedTensor(arg) if isinstance(arg, Tensor) and arg.ndim == 0 else arg) for arg in _as_args(extra)]
         # the engine needs features: scalar samples get an axis for theirs, and a tensor without any is passed along
         moving = [t[:, None] if t.ndim == 1 else t if t.numel() else ig2.Fixed(t) for t in tensors]
         model, index = _select_output(self.model, target, tuple(i for i, tensor in enumerate(tensors) if tensor.ndim == 1))
@@ -383,8 +383,7 @@ class GradientShap(_Adapter):
             Attributions in the form and shape of `inputs`, or (attributions, delta).
         """
         tensors = _as_tensors(inputs)
-        if not is_count(n_samples):
-            raise InputError(f"n_samples must be a positive integer, got {describe(n_samples)}")
+        check_count(n_samples, "n_samples")
         widths = stdevs if isinstance(stdevs, tuple) else (stdevs,) * len(tensors)
         if len(widths) != len(tensors):
             raise InputError(f"there are {len(widths)} stdevs for {len(tensors)} inputs: give one number, or one for each")
@@ -499,7 +498,7 @@ class _Multipliers(ig2.DeepSHAP):
 
 
 @dataclass(frozen=True)
-class _Shared:
+class _SharedTensor:
     """A tensor that all samples share."""
 
     value: Tensor
@@ -686,7 +685,7 @@ class _TargetModel(Model):
     scalars: tuple[int, ...] = ()
 
     def preprocessed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        args = tuple(arg.value if isinstance(arg, _Shared) else arg for arg in args)
+        args = tuple(arg.value if isinstance(arg, _SharedTensor) else arg for arg in args)
         return super().preprocessed(tuple(a.squeeze(1) if i in self.scalars else a for i, a in enumerate(args)), kwargs)
 
     def logits(self, raw: Any) -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 import ig2
 from ig2 import rules
-from ig2._utils.checks import is_count
+from ig2._utils.checks import check_count
 from ig2.errors import InputError, ModelError, describe
 from ig2.methods import PathMethod
 from ig2.paths import GradPath, Straight
@@ -188,8 +188,7 @@ class _Saliency:
             The mask, in the shape of the sample.
         """
         x, dtype = _read_array(x_value, "x_value")
-        if not is_count(nsamples):
-            raise InputError(f"nsamples must be a positive integer, got {describe(nsamples)}")
+        check_count(nsamples, "nsamples")
         generator, deviation = np.random.default_rng(seed), stdev_spread * float(x.max() - x.min())
         clip = kwargs.get("clip_min_max")  # of IG²
         total = np.zeros(tuple(x.shape))
@@ -239,8 +238,7 @@ class IntegratedGradients(_Saliency):
             InputError: if an argument cannot be used.
             ModelError: if the function does not return what it was asked for.
         """
-        if not is_count(x_steps):
-            raise InputError(f"x_steps must be a positive integer, got {describe(x_steps)}")
+        check_count(x_steps, "x_steps")
         method: PathMethod
         if self.rule is None:
             nodes = tuple(map(float, 1 - np.linspace(0, 1, x_steps)))  # PAIR begins at the baseline

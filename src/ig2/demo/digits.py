@@ -43,7 +43,7 @@ def _make() -> dict[str, Tensor]:
     return {**net.state_dict(), "examples": images[held_out, 0], "labels": answers[held_out]}
 
 
-def trained() -> tuple[nn.Module, NDArray[np.uint8], list[int]]:
+def load_network() -> tuple[nn.Module, NDArray[np.uint8], list[int]]:
     """The network, for images (B, 1, 28, 28) from 0 to 1, white on black; and digits it has not seen, with their labels."""
     net = build()
     tensors = load_or_train("digits-1", _make, net)
@@ -54,6 +54,6 @@ def trained() -> tuple[nn.Module, NDArray[np.uint8], list[int]]:
 
 def load() -> VisionSubject:
     """The classifier of digits, and digits it has not seen to contrast with."""
-    net, examples, labels = trained()
+    net, examples, labels = load_network()
     photos = tuple(Photo(pixels, f"a {label}", str(label)) for pixels, label in zip(examples, labels, strict=True))
     return subject(net, SIZE, classes=CLASSES, channels=1, name="Digits CNN", photos=lambda: photos)

@@ -86,7 +86,7 @@ def _make() -> dict[str, Tensor]:
     return fit(_build(), [ids], answers, nn.functional.cross_entropy, epochs=4, rate=5e-3).state_dict()
 
 
-def trained() -> tuple[nn.Embedding, TextCNN, dict[str, int]]:
+def load_network() -> tuple[nn.Embedding, TextCNN, dict[str, int]]:
     """The embedding, the rest of the network, and the words by number."""
     whole = _build()
     whole.load_state_dict(load_or_train("questions-1", _make, whole))
@@ -95,7 +95,7 @@ def trained() -> tuple[nn.Embedding, TextCNN, dict[str, int]]:
 
 def load() -> TextSubject:
     """The classifier of questions, and other questions to contrast with."""
-    embedding, network, known = trained()
+    embedding, network, known = load_network()
 
     def cut(text: str) -> list[tuple[int, int, int]]:
         return [(known.get(word, UNKNOWN), start, end) for word, start, end in split(text)]

@@ -21,7 +21,7 @@ from ig2._engine.task import Against, Task, open_task
 from ig2._utils.progress import ProgressOption
 from ig2.attribution import Attribution, Cost
 from ig2.attribution import Result as Result
-from ig2.errors import IG2Error, InputError, ModelError, counted, describe, warn
+from ig2.errors import IG2Error, InputError, ModelError, describe, format_count, warn
 from ig2.model import Model, as_model
 from ig2.references.base import References, as_references
 
@@ -197,7 +197,9 @@ class Method(metaclass=_MethodType):
             attribution.settings["skipped"] = [{"row": row, "reason": reason} for row, reason in sorted(skipped.items())]
             if skipped:
                 named = ", ".join(f"{row} ({reason})" for row, reason in sorted(skipped.items())[:5])
-                warn(f"{counted(len(skipped), 'explicand')} of {count} skipped: {named}{', …' if len(skipped) > 5 else ''}")
+                warn(
+                    f"{format_count(len(skipped), 'explicand')} of {count} skipped: {named}{', …' if len(skipped) > 5 else ''}"
+                )
             return attribution
 
     @contextmanager
@@ -223,7 +225,7 @@ class Method(metaclass=_MethodType):
                 )
             yield task
 
-    def needed(self, references: References | None) -> References:
+    def require_references(self, references: References | None) -> References:
         """The references, or an error that says how to give them."""
         if references is None:
             raise InputError(

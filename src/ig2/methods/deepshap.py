@@ -60,7 +60,7 @@ class DeepSHAP(Method):
     takes_own_gradients = True
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        samples = draw_references(self.needed(references), task)
+        samples = draw_references(self.require_references(references), task)
         count, device = samples.shape[1], task.x.device
         moments = Moments(torch.zeros_like(task.x))
         baseline_outputs, changes, missing, sizes = torch.zeros(4, len(task), count, dtype=task.x.dtype, device=device)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
-from ig2._utils.checks import is_count
+from ig2._utils.checks import check_count
 from ig2.errors import InputError, ModelError, describe, import_extra
 from ig2.methods.base import Method, Result
 from ig2.references.base import References, draw_references
@@ -41,7 +41,8 @@ class Grid(Groups):
     columns: int
 
     def __post_init__(self) -> None:
-        _check_counts("Grid's rows and columns", self.rows, self.columns)
+        check_count(self.rows, "rows")
+        check_count(self.columns, "columns")
 
     def labels(self, samples: Tensor) -> Tensor:
         _check_plane(samples, "a grid of groups")
@@ -68,7 +69,7 @@ class Superpixels(Groups):
     compactness: float = 10.0
 
     def __post_init__(self) -> None:
-        _check_counts("Superpixels' count", self.count)
+        check_count(self.count)
         if not self.compactness > 0:
             raise InputError(f"compactness must be positive, got {describe(self.compactness)}")
 
@@ -114,7 +115,7 @@ class KernelSHAP(Method):
 
     def __post_init__(self) -> None:
         if self.samples is not None:
-            _check_counts("samples", self.samples)
+            check_count(self.samples, "samples")
         if isinstance(self.groups, Tensor):
             if self.groups.is_floating_point() or self.groups.is_complex() or self.groups.ndim == 0:
                 raise InputError(f"groups must be numbered by integers, got {describe(self.groups)}")
@@ -125,7 +126,7 @@ class KernelSHAP(Method):
             )
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        backgrounds = draw_references(self.needed(references), task)
+        backgrounds = draw_references(self.require_references(references), task)
         count = backgrounds.shape[1]
         numbered = self._labels(task)
         partitions = [
@@ -310,9 +311,3 @@ def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:
 def _check_plane(samples: Tensor, purpose: str) -> None:
     if samples.ndim not in (3, 4):
         raise InputError(f"{purpose} needs images (B, C, H, W) or (B, H, W), got {describe(samples)}")
-
-
-def _check_counts(name: str, *counts: object) -> None:
-    for count in counts:
-        if not is_count(count):
-            raise InputError(f"{name} must be positive integers, got {describe(count)}")

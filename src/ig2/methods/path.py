@@ -15,12 +15,12 @@ from ig2 import rules
 from ig2._engine.integrate import Keep, count_evaluations, integrate
 from ig2._engine.session import Distance
 from ig2._engine.task import Against, Task
+from ig2._utils.checks import check_count
 from ig2.attribution import Cost
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
 from ig2.model import Model, as_model
 from ig2.paths import L2, Blur, GradPath, GrownPath, Guided, Norm, Path, Steady, Stop, Straight, euclidean
-from ig2.paths.base import check_steps
 from ig2.paths.gradpath import Schedule
 from ig2.references.base import References, as_references, draw_references
 from ig2.references.constant import Zeros
@@ -91,7 +91,7 @@ class PathMethod(Method):
             return task.x[:, None]  # a single path, which makes its own baseline
         if references is None and self.references is not None:
             references = as_references(self.references)
-        return draw_references(self.needed(references), task)
+        return draw_references(self.require_references(references), task)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         keep = replace(keep, baselines=self.path.ends_in_counterfactual)
@@ -117,7 +117,7 @@ class IntegratedGradients(PathMethod):
     default_references: ClassVar[References | None] = Zeros()
 
     def __init__(self, steps: int = 50, rule: Rule | None = None) -> None:
-        check_steps(steps)
+        check_count(steps, "steps")
         path, rule = (Straight(1), rules.gauss(steps)) if rule is None else (Straight(steps), rule)
         super().__init__(path, None, rule)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
-from ig2._utils.checks import is_count, is_number
+from ig2._utils.checks import check_count, is_number
 from ig2.errors import InputError, ModelError, describe
 from ig2.methods.base import Result
 from ig2.methods.wrapper import Wrapper
@@ -40,8 +40,7 @@ class SmoothGrad(Wrapper):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not is_count(self.samples):
-            raise InputError(f"samples must be a positive integer, got {describe(self.samples)}")
+        check_count(self.samples, "samples")
         if not (is_number(self.sigma) and self.sigma > 0):
             raise InputError(f"sigma must be a positive number, got {describe(self.sigma)}")
 

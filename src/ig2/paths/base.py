@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.session import Distance, Evaluation
-from ig2._utils.checks import is_count
-from ig2.errors import InputError, describe
+from ig2._utils.checks import check_count
 from ig2.model import Bounds
 
 Memory = dict[str, Tensor]
@@ -49,7 +48,7 @@ class Path:
     """Whether the baseline is a counterfactual made from the explicand. It is then kept, as `Attribution.gradcf`."""
 
     def __post_init__(self) -> None:
-        check_steps(self.segments)
+        check_count(self.segments, "steps")
 
     @property
     def segments(self) -> int:
@@ -98,12 +97,6 @@ class GrownPath(Path, ABC):
     def keep_going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
         """Return which pairs go on after `step` steps, booleans (n,); None, which costs no look at numbers, for all."""
         return None
-
-
-def check_steps(steps: object) -> None:
-    """Raise an `InputError` unless `steps` is a positive integer."""
-    if not is_count(steps):
-        raise InputError(f"steps must be a positive integer, got {describe(steps)}")
 
 
 def per_sample(values: Tensor, like: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.session import Distance, Evaluation
-from ig2._utils.checks import is_count, is_number
+from ig2._utils.checks import check_count, is_number
 from ig2.errors import InputError, describe
 from ig2.paths.base import GrownPath, Memory, Pairs, clamp_, per_sample
 from ig2.paths.distances import euclidean
@@ -195,8 +195,7 @@ class Converged(Stop):
     def __post_init__(self) -> None:
         if not (is_number(self.tolerance) and 0 < self.tolerance < 1):
             raise InputError(f"tolerance must be between 0 and 1, got {describe(self.tolerance)}")
-        if not is_count(self.window):
-            raise InputError(f"window must be a positive integer, got {describe(self.window)}")
+        check_count(self.window, "window")
 
     def keep_going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
         assert at.distance is not None

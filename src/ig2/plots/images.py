@@ -11,6 +11,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from ig2._utils.checks import check_count
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
 from ig2.plots.canvas import QUIET, Canvas, add_note, draw_image
@@ -21,7 +22,6 @@ from ig2.plots.values import (
     InputKey,
     Titles,
     check_attribution,
-    check_count,
     check_index,
     check_no_embeddings,
     clean_labels,

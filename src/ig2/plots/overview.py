@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from ig2._utils.checks import check_count
 from ig2.attribution import Attribution, name_positions
 from ig2.errors import InputError
 from ig2.plots.canvas import AGAINST, FOR, encode_png
@@ -16,7 +17,7 @@ from ig2.plots.images import heat_map
 from ig2.plots.labels import clean_text, format_number
 from ig2.plots.tables import REST, bars, cut_rest, describe_cells, split_strongest
 from ig2.plots.texts import text, text_html
-from ig2.plots.values import Array, InputKey, check_count, is_image, method_name, select_tensor, split_inputs, take_first
+from ig2.plots.values import Array, InputKey, is_image, method_name, select_tensor, split_inputs, take_first
 
 MOST_HTML_BARS = 8
 

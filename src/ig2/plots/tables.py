@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from ig2._utils.checks import check_count
 from ig2.attribution import Attribution, name_positions
 from ig2.errors import InputError, describe
 from ig2.names import Names
@@ -18,7 +19,6 @@ from ig2.plots.values import (
     Array,
     InputKey,
     Titles,
-    check_count,
     check_scores,
     clean_labels,
     is_tiny,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ig2._engine.inputs import Structured
+from ig2._utils.checks import check_count
 from ig2.attribution import LITTLE_TRUST, Attribution
 from ig2.errors import InputError, describe
 from ig2.plots.labels import clean_text, format_number
@@ -28,12 +29,6 @@ def check_attribution(result: object, name: str = "result") -> Attribution:
     if not len(result):
         raise InputError(f"{name} is an empty Attribution: there is nothing to draw")
     return result
-
-
-def check_count(count: object, name: str = "count") -> int:
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise InputError(f"{name} must be a positive integer, got {describe(count)}")
-    return count
 
 
 def check_index(index: object, total: int, name: str) -> None:

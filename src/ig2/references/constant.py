@@ -9,17 +9,11 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2._utils.checks import is_count
+from ig2._utils.checks import check_count
 from ig2.errors import InputError, describe
 from ig2.paths.base import clamp_
 from ig2.paths.blur import Padding, blur, check_images
 from ig2.references.base import References
-
-
-def check_count(count: object) -> None:
-    """Raise an `InputError` unless a number of references is a positive integer."""
-    if not is_count(count):
-        raise InputError(f"the number of references must be a positive integer, got {describe(count)}")
 
 
 @dataclass(frozen=True, eq=False)

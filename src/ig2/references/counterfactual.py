@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task, choose_against
-from ig2._utils.checks import is_count
+from ig2._utils.checks import check_count
 from ig2.errors import InputError, describe
 from ig2.references.base import References
-from ig2.references.constant import check_count
 from ig2.references.pool import OpenPool
 
 # Above this an output of each kind says yes to a label.
@@ -68,9 +67,9 @@ class OtherClasses(_ByClass):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count(self.per_class)
+        check_count(self.per_class, "per_class")
         if self.classes is not None:
-            check_count(self.classes)
+            check_count(self.classes, "classes")
 
     def counts(self, task: Task, classes: list[int]) -> list[dict[int, int]]:
         explained = _explained_classes(task, self.explicand_labels)
@@ -176,9 +175,8 @@ class Relevant(_ByClass):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count(self.per_class)
-        if not is_count(self.top_k):
-            raise InputError(f"top_k must be a positive integer, got {describe(self.top_k)}")
+        check_count(self.per_class, "per_class")
+        check_count(self.top_k, "top_k")
 
     def counts(self, task: Task, classes: list[int]) -> list[dict[int, int]]:
         scores = task.explicand_scores[task.rows].cpu()

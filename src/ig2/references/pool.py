@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ig2._engine.inputs import check_numeric
 from ig2._engine.task import Task
+from ig2._utils.checks import check_count
 from ig2.errors import InputError, describe
 from ig2.references.base import References, as_references, draw_references, flatten_inputs
-from ig2.references.constant import check_count
 
 
 class OpenPool:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from ig2._utils.checks import check_seed, is_count
-from ig2.errors import InputError, counted, describe
+from ig2._utils.checks import check_count, check_seed
+from ig2.errors import InputError, describe, format_count
 from ig2.references.choice import round_robin
 
 if TYPE_CHECKING:
@@ -112,15 +112,17 @@ def describe_source(source: str, skipped: Mapping[str, int], verb: str = "skippe
     'TREC questions; skipped: 71 duplicates'
     """
     reasons = [
-        f"{count:,} {why}" if why != "duplicates" else counted(count, "duplicate") for why, count in skipped.items() if count
+        f"{count:,} {why}" if why != "duplicates" else format_count(count, "duplicate")
+        for why, count in skipped.items()
+        if count
     ]
     return f"{source}; {verb} {', '.join(reasons)}" if reasons else source
 
 
 def check_limit(limit: int | None, name: str = "limit") -> None:
     """Raise an InputError unless the limit is a count, or None for no limit."""
-    if limit is not None and not is_count(limit):
-        raise InputError(f"{name} must be a whole number from 1 on, or None for all, got {describe(limit)}")
+    if limit is not None:
+        check_count(limit, name)
 
 
 def _order(count: int, seed: int) -> Tensor:

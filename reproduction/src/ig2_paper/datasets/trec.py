@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from ig2._utils.checks import is_count
+from ig2._utils.checks import check_count
 from ig2._utils.downloads import PublicFile
 from ig2.benchmarks.datasets import DataSet, Reading, Survey
 from ig2.demo import grammar
@@ -66,8 +66,7 @@ def make_questions(count: int = 600, seed: int = 0) -> LabelledSamples:
         count: how many.
         seed: of the choice.
     """
-    if not is_count(count):
-        raise InputError(f"count must be a whole number from 1 on, got {describe(count)}")
+    check_count(count)
     kinds: list[dict[str, None]] = [{} for _ in CLASSES]
     wanted = [count // len(CLASSES) + (kind < count % len(CLASSES)) for kind in range(len(CLASSES))]
     for text, kind in grammar.questions(20 * count, seed):

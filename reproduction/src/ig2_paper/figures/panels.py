@@ -24,7 +24,6 @@ from ig2.plots.labels import clean_text, text_options
 # the paper's red box, in a red that people who confuse red and green tell from the blue of a signed map
 MARK = "#e66100"
 SIGNED = MapStyle()
-FOR_THE_CLASS = MapStyle(kind="positive", cmap="inferno")
 # outside, passing and failing dies: light to dark, so that they differ in brightness and not in hue alone
 DIES = np.array([[1.0, 1.0, 1.0], [0.80, 0.85, 0.90], [0.13, 0.22, 0.42]])
 

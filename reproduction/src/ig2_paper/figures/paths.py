@@ -151,8 +151,6 @@ def draw_paths(stored: Stored) -> Drawing:
 
 # -- the difference to three baselines ---------------------------------------------------------------------------------
 
-BASELINE_NAMES = ("black", "samples of another class", "GradCF")
-
 
 def baselines(options: Options) -> Stored:
     """Explicand minus baseline, for a photo, a five and a wafer."""

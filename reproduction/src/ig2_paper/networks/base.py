@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
@@ -17,15 +18,15 @@ FilePath = str | PathLike[str]
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 
 
-class SampleNetwork(nn.Module):
+class SampleNetwork(nn.Module, ABC):
     """A network that knows what to make of a data set's samples.
 
     It is called in the space in which samples are explained: pictures from 0 to 1, texts as embeddings.
     """
 
+    @abstractmethod
     def inputs(self, x: Tensor | tuple[str, ...]) -> Tensor:
         """What the network is called with for these samples of a data set."""
-        raise NotImplementedError
 
     def batch(self, x: Tensor) -> Tensor:
         """What the network is trained on, from rows of what `training.train_network` holds in memory."""

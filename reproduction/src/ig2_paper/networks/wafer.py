@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ig2._utils.checks import is_count
-from ig2.errors import InputError, describe
+from ig2._utils.checks import check_count
 from ig2_paper.datasets.wafer.drawn import one_hot
 from ig2_paper.networks.base import LayeredCNN, NetworkSpec, TrainingSettings, image_size
 
@@ -23,8 +22,7 @@ class WaferCNN(LayeredCNN):
 
     def __init__(self, classes: int = 9, size: int = 56) -> None:
         super().__init__()
-        if not is_count(size):
-            raise InputError(f"size must be a whole number of pixels, got {describe(size)}")
+        check_count(size, "size")
         self.size = (size, size)
         for number, (inside, outside) in enumerate(((3, 32), (32, 64), (64, 128)), start=1):
             # padding 2 is what leads from 56 pixels to the 8192 features of the table

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ig2 import rules
-from ig2._utils.checks import check_seed, is_count
+from ig2._utils.checks import check_count, check_seed
 from ig2.attribution import Attribution
 from ig2.benchmarks.suite import (
     BenchOptions,
@@ -151,8 +151,7 @@ class Experiment(Suite):
     def __post_init__(self) -> None:
         check_seed(self.seed)
         for name in ("samples", "references", "guided", "straight", "coalitions", "thresholds"):
-            if not is_count(getattr(self, name)):
-                raise InputError(f"{name} must be a whole number from 1 on, got {describe(getattr(self, name))}")
+            check_count(getattr(self, name), name)
         if self.study is not None and self.study not in self.studies:
             raise ChoiceError(f"{self.dataset} has no study {describe(self.study)}: choose from {', '.join(self.studies)}")
         self.methods()  # each checks its own settings

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from ig2 import rules
 from ig2._engine.acceleration import prepare
 from ig2._engine.task import scores
-from ig2._utils.checks import is_count
+from ig2._utils.checks import check_count
 from ig2.adapters import vision
 from ig2.adapters.images import Framing
 from ig2.benchmarks.suite import BenchOptions, Column, MethodLike, Split
 from ig2.benchmarks.table import EACH
-from ig2.errors import InputError, describe, import_extra
+from ig2.errors import InputError, import_extra
 from ig2.methods.kernelshap import Grid
 from ig2.model import Model, Preparation
 from ig2.references import round_robin
@@ -122,8 +122,7 @@ class ImageNet(Experiment):
 
     def __post_init__(self) -> None:
         for name in ("photos", "relevant", *(() if self.pixels is None else ("pixels",))):
-            if not is_count(getattr(self, name)):
-                raise InputError(f"{name} must be a whole number from 1 on, got {describe(getattr(self, name))}")
+            check_count(getattr(self, name), name)
         super().__post_init__()
 
     @cached_property

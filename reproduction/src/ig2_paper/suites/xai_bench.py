@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ig2 import rules
 from ig2._engine.inputs import check_numeric
-from ig2._utils.checks import check_seed, is_count
+from ig2._utils.checks import check_count, check_seed
 from ig2.attribution import Attribution
 from ig2.benchmarks.suite import BenchOptions, Column, MethodLike, Suite, WithoutReferences, check_returned
 from ig2.errors import InputError, describe
@@ -94,8 +94,7 @@ class XAIBench(Suite):
     def __post_init__(self) -> None:
         check_seed(self.seed)
         for name in ("seeds", "train", "validation", "references", "draws", "shapley_draws", "perturbations"):
-            if not is_count(getattr(self, name)):
-                raise InputError(f"{name} must be a whole number from 1 on, got {describe(getattr(self, name))}")
+            check_count(getattr(self, name), name)
         if self.mixture is not None and self.rho != 0:
             raise InputError(f"rho={self.rho!r} is for Gaussian features: a mixture has the correlations of its components")
         _checked = self.synthetic, self.methods()  # each part checks its own settings

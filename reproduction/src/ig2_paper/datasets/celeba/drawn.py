@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ig2._utils.checks import is_count
-from ig2.errors import InputError, describe
+from ig2._utils.checks import check_count
 from ig2_paper.datasets.celeba.files import ATTRIBUTES, COMPONENTS, FaceSamples, sides
 
 Numbers = NDArray[np.floating[Any]]
@@ -60,8 +59,7 @@ def draw_faces(count: int, seed: int = 0, size: int | tuple[int, int] = (109, 89
     >>> faces.x.shape, faces.y.shape, faces.truth("Eyeglasses").shape
     (torch.Size([3, 3, 109, 89]), torch.Size([3, 27]), torch.Size([3, 109, 89]))
     """
-    if not is_count(count):
-        raise InputError(f"count must be a whole number from 1 on, got {describe(count)}")
+    check_count(count)
     shape = sides(size, 32)
     pictures = np.empty((count, *shape, 3), dtype=np.uint8)
     parts = np.empty((count, *shape), dtype=np.uint8)

@@ -22,7 +22,7 @@ from torch import Tensor
 from ig2._utils.checks import is_count
 from ig2.adapters.images import read_image
 from ig2.benchmarks.datasets import DataSet, Reading, Survey
-from ig2.errors import InputError, counted, describe, import_extra
+from ig2.errors import InputError, describe, format_count, import_extra
 from ig2_paper.datasets.base import LabelledSamples, check_limit, describe_source
 from ig2_paper.datasets.listing import existing_folder, pictures_in, read_lines
 from ig2_paper.datasets.survey import find_duplicates
@@ -210,9 +210,9 @@ class FaceFolder:
         unnamed = [path.name for name, path in self.pictures.items() if name not in self.listed]
         faceless = [path.name for name, path in self.masks.items() if name not in self.listed or name not in self.pictures]
         unmatched = {
-            f"{self.root / LIST} names {counted(len(lost), 'face')} without a picture": lost,
-            f"{self.root / PICTURES} has {counted(len(unnamed), 'picture')} that {LIST} does not name": unnamed,
-            f"{self.root / MASKS} has {counted(len(faceless), 'mask')} without a face": faceless,
+            f"{self.root / LIST} names {format_count(len(lost), 'face')} without a picture": lost,
+            f"{self.root / PICTURES} has {format_count(len(unnamed), 'picture')} that {LIST} does not name": unnamed,
+            f"{self.root / MASKS} has {format_count(len(faceless), 'mask')} without a face": faceless,
         }
         return [f"{what}: {_few(names)}" for what, names in unmatched.items() if names]
 

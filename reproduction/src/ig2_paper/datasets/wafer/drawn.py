@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ig2._utils.checks import is_count
+from ig2._utils.checks import check_count, is_count
 from ig2.errors import InputError, describe
 from ig2_paper.datasets.base import LabelledSamples
 
@@ -44,8 +44,7 @@ def draw_maps(per_class: int, seed: int = 0, size: int = 56) -> LabelledSamples:
     >>> one_hot(samples.x).shape
     torch.Size([18, 3, 56, 56])
     """
-    if not is_count(per_class):
-        raise InputError(f"per_class must be a whole number from 1 on, got {describe(per_class)}")
+    check_count(per_class, "per_class")
     if not is_count(size) or size < SMALLEST:
         raise InputError(f"size must be a whole number of pixels, {SMALLEST} or more, got {describe(size)}")
     maps_and_masks = [

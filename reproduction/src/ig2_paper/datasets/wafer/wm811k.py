@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ig2._utils.checks import is_count
+from ig2._utils.checks import check_count
 from ig2._utils.files import check_regular
 from ig2.benchmarks.datasets import DataSet, Reading, Survey
 from ig2.errors import InputError, describe, reason
@@ -64,8 +64,7 @@ def load(
     """
     check_limit(limit)
     check_limit(per_class, "per_class")
-    if not is_count(size):
-        raise InputError(f"size must be a whole number of pixels, got {describe(size)}")
+    check_count(size, "size")
     path = _file(folder)
     file = _read(path)
     first, again = _find_distinct(file.maps)
