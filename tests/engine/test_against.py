@@ -209,7 +209,7 @@ def test_noised_copies_keep_the_references_of_their_explicand():
 def test_references_of_no_class_are_refused():
     refuses(InputError, "got no classes", lambda: ig2.IG2()(NET, X, references=OfClasses(POOL, LABELS)))
     refuses(InputError, "needs 5 references of class 3", lambda: ig2.IG2()(NET, X, 0, OfClasses(POOL, LABELS, 3)))
-    refuses(InputError, "number of references", lambda: OfClasses(POOL, LABELS, 3, count=0))
+    refuses(InputError, "count", lambda: OfClasses(POOL, LABELS, 3, count=0))
 
 
 def test_predicted_labels_are_those_of_the_network_itself():
