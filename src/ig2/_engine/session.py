@@ -191,7 +191,8 @@ class Session:
         try:
             for weight in weights:
                 weight.data = weight.data.clone()  # what the user's network has is shared with it until here
-            yield list(weights)
+            # as `data`: written into under their own names, the user's parameters would count a new version
+            yield [weight.data for weight in weights]
         finally:
             for weight, storage in zip(weights, storages, strict=True):
                 weight.data = storage

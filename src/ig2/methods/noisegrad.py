@@ -12,7 +12,7 @@ from ig2._engine.task import Task
 from ig2._utils.checks import check_count
 from ig2.methods.average import Average
 from ig2.methods.base import Result
-from ig2.methods.smoothgrad import SmoothGrad, check_deviation, draw_seed
+from ig2.methods.smoothgrad import SmoothGrad, check_deviation, open_generator
 from ig2.methods.wrapper import Wrapper
 from ig2.references.base import References
 
@@ -54,7 +54,7 @@ class NoiseGrad(Wrapper):
         check_deviation(self.sigma)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        generator = torch.Generator().manual_seed(draw_seed(task))
+        generator = open_generator(task, 1)
         average, rows = Average(task, self.samples), torch.arange(len(task))
         with task.session.own_weights() as weights:
             originals = [weight.clone() for weight in weights]

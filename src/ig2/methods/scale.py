@@ -92,7 +92,8 @@ class Smoothed(Redistributed):
         def move(values: Tensor) -> Tensor:
             return inputs.map(values, lambda piece: smooth(piece, self.sigma, find_space(piece, self.axes)))
 
-        inputs.map(task.x[:1], lambda piece: piece.sum(find_space(piece, self.axes), keepdim=True))  # refuses what has no space
+        for piece in inputs.split(task.x[:1]):
+            find_space(piece, self.axes)  # refuses what has no space
         return move
 
 
@@ -100,13 +101,13 @@ class Smoothed(Redistributed):
 class Pooled(Redistributed):
     """Any method on the scale of regions: its values summed over each, and the sum divided equally among its features.
 
-    φ′ᵢ = Σ_{j ∈ R(i)} φⱼ / |R(i)|, where R(i) is the region of feature i. Sums are kept; residual, trust, arrival and curves are
-    the method's, and the spread is as in `Smoothed`. Features that are `ig2.Fixed` get nothing.
+    φ′ᵢ = Σ_{j ∈ R(i)} φⱼ / |R(i)|, where R(i) is the region of feature i. Sums are kept; residual, trust, arrival and curves
+    are the method's, and the spread is as in `Smoothed`. Features that are `ig2.Fixed` get nothing.
 
     Args:
         method: whose maps are summed.
-        regions: `Grid(rows, columns)`, `Superpixels(count)`, another `Groups`; integers that number the regions and broadcast to
-            a sample, such as (H, W) for an image, or to all of them, such as (B, 1, H, W); or a function of x (B, ...) that
+        regions: `Grid(rows, columns)`, `Superpixels(count)`, another `Groups`; integers that number the regions and broadcast
+            to a sample, such as (H, W) for an image, or to all of them, such as (B, 1, H, W); or a function of x (B, ...) that
             returns such integers. Several inputs count as one row, their features laid end to end.
 
     Raises:
@@ -115,7 +116,7 @@ class Pooled(Redistributed):
     >>> import ig2
     >>> net = lambda x: x.flatten(1).sum(dim=1)
     >>> x = torch.tensor([[[[1.0, 2.0], [3.0, 6.0]]]])
-    >>> Pooled(ig2.IntegratedGradients(), ig2.Grid(1, 2))(net, x).values
+    >>> Pooled(ig2.IntegratedGradients(), ig2.Grid(1, 2))(net, x).values.round(decimals=3)
     tensor([[[[2., 4.],
               [2., 4.]]]])
     """

@@ -19,9 +19,14 @@ from ig2.paths.base import clamp_
 from ig2.references.base import References
 
 
-def draw_seed(task: Task) -> int:
-    """A seed for noise: straight from the task's generator it would be the noise that references are made with."""
-    return int(torch.randint(2**62, (), generator=task.generator(), device="cpu"))
+def open_generator(task: Task, number: int = 0) -> torch.Generator:
+    """Random numbers for one kind of noise.
+
+    From a seed of its own: straight from the task's generator it would be the noise that references are made with.
+    """
+    source = task.generator()
+    seeds = [int(torch.randint(2**62, (), generator=source, device="cpu")) for _ in range(number + 1)]
+    return torch.Generator().manual_seed(seeds[number])
 
 
 def check_deviation(sigma: object, name: str = "sigma") -> None:
@@ -46,8 +51,8 @@ class NoisedCopies(Wrapper):
         check_deviation(self.sigma)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        shape, generator = (self.samples, *task.x.shape[1:]), torch.Generator().manual_seed(draw_seed(task))
-        noise = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
+        shape = (self.samples, *task.x.shape[1:])
+        noise = torch.randn(shape, generator=open_generator(task), dtype=torch.float64, device="cpu")
         deviation = self._deviation(task)
         average = Average(task, self.samples, self.statistic)
 
