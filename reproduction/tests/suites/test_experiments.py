@@ -101,6 +101,7 @@ class Counted:
         return ig2.Gradient()(*args, **options)
 
 
+@pytest.mark.slow
 def test_scales_are_rows_of_one_attribution(tmp_path):
     suite, counted = datafiles.quick("wafer")(samples=3, scales=(1.0, 4.0)), Counted()
     table = run(suite, ["Gradient", "Expected IG", "Expected IG (train data)"], own={"counted": counted}, out=tmp_path)
@@ -123,12 +124,14 @@ def test_texts_have_no_scale():
         run("trec", quick=True, scales=[2])
 
 
+@pytest.mark.slow
 def test_scales_of_a_cost_study_are_timed_one_by_one():
     counted = Counted()
     table = run("mnist", ["gradient"], own={"counted": counted}, quick=True, study="cost", samples=2, scales=[2.0])
     assert counted.calls == 4 and table.row("counted, blurred by 2 px", "seconds").mean > 0
 
 
+@pytest.mark.slow
 def test_each_attribute_of_faces_has_its_scales():
     suite = datafiles.quick("celeba")(samples=3, study="attributes", scales=(2.0,))
     table = run(suite)

@@ -136,7 +136,7 @@ class ExplainOptions(RunOptions, TerminalOptions):
     scale: float = option(
         0.0,
         "Blur the maps of photos by this many pixels, their sums kept; the report's slider changes it. The numbers in the "
-        "files are not blurred. Default: 0, single pixels.",
+        "files are not blurred.",
         metavar="PIXELS",
         bounds=(0, 1000),
     )
