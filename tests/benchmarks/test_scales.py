@@ -122,7 +122,7 @@ def test_options_that_do_not_fit_are_refused():
     for wrong in ((0,), (-1.0,), (2, 2), ("2",), (math.inf,)):
         refuses(ChoiceError, "scales", lambda wrong=wrong: BenchOptions.parse(scales=wrong))
     refuses(ChoiceError, "scales", lambda: BenchOptions.parse(scales=2.0))
-    refuses(ChoiceError, "--scale", lambda: BenchOptions.parse(scales=[2]).check("toy", "seeds"))
+    refuses(ChoiceError, "--scales", lambda: BenchOptions.parse(scales=[2]).check("toy", "seeds"))
     BenchOptions.parse(scales=[2]).check("toy", "scales")
 
 

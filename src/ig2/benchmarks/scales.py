@@ -78,7 +78,7 @@ def _group_scales(table: Table) -> dict[str, dict[float, str]]:
         if isinstance(about, Mapping) and about.get("type") == AtScale.__name__
     }
     if not sigmas:
-        raise InputError(f"{describe(table.suite)} has no rows at other scales: run its suite with scales=(2, 8) (--scale 2)")
+        raise InputError(f"{describe(table.suite)} has no rows at other scales: run its suite with scales=(2, 8) (--scales 2)")
     several = sorted(set(sigmas.values()))
     return {
         label: {0.0: label, **{sigma: row for sigma in several if (row := label_scale(label, sigma)) in sigmas}}

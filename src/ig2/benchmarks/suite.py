@@ -242,7 +242,6 @@ class BenchOptions(DataOptions):
     scales: tuple[float, ...] = option(
         (),
         "A row more for each method, its maps blurred by this many pixels, their sums kept; may be given several times.",
-        "--scale",
         metavar="PIXELS",
         refusal="has no pixels to blur",
     )
@@ -286,8 +285,7 @@ class BenchOptions(DataOptions):
         """
         for part in fields(BenchOptions):
             if part.default in (None, ()) and part.name not in takes and getattr(self, part.name) != part.default:
-                flag = (part.metadata["flags"] or (f"--{part.name}",))[0]
-                raise ChoiceError(f"{suite} {part.metadata['refusal']}: omit {part.name} ({flag})")
+                raise ChoiceError(f"{suite} {part.metadata['refusal']}: omit {part.name} (--{part.name})")
 
 
 # -- the suites of installed packages ----------------------------------------------------------------------------------
