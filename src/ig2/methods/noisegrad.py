@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -63,8 +63,7 @@ class NoiseGrad(Wrapper):
                     # on the CPU, so that the noise does not depend on the device
                     noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64, device="cpu")
                     weight.copy_(original * (1 + self.sigma * noise).to(original))
-                # the graph that a task may have is that of the network without noise
-                average.add(self.method.run(replace(task, graph=None), references, Keep()), rows)
+                average.add(self.method.run(task, references, Keep()), rows)
         return average.result()
 
 
