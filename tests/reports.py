@@ -81,6 +81,11 @@ def everything():
     return Content("A report", "a small network", (photo(), digit(), sentence(), row()), {"ig2": "1.0", "seed": "0"})
 
 
+def scaled():
+    """Opens with its maps blurred."""
+    return replace(everything(), scale=3.0)
+
+
 def alike():
     """A method that keeps no attribution of each reference."""
     shown = sentence().methods[0]

@@ -9,7 +9,7 @@ import ig2
 from ig2 import InputError
 from ig2.benchmarks import WithoutReferences
 from ig2.metrics import GTAUC, Deletion, Insertion
-from networks import data, refuses, tanh_mlp
+from networks import data, refuses, relu_cnn, tanh_mlp
 
 X, REFERENCES = data(6, 6), data(3, 6, seed=1)
 METHODS = {"IG²": ig2.IG2(steps=5), "IG": WithoutReferences(ig2.IntegratedGradients(5)), "noise": ig2.Random()}
@@ -57,3 +57,15 @@ def test_methods_and_metrics_need_names_of_their_own():
     refuses(InputError, "expected what a method", lambda: ig2.compare(net, X, {"mine": lambda *_, **__: X}, metric))
     for methods in ([], ["IG2"], [ig2.IG2]):
         refuses(InputError, "expected methods and metrics", lambda methods=methods: ig2.compare(net, X, methods, metric))
+
+
+def test_wrappers_are_methods_like_the_others():
+    images, net = data(3, 2, 8, 8, low=0), relu_cnn()
+    inner = ig2.Gradient()
+    wrappers = [
+        ig2.Smoothed(inner, 2.0), ig2.Pooled(inner, ig2.Grid(2, 2)), ig2.SmoothGrad(inner, 2), ig2.VarGrad(inner, 2),
+        ig2.NoiseGrad(inner, 2), ig2.FusionGrad(inner, 2, networks=2),
+    ]  # fmt: skip
+    comparison = ig2.compare(net, images, wrappers, [Deletion(0)])
+    assert list(comparison.attributions) == ["Smoothed", "Pooled", "SmoothGrad", "VarGrad", "NoiseGrad", "FusionGrad"]
+    assert all(comparison.scores.row(label, Deletion.name).n == 3 for label in comparison.attributions)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ig2._engine.inputs import Fixed, Structured
 from ig2._engine.private import tree_iter, tree_map_only
+from ig2._utils.blur import check_free, check_sigma, find_space, smooth
 from ig2._utils.files import check_regular
 from ig2.errors import InputError, MissingExtraError, describe, format_count, import_extra
 from ig2.names import Names, name_output
@@ -92,6 +93,21 @@ class _Fields(Generic[Values]):
     """f(reference) for each reference of a GradPath, (B, R). Where a path arrived, f(baseline) is near it."""
     paths: Values | None = field(default=None, metadata=LIKE_X)
     """Every vertex of every path, (B, R, k + 1, ...), with `paths=True`."""
+
+    def redistribute(self, move: Callable[[Tensor], Tensor]) -> Self:
+        """The same with its values, and each reference's own, moved between the features by a linear map.
+
+        The spread cannot be moved: it is that of the moved values where `per_reference` was kept, and otherwise dropped.
+
+        Args:
+            move: from values in x's shape to others.
+        """
+        each = None
+        if self.per_reference is not None:
+            each = tree_map_only(Tensor, lambda t: torch.stack([move(one) for one in t.unbind(1)], dim=1), self.per_reference)
+        has_spread = self.spread is not None and each is not None
+        spread = tree_map_only(Tensor, lambda tensor: tensor.std(dim=1), each) if has_spread else None
+        return replace(self, values=tree_map_only(Tensor, move, self.values), per_reference=each, spread=spread)
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,6 +286,47 @@ class Attribution(_Fields[Structured]):
             "left, so the values do not explain the whole contrast: try more or longer steps, ig2.paths.LineSearch(), "
             f"{advice}"
         )
+
+    # -- scale ---------------------------------------------------------------------------------------------------------
+
+    def smooth(self, sigma: float, axes: Sequence[int] | None = None) -> Attribution:
+        """The same attribution on a larger scale: its values blurred, their sum kept.
+
+        φ′ = G(σ) ∗ φ along each axis that is space, G(σ) a Gaussian cut at four σ. The values are mirrored at the edges
+        (… b a | a b …), so each one is shared out among its neighbours and none is lost: sums, residual and verdict stay.
+        Each reference's own attribution is blurred too. The spread is that of the blurred ones where these were kept, and
+        otherwise dropped.
+
+        Args:
+            sigma: the standard deviation in pixels; 0 changes nothing, and one larger than the image leaves its mean.
+            axes: the axes of x that are space; by default the last two of images (B, C, H, W), the last three of volumes.
+
+        Returns:
+            An attribution with `settings["smoothed"]`, the σ of all blurs so far.
+
+        Raises:
+            InputError: if x has no space, as texts and tables, or features that are `ig2.Fixed`.
+
+        >>> import ig2, torch
+        >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3)).eval()
+        >>> attribution = ig2.IntegratedGradients()(net, torch.rand(1, 1, 8, 8))
+        >>> torch.allclose(attribution.smooth(2.0).total, attribution.total, atol=1e-6)
+        True
+        """
+        check_sigma(sigma)
+        if self.names is not None and self.names.units is not None:
+            raise InputError(
+                f"this is an attribution of {self.names.kind}s, whose features have no neighbours to blur over: sum_units() "
+                "has a number for each word or column"
+            )
+        if axes is None and self.names is not None and self._one_tensor(self.values).ndim == 3:
+            axes = (-2, -1)  # of a grey image
+        check_free(self.held)
+        if sigma == 0:
+            return self
+        blurred = self.redistribute(lambda values: smooth(values, sigma, find_space(values, axes)))
+        total = math.hypot(sigma, self.settings.get("smoothed", 0.0))
+        return replace(blurred, settings={**self.settings, "smoothed": total})
 
     # -- parts and wholes ----------------------------------------------------------------------------------------------
 

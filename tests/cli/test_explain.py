@@ -24,7 +24,9 @@ from ig2.demo import photos as demo_photos
 from ig2.demo import tables
 
 FOR_ALL = [name for name, recipe in METHODS.items() if not recipe.images_only]
-WITHOUT_BASELINE = ("GradCFE", "Gradient", "Input × gradient", "SmoothGrad", "Random")
+WITHOUT_BASELINE = (
+    "GradCFE", "Gradient", "Input × gradient", "SmoothGrad", "SmoothGrad²", "VarGrad", "NoiseGrad", "FusionGrad", "Random",
+)  # fmt: skip
 ESCAPE = "\x1b"
 
 
@@ -979,3 +981,26 @@ def test_the_reports_open_in_a_browser_in_silence(ig2, digit):
 def test_text_is_never_taken_for_markup_of_the_terminal(ig2):
     said = ig2("explain", "-t", "Where is [bold]Rome[/bold] :smile: [/]?", "--method", "gradient")
     assert said.out.startswith("Where is [bold]Rome[/bold] :smile: [/]?\n")
+
+
+# -- scale -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_scale_is_that_of_the_picture_and_the_report_and_the_numbers_stay(small, ig2):
+    small("--compare", "ig", "--out", "raw")
+    said = small("--compare", "ig", "--scale", 1.5, "--out", "blurred")
+    assert (said.code, said.err) == (0, "")
+    raw, blurred = (Attribution.load(Path(folder) / "ig2.safetensors") for folder in ("raw", "blurred"))
+    assert torch.equal(raw.values, blurred.values)  # so that any scale can be made of them
+    assert page_data(Path("raw"))["scale"] == 0 and page_data(Path("blurred"))["scale"] == 1.5
+    assert (
+        page_data(Path("raw"))["inputs"][0]["methods"][0]["scores"]
+        == page_data(Path("blurred"))["inputs"][0]["methods"][0]["scores"]
+    )
+    assert summary(Path("blurred"))["scale"] == 1.5 and "scale" not in summary(Path("raw"))
+    assert Path("raw/photo.png").read_bytes() != Path("blurred/photo.png").read_bytes()
+
+
+def test_a_scale_is_refused_where_nothing_can_be_blurred(small, ig2):
+    assert "--scale" in ig2("explain", "--text", "Who was first?", "--scale", 2).error
+    assert "not between" in small("--scale", -1).err

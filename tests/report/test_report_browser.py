@@ -10,10 +10,12 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
 import reports
+from ig2._utils.blur import smooth
 from ig2.report import write
 
 FLAGS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync --no-first-run"
@@ -36,7 +38,7 @@ def browser():
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
-    for content in (reports.everything, reports.hostile, reports.alike, reports.rough, reports.many):
+    for content in (reports.everything, reports.hostile, reports.alike, reports.rough, reports.many, reports.scaled):
         write(content(), folder / f"{content.__name__}.html")
     return folder
 
@@ -224,11 +226,11 @@ def test_the_address_is_a_link_to_all_that_was_chosen(open_page):
     page = open_page()
     shown(page, "input[value=magnitude]").check()
     slide(page, "opacity", 30)
-    slide(page, "smoothing", 2.5)
+    slide(page, "scale", 2.5)
     slide(page, "threshold", 40)
     shown(page, ".references button").nth(2).click()
     link = page.url.partition("#")[2]
-    assert link == "input-1-method-1-reference-2-mode-magnitude-opacity-30-threshold-40-smoothing-2.5"
+    assert link == "input-1-method-1-reference-2-mode-magnitude-opacity-30-threshold-40-scale-2.5"
     before = pixels(page)
     again = open_page(at=f"#{link}")
     assert differ(pixels(again), before) == 0
@@ -250,9 +252,7 @@ def test_the_method_stays_in_the_address_from_one_input_to_the_next(open_page):
     assert shown(page, "[aria-selected=true]").inner_text().strip() == "Integrated Gradients"
 
 
-@pytest.mark.parametrize(
-    "at", ["#input-1-method-1-reference-9", "#input-2-method-1-reference-1-mode-x-opacity-1.2.3-smoothing-99"]
-)
+@pytest.mark.parametrize("at", ["#input-1-method-1-reference-9", "#input-2-method-1-reference-1-mode-x-opacity-1.2.3-scale-99"])
 def test_a_link_that_asks_for_what_is_not_there_is_followed_as_far_as_it_goes(open_page, at):
     page = open_page(at=at)
     assert shown(page, ".references [aria-pressed=true] .name").all_inner_texts() in (["All together"], [])
@@ -270,7 +270,7 @@ def test_a_link_to_nowhere_leads_to_the_nearest(open_page):
 def test_each_control_changes_the_picture(open_page):
     page = open_page()
     before = pixels(page)
-    for control, value in [("opacity", 30), ("smoothing", 4), ("threshold", 80)]:
+    for control, value in [("opacity", 30), ("scale", 4), ("threshold", 80)]:
         slide(page, control, value)
         after = pixels(page)
         assert differ(after, before) > 0.3, control
@@ -337,6 +337,54 @@ def test_hover_reads_the_value_of_the_pixel(open_page):
             assert place == f"x {x}, y {y}"
     page.mouse.move(0, 0)
     assert not shown(page, ".tip").is_visible()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("index", "sigma"), [(PHOTO, 4), (DIGIT, 0.5), (DIGIT, 16)])
+def test_the_scale_blurs_the_values_as_python_does_and_keeps_their_sum(open_page, index, sigma):
+    page = open_page(at=f"#input-{index + 1}")
+    slide(page, "scale", sigma)
+    assert page.url.endswith(f"-scale-{sigma}")
+    view = reports.everything().inputs[index]
+    again = open_page(at=page.url[page.url.index("#") :])
+    name, text = downloaded(again, "json")
+    content = json.loads(text)
+    assert name.endswith(f"-{sigma}px.json") and content["blurred_by_pixels"] == sigma
+    for tab, (entry, method) in enumerate(zip(content["methods"], view.methods, strict=True)):
+        blurred = smooth(torch.from_numpy(method.scores), sigma, (-2, -1)).numpy()
+        largest = np.abs(blurred).max()
+        assert np.abs(np.array(entry["scores"]) - blurred).max() < 1e-3 * largest
+        packed = np.abs(method.scores).max() / (2**14 - 3) * method.scores.size**0.5  # errors of packing add up by chance
+        assert np.sum(entry["scores"]) == pytest.approx(method.scores.sum(), abs=3 * packed)
+        open_tab(again, tab)
+        for y, x in [(0, 0), (7, 3), np.unravel_index(np.abs(blurred).argmax(), blurred.shape)]:
+            assert hover_pixel(again, x, y, blurred.shape)[0] == pytest.approx(blurred[y, x], rel=0.0051, abs=1e-3 * largest)
+        assert number(re.search(r"has (.*?)\. ", shown(again, ".shown").inner_text())[1]) == pytest.approx(largest, rel=0.006)
+        slide(again, "threshold", 60)
+        cutoff = number(shown(again, ".slider output").last.inner_text().partition("from ")[2])
+        assert cutoff == pytest.approx(
+            np.sort(np.abs(blurred).flatten())[int(blurred.size * 0.6)], rel=0.01, abs=1e-3 * largest
+        )
+        slide(again, "threshold", 0)
+
+
+def test_strength_is_that_of_the_blurred_values(open_page):
+    page = open_page(at="#input-2-method-1-mode-magnitude-scale-2")
+    blurred = smooth(torch.from_numpy(reports.digit().methods[0].scores), 2, (-2, -1)).numpy()
+    assert hover_pixel(page, 4, 5, blurred.shape)[0] == pytest.approx(abs(blurred[5, 4]), abs=1e-3 * np.abs(blurred).max())
+
+
+def test_a_report_opens_at_the_scale_it_was_written_with(open_page):
+    page = open_page("scaled")
+    assert page.url.endswith("#input-1-method-1")
+    scores = reports.photo().methods[0].scores
+    blurred = smooth(torch.from_numpy(scores), 3, (-2, -1)).numpy()
+    value, _ = hover_pixel(page, 30, 20, scores.shape)
+    assert value == pytest.approx(blurred[20, 30], rel=0.0051, abs=1e-3 * np.abs(blurred).max())
+    slide(page, "scale", 0)
+    assert page.url.endswith("-scale-0")
+    value, _ = hover_pixel(page, 30, 20, scores.shape)
+    assert value == exactly(scores[20, 30], np.abs(scores).max(), 14)
 
 
 def test_the_keyboard_reads_pixels_aloud(open_page):

@@ -9,7 +9,9 @@ import datafiles
 import pytest
 import torch
 
+import ig2
 from ig2.benchmarks import SUITES, Table, run
+from ig2.benchmarks.suite import ChoiceError
 from ig2.errors import InputError
 from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA
 
@@ -86,3 +88,54 @@ def test_more_samples_than_there_are_raises(name):
 def test_a_folder_without_the_data_names_the_missing_file(name, file, tmp_path):
     with pytest.raises(InputError, match=file):
         run(name, quick=True, data=tmp_path)
+
+
+class Counted:
+    """A method that counts its calls."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, *args, **options):
+        self.calls += 1
+        return ig2.Gradient()(*args, **options)
+
+
+@pytest.mark.slow
+def test_scales_are_rows_of_one_attribution(tmp_path):
+    suite, counted = datafiles.quick("wafer")(samples=3, scales=(1.0, 4.0)), Counted()
+    table = run(suite, ["Gradient", "Expected IG", "Expected IG (train data)"], own={"counted": counted}, out=tmp_path)
+    assert counted.calls == len(suite.parts()) and table.failures == ()
+    assert len(table.methods) == 3 * 4 and "scales" not in table.settings
+    for metric in table.metrics:
+        for suffix in ("", ", blurred by 1 px", ", blurred by 4 px"):
+            own, gradient = (table.row(f"{label}{suffix}", metric).values for label in ("counted", "Gradient"))
+            assert own == pytest.approx(gradient, nan_ok=True)
+    attribution = ig2.Gradient()(suite.explicands.model, suite.explicands.x, suite.explicands.target).smooth(4.0)
+    scores = suite.score_attribution(attribution, slice(0, 3))["ADD"]
+    assert table.row("Gradient, blurred by 4 px", "ADD").values == pytest.approx(scores.tolist())
+    # references that a method names are those of its scales too
+    data, others = (table.row(f"{label}, blurred by 4 px", "ADD") for label in ("Expected IG (train data)", "Expected IG"))
+    assert data.values != others.values
+
+
+def test_texts_have_no_scale():
+    with pytest.raises(ChoiceError, match="pixels"):
+        run("trec", quick=True, scales=[2])
+
+
+@pytest.mark.slow
+def test_scales_of_a_cost_study_are_timed_one_by_one():
+    counted = Counted()
+    table = run("mnist", ["gradient"], own={"counted": counted}, quick=True, study="cost", samples=2, scales=[2.0])
+    assert counted.calls == 4 and table.row("counted, blurred by 2 px", "seconds").mean > 0
+
+
+@pytest.mark.slow
+def test_each_attribute_of_faces_has_its_scales():
+    suite = datafiles.quick("celeba")(samples=3, study="attributes", scales=(2.0,))
+    table = run(suite)
+    assert table.failures == ()
+    raw = [label for label in table.methods if "blurred" not in label]
+    assert [table.row(label, "ADD").n for label in raw] == [table.row(f"{label}, blurred by 2 px", "ADD").n for label in raw]
+    assert any(table.row(label, "ADD").values != table.row(f"{label}, blurred by 2 px", "ADD").values for label in raw)

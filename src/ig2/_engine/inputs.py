@@ -232,6 +232,11 @@ class Inputs:
         pieces = torch.split(values, [shape.numel() for shape in shapes], dim=-1)
         return [piece.reshape(*piece.shape[:-1], *shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
+    def map(self, values: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+        """Values of the engine's shape (n, ...), with each attributed tensor changed to another of its shape."""
+        pieces = [change(piece) for piece in self._cut(values)]
+        return pieces[0] if len(pieces) == 1 else torch.cat([p.reshape(*values.shape[:-1], -1) for p in pieces], dim=-1)
+
     def pack(self, values: object, name: str) -> Tensor:
         """Values in the user's structure, one for each feature of each explicand, in the engine's layout and precision."""
         if isinstance(values, Tensor) and len(self.attributed) == 1:

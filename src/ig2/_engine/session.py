@@ -70,6 +70,7 @@ class Session:
         self._wish = model.preparation if prepares else None  # it does not pay for a few passes
         self._compared: set[tuple[Request | None, int]] = set()  # requests and batch sizes that were compared
         self._undo = ExitStack()
+        self._is_copy = False  # whether the network runs on modules of our own
         self._plain = Network(model, inputs)  # the network itself
         self._network = self._plain  # what is run: that, or a faster copy
         self._copies: Mapping[str, nn.Module] = {}  # the faster copy's modules by the names of the network's own
@@ -106,7 +107,9 @@ class Session:
 
     def __enter__(self) -> Session:
         try:
-            self._plain.model = self._undo.enter_context(open_model(self._plain.model, self.inputs.data.is_cuda))
+            original = self._plain.model
+            self._plain.model = self._undo.enter_context(open_model(original, self.inputs.data.is_cuda))
+            self._is_copy = self._plain.model is not original
             self._undo.callback(self._plain.close)
             random_state = RandomState(self.device)
             inspection = inspect(self._plain, self.check_mixing)
@@ -165,6 +168,34 @@ class Session:
         self._network = self._plain
         self.preparation = {"left as it is": reason}
         self._record()
+
+    @contextmanager
+    def own_weights(self) -> Iterator[list[Tensor]]:
+        """The parameters of the network, each in memory of its own, to be written into; at the end they are what they were.
+
+        The network itself is run from here on, not a faster copy.
+
+        Raises:
+            ModelError: if it has no weights, or not on modules of our own.
+        """
+        weights = [parameter for parameter in self._plain.model.net.parameters() if parameter.is_floating_point()]
+        if not self._is_copy or not weights or any(type(weight) is not nn.Parameter for weight in weights):
+            why = "has no weights" if self._is_copy and not weights else "is a function, or has modules that cannot be copied"
+            raise ModelError(
+                f"the network {why}, so its weights cannot be noised: pass the module itself, ig2.wrap(net), or put noise on "
+                "the explicand instead with ig2.SmoothGrad(method)"
+            )
+        if self.is_prepared:
+            self._fall_back("its weights are noised")
+        storages = [weight.data for weight in weights]
+        try:
+            for weight in weights:
+                weight.data = weight.data.clone()  # what the user's network has is shared with it until here
+            # as `data`: written into under their own names, the user's parameters would count a new version
+            yield [weight.data for weight in weights]
+        finally:
+            for weight, storage in zip(weights, storages, strict=True):
+                weight.data = storage
 
     # -- confirming the faster copy ------------------------------------------------------------------------------------
 

@@ -6,20 +6,23 @@ from ig2._utils.lazy import attach
 
 if TYPE_CHECKING:
     from ig2.benchmarks.runner import Step, run
-    from ig2.benchmarks.suite import SUITES, BenchOptions, Column, Suite, WithoutReferences
+    from ig2.benchmarks.scales import choose_scales, select_scales
+    from ig2.benchmarks.suite import SUITES, AtScale, BenchOptions, Column, Suite, WithoutReferences
     from ig2.benchmarks.table import Fact, Failure, Gap, Row, Table
 else:  # the same names at run time, each imported when it is first used: the command line names suites without PyTorch
     __getattr__, __dir__ = attach(
         __name__,
         {
             "runner": ["Step", "run"],
-            "suite": ["SUITES", "BenchOptions", "Column", "Suite", "WithoutReferences"],
+            "scales": ["choose_scales", "select_scales"],
+            "suite": ["SUITES", "AtScale", "BenchOptions", "Column", "Suite", "WithoutReferences"],
             "table": ["Fact", "Failure", "Gap", "Row", "Table"],
         },
     )
 
 __all__ = [
     "SUITES",
+    "AtScale",
     "BenchOptions",
     "Column",
     "Fact",
@@ -30,5 +33,7 @@ __all__ = [
     "Suite",
     "Table",
     "WithoutReferences",
+    "choose_scales",
     "run",
+    "select_scales",
 ]

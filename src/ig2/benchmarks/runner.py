@@ -27,7 +27,7 @@ from ig2._utils.files import check_regular, write_file
 from ig2._utils.progress import Progress
 from ig2._utils.suggestions import ChoiceError, find_close, suggest
 from ig2.benchmarks.store import Cell, Cells, code_digest, fingerprint, key_of, no_empty_folder, place
-from ig2.benchmarks.suite import BenchOptions, MethodLike, Suite, find_suite
+from ig2.benchmarks.suite import BenchOptions, MethodLike, Suite, add_scales, find_suite
 from ig2.benchmarks.table import MADE_BY, Fact, Failure, Row, Table, spread
 from ig2.errors import IG2Warning, InputError, describe, format_count, reason
 from ig2.methods.base import summary
@@ -94,7 +94,7 @@ def run(
         raise InputError(f"options are for suites with a name, yours has its own settings: omit {', '.join(options)}")
     if isinstance(methods, Mapping):
         own, methods = {**methods, **(own or {})}, None
-    chosen = choose_methods(suite, methods, own or {})
+    chosen = add_scales(choose_methods(suite, methods, own or {}), suite.scales)
     folder = None if out is None else Path(out)
     if folder is not None:
         _check_free(folder, suite.name)

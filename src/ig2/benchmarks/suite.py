@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
-from ig2._utils.checks import is_count
+from ig2._utils.checks import is_count, is_number
 from ig2._utils.devices import find_device
 from ig2._utils.registry import Registry
 from ig2._utils.suggestions import ChoiceError as ChoiceError
@@ -70,6 +70,8 @@ class Suite(ABC):
     """Whether this is a small run, to see that it runs."""
     device: str = field(default="cpu", repr=False)
     """Where networks run."""
+    scales: tuple[float, ...] = field(default=(), repr=False)  # they add rows, and change none
+    """Each method gets a row more for each of these, its maps blurred by so many pixels."""
 
     @classmethod
     def from_options(cls, options: BenchOptions) -> Self:
@@ -159,6 +161,48 @@ class WithoutReferences:
         return self.method(model, x, target, None, **options)
 
 
+@dataclass(frozen=True)
+class AtScale:
+    """A method whose maps are blurred by `sigma` pixels, their sums kept: what `attribution.smooth(sigma)` returns.
+
+    A suite whose `scales` are set scores each method so. One that computes an attribution once for all scales looks for this
+    class, and calls `blur`.
+    """
+
+    method: MethodLike
+    sigma: float
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.blur(self.method(*args, **options))
+
+    def blur(self, attribution: Any) -> Any:
+        """Return what the method returned, an Attribution or a tensor like x, blurred."""
+        from ig2._utils.blur import find_space, smooth
+        from ig2.attribution import Attribution
+
+        if isinstance(attribution, Attribution):
+            return attribution.smooth(self.sigma)
+        return smooth(attribution, self.sigma, find_space(attribution))
+
+
+def label_scale(label: str, sigma: float) -> str:
+    """Return the label of a method's row at a scale.
+
+    >>> label_scale("IG²", 8.0)
+    'IG², blurred by 8 px'
+    """
+    return f"{label}, blurred by {sigma:g} px"
+
+
+def add_scales(methods: Mapping[str, MethodLike], scales: Sequence[float]) -> dict[str, MethodLike]:
+    """Return the methods by their labels, each followed by itself at each scale."""
+    rows: dict[str, MethodLike] = {}
+    for label, method in methods.items():
+        rows[label] = method
+        rows.update({label_scale(label, sigma): AtScale(method, sigma) for sigma in scales})
+    return rows
+
+
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
@@ -195,8 +239,18 @@ class BenchOptions(DataOptions):
     )
     """Which split of the samples: "test" by default, "validation" to choose settings on."""
 
+    scales: tuple[float, ...] = option(
+        (),
+        "A row more for each method, its maps blurred by this many pixels, their sums kept; may be given several times.",
+        metavar="PIXELS",
+        refusal="has no pixels to blur",
+    )
+    """Pixels that maps are blurred by, each a row more for every method."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not all(is_number(sigma) and sigma > 0 for sigma in self.scales) or len(set(self.scales)) < len(self.scales):
+            raise ChoiceError(f"scales must be different numbers of pixels above 0, got {describe(list(self.scales))}")
         for name in ("seeds", "samples"):
             if getattr(self, name) is not None and not is_count(getattr(self, name)):
                 raise ChoiceError(f"{name} must be a whole number from 1 on, got {describe(getattr(self, name))}")
@@ -214,21 +268,23 @@ class BenchOptions(DataOptions):
         for name in options:
             if name not in known:
                 raise ChoiceError(f"there is no option {describe(name)}{suggest(name, known)}")
-        data = options.pop("data", None)
-        return BenchOptions(data=None if data is None else Path(data), **options)
+        data, scales = options.pop("data", None), options.pop("scales", ())
+        if not isinstance(scales, (tuple, list)):
+            raise ChoiceError(f"scales must be a list of pixels, such as [2, 8]; got {describe(scales)}")
+        return BenchOptions(data=None if data is None else Path(data), scales=tuple(scales), **options)
 
     def check(self, suite: str, *takes: str) -> None:
         """Refuse options that a suite does not use.
 
         Args:
             suite: its name.
-            takes: the options it uses, of those with a default of None.
+            takes: the options it uses, of those with a default of None or nothing.
 
         Raises:
             ChoiceError: for an option that is set and not among them.
         """
         for part in fields(BenchOptions):
-            if part.default is None and part.name not in takes and getattr(self, part.name) is not None:
+            if part.default in (None, ()) and part.name not in takes and getattr(self, part.name) != part.default:
                 raise ChoiceError(f"{suite} {part.metadata['refusal']}: omit {part.name} (--{part.name})")
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from torch.nn.functional import adaptive_avg_pool2d
 
+from ig2._utils.blur import blur
 from ig2.cli.output import INDENT, print_line
 from ig2.cli.streams import one_line
 from ig2.plots.canvas import AGAINST, FOR
@@ -27,19 +28,20 @@ WIDEST = 32  # columns of a picture; two of them and a label fit into 80
 Pixels = NDArray[np.float64]  # (H, W, 3), from 0 to 1
 
 
-def print_answer(console: Console, view: InputView, width: int) -> None:
+def print_answer(console: Console, view: InputView, width: int, scale: float = 0.0) -> None:
     """Print what the first method found: red speaks for the class explained, blue against it.
 
     Args:
         console: pictures and colours are for terminals; other readers get words and columns as text.
         view: the input.
         width: of the labels before it.
+        scale: the pixels that a map is blurred by.
     """
     scores = view.methods[0].scores
     in_colour = console.is_terminal and not console.no_color and console.color_system in ("256", "truecolor")
     if view.kind == "image":
         if in_colour and view.picture is not None and console.encoding.startswith("utf"):
-            _print_picture(console, view.picture / 255, scores, width)
+            _print_picture(console, view.picture / 255, blur(torch.from_numpy(scores), scale).numpy(), width)
     elif view.kind == "text" and in_colour:
         table = Table.grid()
         table.add_row(Text(" " * INDENT + f"{'words':<{width}}", "dim"), _colour_words(view.units, scores))

@@ -45,6 +45,10 @@ def run(options: ExplainOptions) -> None:
     methods = find_methods([options.method, *filter(None, others)], kind)
     rule = find_rule(options.rule, methods)
     skips_files = options.skip_bad and kind == "image"  # a missing file is one more that cannot be read
+    if options.scale and kind != "image":
+        raise ChoiceError(
+            f"--scale {options.scale:g} is for photos, and this is a {kind}, which has no pixels to blur: omit it"
+        )
     for path in (*(() if skips_files else sources), *filter(None, [options.references])):
         check_exists(path)
     with files.draft_folder(options.out) as draft, show_progress(options.quiet, keep=True) as watch:
@@ -80,7 +84,7 @@ def run(options: ExplainOptions) -> None:
                 announce=announce if part == 1 else None,
             )  # fmt: skip
             watch("pictures")
-            content = build_content(explanation, f"What {subject.name} went by{shown}", options.seed, skipped)
+            content = build_content(explanation, f"What {subject.name} went by{shown}", options.seed, skipped, options.scale)
             of_part = pictures[len(summaries) : len(summaries) + len(batch)]
             summaries += files.write_part(draft, options.out, explanation, content, of_part, part)
             first = first or (explanation, content)
@@ -223,11 +227,14 @@ def _find_classes(
     return choose_against("next" if against == "next" else [list(against)], explained, scores, rows)
 
 
-def build_content(explanation: Explanation, title: str, seed: int, skipped: Sequence[SkippedView] = ()) -> Content:
+def build_content(
+    explanation: Explanation, title: str, seed: int, skipped: Sequence[SkippedView] = (), scale: float = 0.0
+) -> Content:
     """Return the content of the report, with the inputs that were skipped."""
     made = f"{datetime.now():%Y-%m-%d %H:%M}"
     details = {"made": made, "ig2": ig2.__version__, "torch": torch.__version__, "seed": str(seed)}
-    content = build(title, explanation.subject, explanation.batch, explanation.attributions, explanation.contrasts, details)
+    about = (explanation.subject, explanation.batch, explanation.attributions, explanation.contrasts)
+    content = build(title, *about, details, scale)
     inputs = content.inputs
     if explanation.against is not None:
         names = [tuple(map(explanation.subject.label, row)) for row in explanation.against.tolist()]
@@ -259,7 +266,7 @@ def print_result(
             print_line(console, "against", ", ".join(view.contrasted) + why, width)
         if explanation.contrasts:
             print_line(console, "references", describe_references(explanation, i, source), width)
-        print_answer(console, view, width)
+        print_answer(console, view, width, content.scale)
         for method in view.methods:
             print_line(console, method.name, format_verdict(method, takes_rule[method.name]), width)
         print_path(console, "  picture", out / picture, INDENT + width)

@@ -159,6 +159,7 @@ def write_report_and_summary(
             "model": content.model,
             "inputs": inputs,
             "skipped": [asdict(view) for view in content.skipped],
+            **({"scale": content.scale} if content.scale else {}),
             "settings": settings,
             "files": sorted(files),
         }
@@ -207,7 +208,7 @@ def draw_input(explanation: Explanation, content: Content, i: int) -> Any:
     title = format_class(view.target, view.probability if view.target == view.prediction else None)
     attributions = {name: attribution[i] for name, attribution in explanation.attributions.items()}
     if explanation.subject.kind == "image":
-        return draw_photos(explanation.subject, attributions, [title])
+        return draw_photos(explanation.subject, attributions, [title], content.scale)
     many = len(view.methods)
     # the figures have a part for each explicand: here it is the same one, and each part shows another method's numbers
     same = next(iter(attributions.values()))[[0] * many]
@@ -220,10 +221,16 @@ def draw_input(explanation: Explanation, content: Content, i: int) -> Any:
     return plots.bars(same, list(view.units), cells=cells, scores=scores, titles=titles, count=many, top=top)
 
 
-def draw_photos(subject: Subject, attributions: Mapping[str, Attribution], titles: Sequence[str]) -> Any:
-    """Draw methods × pictures; the maps are blurred a little, as single pixels of a photo mean nothing to the eye."""
+def draw_photos(subject: Subject, attributions: Mapping[str, Attribution], titles: Sequence[str], scale: float = 0.0) -> Any:
+    """Draw methods × pictures on a scale in pixels.
+
+    By default what is shown of the maps is blurred a little, as single pixels of a photo mean nothing to the eye.
+    """
     assert isinstance(subject, VisionSubject)
     smooth = max(subject.size) // BLURRED_FROM
+    if scale:
+        smooth = 0
+        attributions = {f"{name}, {scale:g} px": attribution.smooth(scale) for name, attribution in attributions.items()}
     return plots.grid(attributions, titles=titles, bounds=(0.0, subject.value_range), smooth=smooth, count=len(titles))
 
 

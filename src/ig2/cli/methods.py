@@ -86,6 +86,17 @@ METHODS: dict[str, NamedMethod] = {
         NamedMethod("input-x-gradient", "Input × gradient", "the gradient times the input", lambda *_: ig2.InputXGradient()),
         NamedMethod("smoothgrad", "SmoothGrad", "the gradient, mean over noise", lambda *_: ig2.SmoothGrad(ig2.Gradient())),
         NamedMethod(
+            "smoothgrad2",
+            "SmoothGrad²",
+            "its squares, mean over noise: no signs",
+            lambda *_: ig2.SmoothGrad(ig2.Gradient(), samples=50, squared=True),
+        ),
+        NamedMethod("vargrad", "VarGrad", "its variance over noise: no signs", lambda *_: ig2.VarGrad(ig2.Gradient())),
+        NamedMethod(
+            "noisegrad", "NoiseGrad", "the gradient, mean over noised weights", lambda *_: ig2.NoiseGrad(ig2.Gradient())
+        ),
+        NamedMethod("fusiongrad", "FusionGrad", "the gradient, mean over both", lambda *_: ig2.FusionGrad(ig2.Gradient())),
+        NamedMethod(
             "deepshap", "DeepSHAP", "DeepLIFT's rescale rule from the references", lambda *_: ig2.DeepSHAP(), contrasts=True
         ),
         NamedMethod(

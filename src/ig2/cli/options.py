@@ -133,6 +133,13 @@ class ExplainOptions(RunOptions, TerminalOptions):
     rule: str | None = option(
         None, f"How gradients on a path become attribution: {', '.join(RULES)}. Default: each method's own.", complete=RULES
     )
+    scale: float = option(
+        0.0,
+        "Blur the maps of photos by this many pixels, their sums kept; the report's slider changes it. The numbers in the "
+        "files are not blurred.",
+        metavar="PIXELS",
+        bounds=(0, 1000),
+    )
     references: Path | None = option(
         None,
         "What to contrast with: a folder of photos, a .txt file of sentences, a table. Default: samples that come with the "

@@ -85,6 +85,36 @@ class Superpixels(Groups):
         return labels if samples.ndim == 3 else labels[:, None]
 
 
+def check_numbers(labels: Tensor, name: str) -> None:
+    """Raise an `InputError` unless labels number the groups."""
+    if labels.is_floating_point() or labels.is_complex() or labels.ndim == 0:
+        raise InputError(f"{name} must be numbered by integers, got {describe(labels)}")
+
+
+def number_features(groups: Groups | Tensor | None, task: Task, name: str = "groups") -> Tensor:
+    """Each feature's group as the user numbered them, (B, ...); by default each feature is its own.
+
+    Args:
+        groups: integers broadcast to a sample, or to all explicands.
+        task: whose samples' features are numbered.
+        name: what the user calls the groups.
+    """
+    shape = task.x.shape
+    if groups is None:
+        return torch.arange(task.x[0].numel(), device=task.x.device).view(shape[1:]).expand(shape)
+    if isinstance(groups, Groups):
+        return groups.labels(task.x).expand(shape)
+    mask = groups.to(device=task.x.device, dtype=torch.long)
+    if _broadcasts(mask.shape, shape[1:]):
+        return mask.expand(shape)
+    if len(mask) == len(task.session.inputs) and _broadcasts(mask.shape[1:], shape[1:]):
+        mask = mask[task.rows]
+        return mask.view(len(mask), *[1] * (len(shape) - mask.ndim), *mask.shape[1:]).expand(shape)
+    raise InputError(
+        f"{name} are {describe(groups)}: they fit neither a sample {tuple(shape[1:])} nor all {tuple(shape)} of them"
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class KernelSHAP(Method):
     """Shapley values of groups of features, a group being absent when its features are the reference's [Lundberg 2017].
@@ -117,8 +147,7 @@ class KernelSHAP(Method):
         if self.samples is not None:
             check_count(self.samples, "samples")
         if isinstance(self.groups, Tensor):
-            if self.groups.is_floating_point() or self.groups.is_complex() or self.groups.ndim == 0:
-                raise InputError(f"groups must be numbered by integers, got {describe(self.groups)}")
+            check_numbers(self.groups, "groups")
         elif self.groups is not None and not isinstance(self.groups, Groups):
             raise InputError(
                 "groups must be Grid(rows, columns), Superpixels(count), a tensor of integers or None, got "
@@ -128,7 +157,7 @@ class KernelSHAP(Method):
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         backgrounds = draw_references(self.require_references(references), task)
         count = backgrounds.shape[1]
-        numbered = self._labels(task)
+        numbered = number_features(self.groups, task)
         partitions = [
             _Partition.of(numbered[i].flatten(), (task.x[i] != backgrounds[i].to(task.x)).any(dim=0).flatten())
             for i in range(len(task))
@@ -168,23 +197,6 @@ class KernelSHAP(Method):
                 "least, and some thousands more to be accurate. Raise samples, or use fewer groups"
             )
         return samples
-
-    def _labels(self, task: Task) -> Tensor:
-        """Each feature's group as the user numbered them, (B, ...)."""
-        shape = task.x.shape
-        if self.groups is None:
-            return torch.arange(task.x[0].numel(), device=task.x.device).view(shape[1:]).expand(shape)
-        if isinstance(self.groups, Groups):
-            return self.groups.labels(task.x).expand(shape)
-        mask = self.groups.to(device=task.x.device, dtype=torch.long)
-        if _broadcasts(mask.shape, shape[1:]):
-            return mask.expand(shape)
-        if len(mask) == len(task.session.inputs) and _broadcasts(mask.shape[1:], shape[1:]):
-            mask = mask[task.rows]
-            return mask.view(len(mask), *[1] * (len(shape) - mask.ndim), *mask.shape[1:]).expand(shape)
-        raise InputError(
-            f"groups are {describe(self.groups)}: they fit neither a sample {tuple(shape[1:])} nor all {tuple(shape)} of them"
-        )
 
 
 @dataclass(frozen=True)

@@ -1,47 +1,17 @@
-"""Gaussian blur of images, and the path of Blur IG: the explicand, more and more blurred."""
+"""The path of Blur IG: the explicand, more and more blurred."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
+from ig2._utils.blur import Padding as Padding
+from ig2._utils.blur import blur as blur
 from ig2._utils.checks import is_number
 from ig2.errors import InputError, describe
 from ig2.paths.base import KnownPath, Pairs
-
-Padding = Literal["reflect", "zero"]
-
-
-def blur_matrix(size: int, sigma: float, padding: Padding, dtype: torch.dtype) -> Tensor:
-    """Return the (size, size) matrix that blurs a line of pixels with a Gaussian, cut at four sigma.
-
-    A matrix, since sigma 50 on 224 pixels reaches past both edges, where padded convolutions give up. With `reflect` each
-    row sums to one: the line is mirrored at its edges, as often as needed. With `zero`, pixels outside count as zero.
-    """
-    if sigma <= 0:
-        return torch.eye(size, dtype=dtype, device="cpu")
-    radius = int(4 * sigma + 0.5)
-    offsets = torch.arange(-radius, radius + 1, dtype=torch.float64, device="cpu")
-    weights = torch.exp(-0.5 * (offsets / sigma) ** 2)
-    weights = (weights / weights.sum()).repeat(size)
-    line = torch.arange(size, device="cpu")
-    rows, columns = line.repeat_interleave(len(offsets)), (line[:, None] + offsets.long()).flatten()
-    if padding == "zero":
-        weights = weights * ((columns >= 0) & (columns < size))
-    columns = columns.remainder(2 * size)
-    columns = torch.where(columns >= size, 2 * size - 1 - columns, columns)
-    matrix = torch.zeros(size, size, dtype=torch.float64, device="cpu")
-    return matrix.index_put_((rows, columns), weights, accumulate=True).to(dtype)
-
-
-def blur(images: Tensor, sigma: float, padding: Padding = "reflect") -> Tensor:
-    """Blur the last two axes of images, in their own precision even under autocast."""
-    height, width = (blur_matrix(size, sigma, padding, images.dtype).to(images.device) for size in images.shape[-2:])
-    with torch.autocast(images.device.type, enabled=False):
-        return height @ images @ width.T
 
 
 def check_images(samples: Tensor, purpose: str) -> None:

@@ -21,6 +21,7 @@ def build(
     attributions: Mapping[str, Attribution],
     contrasts: Mapping[str, Contrast] | None = None,
     details: Mapping[str, str] | None = None,
+    scale: float = 0.0,
 ) -> Content:
     """Build a report from the methods' attributions of one batch.
 
@@ -32,6 +33,8 @@ def build(
             with its own attribution, with `curves=True` the output along the path.
         contrasts: the references a method was given, by the same names; methods with a baseline of their own have none.
         details: anything else worth knowing, such as versions and the seed.
+        scale: the pixels that maps are blurred by when the page opens, as `attribution.smooth` does; pass the attributions
+            themselves, since a slider goes from there to single pixels and back.
 
     Returns:
         What `write` and `render` take.
@@ -73,7 +76,7 @@ def build(
             )
         )
     verdicts = {name: attribution.verdict for name, attribution in attributions.items()}
-    return Content(title, subject.name, tuple(inputs), dict(details or {}), verdicts=verdicts)
+    return Content(title, subject.name, tuple(inputs), dict(details or {}), verdicts=verdicts, scale=scale)
 
 
 def _answer(subject: Subject, outputs: Tensor, likely: Tensor | None, target: int) -> tuple[str, float | None, str]:

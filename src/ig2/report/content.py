@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ig2._utils.checks import is_number
 from ig2.adapters.base import Kind
 from ig2.errors import InputError, describe
 
@@ -88,6 +89,7 @@ class Content:
     details: dict[str, str] = field(default_factory=dict)  # versions, seed, when
     skipped: tuple[SkippedView, ...] = ()
     verdicts: dict[str, str] = field(default_factory=dict)  # by method, on all inputs; by default those on each
+    scale: float = 0.0  # the pixels that maps are blurred by when the page opens; its slider changes it, the scores stay
 
     def check(self) -> None:
         """Check that the page can show it, as `render` and `write` do.
@@ -97,6 +99,8 @@ class Content:
         """
         if not self.inputs:
             raise InputError("a report needs at least one input")
+        if not (is_number(self.scale) and self.scale >= 0):
+            raise InputError(f"the scale must be a number of pixels, 0 or more; got {describe(self.scale)}")
         for view in self.inputs:
             where = repr(view.name)
             if view.kind not in ("image", "text", "table"):

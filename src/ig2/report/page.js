@@ -1,8 +1,9 @@
 "use strict";
 
 const report = JSON.parse(document.getElementById("data").textContent);
-const state = { input: -1, method: 0, reference: null, mode: null, opacity: 70, threshold: 0, smoothing: null };
+const state = { input: -1, method: 0, reference: null, mode: null, opacity: 70, threshold: 0, scale: report.scale };
 const start = { ...state }; // what a link does not say
+const WIDEST = Math.max(16, report.scale); // pixels that the slider goes to
 const TINY = 0.01; // of the value: a smaller range around it is not shown
 
 const one = (selector, root = document) => root.querySelector(selector);
@@ -67,33 +68,33 @@ function measure(values, width, height, share) {
   return { values, width, height, sorted, largest, limit: quantile(sorted, share) || largest || 1 };
 }
 
-// The average around each pixel: what the eye looks for in a map that flickers from one pixel to the next.
-function smooth(map, sigma, mode) {
+// The map on a larger scale, as attribution.smooth(sigma) in Python: a Gaussian cut at four sigma over the map mirrored at its
+// edges, which shares each value out among its neighbours and keeps the sum.
+function smooth(map, sigma) {
   if (sigma === 0) return map;
   map.kept ??= new Map();
-  const key = `${sigma} ${mode}`;
-  if (!map.kept.has(key)) {
-    // neighbours for and against cancel out, but not in how strong they are
-    const values = mode === "magnitude" ? map.values.map(Math.abs) : map.values;
-    const across = blur(values, map.width, map.height, sigma, 1, map.width);
+  if (!map.kept.has(sigma)) {
+    const across = blur(map.values, map.width, map.height, sigma, 1, map.width);
     const both = blur(across, map.height, map.width, sigma, map.width, 1);
-    map.kept.set(key, { ...measure(both, map.width, map.height, 0.99), smooth: true });
+    map.kept.set(sigma, { ...measure(both, map.width, map.height, 0.99), smooth: true });
   }
-  return map.kept.get(key);
+  return map.kept.get(sigma);
 }
 
 function blur(values, length, lines, sigma, step, stride) {
-  const reach = Math.ceil(3 * sigma);
-  const kernel = Array.from({ length: 2 * reach + 1 }, (_, i) => Math.exp(-((i - reach) ** 2) / (2 * sigma * sigma)));
+  const reach = Math.floor(4 * sigma + 0.5);
+  const weights = Float64Array.from({ length: 2 * reach + 1 }, (_, i) => Math.exp(-((i - reach) ** 2) / (2 * sigma * sigma)));
+  const total = weights.reduce((sum, weight) => sum + weight);
+  const mirrored = Int32Array.from({ length: length + 2 * reach }, (_, i) => {
+    const place = (((i - reach) % (2 * length)) + 2 * length) % (2 * length);
+    return (place < length ? place : 2 * length - 1 - place) * step;
+  });
   const result = new Float64Array(values.length);
   for (let line = 0; line < lines; line++) {
     for (let i = 0; i < length; i++) {
-      let [sum, weights] = [0, 0];
-      for (let j = Math.max(0, i - reach); j <= Math.min(length - 1, i + reach); j++) {
-        sum += kernel[j - i + reach] * values[line * stride + j * step];
-        weights += kernel[j - i + reach];
-      }
-      result[line * stride + i * step] = sum / weights;
+      let sum = 0;
+      for (let j = 0; j < weights.length; j++) sum += weights[j] * values[line * stride + mirrored[i + j]];
+      result[line * stride + i * step] = sum / total;
     }
   }
   return result;
@@ -231,17 +232,16 @@ const chosen = () => method().references[state.reference]; // if one is
 const shownView = () => chosen() ?? method();
 const mode = () => state.mode ?? (input().methods.some(signless) || signless(chosen()) ? "magnitude" : "signed");
 
-// Photos flicker; in a digit of 28 pixels each one counts.
-const smoothing = () => (input().kind !== "image" ? 0 : state.smoothing ?? (content.width < 96 ? 0 : 1.5));
-const smoothNow = (map) => smooth(map, (smoothing() * map.width) / content.width || 0, mode());
+const sigma = () => (input().kind === "image" ? state.scale : 0); // of the blur, in pixels of the input
+const blurred = () => `blurred by ${count(sigma(), "pixel")}`;
+const smoothNow = (map) => smooth(map, (sigma() * map.width) / content.width || 0);
 
 function current() {
   const whole = content.maps[state.method];
-  const exact = state.reference === null ? whole : content.references[state.method][state.reference];
-  const map = smoothNow(exact);
+  const map = smoothNow(state.reference === null ? whole : content.references[state.method][state.reference]);
   const cutoff = state.threshold > 0 ? quantile(map.sorted, state.threshold / 100) : 0;
   // a reference's own map is coloured on the scale of the whole, so that the two can be compared
-  return { exact, map, cutoff, limit: smoothNow(whole).limit, mode: mode(), opacity: state.opacity / 100 };
+  return { map, cutoff, limit: smoothNow(whole).limit, mode: mode(), opacity: state.opacity / 100 };
 }
 
 function drawStage() {
@@ -253,11 +253,11 @@ function drawStage() {
   for (const radio of all("[type=radio]", section())) radio.checked = radio.value === mode();
   for (const slider of all("[data-control]", section())) {
     const name = slider.dataset.control;
-    slider.value = name === "smoothing" ? smoothing() : state[name];
+    slider.value = state[name];
     const rest = 100 - state.threshold;
     const said =
       name === "opacity" ? `${state.opacity}\u00a0%`
-      : name === "smoothing" ? (smoothing() ? `over ${count(smoothing(), "pixel")}` : "none, single pixels")
+      : name === "scale" ? (sigma() ? blurred() : "single pixels")
       : state.threshold === 0 ? "everything shown"
       : rest === 0 ? "the strongest alone"
       : `strongest ${rest}\u00a0%, from ${number(view.cutoff)}`;
@@ -272,7 +272,7 @@ function paintThumbnail(canvas, map, whole) {
 
 function drawLegend() {
   const { kind, target } = input();
-  const { exact, map, limit } = current();
+  const { map, limit } = current();
   const withSigns = mode() === "signed";
   const strongest = { image: "pixel", text: "word", table: "column" }[kind];
   const [plus, minus, either] = ["for", "against", "magnitude"].map((side) => make("span", { class: `swatch ${side}` }));
@@ -281,8 +281,8 @@ function drawLegend() {
   one(".shown", section()).replaceChildren(
     ...(chosen() ? ["Contrasted with ", make("bdi", {}, chosen().label), " alone. "] : []),
     ...(kind === "table" ? [...swatches, make("bdi", {}, target), ". "] : []),
-    ...(smoothing() ? [`Colours show the average ${withSigns ? "" : "strength "}around each pixel. `] : []),
-    `The strongest ${strongest} ${smoothing() ? "alone " : ""}has ${number(exact.largest)}. `,
+    ...(sigma() ? [`The map is ${blurred()}, and its sum stays. `] : []),
+    `The strongest ${strongest} has ${number(map.largest)}. `,
     `Every method’s scale ends at ${rule[kind]}.`,
   );
   drawCaution(withSigns);
@@ -329,10 +329,10 @@ function mark(value) {
 let pointed = null; // the pixel of the map
 
 function point(x, y, aloud) {
-  const { map, exact } = current();
+  const { map } = current();
   pointed = { x: clamp(x, 0, map.width - 1), y: clamp(y, 0, map.height - 1) };
   const at = pointed.y * map.width + pointed.x;
-  const value = exact.values[at];
+  const value = map.values[at];
   const [left, top] = [pointed.x / map.width, pointed.y / map.height];
   const place = { x: Math.floor(left * content.width), y: Math.floor(top * content.height) };
   const across = content.width / map.width;
@@ -344,9 +344,9 @@ function point(x, y, aloud) {
   cross.style.top = tip.style.top = `${100 * (top + 0.5 / map.height)}%`;
   tip.classList.toggle("leftward", left > 0.5);
   tip.classList.toggle("downward", top < 0.2);
-  const average = smoothing() ? `around it ${scored(map.values[at])}` : "";
-  tip.replaceChildren(make("strong", {}, scored(value)), make("span", {}, `x ${place.x}, y ${place.y}${around}`), average);
-  mark(map.values[at]);
+  const where = make("span", {}, `x ${place.x}, y ${place.y}${around}`);
+  tip.replaceChildren(make("strong", {}, scored(value)), where, sigma() ? blurred() : "");
+  mark(value);
   // a screen reader would choke on every pixel the pointer crosses
   if (aloud) one(".readout", section()).textContent = `x ${place.x}, y ${place.y}: ${scored(value)}${around}`;
 }
@@ -701,12 +701,13 @@ function writeJson() {
   const { picture, methods, ...rest } = input();
   return JSON.stringify({
     ...rest,
+    ...(sigma() ? { blurred_by_pixels: sigma() } : {}),
     methods: methods.map(({ scores, gradcf, references, marks, ...method }, m) => ({
       ...method,
-      scores: nest(content.maps[m]),
+      scores: nest(smoothNow(content.maps[m])),
       references: references.map(({ picture, scores, gradcf, marks, ...reference }, r) => ({
         ...reference,
-        scores: scores && nest(content.references[m][r]),
+        scores: scores && nest(smoothNow(content.references[m][r])),
       })),
     })),
   });
@@ -724,8 +725,9 @@ function writeCsv() {
     table: { names: ["column", "cell"], of: (i) => [cell(units[i]), cell(cells[i] ?? "")] },
   }[kind];
   const lines = [[...place.names, ...methods.map(({ name }) => cell(name))].join(",")];
-  for (let i = 0; i < content.maps[0].values.length; i++) {
-    lines.push([...place.of(i), ...content.maps.map((map) => short(map.values[i]))].join(","));
+  const maps = content.maps.map(smoothNow);
+  for (let i = 0; i < maps[0].values.length; i++) {
+    lines.push([...place.of(i), ...maps.map((map) => short(map.values[i]))].join(","));
   }
   return lines.join("\r\n") + "\r\n";
 }
@@ -734,7 +736,7 @@ function download(kind) {
   const [text, type] = kind === "json" ? [writeJson(), "application/json"] : [writeCsv(), "text/csv;charset=utf-8"];
   const url = URL.createObjectURL(new Blob([text], { type }));
   const name = input().name.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "scores";
-  make("a", { href: url, download: `${name}.${kind}` }).click();
+  make("a", { href: url, download: `${name}${sigma() ? `-${sigma()}px` : ""}.${kind}` }).click();
   setTimeout(() => URL.revokeObjectURL(url), 60000);
 }
 
@@ -753,7 +755,7 @@ function showMethod() {
 
 let painted = ""; // how the tabs are
 function drawTabs() {
-  const wanted = `${state.input} ${mode()} ${smoothing()}`;
+  const wanted = `${state.input} ${mode()} ${sigma()}`;
   if (painted === wanted) return;
   painted = wanted;
   for (const canvas of all("[role=tab] canvas", section())) {
@@ -822,8 +824,8 @@ function follow() {
   const tab = whole(found.method, report.inputs[index].methods.length - 1);
   if (tab !== undefined) {
     state.mode = ["signed", "magnitude"].includes(found.mode) ? found.mode : null;
-    for (const name of ["opacity", "threshold", "smoothing"]) {
-      state[name] = /^\d+(\.\d+)?$/.test(found[name]) ? clamp(Number(found[name]), 0, name === "smoothing" ? 6 : 100) : start[name];
+    for (const [name, most] of [["opacity", 100], ["threshold", 100], ["scale", WIDEST]]) {
+      state[name] = /^\d+(\.\d+)?$/.test(found[name]) ? clamp(Number(found[name]), 0, most) : start[name];
     }
   }
   show(index, tab, whole(found.reference, Infinity) ?? null).catch(complain);
@@ -857,12 +859,12 @@ for (const root of all("section[data-input]")) {
       state[slider.dataset.control] = Number(slider.value);
       if (!content) return;
       drawStage();
-      if (slider.dataset.control === "smoothing") drawLegend();
+      if (slider.dataset.control === "scale") drawLegend();
     });
     slider.addEventListener("change", () => {
       if (!content) return;
       remember();
-      if (slider.dataset.control === "smoothing") drawThumbnails();
+      if (slider.dataset.control === "scale") drawThumbnails();
     });
   }
   for (const radio of all("[type=radio]", root)) {

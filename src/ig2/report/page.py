@@ -58,7 +58,7 @@ def render(content: Content) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     page: str = environment.from_string(source).render(
         content=content,
-        data={"inputs": inputs, "pictures": pictures.urls},
+        data={"inputs": inputs, "pictures": pictures.urls, "scale": content.scale},
         verdicts=_list_verdicts(content),
         views=[_word_input(view, entry) for view, entry in zip(content.inputs, inputs, strict=True)],
         script=markup(script),

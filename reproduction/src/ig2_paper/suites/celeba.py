@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ig2.benchmarks.suite import BenchOptions, Column, MethodLike
+from ig2.benchmarks.suite import AtScale, BenchOptions, Column, MethodLike
 from ig2.benchmarks.table import COMMONEST, EACH
 from ig2.methods import ExpectedIG
 from ig2.methods.kernelshap import Grid
@@ -235,6 +235,9 @@ class CelebA(Experiment):
     def score(self, part: str, prepared: slice, method: MethodLike) -> Mapping[str, Sequence[float]]:
         explicands = self.explicands
         assert isinstance(explicands, FaceExplicands)
+        if isinstance(method, AtScale) and isinstance(method.method, OfAttribute):  # the scale goes inside
+            inner = method.method
+            method = replace(inner, name=f"{inner.name} {method.sigma}", method=replace(method, method=inner.method))
         if isinstance(method, OfAttribute):
             label = self.loaded[0].classes.index(method.attribute)
             has_label = (explicands.target[prepared] == label).tolist()

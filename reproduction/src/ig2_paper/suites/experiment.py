@@ -19,6 +19,7 @@ from ig2 import rules
 from ig2._utils.checks import check_count, check_seed
 from ig2.attribution import Attribution
 from ig2.benchmarks.suite import (
+    AtScale,
     BenchOptions,
     ChoiceError,
     Column,
@@ -129,6 +130,8 @@ class Experiment(Suite):
     """The paper's number of steps and their length, in our space of the data."""
     background: ClassVar[str] = "black"
     """What features are added to and replaced by."""
+    spatial: ClassVar[bool] = True
+    """Whether maps can be blurred."""
     probability: ClassVar[OutputOption] = "auto"
     """What ADD and DEL show, as `Insertion` takes its output."""
     per_part: ClassVar[int] = 50  # few enough to resume, enough to fill a GPU
@@ -188,8 +191,8 @@ class Experiment(Suite):
 
     @classmethod
     def from_options(cls, options: BenchOptions) -> Self:
-        options.check(cls.dataset, "data", "samples", "study", "split")
-        chosen = {name: getattr(options, name) for name in ("seed", "quick", "device", "data", "study")}
+        options.check(cls.dataset, "data", "samples", "study", "split", *(("scales",) if cls.spatial else ()))
+        chosen = {name: getattr(options, name) for name in ("seed", "quick", "device", "data", "study", "scales")}
         chosen |= {name: value for name in ("samples", "split") if (value := getattr(options, name)) is not None}
         return cls(**{**cls.defaults(options), **chosen})
 
@@ -342,7 +345,8 @@ class Experiment(Suite):
     def score(self, part: str, prepared: slice, method: MethodLike) -> Mapping[str, Sequence[float]]:
         study = self._study
         # someone's own method need not know the option
-        curves = study is not None and study.curves and isinstance(method, Method) and method.follows_paths
+        raw = method.method if isinstance(method, AtScale) else method
+        curves = study is not None and study.curves and isinstance(raw, Method) and raw.follows_paths
         if study is not None and study.timed:
             self.attribute(prepared, method)
         began = time.perf_counter()
@@ -359,13 +363,25 @@ class Experiment(Suite):
         return {label: values.tolist() for label, values in scores.items()}
 
     def attribute(self, rows: slice, method: MethodLike, **options: Any) -> Any:
-        """What a method returns for these explicands."""
+        """What a method returns for these explicands; computed once for all its scales, which come one after the other."""
+        if isinstance(method, AtScale):
+            return method.blur(self.attribute(rows, method.method, **options))
+        call = (rows, method, options)
+        if self._last and self._last[0] == call:
+            return self._last[1]
         explicands = self.explicands
         references = explicands.references[reference_name(method)].select(rows)
         x = self.method_input(rows)
         attribution = method(explicands.model, x, explicands.target[rows], references, seed=self.seed, **options)
         check_returned(attribution, x)
+        if self.scales and not (self._study is not None and self._study.timed):
+            self._last[:] = [call, attribution]
         return attribution
+
+    @cached_property
+    def _last(self) -> list[Any]:
+        """The last call and what it returned, where several scales are asked for."""
+        return []
 
     def method_input(self, rows: slice) -> Any:
         """What a method is called with for these explicands.
@@ -404,6 +420,7 @@ class Experiment(Suite):
 
 def reference_name(method: MethodLike) -> str:
     """The name of the references that a method takes."""
+    method = method.method if isinstance(method, AtScale) else method
     return method.references if isinstance(method, WithReferences) else COUNTERFACTUAL
 
 

@@ -148,6 +148,7 @@ class TREC(Experiment):
         "one-by-one": ONE_BY_ONE,
     }
     marked: ClassVar[bool] = False
+    spatial: ClassVar[bool] = False
     tried: ClassVar[tuple[int, float]] = (100, 0.4)
     published: ClassVar[tuple[int, float] | None] = (1000, 0.01)
     paper_columns: ClassVar[tuple[str, ...]] = ("ADD", "DEL")

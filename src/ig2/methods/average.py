@@ -1,0 +1,69 @@
+"""Averages over attributions of noised explicands or networks, added one after the other."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ig2._engine.task import Task
+from ig2.errors import ModelError
+from ig2.methods.base import Result
+
+Statistic = Literal["mean", "squares", "variance"]
+
+
+class Average:
+    """The mean of n attributions of each explicand, the mean of their squares, or their variance.
+
+    Attributions are added one after the other in a fixed order, so that the result does not depend on how they were batched.
+
+    Args:
+        task: whose explicands they are of.
+        count: how many of each are going to be added, n.
+        statistic: of the attributions. The variance is (1/n) Σ (φₖ − mean φ)².
+    """
+
+    def __init__(self, task: Task, count: int, statistic: Statistic = "mean") -> None:
+        self.task, self.count, self.statistic = task, count, statistic
+        self.values = torch.zeros_like(task.x)
+        self.means = torch.zeros_like(task.x) if statistic == "variance" else None
+        self.added = [0] * len(task)
+        self.baseline_outputs: Tensor | None = None
+
+    def add(self, result: Result, rows: Tensor) -> None:
+        """Add a result whose attributions are of these explicands (n,)."""
+        outputs = result.baseline_outputs
+        if outputs is not None and self.baseline_outputs is None:
+            self.baseline_outputs = outputs.new_zeros(len(self.task), outputs.shape[1])
+        for i, row in enumerate(rows.tolist()):
+            self._add_values(row, result.values[i])
+            if outputs is not None and self.baseline_outputs is not None:
+                self.baseline_outputs[row] += outputs[i] / self.count
+
+    def _add_values(self, row: int, values: Tensor) -> None:
+        self.added[row] += 1
+        if self.means is None:
+            self.values[row] += (values.square() if self.statistic == "squares" else values) / self.count
+            return
+        # by differences from the mean so far: of values of 1e4 with a deviation of 1, float32 squares keep no digit
+        before = values - self.means[row]
+        self.means[row] += before / self.added[row]
+        self.values[row] += before * (values - self.means[row]) / self.count
+
+    def result(self) -> Result:
+        """What was added up. Squares and variances have no baseline: their sum stands for nothing.
+
+        Raises:
+            ModelError: if it has left the range of its type.
+        """
+        finite = self.values.flatten(1).isfinite().all(dim=1)
+        if not finite.all():
+            rows = self.task.rows[~finite]
+            raise ModelError(
+                f"the values of explicand {int(rows[0])} are too large for their type: explain an output that is scaled down, "
+                "or use squared=False",
+                rows=rows.tolist(),
+            )
+        return Result(self.values, self.baseline_outputs if self.statistic == "mean" else None)
