@@ -14,7 +14,7 @@ copyright = author
 version = release = ig2.__version__
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "myst_parser", "docstrings", "tutorials"]
-exclude_patterns = ["conf.py", "_ext", "results"]  # what stands in results is included in pages
+exclude_patterns = ["conf.py", "_ext"]
 nitpicky = False
 
 # -- Markdown

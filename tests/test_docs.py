@@ -24,7 +24,7 @@ matplotlib.use("Agg")
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), DOCS / "results" / "synthetic.md"]
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.py"))
 MODULES = (
     "ig2",
