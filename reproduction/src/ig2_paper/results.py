@@ -169,7 +169,7 @@ PAGES = {
     "faces": ("Faces", ("celeba",)),
     "digits": ("Digits", ("mnist",)),
 }
-SYNTHETIC = "| [Synthetic tables](results/synthetic.md) | XAI-BENCH | the methods; recipes of training; settings |"
+SYNTHETIC = "| [Synthetic tables](results/synthetic.md) | methods, training, settings |"
 
 
 def render_pages(store: Path) -> dict[str, str]:
@@ -192,18 +192,16 @@ def _join(lines: list[str]) -> str:
 
 def _render_index(tables: dict[Run, Table], notes: dict[str, str]) -> str:
     """The findings, links to the pages, the methods at a glance, and how the tables were made."""
-    links = ["| data | | tables |", "|---|---|---|"]
+    links = ["| page | tables of |", "|---|---|"]
     for page, (title, folders) in PAGES.items():
-        on_page = [table.title for run, table in tables.items() if run.folder in folders]
-        data = dict.fromkeys(name.partition(":")[0] for name in on_page)
-        studies = dict.fromkeys(name.partition(": ")[2] or "the methods" for name in on_page)
-        links.append(f"| [{title}](results/{page}.md) | {', '.join(data)} | {'; '.join(studies)} |")
+        studies = {run.study or "methods": None for run in tables if run.folder in folders}
+        links.append(f"| [{title}](results/{page}.md) | {', '.join(studies)} |")
     names = ["rules", *PAGES, "synthetic"]
     return _join(
         [
             "# Results on real data",
             notes.pop("", "").strip(),
-            "\n".join([*links, SYNTHETIC, "| [Which rule](results/rules.md) | all of these | the rules of IG² side by side |"]),
+            "\n".join([*links, SYNTHETIC, "| [Which rule](results/rules.md) | the rules of IG², on all of these |"]),
             "## At a glance",
             _render_overview(list(tables.values())),
             "## How they were made",
