@@ -530,6 +530,21 @@ def test_bars_refuse_names_that_do_not_fit() -> None:
         plots.bars(made(sample(1, 4)), scores=[[1], [2]])
 
 
+def test_bars_of_low_trust_show_strength_alone_and_say_so() -> None:
+    values = torch.tensor([[0.1, -3.0, 2.0]], dtype=torch.float64)
+    rough, smooth = (made(values, trust=torch.full((1, 2), trust)) for trust in (0.1, 0.9))
+    (axes,) = (figure := plots.bars(rough, ["a", "b", "c"])).axes
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([3.0, 2.0, 0.1])
+    assert len({bar.get_facecolor() for bar in axes.patches}) == 1 and axes.get_xlabel() == "|attribution|"
+    assert "strength without signs, since trust is low" in texts(figure).replace("\n", " ")
+    for signed in (plots.bars(smooth), plots.bars(rough, kind="signed")):
+        assert signed.axes[0].patches[0].get_width() == -3.0 and "without signs" not in texts(signed)
+    assert plots.bars(smooth, kind="magnitude").axes[0].patches[0].get_width() == 3.0
+    networks.refuses(InputError, "kind", lambda: plots.bars(rough, kind="positive"))
+    page = Tags(plots.html(rough))
+    assert "−3" not in page.text and "strength without signs" in page.text and "−3" in Tags(plots.html(smooth)).text
+
+
 # -- text --------------------------------------------------------------------------------------------------------------
 
 SENTENCES = [["Where", "did", "guinea", "pigs", "originate", "?"], ["Straße", "naïve", "Ελλάδα", "$x_1$", "a\tb", ""]]
@@ -549,6 +564,18 @@ def test_words_of_a_text_have_the_colour_of_their_score() -> None:
     words = [text.get_text() for text in figure.axes[0].texts][1:]
     assert words == SENTENCES[0]
     drawn(figure)
+
+
+def test_words_of_low_trust_show_strength_alone_and_say_so() -> None:
+    values = torch.tensor([[4.0, -4.0, 0.0]], dtype=torch.float64)
+    rough, words = made(values, trust=torch.full((1, 2), 0.1)), ["not", "good", "."]
+    figure = plots.text(rough, words)
+    first, second, third = (box.get_facecolor() for box in figure.axes[0].patches)
+    assert first == second != third and "strength without signs, since trust is low" in texts(figure)
+    assert "against the class" not in texts(figure) and "against the class" in texts(plots.text(rough, words, kind="signed"))
+    page = plots.text_html(rough, words)
+    assert "strength without signs" in page and 'title="−4"' not in page
+    assert 'title="−4"' in plots.text_html(rough, words, kind="signed")
 
 
 def test_words_stay_inside_the_figure_and_long_ones_are_broken() -> None:

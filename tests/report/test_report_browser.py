@@ -15,6 +15,7 @@ from playwright.sync_api import sync_playwright
 
 import reports
 from ig2.report import write
+from ig2.report.page import shorten_name
 
 FLAGS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync --no-first-run"
 PHOTO, DIGIT, SENTENCE, ROW = range(4)
@@ -36,7 +37,7 @@ def browser():
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
-    for content in (reports.everything, reports.hostile, reports.alike, reports.rough, reports.many):
+    for content in (reports.everything, reports.hostile, reports.alike, reports.rough, reports.many, reports.columns):
         write(content(), folder / f"{content.__name__}.html")
     return folder
 
@@ -512,6 +513,12 @@ def test_the_sum_and_the_end_of_the_path_follow_the_reference(open_page):
     assert shown(page, ".counterfactual img").get_attribute("src") == end and "none" in facts(page)["Residual"][1]
 
 
+def test_a_path_that_overshot_is_said_to_have(open_page):
+    page = open_page("rough")
+    page.evaluate("() => { const view = method(); view.arrival = -2.5; view.marks.arrival = 'poor'; drawSums(); }")
+    assert facts(page)["Arrival"] == ("poor", "−250\u00a0% · ended beyond it")
+
+
 def test_a_method_without_a_baseline_has_no_sum(open_page):
     page = open_page(at="#input-3-method-2")
     assert facts(page) == {} and "Output: 7.50 for the input." in shown(page, ".sums").inner_text()
@@ -568,6 +575,14 @@ def test_columns_are_bars_in_order_of_strength(open_page):
     assert np.array(lengths) / lengths[0] == pytest.approx(np.abs(scores[order]) / np.abs(scores).max(), abs=0.02)
     slide(page, "threshold", 40)
     assert shown(page, "tbody .weak").count() == 1
+
+
+def test_a_number_in_a_cell_is_not_broken(open_page):
+    """Beside the sidebar there is room for eight characters, and names may wrap."""
+    page = open_page("columns", viewport={"width": 1400, "height": 900})
+    lines = shown(page, "tbody .cell bdi").evaluate_all("cells => cells.map(c => [c.innerText, c.getClientRects().length])")
+    assert lines == [["0.00619312", 1]] * 6
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 # -- downloads ---------------------------------------------------------------------------------------------------------
@@ -693,6 +708,11 @@ def test_long_names_keep_to_two_lines_of_the_sidebar(open_page, width):
     heights, widths = zip(*sizes, strict=True)
     assert max(heights) < 2.2 * min(heights) and max(widths) <= 9 * 16
     assert all(link.get_attribute("title") for link in page.locator(".inputs a").all())
+
+
+def test_names_of_a_camera_keep_their_end():
+    assert shorten_name("IMG_20240817_103455_HDR_0007.jpg") == "IMG_20240817_…HDR_0007.jpg"
+    assert shorten_name("cat.png") == "cat.png" and shorten_name("Where did guinea pigs originate?").endswith("originate?")
 
 
 def test_dark_mode_is_dark(open_page):
