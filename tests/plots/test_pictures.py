@@ -571,7 +571,10 @@ def test_words_of_low_trust_show_strength_alone_and_say_so() -> None:
     rough, words = made(values, trust=torch.full((1, 2), 0.1)), ["not", "good", "."]
     figure = plots.text(rough, words)
     first, second, third = (box.get_facecolor() for box in figure.axes[0].patches)
-    assert first == second != third and "strength without signs, since trust is low" in texts(figure)
+    assert first == second != third and "strength without signs, since trust is low" in texts(figure).replace("\n", " ")
+    drawn(figure)
+    note, key = figure.texts[-1].get_window_extent(), figure.axes[-1].get_tightbbox()
+    assert not note.overlaps(key)
     assert "against the class" not in texts(figure) and "against the class" in texts(plots.text(rough, words, kind="signed"))
     page = plots.text_html(rough, words)
     assert "strength without signs" in page and 'title="−4"' not in page
@@ -621,7 +624,7 @@ def test_a_shared_scale_of_texts_is_the_strongest_word_of_all() -> None:
 def test_a_text_of_thousands_of_words_is_cut_and_says_so() -> None:
     figure = plots.text(made(sample(1, 3000)), ["w"] * 3000)
     assert len(figure.axes[0].patches) == 500
-    assert "the first 500 of up to 3000 words" in texts(figure)
+    assert "the first 500 of up to 3000 words" in texts(figure).replace("\n", " ")
 
 
 def test_writing_without_a_font_is_still_drawn() -> None:

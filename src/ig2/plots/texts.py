@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from bisect import bisect_right
 from collections.abc import Sequence
 from html import escape
@@ -130,6 +131,8 @@ def text(
     cut = f"the first {MOST_WORDS} of up to {longest} words" if longest > MOST_WORDS else ""
     rule = "each text's colours end at its strongest word" if scale == "each" else ""
     footer = "; ".join(filter(None, [rule, *notes, cut]))
+    # beside the key, in lines of letters that are about 0.4 of the size wide
+    footer = textwrap.fill(footer, max(int((line_width - 15 * size) / (0.4 * size)), 20))
     figure.text(1 - margin / (width * POINTS), 0.6 * size / total, footer, ha="right", fontsize="x-small", color=QUIET)
     return figure
 
