@@ -13,12 +13,18 @@ author = "The IG² developers"
 copyright = author
 version = release = ig2.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "myst_parser", "docstrings", "tutorials"]
-exclude_patterns = ["conf.py", "_ext", "results"]  # what stands in results is included in pages
+extensions = [
+    *("sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"),
+    *("myst_parser", "sphinx_copybutton", "docstrings", "mathml", "tutorials"),
+]
+html_math_renderer = "mathml"
+copybutton_exclude = ".linenos, .gp, .go"  # of a session in a docstring, what was typed
+copybutton_selector = "div:not(.printed) > div.highlight > pre"  # not what a tutorial printed
+exclude_patterns = ["conf.py", "_ext"]
 nitpicky = False
 
 # -- Markdown
-myst_enable_extensions = ["substitution", "colon_fence", "deflist"]
+myst_enable_extensions = ["substitution", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 # the picture is made by the demo, and the site is built without it too
 myst_substitutions = {

@@ -123,6 +123,13 @@ def many():
     return Content("Many", "a small network", tuple(photo(name, size=(14, 16)) for name in names))
 
 
+def columns():
+    """A table beside a sidebar: long names of columns, and numbers of many digits."""
+    names = tuple(f"mean fractal dimension error {i}" for i in range(6))
+    rows = [row(f"row {i}", columns=names, cells=("0.00619312",) * 6) for i in range(2)]
+    return Content("Columns", "a small network", tuple(rows))
+
+
 def hostile():
     """Everything from outside, in every place it can be shown in."""
     settings = {key: {"type": value, key: [value]} for key, value in zip(HOSTILE, reversed(HOSTILE), strict=True)}

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -24,7 +25,7 @@ matplotlib.use("Agg")
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), DOCS / "results" / "synthetic.md"]
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.py"))
 MODULES = (
     "ig2",
@@ -124,6 +125,8 @@ def test_the_tutorials_run_and_the_site_builds_without_a_warning(cache: Path, tm
     check_pictures(site)
     check_nothing_is_fetched(site)
     check_every_public_name_is_in_the_reference(site)
+    check_formulas_and_copy_buttons(site)
+    check_the_words_people_search_for(site)
 
 
 def check_pictures(site: Path) -> None:
@@ -142,6 +145,23 @@ def check_nothing_is_fetched(site: Path) -> None:
     for page in site.rglob("*.html"):
         html = page.read_text(encoding="utf-8")
         assert not re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="(?:https?:)?//', html), page
+
+
+def check_formulas_and_copy_buttons(site: Path) -> None:
+    for page in ("engine", "residuals", "semantics", "metrics", "api/rules"):
+        html = (site / f"{page}.html").read_text(encoding="utf-8")
+        assert "<math" in html and "$" not in re.sub(r"<(script|style|pre).*?</\1>", "", html, flags=re.DOTALL), page
+    assert "copybutton.js" in (site / "quickstart.html").read_text(encoding="utf-8")
+
+
+def check_the_words_people_search_for(site: Path) -> None:
+    """Titles count most in the site's search: each word is in one, on the page that has the answer."""
+    index = json.loads((site / "searchindex.js").read_text(encoding="utf-8").removeprefix("Search.setIndex(").removesuffix(")"))
+    found = {(title, index["docnames"][page]) for title, places in index["alltitles"].items() for page, _ in places}
+    recipes = ("Hugging Face", "regression", "multi-label", "time series", "GPU", "batch", "200 images", "save", "insertion")
+    wanted = {**dict.fromkeys(recipes, "howto"), "install": "quickstart", "Captum": "comparison", "SHAP": "comparison"}
+    missing = {word for word, page in wanted.items() if not any(word.lower() in t.lower() and page == p for t, p in found)}
+    assert not missing
 
 
 def check_every_public_name_is_in_the_reference(site: Path) -> None:

@@ -70,7 +70,7 @@ def _add_fields(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines
 
 
 def _escape(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    if what in ("attribute", "property"):
+    if what in ("attribute", "property", "data"):
         lines.insert(0, "")  # "f(x): the score" is a sentence, and napoleon takes what is before a colon for a type
     in_code = False
     for number, line in enumerate(lines):

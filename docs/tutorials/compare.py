@@ -1,7 +1,7 @@
 """Comparing methods.
 
 Six methods on the same digits, side by side: what they show, what they account for, and what happens to the network's answer
-when the pixels they point at are taken away. It needs `pip install 'ig2[plots,demo]'`.
+when the pixels they point at are taken away. It needs `pip install ".[plots,demo]"` in a checkout.
 """
 
 import numpy as np

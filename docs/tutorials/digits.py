@@ -1,7 +1,7 @@
 """Digits: from a network to a picture.
 
 You train a small network on real handwritten digits, and ask it why it takes one for a 3 and not for something else. It takes
-a few seconds. All you need is `pip install 'ig2[plots,demo]'`.
+a few seconds. All you need is `pip install ".[plots,demo]"` in a checkout.
 """
 
 import numpy as np

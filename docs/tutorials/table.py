@@ -1,7 +1,7 @@
 """A table: which columns decided.
 
 You train a network on a table of wines, three kinds with thirteen measurements each, and ask which of the measurements made
-it say what it says. It needs `pip install 'ig2[plots,table,demo]'`.
+it say what it says. It needs `pip install ".[plots,table,demo]"` in a checkout.
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Text: which words decided.
 
-You make a small classifier of sentences, good news or bad, and see how it reads "not". It needs `pip install 'ig2[plots]'`.
+You make a small classifier of sentences, good news or bad, and see how it reads "not".
+It needs `pip install ".[plots]"` in a checkout.
 """
 
 import itertools

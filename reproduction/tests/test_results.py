@@ -1,4 +1,4 @@
-"""The results page of the docs is made from the stored tables, and from nothing else."""
+"""The results pages of the docs are made from the stored tables, and from nothing else."""
 
 from __future__ import annotations
 
@@ -23,9 +23,25 @@ def results(monkeypatch):
     return importlib.import_module("ig2_paper.results")
 
 
-def test_the_page_is_what_the_stored_tables_say(results):
-    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert page == results.render_page(STORE), "make the page again: python -m ig2_paper.results --page"
+def test_the_pages_are_what_the_stored_tables_say(results):
+    written = {"results.md", *(f"results/{path.name}" for path in (ROOT / "docs" / "results").iterdir())}
+    pages = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in written - {"results/synthetic.md"}}
+    assert pages == results.render_pages(STORE), "make the pages again: python -m ig2_paper.results --page"
+
+
+def test_every_table_is_on_one_page_and_the_index_begins_with_the_findings(results):
+    pages = results.render_pages(STORE)
+    text = "\n".join(pages.values())
+    assert all(sum(run.folder in folders for _, folders in results.PAGES.values()) == 1 for run in results.RUNS)
+    for run in results.RUNS:
+        rows = results.load_table(STORE / f"{run.name}.json").to_markdown().split("\n\n")[1]
+        assert text.count(rows) == 1, run.name
+    index = pages["results.md"]
+    assert all(f"({name})" in index for name in [*pages, "results/synthetic.md"] if name != "results.md")
+    places = [index.index(text) for text in ("In short", "| page |", "## At a glance", "## How they were made")]
+    assert places == sorted(places)
+    for name in pages.keys() - {"results.md", "results/rules.md"}:  # what was seen before what was set
+        assert pages[name].rindex("How far ") < pages[name].index("## Data and settings") < pages[name].index("Settings: `")
 
 
 def test_every_stored_table_is_of_a_listed_run_on_real_data(results):
@@ -103,7 +119,7 @@ def test_a_note_for_a_table_that_is_not_there_is_refused(results, tmp_path):
     for name in ("wafer.json", "notes.md"):
         (tmp_path / name).write_bytes((STORE / name).read_bytes())
     with pytest.raises(SystemExit, match=r"notes\.md has notes for tables that are not stored: .*celeba"):
-        results.render_page(tmp_path)
+        results.render_pages(tmp_path)
 
 
 def test_data_that_cannot_be_read_are_named_and_the_others_go_on(results, tmp_path, capsys):
@@ -135,14 +151,14 @@ def test_a_folder_without_any_data_set_is_refused(results, tmp_path, monkeypatch
     assert stopped.value.code == 2 and "has none of the folders pets, imagenet-val" in capsys.readouterr().err
 
 
-def test_what_could_not_be_made_leaves_the_page_as_it_is(results, tmp_path, monkeypatch, capsys):
+def test_what_could_not_be_made_leaves_the_pages_as_they_are(results, tmp_path, monkeypatch, capsys):
     (tmp_path / "wafer").mkdir()
-    page = tmp_path / "page.md"
+    docs = tmp_path / "docs"
     monkeypatch.setattr(results, "STORE", tmp_path / "out")
-    monkeypatch.setattr(results, "PAGE", page)
+    monkeypatch.setattr(results, "DOCS", docs)
     monkeypatch.setattr(
         "sys.argv", ["results", "wafer", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--device", "cpu"]
     )
     with pytest.raises(SystemExit) as stopped:
         results.main()
-    assert stopped.value.code == 1 and not page.exists() and "wafer:" in capsys.readouterr().out
+    assert stopped.value.code == 1 and not docs.exists() and "wafer:" in capsys.readouterr().out

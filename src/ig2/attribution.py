@@ -281,6 +281,11 @@ class Attribution(_Fields[Structured]):
                 f"; paths did not move{of}, since the distance to the reference has no gradient at x (units asleep there?): "
                 f"try {advice}"
             )
+        if (typical[short] < 0).double().mean() > 0.5:
+            return (
+                f"; paths ended beyond the reference, farther from it than they began{of}, so the values do not explain the "
+                f"contrast: try more and shorter steps, ig2.paths.LineSearch(), {advice}"
+            )
         return (
             f"; paths ended on the way{of}, with {1 - float(typical[short].median()):.0%} of the distance to the reference "
             "left, so the values do not explain the whole contrast: try more or longer steps, ig2.paths.LineSearch(), "

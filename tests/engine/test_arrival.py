@@ -54,6 +54,11 @@ def test_a_path_that_is_stuck_has_not_arrived():
     assert "arrival" in repr(a)
 
 
+def test_a_path_that_overshoots_is_not_told_to_take_longer_steps():
+    a = ig2.IG2(3, step_size=20.0)(tanh_mlp(), X, references=REFERENCES)
+    assert (a.arrival < 0).all() and "beyond the reference" in a.verdict and "shorter steps" in a.verdict
+
+
 def test_a_path_that_does_not_start_has_taken_no_step():
     a = ig2.IG2(5)(asleep(), torch.zeros(1, 4).double(), references=torch.ones(1, 4).double())
     assert (a.values == 0).all() and a.steps_taken.tolist() == [[0]] and a.arrival.tolist() == [[0.0]]

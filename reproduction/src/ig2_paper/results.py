@@ -1,8 +1,8 @@
-"""The paper's experiments on the real data, and the page of the docs that shows them.
+"""The paper's experiments on the real data, and the pages of the docs that show them.
 
 `python -m ig2_paper.results --data ROOT` makes the tables that are not stored with the present settings, and goes on where it
 was stopped; ROOT holds the data sets by name: imagenet-val, imagenet-pool, pets, mnist, trec, wafer, celeba.
-`python -m ig2_paper.results --page` writes the page from the stored tables alone.
+`python -m ig2_paper.results --page` writes the pages from the stored tables alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ig2.methods.base import summary
 from ig2_paper.suites.celeba import PAPER_ACCURACY
 
 STORE = Path("reproduction/results")
-PAGE = Path("docs/results.md")
+DOCS = Path("docs")
 OURS = "IG² ("  # how the rows of IG² begin
 
 
@@ -158,37 +158,110 @@ def is_stored(suite: Suite, path: Path, data: str) -> bool:
     return not table.failures and stored == (suite.settings(), methods, data)
 
 
-# -- the page ----------------------------------------------------------------------------------------------------------
+# -- the pages ---------------------------------------------------------------------------------------------------------
+
+INDEX = "results.md"
+# Each page of tables, by its file: its title and the folders of data on it. A page on synthetic tables is written by hand.
+PAGES = {
+    "photos": ("Photos", ("pets", "imagenet-val")),
+    "questions": ("Questions", ("trec",)),
+    "wafers": ("Wafer maps", ("wafer",)),
+    "faces": ("Faces", ("celeba",)),
+    "digits": ("Digits", ("mnist",)),
+}
+SYNTHETIC = "| [Synthetic tables](results/synthetic.md) | methods, training, settings |"
 
 
-def render_page(store: Path) -> str:
-    """The page of the docs: the findings, then every table with its notes."""
+def render_pages(store: Path) -> dict[str, str]:
+    """The pages of the docs by their path: the findings, which rule, and the tables of each data set with their notes."""
     notes = _read_notes(store / "notes.md")
-    tables = {run.name: load_table(path) for run in RUNS if (path := store / f"{run.name}.json").exists()}
-    lines = ["# Results on real data", notes.pop("", "").strip(), "## At a glance", _render_overview(tables)]
-    lines += ["## Which rule", notes.pop("which-rule", "").strip()]
-    lines.append(
-        "▲ ahead of `left` by more than two standard errors of the difference, ▼ behind by more, = neither, for each metric."
-    )
-    lines += ["On the validation split:", _compare_rules(tables, "validation")]
-    lines += ["On the test split:", _compare_rules(tables, "test")]
-    for key, table in tables.items():
-        split = " (validation split)" if table.settings["split"] == "validation" else ""
-        lines += [f"## {table.title}{split}", _render(table)]
-        if {"rules", "distances"} & set(table.suite.split("-")):
-            lines += [_render_gaps(table, next(iter(table.methods)), reverse=True)]
-        elif any(label.startswith(OURS) for label in table.methods) and "seconds" not in table.metrics:
-            lines += [_render_gaps(table, default_label(table))]
-        if "-" not in table.suite and any(fact.name.startswith(EACH) for fact in table.facts):
-            lines.append(_render_accuracies(table))
-        lines.append(notes.pop(key, "").strip())
+    tables = {run: load_table(path) for run in RUNS if (path := store / f"{run.name}.json").exists()}
+    pages = {INDEX: _render_index(tables, notes), "results/rules.md": _render_rules(tables, notes)}
+    for page, (title, folders) in PAGES.items():
+        on_page = {run.name: table for run, table in tables.items() if run.folder in folders}
+        if on_page:
+            pages[f"results/{page}.md"] = _render_data_set(title, on_page, notes)
     if notes:
         raise SystemExit(f"notes.md has notes for tables that are not stored: {', '.join(notes)}")
+    return pages
+
+
+def _join(lines: list[str]) -> str:
     return "\n\n".join(line for line in lines if line) + "\n"
 
 
+def _render_index(tables: dict[Run, Table], notes: dict[str, str]) -> str:
+    """The findings, links to the pages, the methods at a glance, and how the tables were made."""
+    links = ["| page | tables of |", "|---|---|"]
+    for page, (title, folders) in PAGES.items():
+        studies = {run.study or "methods": None for run in tables if run.folder in folders}
+        links.append(f"| [{title}](results/{page}.md) | {', '.join(studies)} |")
+    names = ["rules", *PAGES, "synthetic"]
+    return _join(
+        [
+            "# Results on real data",
+            notes.pop("", "").strip(),
+            "\n".join([*links, SYNTHETIC, "| [Which rule](results/rules.md) | the rules of IG², on all of these |"]),
+            "## At a glance",
+            _render_overview(list(tables.values())),
+            "## How they were made",
+            notes.pop("method", "").strip(),
+            "\n".join(["```{toctree}", ":hidden:", "", *(f"results/{name}" for name in names), "```"]),
+        ]
+    )
+
+
+def _render_rules(tables: dict[Run, Table], notes: dict[str, str]) -> str:
+    """Every rule beside the published one."""
+    mark = "▲ ahead of `left` by more than two standard errors of the difference, ▼ behind by more, = neither, for each metric."
+    stored = list(tables.values())
+    return _join(
+        [
+            "# Which rule",
+            notes.pop("which-rule", "").strip(),
+            mark,
+            *("On the validation split:", _compare_rules(stored, "validation")),
+            *("On the test split:", _compare_rules(stored, "test")),
+        ]
+    )
+
+
+def _render_data_set(title: str, tables: dict[str, Table], notes: dict[str, str]) -> str:
+    """Of each table what it shows, then its numbers; data and settings of all at the end."""
+    made = ["## Data and settings", "What holds for all pages: [how they were made](../results.md#how-they-were-made)."]
+    lines = [f"# {title}"]
+    for name, table in tables.items():
+        split = " (validation split)" if table.settings["split"] == "validation" else ""
+        lines += [f"## {table.title}{split}", notes.pop(name, "").strip(), *_render_numbers(table)]
+        made += [f"### {table.title}{split}", *_render_settings(table)]
+    return _join([*lines, *made])
+
+
+def _render_numbers(table: Table) -> list[str]:
+    """The rows, how to read them, and by how much one is ahead."""
+    about, *_ = table.caption()
+    lines = [_wide(table.to_markdown().split("\n\n")[1]), about, *(f"{remark}." for remark in table.remarks())]
+    if {"rules", "distances"} & set(table.suite.split("-")):
+        lines.append(_render_gaps(table, next(iter(table.methods)), reverse=True))
+    elif any(label.startswith(OURS) for label in table.methods) and "seconds" not in table.metrics:
+        lines.append(_render_gaps(table, default_label(table)))
+    return lines
+
+
+def _render_settings(table: Table) -> list[str]:
+    """The data, the network's accuracy and the settings; where methods are compared, what each metric is."""
+    facts = tuple(fact for fact in table.facts if not fact.name.startswith(EACH))
+    lines = replace(table, facts=facts).caption()[1:]
+    if "-" not in table.suite:
+        lines += [f"{label}: {column.about}." for label, column in table.metrics.items() if column.about]
+    lines.append(f"Settings: `{settings_line(table.settings)}`. Made on: {table.environment['device']}.")
+    if "-" not in table.suite and len(facts) < len(table.facts):
+        lines.append(_render_accuracies(table))
+    return lines
+
+
 def _read_notes(path: Path) -> dict[str, str]:
-    """The notes on each table, by its name; the beginning of the page under ''."""
+    """The notes on each table, by its name; the findings under ''."""
     if not path.exists():
         return {}
     parts = re.split(r"^<!-- (\S+) -->$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -198,18 +271,6 @@ def _read_notes(path: Path) -> dict[str, str]:
 def default_label(table: Table) -> str:
     """The row of IG² with the library's default rule."""
     return next(label for label in table.methods if label.startswith(f"{OURS}{ig2.IG2().rule}"))
-
-
-def _render(table: Table) -> str:
-    """The table with its caption; where methods are compared, with what each metric is."""
-    rows = table.to_markdown().split("\n\n")[1]
-    facts = [fact for fact in table.facts if not fact.name.startswith(EACH)]
-    caption = replace(table, facts=tuple(facts)).caption()
-    if "-" not in table.suite:
-        caption += [f"{label}: {column.about}." for label, column in table.metrics.items() if column.about]
-    caption += [f"{remark}." for remark in table.remarks()]
-    settings = f"Settings: `{settings_line(table.settings)}`. Made on: {table.environment['device']}."
-    return "\n\n".join([_wide(rows), *caption, settings])
 
 
 def _wide(rows: str) -> str:
@@ -245,17 +306,17 @@ def _render_gaps(table: Table, first: str, reverse: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _render_overview(tables: dict[str, Table]) -> str:
+def _render_overview(tables: list[Table]) -> str:
     """For each data set and metric: the best other method, and IG² with each rule, ahead or behind by two standard errors."""
-    compared = {key: table for key, table in tables.items() if "-" not in table.suite}
-    rules = list(dict.fromkeys(label for table in compared.values() for label in table.methods if label.startswith(OURS)))
+    compared = [table for table in tables if "-" not in table.suite]
+    rules = list(dict.fromkeys(label for table in compared for label in table.methods if label.startswith(OURS)))
     names = [label.removeprefix(OURS).removesuffix(")").removesuffix(", as published") for label in rules]
     about = "▲ ahead of the best other method by more than two standard errors of the difference, ▼ behind by more, = neither."
     lines = [
         f"| data | metric | the best of the others | {' | '.join(f'IG², {name}' for name in names)} |",
         "|---" * (len(rules) + 3) + "|",
     ]
-    for table in compared.values():
+    for table in compared:
         others = [label for label in table.methods if not label.startswith(OURS) and label != "Random"]
         for metric, column in table.metrics.items():
             sign = 1 if column.better == "higher" else -1
@@ -270,9 +331,9 @@ def _render_overview(tables: dict[str, Table]) -> str:
     return about + "\n\n" + _wide("\n".join(lines))
 
 
-def _compare_rules(tables: dict[str, Table], split: Split) -> str:
+def _compare_rules(tables: list[Table], split: Split) -> str:
     """Every rule beside `left`, on every data set: a sign for each metric."""
-    studied = [table for table in tables.values() if (table.settings["study"], table.settings["split"]) == ("rules", split)]
+    studied = [table for table in tables if (table.settings["study"], table.settings["split"]) == ("rules", split)]
     first = "left, as published"
     heads = [f"{table.title.partition(':')[0]}: {', '.join(_metrics(table))}" for table in studied]
     lines = [f"| rule | {' | '.join(heads)} |", "|---" * (len(studied) + 1) + "|"]
@@ -301,7 +362,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=STORE, help="where the tables are kept")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--again", action="store_true", help="make also what is stored")
-    parser.add_argument("--page", action="store_true", help="only write the page of the docs")
+    parser.add_argument("--page", action="store_true", help="only write the pages of the docs")
     options = parser.parse_args()
     known = {run.name: run for run in RUNS}
     unknown = [name for name in options.names if name not in known]
@@ -318,8 +379,10 @@ def main() -> None:
         runs = [known[name] for name in options.names or known]
         complete = make_tables(runs, options.data, options.out, options.device, options.again)
     if options.out == STORE and complete:
-        PAGE.write_text(render_page(STORE), encoding="utf-8")
-        print("the page is", PAGE, file=sys.stderr)
+        for page, text in render_pages(STORE).items():
+            (DOCS / page).parent.mkdir(exist_ok=True)
+            (DOCS / page).write_text(text, encoding="utf-8")
+        print("the first page is", DOCS / INDEX, file=sys.stderr)
     if not complete:
         sys.exit(1)
 

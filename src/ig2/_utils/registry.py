@@ -60,7 +60,10 @@ class Registry(MutableMapping[str, Any]):
     def check_any(self) -> None:
         """Raise an UnknownNameError that says what to install if the registry is empty."""
         if not self._known():
-            raise UnknownNameError(f"no {self.kind} is installed: those of the paper come with pip install {self.source}")
+            raise UnknownNameError(
+                f"no {self.kind} is installed: those of the paper come with the package {self.source} "
+                "(in a checkout: pip install ./reproduction)"
+            )
 
     def __getitem__(self, name: str) -> Any:
         """Return the object of this name, or of this `module:object`.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 # The ends of matplotlib's RdBu, which people who confuse red and green tell apart.
 FOR, AGAINST = "#b2182b", "#2166ac"
+STRENGTH = "#923480"  # where signs are not to be believed; no shade of the two above
 QUIET = "0.35"
 # Okabe and Ito's colours, which stay apart for people who do not see all of them.
 LINE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")

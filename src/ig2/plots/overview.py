@@ -6,18 +6,19 @@ import base64
 from html import escape
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from ig2._utils.checks import check_count
 from ig2.attribution import Attribution, name_positions
 from ig2.errors import InputError
-from ig2.plots.canvas import AGAINST, FOR, encode_png
+from ig2.plots.canvas import encode_png
 from ig2.plots.colours import fit_scales
 from ig2.plots.images import heat_map
 from ig2.plots.labels import clean_text, format_number
-from ig2.plots.tables import REST, bars, cut_rest, describe_cells, split_strongest
+from ig2.plots.tables import REST, bar_colour, bars, cut_rest, describe_cells, split_strongest
 from ig2.plots.texts import text, text_html
-from ig2.plots.values import Array, InputKey, is_image, method_name, select_tensor, split_inputs, take_first
+from ig2.plots.values import Array, InputKey, Signs, choose_kind, is_image, method_name, select_tensor, split_inputs, take_first
 
 MOST_HTML_BARS = 8
 
@@ -93,14 +94,17 @@ def _write_values(result: Attribution, key: InputKey) -> str:
         if known.cells is not None:
             labelled = zip(names, describe_cells(known), strict=True)
             names = [[f"{unit} = {cell}" for unit, cell in zip(*pair, strict=True)] for pair in labelled]
-    return "".join(escape(line) + _write_bars(row, own) for line, own, row in zip(lines, names, rows, strict=True))
+    kind, why = choose_kind(result, None)
+    parts = [escape(line) + _write_bars(row, own, kind) for line, own, row in zip(lines, names, rows, strict=True)]
+    return "".join([*parts, why])
 
 
-def _write_bars(values: Array, names: list[str]) -> str:
+def _write_bars(values: Array, names: list[str], kind: Signs) -> str:
     """The strongest features of one explicand, drawn by the page."""
+    values = np.abs(values) if kind == "magnitude" else values
     order, rest = split_strongest(values, MOST_HTML_BARS)
     (scale,) = fit_scales([values], "each")
-    drawn = [(names[i], values[i], format_number(values[i]), FOR if values[i] >= 0 else AGAINST) for i in order]
+    drawn = [(names[i], values[i], format_number(values[i]), bar_colour(values[i], kind)) for i in order]
     if len(values) > MOST_HTML_BARS:
         drawn.append((f"{len(values) - MOST_HTML_BARS} other features", *cut_rest(rest, scale.end), REST))
     end = max(scale.end, *(abs(length) for _, length, _, _ in drawn))

@@ -13,13 +13,15 @@ from ig2._utils.checks import check_count
 from ig2.attribution import Attribution, name_positions
 from ig2.errors import InputError, describe
 from ig2.names import Names
-from ig2.plots.canvas import AGAINST, FOR, QUIET, Canvas, add_note
+from ig2.plots.canvas import AGAINST, FOR, QUIET, STRENGTH, Canvas, add_note
 from ig2.plots.labels import clean_text, format_number, text_options, wrap_text
 from ig2.plots.values import (
     Array,
     InputKey,
+    Signs,
     Titles,
     check_scores,
+    choose_kind,
     clean_labels,
     is_tiny,
     select_tensor,
@@ -41,6 +43,7 @@ def bars(
     spread: bool = False,
     input_key: InputKey = None,
     titles: Titles = None,
+    kind: Signs | None = None,
 ) -> Figure:
     """Draw a panel for each explicand with its strongest features as bars, red for the explained class and blue against it.
 
@@ -60,6 +63,8 @@ def bars(
             be hidden by the end of its bar. Not with scores.
         input_key: the input to show, by position or name, where the network takes several.
         titles: a line above each explicand; by default its class and output.
+        kind: "signed", or "magnitude" for the absolute values in one colour. By default "signed", and "magnitude" where the
+            trust of an explicand shown is low: the figure then says so, as `heat_map` does.
 
     Returns:
         A matplotlib figure.
@@ -93,6 +98,9 @@ def bars(
         raise InputError(
             f"scores are of {sorted({len(row) for row in numbers})} features: expected the same number in each row"
         )
+    kind, why = choose_kind(shown, kind)
+    if kind == "magnitude":
+        numbers = [np.abs(row) for row in numbers]
     labels = name_positions(shape) if names is None else clean_labels(names, features, "names", 40)
     if cells is not None:
         if len(cells) != len(result) or any(len(row) != features for row in cells):
@@ -116,7 +124,7 @@ def bars(
             np.arange(len(order)),
             heights,
             height=0.7,
-            color=[FOR if value >= 0 else AGAINST for value in heights],
+            color=[bar_colour(value, kind) for value in heights],
             xerr=None if deviations is None else deviations[row][order],
             error_kw={"ecolor": QUIET, "elinewidth": 0.8},
         )
@@ -133,9 +141,14 @@ def bars(
         axes.tick_params(axis="x", labelsize="x-small")
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.set_title(wrap_text(lines[row], 5), fontsize="medium", loc="left", **text_options())
-    panels[-1].set_xlabel("attribution", fontsize="small")
-    add_note(figure, "whiskers: standard deviation over references" if deviations is not None else "", arrow, note)
+    panels[-1].set_xlabel("attribution" if kind == "signed" else "|attribution|", fontsize="small")
+    add_note(figure, why, "whiskers: standard deviation over references" if deviations is not None else "", arrow, note)
     return figure
+
+
+def bar_colour(value: float, kind: Signs) -> str:
+    """Red for the class, blue against it, or the colour of strength alone."""
+    return STRENGTH if kind == "magnitude" else FOR if value >= 0 else AGAINST
 
 
 def has_single_features(names: Names) -> bool:

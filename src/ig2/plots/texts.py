@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import textwrap
 from bisect import bisect_right
 from collections.abc import Sequence
 from html import escape
 from typing import Any, NamedTuple
 
 import matplotlib
+import numpy as np
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize, to_rgb
+from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import FancyBboxPatch
@@ -17,10 +19,11 @@ from matplotlib.textpath import text_to_path
 
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
-from ig2.plots.canvas import AGAINST, FOR, QUIET, Canvas, align_end_labels
+from ig2.plots.canvas import QUIET, STRENGTH, Canvas, align_end_labels
 from ig2.plots.colours import Sharing, fit_scales
 from ig2.plots.labels import choose_ink, clean_text, font_families, format_number, text_options
-from ig2.plots.values import Array, InputKey, Titles, check_scores, select_tensor, take_first, to_rows
+from ig2.plots.tables import bar_colour
+from ig2.plots.values import Array, InputKey, Signs, Titles, check_scores, choose_kind, select_tensor, take_first, to_rows
 
 MOST_WORDS = 500
 # Letters of a word that are drawn. One of 10,000, broken into lines, took 36 s and a page of its own.
@@ -60,6 +63,7 @@ def text(
     input_key: InputKey = None,
     titles: Titles = None,
     width: float = 6.5,
+    kind: Signs | None = None,
 ) -> Figure:
     """Draw each explicand's words, red behind those that speak for the explained class and blue behind those against it.
 
@@ -73,6 +77,8 @@ def text(
         input_key: the input to show, by position or name, where the network takes several.
         titles: a line above each text; by default its class and output.
         width: of the figure in inches.
+        kind: "signed", or "magnitude" for the absolute values in one colour. By default "signed", and "magnitude" where the
+            trust of an explicand shown is low: the figure then says so, as `heat_map` does.
 
     Returns:
         A matplotlib figure.
@@ -80,7 +86,7 @@ def text(
     Raises:
         InputError: if words or scores do not fit the attribution, or the figure is too narrow for words.
     """
-    sentences, note = _read_sentences(result, words, scale, scores, count, input_key, titles)
+    sentences, kind, *notes = _read_sentences(result, words, scale, scores, count, input_key, titles, kind)
     size = FontProperties(size="large").get_size_in_points()
     title, line, margin, foot = 1.9 * size, 1.75 * size, 0.8 * size, 3.4 * size
     line_width = width * POINTS - 2 * margin
@@ -95,6 +101,9 @@ def text(
         return x / (width * POINTS), y / total, wide / (width * POINTS), high / total
 
     cmap = matplotlib.colormaps["RdBu_r"]
+    if kind == "magnitude":
+        cmap = LinearSegmentedColormap.from_list("strength", ["#f7f7f7", STRENGTH])  # from the white of the other
+    low = -1.0 if kind == "signed" else 0.0
     bottom = total
     for sentence, pieces, height in zip(sentences, layouts, heights, strict=True):
         bottom -= height
@@ -104,25 +113,27 @@ def text(
         axes.text(0, 1.4 * size, head, fontsize="small", color=QUIET, parse_math=False)
         for piece in pieces:
             base = title + piece.line * line + 1.2 * size
-            colour = cmap(0.5 + 0.5 * sentence.scores[piece.word] / sentence.end)[:3]
+            colour = cmap((sentence.scores[piece.word] / sentence.end - low) / (1 - low))[:3]
             corner, style = (piece.x, base - 1.05 * size), "round,pad=0,rounding_size=2"
             axes.add_patch(FancyBboxPatch(corner, piece.width, 1.45 * size, boxstyle=style, facecolor=colour, linewidth=0))
             ink = choose_ink(colour)
             axes.text(piece.x + 0.25 * size, base, piece.text, fontsize=size, color=ink, **text_options())
     key = figure.add_axes(area(margin, foot - 1.3 * size, min(line_width, 14 * size), 0.5 * size))
-    bar = figure.colorbar(ScalarMappable(Normalize(-1, 1), cmap), cax=key, orientation="horizontal")
-    ends = ["against the class", "for the class"]
+    bar = figure.colorbar(ScalarMappable(Normalize(low, 1), cmap), cax=key, orientation="horizontal")
+    ends = ["against the class", "for the class"] if kind == "signed" else ["nothing", "the strongest"]
     if scale == "shared":
-        ends = [format_number(-sentences[0].end), format_number(sentences[0].end)]
-    bar.set_ticks([-1, 1], labels=ends)
+        ends = [format_number(end * sentences[0].end) for end in (low, 1)]
+    bar.set_ticks([low, 1], labels=ends)
     align_end_labels(key)
     key.tick_params(labelsize="x-small", length=2)
     bar.outline.set_linewidth(0.5)
     longest = max(len(sentence.words) for sentence in sentences)
     cut = f"the first {MOST_WORDS} of up to {longest} words" if longest > MOST_WORDS else ""
     rule = "each text's colours end at its strongest word" if scale == "each" else ""
-    notes = "; ".join(filter(None, [rule, note, cut]))
-    figure.text(1 - margin / (width * POINTS), 0.6 * size / total, notes, ha="right", fontsize="x-small", color=QUIET)
+    footer = "; ".join(filter(None, [rule, *notes, cut]))
+    # beside the key, in lines of letters that are about 0.4 of the size wide
+    footer = textwrap.fill(footer, max(int((line_width - 15 * size) / (0.4 * size)), 20))
+    figure.text(1 - margin / (width * POINTS), 0.6 * size / total, footer, ha="right", fontsize="x-small", color=QUIET)
     return figure
 
 
@@ -135,6 +146,7 @@ def text_html(
     count: int = 20,
     input_key: InputKey = None,
     titles: Titles = None,
+    kind: Signs | None = None,
 ) -> str:
     """Write the same as HTML, a `<p>` for each explicand: hover over a word for its number.
 
@@ -148,16 +160,19 @@ def text_html(
         InputError: if words or scores do not fit the attribution.
     """
     paragraphs = []
-    for sentence in _read_sentences(result, words, scale, scores, count, input_key, titles)[0]:
+    sentences, kind, why, _ = _read_sentences(result, words, scale, scores, count, input_key, titles, kind)
+    for sentence in sentences:
         spans = []
         for word, score in zip(sentence.words, sentence.scores, strict=True):
-            red, green, blue = (round(255 * part) for part in to_rgb(FOR if score > 0 else AGAINST))
+            red, green, blue = (round(255 * part) for part in to_rgb(bar_colour(score, kind)))
             colour = f"rgba({red},{green},{blue},{DEEPEST * abs(score) / sentence.end:.3f})"
             style = f"background-color:{colour};border-radius:3px;padding:1px 3px;overflow-wrap:anywhere"
             shown = escape(clean_text(word, LONGEST_WORD))
             spans.append(f'<span style="{style}" title="{format_number(score)}">{shown}</span>')
         title = f'<span style="opacity:.7;font-size:85%">{escape(sentence.title)}</span><br>'
         paragraphs.append(f'<p class="ig2-text" style="line-height:1.9">{title}{" ".join(spans)}</p>')
+    if why:
+        paragraphs.append(f'<p style="opacity:.7;font-size:85%">{why}</p>')
     return "\n".join(paragraphs)
 
 
@@ -169,8 +184,9 @@ def _read_sentences(
     count: int,
     input_key: InputKey,
     titles: Titles,
-) -> tuple[list[_Sentence], str]:
-    """For each explicand shown its words with their scores, and a note if there are others."""
+    kind: Signs | None,
+) -> tuple[list[_Sentence], Signs, str, str]:
+    """For each explicand shown its words and scores; whether these have signs, and why not; a note if there are others."""
     shown, lines, note = take_first(result, count, titles)
     if words is None:
         if result.names is None or result.names.kind != "text":
@@ -184,9 +200,13 @@ def _read_sentences(
         if len(texts) > len(values):
             raise InputError(f"explicand {i} has {len(texts)} words and only {len(values)} numbers: give a number a word")
     numbers = [values[: len(texts)] for texts, values in zip(lists[: len(shown)], rows, strict=False)]
+    kind, why = choose_kind(shown, kind)
+    if kind == "magnitude":
+        numbers = [np.abs(values) for values in numbers]
     scales = fit_scales(numbers, scale)
     cases = zip(lines, lists[: len(shown)], numbers, scales, strict=True)
-    return [_Sentence(title, list(texts), values, scale.end) for title, texts, values, scale in cases], note
+    sentences = [_Sentence(title, list(texts), values, scale.end) for title, texts, values, scale in cases]
+    return sentences, kind, why, note
 
 
 def lay_out_words(words: Sequence[str], line_width: float, size: float) -> list[Piece]:

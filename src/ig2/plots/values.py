@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ Array = NDArray[np.float64]
 # A spread below this share of its value is not shown: it could not be seen, and would be read as a finding.
 TINY = 0.01
 InputKey = int | str | None
+Signs = Literal["signed", "magnitude"]
 Titles = Sequence[str] | None
 
 
@@ -74,6 +75,14 @@ def is_tiny(spread: Array, value: Array) -> NDArray[np.bool_]:
 def lacks_signs(result: Attribution) -> bool:
     """Whether the signs of some explicand's map are not to be believed."""
     return result.trust is not None and bool((result.trust.median(dim=1).values < LITTLE_TRUST).any())
+
+
+def choose_kind(result: Attribution, kind: Signs | None) -> tuple[Signs, str]:
+    """Whether numbers are shown with their signs: as asked for, by default where they are to be believed; and why not."""
+    if kind is not None:
+        check_choice(kind, ("signed", "magnitude"), "kind")
+        return kind, ""
+    return ("magnitude", "strength without signs, since trust is low") if lacks_signs(result) else ("signed", "")
 
 
 def split_inputs(value: Structured) -> dict[Any, Tensor]:

@@ -450,7 +450,7 @@ function drawBars({ map, cutoff, mode }) {
         "tr",
         { class: Math.abs(value) < cutoff ? "weak" : "" },
         make("th", { scope: "row" }, make("bdi", {}, units[i])),
-        make("td", { class: "cell" }, make("bdi", {}, cells[i] ?? "")),
+        make("td", { class: "cell" }, make("bdi", { class: isNaN(cells[i]) ? "" : "number" }, cells[i] ?? "")),
         make("td", { class: "score" }, track, make("span", { class: "value" }, scored(value))),
       );
     }),
@@ -550,7 +550,7 @@ function drawSums() {
     rows.push(row("Residual", none ? "none" : number(view.residual), view.marks.residual, ...built));
   }
   const { trust, arrival } = view;
-  const little = { trust: "strength only", arrival: "ended on the way" };
+  const little = { trust: "strength only", arrival: arrival < 0 ? "ended beyond it" : "ended on the way" };
   for (const [name, share] of Object.entries({ trust, arrival })) {
     if (share === null) continue;
     const poor = view.marks[name] === "poor" ? [aside(little[name])] : [];

@@ -14,6 +14,8 @@ from ig2.errors import import_extra
 from ig2.report.content import Content, InputView
 from ig2.report.encoding import MAP_BITS, REFERENCE_BITS, PictureStore, block_side, encode_input, mark_method
 
+LONG_NAME = 26  # characters that fit into two lines of the sidebar
+
 
 def write(content: Content, path: str | PathLike[str]) -> None:
     """Write a report to `path`: the whole file, or on an error whatever was there before.
@@ -50,7 +52,7 @@ def render(content: Content) -> str:
     files = resources.files("ig2.report")
     script, style, source = (files.joinpath(name).read_text("utf-8") for name in ("page.js", "page.css", "page.html.j2"))
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(percent=_format_percent, listed=lambda names: join_names(names, markup))
+    environment.filters.update(percent=_format_percent, listed=lambda names: join_names(names, markup), short=shorten_name)
     # NumPy's numbers are none of JSON's
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":"), "default": float}
     pictures = PictureStore()
@@ -121,6 +123,11 @@ def _format_percent(share: float) -> str:
 def _format_error(bits: int) -> str:
     """How far a packed number may be off, as a share of the largest."""
     return f"{50 / (2 ** (bits - 1) - 1):.1g} %"
+
+
+def shorten_name(name: str) -> str:
+    """The name of a file, a long one without its middle: those of a camera differ at their end. The page cuts sentences."""
+    return name if " " in name or len(name) <= LONG_NAME else f"{name[: LONG_NAME // 2]}…{name[-LONG_NAME // 2 + 1 :]}"
 
 
 def join_names(names: Sequence[str], markup: Any) -> Any:

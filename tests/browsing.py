@@ -1,0 +1,80 @@
+"""What a person does and sees on a page of a report, for tests in a browser."""
+
+import base64
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+PHOTO, DIGIT, SENTENCE, ROW = range(4)
+
+
+def ready(page):
+    page.wait_for_selector("section[data-input]:not([hidden])[data-ready]")
+
+
+def shown(page, selector):
+    return page.locator(f"section[data-input]:not([hidden]) {selector}")
+
+
+def go(page, index):
+    page.evaluate("hash => { location.hash = hash }", f"#input-{index + 1}")
+    page.wait_for_selector(f'section[data-input="{index}"]:not([hidden])[data-ready]')
+
+
+def open_tab(page, index):
+    shown(page, "[role=tab]").nth(index).click()
+
+
+def differ(first, second):
+    """The share of pixels in which two pictures differ."""
+    return (first != second).any(axis=2).mean()
+
+
+def slide(page, control, value):
+    shown(page, f'[data-control="{control}"]').fill(str(value))
+
+
+def pixels(page):
+    """The main canvas, (H, W, 3)."""
+    url = shown(page, ".stage canvas").evaluate("canvas => canvas.toDataURL('image/png')")
+    with Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))) as image:
+        return np.asarray(image.convert("RGB")).astype(int)
+
+
+def centres(drawn):
+    """The centre of each of the digit's pixels on the canvas."""
+    times = drawn.shape[0] // 12
+    return drawn[times // 2 :: times, times // 2 :: times]
+
+
+def number(text):
+    """A number as the page writes it."""
+    mantissa, _, power = text.replace("−", "-").replace("+", "").partition("\u00a0×\u00a010")
+    return float(mantissa) * 10.0 ** int(power.translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")) or 0)
+
+
+def hover_pixel(page, x, y, shape):
+    shown(page, ".stage canvas").scroll_into_view_if_needed()
+    box = shown(page, ".stage canvas").bounding_box()
+    page.mouse.move(box["x"] + (x + 0.5) * box["width"] / shape[1], box["y"] + (y + 0.5) * box["height"] / shape[0])
+    return number(shown(page, ".tip strong").inner_text()), shown(page, ".tip span").inner_text()
+
+
+def exactly(value, largest, bits):
+    """What may be shown for a value: what packing leaves of it, in three digits."""
+    return pytest.approx(value, rel=0.0051, abs=largest / (2**bits - 3) * 1.01)
+
+
+def facts(page):
+    """What stands below "Does it add up?", by name: the mark and the text."""
+    rows = shown(page, ".sums dl > div").all()
+    return {row.locator("dt").inner_text(): (row.get_attribute("class"), row.locator("dd").first.inner_text()) for row in rows}
+
+
+def downloaded(page, kind):
+    """The name and the text of a download."""
+    with page.expect_download() as download:
+        shown(page, f'[data-download="{kind}"]').click()
+    return download.value.suggested_filename, download.value.path().read_text("utf-8")
