@@ -36,6 +36,8 @@ class RISE(Method):
         masks: their number N. The noise of the map falls with its square root.
         cells: of the grid on each side.
         probability: that a cell is let through.
+        centred: whether the mean output over the masks is subtracted before they are summed, so that what has no influence
+            has a value of zero up to noise. Published is False.
 
     >>> x = torch.tensor([[[[1.0, 0.0], [0.0, 0.0]]]])
     >>> RISE(masks=2000, cells=2)(lambda x: x[:, 0, 0, :1], x).values.flatten().argmax()
@@ -45,6 +47,7 @@ class RISE(Method):
     masks: int = 4000
     cells: int = 7
     probability: float = 0.5
+    centred: bool = False
     default_references: ClassVar[References | None] = Zeros()
     needs_gradient: ClassVar[bool] = False
 
@@ -61,6 +64,8 @@ class RISE(Method):
         masks = _Masks.draw(self, task)
         rows = torch.arange(len(task), device=task.x.device)
         outputs = run_masked(task, rows, samples, lambda _, numbers: masks.make(numbers)[:, None], self.masks).mean(dim=1)
+        if self.centred:
+            outputs = outputs - outputs.mean(dim=1, keepdim=True)
         maps = task.x.new_zeros(len(task), *task.x.shape[-2:])
         for start in range(0, self.masks, BLOCK):
             numbers = torch.arange(start, min(start + BLOCK, self.masks), device=task.x.device)
