@@ -14,6 +14,7 @@ from ig2.benchmarks.suite import Column, MethodLike, check_returned
 from ig2.errors import InputError, describe
 
 COSTS = {
+    "forwards": Column("lower", digits=0, about="points the network was run at for each sample", ranked=False),
     "gradients": Column("lower", digits=0, about="taken for each sample; not known of methods from elsewhere", ranked=False),
     "seconds": Column("lower", digits=4, about="for each sample, on this machine", ranked=False),
 }
@@ -39,5 +40,6 @@ def attribute(
     if values.shape != x.shape:
         raise InputError(f"the attribution is {describe(values)}, expected {tuple(x.shape)}, the shape of x")
     cost = attribution.cost if isinstance(attribution, Attribution) else None
-    gradients = float("nan") if cost is None or cost.gradients is None else cost.gradients / len(x)
-    return values.detach().cpu().to(torch.float64), {"gradients": [gradients], "seconds": [seconds / len(x)]}
+    counts = {name: getattr(cost, name, None) for name in ("forwards", "gradients")}
+    costs = {name: [float("nan") if number is None else number / len(x)] for name, number in counts.items()}
+    return values.detach().cpu().to(torch.float64), {**costs, "seconds": [seconds / len(x)]}

@@ -44,16 +44,16 @@ class Problem:
 
 def build_network(hidden: Sequence[Hidden], bias: Sequence[float]) -> nn.Sequential:
     """A network of one hidden layer of ReLUs with these weights."""
-    net = nn.Sequential(nn.Linear(FEATURES, len(hidden)), nn.ReLU(), nn.Linear(len(hidden), len(bias))).double().eval()
+    inner, outer = nn.Linear(FEATURES, len(hidden)).double(), nn.Linear(len(hidden), len(bias)).double()
     with torch.no_grad():
-        net[0].weight.zero_()  # type: ignore[operator]
+        inner.weight.zero_()
         for number, (weights, offset, outward) in enumerate(hidden):
             for feature, weight in weights.items():
-                net[0].weight[number, feature] = weight  # type: ignore[index]
-            net[0].bias[number] = offset  # type: ignore[index]
-            net[2].weight[:, number] = torch.tensor(outward, dtype=torch.float64)  # type: ignore[index]
-        net[2].bias.copy_(torch.tensor(bias, dtype=torch.float64))  # type: ignore[operator]
-    return net
+                inner.weight[number, feature] = weight
+            inner.bias[number] = offset
+            outer.weight[:, number] = torch.tensor(outward, dtype=torch.float64)
+        outer.bias.copy_(torch.tensor(bias, dtype=torch.float64))
+    return nn.Sequential(inner, nn.ReLU(), outer).eval()
 
 
 def draw_linear(count: int, generator: torch.Generator) -> Problem:
@@ -78,8 +78,8 @@ def draw_and(count: int, generator: torch.Generator) -> Problem:
     """f = Σ w·relu(a + b − 1) over pairs of features that are 0 or 1: an interaction.
 
     Against zero, a pair of ones has w/2 for each: the network treats the two alike and they are equal (symmetry), and the pair
-    is all there is to share (completeness). Of any other pair the output is as at zero, and so are those features that are zero:
-    nothing is left for the other one.
+    is all there is to share (completeness). Of any other pair the output is as at zero, and so are those features that are
+    zero: nothing is left for the other one.
     """
     w = _draw_weights(generator)[: FEATURES // 2]
     hidden: list[Hidden] = [({2 * p: 1.0, 2 * p + 1: 1.0}, -1.0, [float(w[p])]) for p in range(FEATURES // 2)]
@@ -98,7 +98,7 @@ def draw_or(count: int, generator: torch.Generator) -> Problem:
     w = _draw_weights(generator)[:2]
     half = FEATURES // 2
     hidden: list[Hidden] = [
-        ({i: -1.0 for i in range(group * half, (group + 1) * half)}, 1.0, [-float(w[group])]) for group in range(2)
+        (dict.fromkeys(range(group * half, (group + 1) * half), -1.0), 1.0, [-float(w[group])]) for group in range(2)
     ]
     x = _draw_bits(count, generator)
     x[:, 0] = 1
@@ -108,7 +108,10 @@ def draw_or(count: int, generator: torch.Generator) -> Problem:
 
 
 def draw_saturated(count: int, generator: torch.Generator) -> Problem:
-    """f = Σ wᵢ·min(xᵢ, 0.3) for x between 0 and 1: each feature alone, so it has its term. Where xᵢ > 0.3 its gradient is zero."""
+    """f = Σ wᵢ·min(xᵢ, 0.3) for x between 0 and 1: above 0.3 the gradient is zero.
+
+    Each feature alone, so it has its term (linearity and completeness).
+    """
     w, level = _draw_weights(generator), 0.3
     hidden: list[Hidden] = [({i: 1.0}, 0.0, [float(w[i])]) for i in range(FEATURES)]
     hidden += [({i: 1.0}, -level, [-float(w[i])]) for i in range(FEATURES)]
@@ -233,7 +236,9 @@ class XAIUnits(Suite):
 
     def metrics(self) -> Mapping[str, Column]:
         cosines = {unit: Column("higher", about=_first_line(draw)) for unit, draw in UNITS.items()}
-        error = Column("lower", about="Σ |φ − truth| / Σ |truth|, over all units; the columns before are the cosine of φ and truth")
+        error = Column(
+            "lower", about="Σ |φ − truth| / Σ |truth|, over all units; the columns before are the cosine of φ and truth"
+        )
         return {**cosines, "error": error, **COSTS}
 
     def describe_data(self) -> str:
