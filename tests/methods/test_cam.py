@@ -121,6 +121,12 @@ def test_values_do_not_depend_on_the_batch_and_explain_against_a_class():
     assert ig2.SmoothGrad(ig2.GradCAM(), samples=3)(net, x).values.shape == x.shape
 
 
+def test_an_input_beside_the_image_may_be_fixed():
+    net, x, shift = relu_cnn(), data(2, 2, 8, 8), data(2, 2, 1, 1, seed=6)
+    found = ig2.GradCAM("net.3")(ig2.wrap(lambda image, shift: net(image + shift)), (x, ig2.Fixed(shift)), 1)
+    assert torch.equal(found.values[0], ig2.GradCAM("3")(net, x + shift, 1).values)
+
+
 def test_series_and_samples_without_channels_have_maps():
     series = made(lambda: nn.Sequential(nn.Conv1d(2, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(40, 3)))
     assert ig2.GradCAM()(series, data(2, 2, 10)).values.shape == (2, 2, 10)

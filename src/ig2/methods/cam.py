@@ -52,7 +52,7 @@ class ActivationMap(Method):
         """Make the weights of activations from the gradient, (n, channels, *places); they broadcast to its shape."""
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        if task.x.ndim < 3 or task.session.inputs.keys:
+        if task.x.ndim < 3 or len(task.session.inputs.attributed) > 1:
             raise InputError(
                 f"{type(self).__name__} needs inputs with places, one tensor such as images (B, C, H, W), got "
                 f"{describe(task.session.inputs.explicand)}. Features without places are for ig2.InputXGradient or "

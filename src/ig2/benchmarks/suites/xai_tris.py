@@ -159,10 +159,10 @@ class XAITris(Suite):
     title: ClassVar[str] = "XAI-TRIS"
     shows: ClassVar = "se"
 
-    samples: int = 50
+    samples: int = 30
     train: int = 4000
     epochs: int = 12
-    references: int = 10
+    references: int = 5
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -174,7 +174,7 @@ class XAITris(Suite):
         options.check(cls.name, "samples")
         common: dict[str, Any] = {"seed": options.seed, "quick": options.quick, "device": options.device}
         if not options.quick:
-            return cls(samples=options.samples or 50, **common)
+            return cls(samples=options.samples or 30, **common)
         return cls(samples=options.samples or 4, train=500, epochs=6, references=2, **common)
 
     def parts(self) -> Sequence[str]:
