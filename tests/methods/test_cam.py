@@ -102,6 +102,7 @@ def test_a_layer_is_named_by_its_module_too_and_an_in_place_layer_after_it_chang
     in_place[4] = nn.ReLU(inplace=True)
     expected = ig2.GradCAM("3")(plain, x).values
     assert torch.equal(ig2.GradCAM(plain[3])(plain, x).values, expected)
+    assert torch.equal(ig2.GradCAM()(plain, x).values, expected)  # the last of two
     assert torch.equal(ig2.GradCAM(in_place[3])(in_place, x).values, expected)
     assert torch.equal(ig2.GradCAM("4:input")(in_place, x).values, expected)
     assert torch.equal(ig2.GradCAM(plain[3])(lambda x: plain(x), x).values, expected)
