@@ -43,7 +43,7 @@ def test_each_unit_does_what_its_formula_says():
     trend = ig2.IntegratedGradients(320, rule=ig2.rules.midpoint)(
         problem("zigzag").model, torch.ones(1, FEATURES, dtype=torch.float64), 0
     ).values
-    assert ((slope * trend) < 0).double().mean() > 0.2  # gradients of the wrong sign
+    assert ((slope * trend) < 0).double().mean() > 0.35  # gradients of the wrong sign
     assert (ig2.Gradient()(problem("or").model, torch.ones(1, FEATURES, dtype=torch.float64), 0).values == 0).all()
     shared = problem("uncertain")
     moved = shared.x + torch.tensor([0.0, *[1.0] * (FEATURES - 1)])

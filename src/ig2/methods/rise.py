@@ -88,7 +88,9 @@ class _Masks:
         generator, (height, width) = task.generator(), task.x.shape[-2:]
         cell = -(-height // rise.cells), -(-width // rise.cells)
         grids = torch.rand(rise.masks, rise.cells, rise.cells, generator=generator, dtype=torch.float64, device="cpu")
-        shifts = torch.rand(rise.masks, 2, generator=generator, dtype=torch.float64, device="cpu") * torch.tensor(cell)
+        shifts = torch.rand(rise.masks, 2, generator=generator, dtype=torch.float64, device="cpu") * torch.tensor(
+            cell, device="cpu"
+        )
         return cls((grids < rise.probability).to(task.x), shifts.long().to(task.x.device), cell, (height, width))
 
     def make(self, numbers: Tensor) -> Tensor:

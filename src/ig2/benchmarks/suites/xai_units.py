@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import torch
@@ -245,14 +245,13 @@ class XAIUnits(Suite):
         return f"{self.samples} samples of {FEATURES} features for each of {len(UNITS)} networks, drawn with seed {self.seed}"
 
     def prepare(self, part: str) -> Problem:
-        generator = torch.Generator().manual_seed(self.seed)
-        problem = UNITS[part](self.samples, generator)
-        problem.model.net.to(self.device)
-        return problem
+        problem = UNITS[part](self.samples, torch.Generator().manual_seed(self.seed))
+        dtype = torch.float32 if self.device.startswith("mps") else torch.float64
+        problem.model.net.to(self.device, dtype)
+        return replace(problem, x=problem.x.to(self.device, dtype), reference=problem.reference.to(self.device, dtype))
 
     def score(self, part: str, prepared: Problem, method: MethodLike) -> Mapping[str, Sequence[float]]:
-        x, reference = prepared.x.to(self.device), prepared.reference.to(self.device)
-        values, costs = attribute(method, prepared.model, x, 0, reference, self.seed)
+        values, costs = attribute(method, prepared.model, prepared.x, 0, prepared.reference, self.seed)
         truth = prepared.truth
         cosine = nn.functional.cosine_similarity(values, truth, dim=1)
         error = (values - truth).abs().sum(dim=1) / truth.abs().sum(dim=1)
