@@ -1,4 +1,4 @@
-"""A model's network as it is run: what it is called with, and the layer that is read on the way."""
+"""A model's network as it is run: what it is called with, and the layer on the way."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class Network:
         named: dict[int | str, Any] = dict(enumerate(args)) | kwargs
         key = next((k for k, v in named.items() if isinstance(v, Tensor)), None)
         if key is None:
-            raise ModelError(f"the layer that is read gets {describe(args)}: name one that takes a tensor")
+            raise ModelError(f"the layer gets {describe(args)}: name one that takes a tensor")
         self._activation = named[key]
         named[key] = named[key].clone()
         return tuple(v for k, v in named.items() if isinstance(k, int)), {k: v for k, v in named.items() if isinstance(k, str)}
@@ -164,7 +164,7 @@ class Network:
         if self._calls != self.call:
             return None
         if not isinstance(result, Tensor):
-            raise ModelError(f"the layer that is read returns {describe(result)}: name one that returns a tensor")
+            raise ModelError(f"the layer returns {describe(result)}: name one that returns a tensor")
         self._activation = result
         return result.clone()
 

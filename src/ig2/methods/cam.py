@@ -24,7 +24,7 @@ MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}  # of the interpolation, by
 class ActivationMap(Method):
     """A map of a layer's places, brought to the input's size; the base of Grad-CAM, LayerCAM and HiResCAM.
 
-    With A the output of the layer, (channels, *places), and G = ∂f/∂A, a map Σₖ wₖ ⊙ Aₖ is made of weights that each method
+    With A the output of the layer, (channels, places …), and G = ∂f/∂A, a map Σₖ wₖ ⊙ Aₖ is made of weights that each method
     makes of G. It is interpolated linearly to the size of x, and divided equally among x's channels, so that their sum is the
     map. It has no baseline, and its sum means nothing.
 
@@ -33,7 +33,7 @@ class ActivationMap(Method):
             convolution whose output has more than one place. Of a network that normalises and rectifies after it, as ResNets
             do, the block around it is the better choice: `layer="layer4"`.
         relu: whether what speaks against the class, a negative sum, counts as zero.
-        arrange: makes (n, channels, *places) of the layer's output, for layers that order it otherwise, such as a
+        arrange: makes (n, channels, places …) of the layer's output, for layers that order it otherwise, such as a
             transformer's tokens: `lambda t: t[:, 1:].unflatten(1, (14, 14)).movedim(-1, 1)`. It is applied to the gradient too,
             so it may move numbers and leave some out, and may not change them.
     """
@@ -49,7 +49,7 @@ class ActivationMap(Method):
 
     @abstractmethod
     def weigh(self, gradient: Tensor) -> Tensor:
-        """Make the weights of activations from the gradient, (n, channels, *places); they broadcast to its shape."""
+        """Make the weights of activations from the gradient, (n, channels, places …); they broadcast to its shape."""
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         if task.x.ndim < 3 or len(task.session.inputs.attributed) > 1:
@@ -86,7 +86,7 @@ class ActivationMap(Method):
         return Result(values)
 
     def _places(self, tensor: Tensor, axes: int) -> Tensor:
-        """What a layer returned, as (n, channels, *places), for samples of this many axes with that of the batch."""
+        """What a layer returned, as (n, channels, places …), for samples of this many axes with that of the batch."""
         arranged = tensor if self.arrange is None else self.arrange(tensor)
         places = arranged.ndim - 2 if isinstance(arranged, Tensor) else 0
         if places not in MODES or places not in (axes - 2, axes - 1):
