@@ -283,3 +283,21 @@ def authors_ig2(
         difference += (x - path[-1]) / len(references)
     net.zero_grad(set_to_none=True)
     return attribution, difference
+
+
+def resize(grid: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Bilinear interpolation between the centres of the cells, place by place; beyond the outer centres it is constant."""
+    result = np.zeros((height, width))
+    for i in range(height):
+        for j in range(width):
+            y, x = (
+                min(max((k + 0.5) * n / size - 0.5, 0), n - 1)
+                for k, n, size in ((i, grid.shape[0], height), (j, grid.shape[1], width))
+            )
+            top, left = int(y), int(x)
+            bottom, right = min(top + 1, grid.shape[0] - 1), min(left + 1, grid.shape[1] - 1)
+            down, across = y - top, x - left
+            result[i, j] = (1 - down) * ((1 - across) * grid[top, left] + across * grid[top, right]) + down * (
+                (1 - across) * grid[bottom, left] + across * grid[bottom, right]
+            )
+    return result

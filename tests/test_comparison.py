@@ -40,11 +40,11 @@ def test_scores_are_those_of_each_method_by_each_metric():
 def test_a_comparison_is_shown():
     comparison = compared()
     table = comparison.table
-    assert list(table.columns) == ["method", "metric", "mean", "se", "n", "better"] and len(table) == 3 * 4
+    assert list(table.columns) == ["method", "metric", "mean", "se", "n", "better"] and len(table) == 3 * 5
     for text in ("IG²", "noise", "SIC AUC-DEL ↓", "SIC AUC-ADD ↑", "seconds", "standard error over 6 explicands"):
         assert text in repr(comparison) and text in comparison._repr_html_()
     figure = comparison.figure()
-    assert [axes.get_title() for axes in figure.axes] == ["SIC AUC-DEL ↓", "SIC AUC-ADD ↑", "GT-AUC ↑", "seconds"]
+    assert [axes.get_title() for axes in figure.axes] == ["SIC AUC-DEL ↓", "SIC AUC-ADD ↑", "GT-AUC ↑", "seconds", "gradients"]
     widths = [bar.get_width() for bar in figure.axes[2].patches]
     assert widths == [comparison.scores.row(method, "GT-AUC").mean for method in METHODS]
 

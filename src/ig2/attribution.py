@@ -51,9 +51,16 @@ class Cost:
     """The most memory the device held, or on a CPU the process. None where that is not known."""
     peak_is_own: bool
     """Whether that peak was reached in this call. Otherwise it is from before, and this call needed no more."""
+    forwards: int | None = None
+    """How many points the network was run at, all explicands together. Not counted are the checks of the network before it is
+    explained, and those of a faster copy. None in an estimate."""
+    gradients: int | None = None
+    """How many gradients by a point were taken: of the output, of a distance, or with other slopes. None in an estimate."""
 
     def __str__(self) -> str:
         text = f"{self.seconds:.3g} s, {self.points} points at once"
+        if self.gradients is not None:
+            text = f"{text}, {format_count(self.gradients, 'gradient')}"
         if self.peak_bytes is not None:
             text += f", {'' if self.peak_is_own else 'at most '}{self.peak_bytes / 2**20:,.0f} MiB"
         return text

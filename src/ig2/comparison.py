@@ -16,12 +16,12 @@ from ig2.errors import InputError, describe, import_extra
 from ig2.methods.base import summary
 from ig2.metrics.base import Metric
 
-SECONDS = "seconds"
+SECONDS, GRADIENTS = "seconds", "gradients"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """Methods × metrics. `print` and notebooks show the means ± standard errors, and the seconds each method took."""
+    """Methods × metrics. `print` and notebooks show the means ± standard errors, and what each method took."""
 
     scores: Table
     """The same as `ig2.benchmarks` has it: `scores.gap(method, other, metric)` compares two explicand by explicand."""
@@ -95,13 +95,18 @@ def compare(
     1
     """
     named, measures = _name_parts(methods), _name_parts(metrics)
-    columns = {name: Column(metric.better) for name, metric in measures.items()} | {SECONDS: Column("lower", ranked=False)}
+    columns = {name: Column(metric.better) for name, metric in measures.items()} | {
+        SECONDS: Column("lower", about="of the whole call", ranked=False),
+        GRADIENTS: Column("lower", digits=0, about="taken for each explicand", ranked=False),
+    }
     attributions, rows = {}, []
     for label, method in named.items():
         attribution = attributions[label] = method(model, x, seed=seed, **options)
         if not isinstance(attribution, Attribution) or attribution.cost is None:
             raise InputError(f"{label} returned {describe(attribution)}: expected what a method of ig2 returns, an Attribution")
-        numbers = {SECONDS: [attribution.cost.seconds]}
+        cost = attribution.cost
+        gradients = (cost.gradients or 0) / max(1, len(attribution))
+        numbers = {SECONDS: [cost.seconds], GRADIENTS: [gradients]}
         for name, metric in measures.items():
             numbers[name] = metric(model, attribution, truth=truth if metric.truth else None, seed=seed).values.tolist()
         for name, values in numbers.items():
@@ -117,7 +122,7 @@ def _name_parts(parts: Any) -> dict[str, Any]:
     named = list(parts.items() if isinstance(parts, Mapping) else ((getattr(p, "name", type(p).__name__), p) for p in parts))
     if not named or any(not callable(part) or isinstance(part, type) for _, part in named):
         raise InputError(f"expected methods and metrics, each in a list or in a dict by name; got {describe(parts)}")
-    names = [SECONDS, *(name for name, _ in named)]  # the time has a column of its own
+    names = [SECONDS, GRADIENTS, *(name for name, _ in named)]  # the cost has columns of its own
     duplicates = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if duplicates:
         raise InputError(f"the name {duplicates[0]!r} is a duplicate: give them in a dict, each by a name of its own")

@@ -399,7 +399,7 @@ def wrap(
     if not isinstance(prepare, (bool, Preparation)):
         raise InputError(f"prepare must be True, False or an ig2.Preparation, got {describe(prepare)}")
     preparation = Preparation() if prepare is True else prepare or None
-    return Model(module, _find_layer(module, representation), output, _check_bounds(bounds), preprocess, preparation)
+    return Model(module, _find_representation(module, representation), output, _check_bounds(bounds), preprocess, preparation)
 
 
 def as_model(model: Model | nn.Module | Callable[..., Any]) -> Model:
@@ -407,16 +407,28 @@ def as_model(model: Model | nn.Module | Callable[..., Any]) -> Model:
     return model if isinstance(model, Model) else wrap(model)
 
 
-def _find_layer(net: nn.Module, wanted: str | nn.Module | None) -> Layer | Literal["output"] | None:
-    if wanted is None:
-        return None
-    layer = _named_layer(net, wanted)
+def _find_representation(net: nn.Module, wanted: str | nn.Module | None) -> Layer | Literal["output"] | None:
+    return None if wanted is None else find_layer(net, wanted, "representation")
+
+
+def find_layer(net: nn.Module, wanted: str | nn.Module, option: str) -> Layer | Literal["output"]:
+    """The layer of a network that a user means.
+
+    Args:
+        net: the network.
+        wanted: a module, its name, "name:input", or "output".
+        option: what the user calls it.
+
+    Raises:
+        InputError: if there is none, or it cannot be read.
+    """
+    layer = _named_layer(net, wanted, option)
     if isinstance(layer, Layer) and isinstance(layer.module, torch.jit.ScriptModule):
-        raise InputError(f"representation {layer.name!r}: {SCRIPTED}")
+        raise InputError(f"{option} {layer.name!r}: {SCRIPTED}")
     return layer
 
 
-def _named_layer(net: nn.Module, wanted: str | nn.Module) -> Layer | Literal["output"]:
+def _named_layer(net: nn.Module, wanted: str | nn.Module, option: str) -> Layer | Literal["output"]:
     modules = dict(net.named_modules(remove_duplicate=False))  # a shared module goes by each of its names
     if isinstance(wanted, nn.Module):
         for name, module in modules.items():
@@ -424,18 +436,18 @@ def _named_layer(net: nn.Module, wanted: str | nn.Module) -> Layer | Literal["ou
                 return Layer(name, module, "output")
         if isinstance(net, Function):  # what a function calls need not show; whether this runs is seen when it runs
             return Layer(type(wanted).__name__, wanted, "output")
-        raise InputError(f"representation {type(wanted).__name__} is not a module of this network")
+        raise InputError(f"{option} {type(wanted).__name__} is not a module of this network")
     if not isinstance(wanted, str):
-        raise InputError(f"representation must be a module or its name, got {describe(wanted)}")
+        raise InputError(f"{option} must be a module or its name, got {describe(wanted)}")
     if wanted == "output":
         return "output"
     name, _, side = wanted.partition(":")
     if name in modules and name and side in ("", "input", "output"):
         return Layer(name, modules[name], "input" if side == "input" else "output")
     if name in modules and name:
-        raise InputError(f"representation={wanted!r}: after the colon goes 'input' or 'output', not {side!r}")
+        raise InputError(f"{option}={wanted!r}: after the colon goes 'input' or 'output', not {side!r}")
     hint = suggest(name, list(filter(None, modules))[::-1]) or "; it has none; 'output' is the network's own output"
-    raise InputError(f"representation={wanted!r} names no module of this network{hint}")
+    raise InputError(f"{option}={wanted!r} names no module of this network{hint}")
 
 
 def _check_bounds(bounds: Bounds | None) -> Bounds | None:

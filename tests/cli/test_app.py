@@ -46,7 +46,7 @@ COMPLETED = {
     "explain --rule s": ["scaled", "shared"],
     "explain --model dig": ["digits"],
     "explain --device c": ["cpu", "cuda"],
-    "bench xai": ["xai-bench"],
+    "bench xai": ["xai-bench", "xai-tris", "xai-units"],
     "bench wafer --device m": ["mps"],
     "figures to": ["toy"],
     "data verify mn": ["mnist"],

@@ -217,7 +217,7 @@ def test_a_failure_is_in_the_notes_and_in_the_exit_code_and_the_rest_is_there(to
 @pytest.mark.parametrize(
     ("typed", "keyword", "code"),
     [
-        ("", "name a suite: celeba, imagenet", 2),
+        ("", "name a suite: xai-units, xai-tris, celeba", 2),
         ("xai-benhc", "did you mean xai-bench?", 2),
         ("zzz", "'zzz': choose from", 2),
         ("toy --methods guidde", "did you mean Guided IG?", 2),

@@ -24,8 +24,10 @@ from ig2.demo import photos as demo_photos
 from ig2.demo import tables
 
 FOR_ALL = [name for name, recipe in METHODS.items() if not recipe.images_only]
+CAMS = ("Grad-CAM", "LayerCAM", "HiResCAM")
 WITHOUT_BASELINE = (
-    "GradCFE", "Gradient", "Input × gradient", "SmoothGrad", "SmoothGrad²", "VarGrad", "NoiseGrad", "FusionGrad", "Random",
+    "GradCFE", "Gradient", "Input × gradient", "SmoothGrad", "SmoothGrad²", "VarGrad", "NoiseGrad", "FusionGrad", "Occlusion",
+    "RISE", *CAMS, "Random",
 )  # fmt: skip
 ESCAPE = "\x1b"
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import Node
 
 from ig2._engine.layers import LinearCalls, Results, in_this_thread, node_of, nodes_before
 from ig2._engine.memory import Written, is_out_of_memory
@@ -30,6 +31,11 @@ STATE = (
 MIXING = (
     "the same sample scored differently alone and beside another one: samples of a batch mix (batch statistics that are not "
     "frozen?), so a sample has no attribution of its own. Use batch_size=1, or freeze them"
+)
+Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
+NAME_PLACES = (
+    "name a layer whose output is (n, channels, places …), layer='features.7'. Of a transformer, whose tokens are places, say "
+    "how they lie: ig2.GradCAM('blocks.11.norm1', arrange=lambda t: t[:, 1:].unflatten(1, (14, 14)).movedim(-1, 1))"
 )
 # How many passes show that dropout of a few features, or of whole layers, does not do the same each time.
 TRIES = 16
@@ -170,7 +176,7 @@ def find_representation(network: Network) -> tuple[Layer | Literal["output"], in
     last linear layer on the way from every attributed input to the output."""
     layer = network.model.representation
     if isinstance(layer, Layer):
-        _check_runs_once(network, layer)
+        check_runs_once(network, layer, "representation")
     if layer is not None:
         return layer, 1
     modules = network.model.modules
@@ -193,6 +199,35 @@ def find_representation(network: Network) -> tuple[Layer | Literal["output"], in
     return "output", 1
 
 
+def find_convolution(network: Network) -> tuple[Layer, int]:
+    """The last convolution whose output has more than one place, on the way from every attributed input to the output; and
+    which of its calls in a forward pass."""
+    calls: list[tuple[str, Convolution, set[Node], bool]] = []  # what came before the output, and whether it has places
+
+    def note(name: str) -> Callable[..., None]:
+        def hook(module: Convolution, args: Any, result: Tensor) -> None:
+            before = nodes_before(node_of(result)) if result.requires_grad else set()
+            calls.append((name, module, before, result.shape[2:].numel() > 1))
+
+        return in_this_thread(hook)
+
+    handles = [m.register_forward_hook(note(name)) for name, m in network.model.modules if isinstance(m, Convolution)]
+    try:
+        leaves, scores = _forward_first(network)
+    finally:
+        for handle in handles:
+            handle.remove()
+    used, inputs = nodes_before(node_of(scores)), {node_of(leaf) for leaf in leaves}
+    on_the_way = [number for number, (_, _, before, _) in enumerate(calls) if before and before <= used and inputs <= before]
+    with_places = [number for number in on_the_way if calls[number][3]]
+    if not with_places:
+        raise ModelError(f"the network has no convolution whose output has places on the way to its output: {NAME_PLACES}")
+    name, module, *_ = calls[with_places[-1]]
+    if len(on_the_way) == 1 and module.stride == module.kernel_size and max(module.stride) > 1:
+        raise ModelError(f"the only convolution, {name!r}, cuts the input into patches, as a transformer's does: {NAME_PLACES}")
+    return Layer(name, module, "output"), sum(other is module for _, other, *_ in calls[: with_places[-1] + 1])
+
+
 def _forward_first(network: Network) -> tuple[list[Tensor], Tensor]:
     """The first explicand, input by input, and its scores with a graph."""
     data = network.inputs.data
@@ -201,7 +236,8 @@ def _forward_first(network: Network) -> tuple[list[Tensor], Tensor]:
         return leaves, network.model.scores(network.forward(leaves, torch.zeros(1, dtype=torch.long, device=data.device)), 1)
 
 
-def _check_runs_once(network: Network, layer: Layer) -> None:
+def check_runs_once(network: Network, layer: Layer, name: str) -> None:
+    """See that a forward pass runs a layer, which the user calls `name`, a single time."""
     calls: list[object] = []
     handle = layer.module.register_forward_pre_hook(in_this_thread(lambda *_: calls.append(None)))
     try:
@@ -210,7 +246,7 @@ def _check_runs_once(network: Network, layer: Layer) -> None:
         handle.remove()
     if len(calls) != 1:
         raise ModelError(
-            f"representation {layer.name!r} runs {len(calls)} times in one forward pass, so its {layer.side} is "
+            f"{name} {layer.name!r} runs {len(calls)} times in one forward pass, so its {layer.side} is "
             f"{'ambiguous' if calls else 'never computed'}; name a module that runs once"
         )
 

@@ -1,4 +1,4 @@
-"""A model's network as it is run: what it is called with, and the layer that is read on the way."""
+"""A model's network as it is run: what it is called with, and the layer on the way."""
 
 from __future__ import annotations
 
@@ -127,19 +127,20 @@ class Network:
         """The layer that is read, in words."""
         return f"{self.layer.side} of {self.layer.name!r}" if isinstance(self.layer, Layer) else "output of the network"
 
-    def representation(self, rows: int) -> Tensor:
-        """What was read in the last forward pass, (rows, features)."""
+    def activation(self, rows: int, advice: str) -> Tensor:
+        """What was read in the last forward pass, (rows, ...); an error that gives the advice where that is not possible."""
         activation, self._activation = self._activation, None
         if activation is None:
-            raise ModelError(
-                f"the {self.where} was not read: the layer did not run in this forward pass. Name one that always runs: "
-                "ig2.wrap(net, representation=...)"
-            )
+            raise ModelError(f"the {self.where} was not read: the layer did not run in this forward pass; {advice}")
         if activation.ndim == 0 or activation.shape[0] != rows:
             raise ModelError(
-                f"the representation, the {self.where}, is {describe(activation)} for {rows} samples: it needs one row a "
-                "sample. Name another layer: ig2.wrap(net, representation=...)"
+                f"the {self.where} is {describe(activation)} for {rows} samples: it needs one row a sample; {advice}"
             )
+        return activation
+
+    def representation(self, rows: int) -> Tensor:
+        """What was read in the last forward pass, (rows, features)."""
+        activation = self.activation(rows, "name another one for the representation: ig2.wrap(net, representation=...)")
         features = activation.flatten(1) if activation.ndim > 1 else activation[:, None]
         return features if features.dtype in (torch.float32, torch.float64) else features.float()
 
@@ -153,7 +154,7 @@ class Network:
         named: dict[int | str, Any] = dict(enumerate(args)) | kwargs
         key = next((k for k, v in named.items() if isinstance(v, Tensor)), None)
         if key is None:
-            raise ModelError(f"the representation's layer gets {describe(args)}: name one that takes a tensor")
+            raise ModelError(f"the layer gets {describe(args)}: name one that takes a tensor")
         self._activation = named[key]
         named[key] = named[key].clone()
         return tuple(v for k, v in named.items() if isinstance(k, int)), {k: v for k, v in named.items() if isinstance(k, str)}
@@ -163,7 +164,7 @@ class Network:
         if self._calls != self.call:
             return None
         if not isinstance(result, Tensor):
-            raise ModelError(f"the representation's layer returns {describe(result)}: name one that returns a tensor")
+            raise ModelError(f"the layer returns {describe(result)}: name one that returns a tensor")
         self._activation = result
         return result.clone()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -14,12 +15,21 @@ from torch import Tensor, nn
 
 from ig2._engine.acceleration import Recorder, Request, first_line, prepare
 from ig2._engine.inputs import Inputs
-from ig2._engine.inspection import RandomState, find_representation, inspect, is_close, run_first, tolerance
+from ig2._engine.inspection import (
+    RandomState,
+    check_runs_once,
+    find_convolution,
+    find_representation,
+    inspect,
+    is_close,
+    run_first,
+    tolerance,
+)
 from ig2._engine.isolation import CopyError, open_model
 from ig2._engine.memory import explain_memory_errors, is_out_of_memory
 from ig2._engine.network import Network
-from ig2.errors import ModelError, describe
-from ig2.model import Layer, Model, Preparation
+from ig2.errors import InputError, ModelError, describe
+from ig2.model import Layer, Model, Preparation, find_layer
 
 Distance = Callable[[Tensor, Tensor], Tensor]
 Value = TypeVar("Value")
@@ -66,11 +76,14 @@ class Session:
         self.inputs = inputs
         self.check_mixing = check_mixing
         self.bytes_per_point = 0
+        self.forwards = 0  # points that were run, checks not counted
+        self.gradients = 0  # gradients by a point
         self.preparation: dict[str, Any] = {}  # what was done to make the network fast, and what could not be
         self._wish = model.preparation if prepares else None  # it does not pay for a few passes
         self._compared: set[tuple[Request | None, int]] = set()  # requests and batch sizes that were compared
         self._undo = ExitStack()
         self._is_copy = False  # whether the network runs on modules of our own
+        self._wrapped = model  # as the user wrapped it
         self._plain = Network(model, inputs)  # the network itself
         self._network = self._plain  # what is run: that, or a faster copy
         self._copies: Mapping[str, nn.Module] = {}  # the faster copy's modules by the names of the network's own
@@ -276,6 +289,7 @@ class Session:
 
     def scores(self, points: Tensor, rows: Tensor) -> Tensor:
         """The explained outputs of all classes at the points, (n, classes)."""
+        self.forwards += len(points)
         scores = self._run(lambda network: network.scores_alone(points, rows))
         if self._is_new(None, len(points)):
             few = self._choose_few(len(points))
@@ -285,11 +299,13 @@ class Session:
 
     def scores_with_graph(self, points: Tensor, rows: Tensor) -> Tensor:
         """The same with autograd's graph back to the points, for a method that makes its own gradient of it."""
+        self.forwards += len(points)
         with torch.enable_grad():
             return self._network.scores(points, rows)
 
     def differentiate(self, output: Tensor, points: Tensor) -> Tensor:
         """The gradient of the sum of what `scores_with_graph` returned, or was made of it, by its points."""
+        self.gradients += len(points)
         return self._network.gradient(output, points)
 
     def representation(self, points: Tensor, rows: Tensor) -> Tensor:
@@ -299,6 +315,7 @@ class Session:
     def represent(self, points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The representation at the points, (n, features), and the explained outputs of all classes, (n, classes)."""
         self._open_layer()
+        self.forwards += len(points)
         scores = self._run(lambda network: network.scores_alone(points, rows))
         representation = self._network.representation(len(rows)).detach()
         if not self.confirm_scores(points, rows, scores):
@@ -334,6 +351,8 @@ class Session:
             self._open_layer()
             assert reference is not None
             args.append(reference)
+        self.forwards += len(points)
+        self.gradients += len(points) * (request.gradient + request.ascent)
         values = self._recorder.replay(request, args)
         if values is None:
             values = self._run(lambda network: self._step(network, request, *args))
@@ -342,6 +361,43 @@ class Session:
             self._recorder.observe(request, partial(self._step, self._network, request), args, values)
         output, *others = values
         return Evaluation(output, *others) if gradient else Evaluation(output, None, *others)
+
+    def find_places(self, layer: str | nn.Module | None) -> tuple[Layer, int]:
+        """The layer of this name, or the last convolution with places, in the network that is run; and which of its calls."""
+        if layer is None:
+            return find_convolution(self._plain)
+        named = find_layer(self._wrapped.net, layer, "layer")
+        if not isinstance(named, Layer):
+            raise InputError("layer='output': the network's output has no places. Name a module of it")
+        module = dict(self._plain.model.net.named_modules(remove_duplicate=False)).get(named.name, named.module)
+        named = replace(named, module=module)
+        check_runs_once(self._plain, named, "layer")
+        return named, 1
+
+    def differentiate_layer(
+        self, layer: Layer, call: int, points: Tensor, rows: Tensor, target: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What a layer makes of the points, (n, ...), the gradient of the output by it, and the output, (n,).
+
+        In the network itself: a faster copy has other layers.
+        """
+        network = copy(self._plain)
+        network.read(layer, call)
+        try:
+            with torch.enable_grad():
+                output = network.scores(points.detach().requires_grad_(), rows).gather(1, target[:, None])[:, 0]
+            activation = network.activation(len(rows), "name another layer")
+            (gradient,) = network.differentiate(output, [activation]) if activation.requires_grad else [None]
+        finally:
+            network.close()
+        if gradient is None:
+            raise ModelError(
+                f"the {network.where} has no part in a gradient of the output by the input: name a layer between the two, "
+                "outside of torch.utils.checkpoint with use_reentrant=True"
+            )
+        self.forwards += len(points)
+        self.gradients += len(points)
+        return activation.detach(), gradient, output.detach()
 
     def _step(
         self, network: Network, request: Request, points: Tensor, rows: Tensor, target: Tensor, reference: Tensor | None = None

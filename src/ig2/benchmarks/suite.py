@@ -291,8 +291,16 @@ class BenchOptions(DataOptions):
 # -- the suites of installed packages ----------------------------------------------------------------------------------
 
 
-SUITES = Registry("ig2.suites", "suite", "ig2-paper")
-"""The suites of installed packages, each a class, by name."""
+SUITES = Registry(
+    "ig2.suites",
+    "suite",
+    "ig2-paper",
+    {
+        "xai-units": "ig2.benchmarks.suites.xai_units:XAIUnits",
+        "xai-tris": "ig2.benchmarks.suites.xai_tris:XAITris",
+    },
+)
+"""The suites of this package and of those installed, each a class, by name."""
 
 
 def find_suite(name: str, options: BenchOptions | None = None) -> Suite:

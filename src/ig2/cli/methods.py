@@ -10,11 +10,15 @@ import ig2
 from ig2._utils.suggestions import ChoiceError, suggest
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ig2.adapters.base import Batch, Kind, Subject
     from ig2.rules import Rule
 
 REGIONS = 50  # that KernelSHAP divides an image into
 COALITIONS = 1000  # of them; each is one run of the network
+MASKS = 1000  # of RISE, the same
+WINDOWS = 8  # of Occlusion on a side of an image, without overlap
 
 RULES = (
     "left", "right", "midpoint", "trapezoid", "gauss", "direct", "shared", "aligned", "tempered", "blended", "scaled",
@@ -51,17 +55,31 @@ def _on_path(name: str, title: str, about: str, method: str, **more: bool) -> Na
 
 def _make_kernelshap(subject: Subject, batch: Any, steps: int) -> ig2.Method:
     """What a person sees as one thing is present or absent as one: a region, a word, a column."""
+    if subject.kind == "image":
+        return ig2.KernelSHAP(ig2.Superpixels(REGIONS), samples=COALITIONS)
+    return ig2.KernelSHAP(_number_units(subject, batch))
+
+
+def _make_occlusion(subject: Subject, batch: Any, steps: int) -> ig2.Method:
+    """A window of an eighth of an image on each side slides by half of it; words and columns go one by one."""
+    if subject.kind == "image":
+        window = max(1, min(batch.attributed.shape[-2:]) // WINDOWS)
+        return ig2.Occlusion(window, max(1, window // 2))
+    return ig2.Occlusion(groups=_number_units(subject, batch))
+
+
+def _number_units(subject: Subject, batch: Any) -> Tensor:
+    """Numbers for a text's words or a table's columns, as groups of features."""
     import torch
 
     from ig2.adapters.tabular import TableSubject
 
-    if subject.kind == "image":
-        return ig2.KernelSHAP(ig2.Superpixels(REGIONS), samples=COALITIONS)
     if subject.kind == "text":
-        return ig2.KernelSHAP(batch.word[:, :, None])
+        words: Tensor = batch.word[:, :, None]
+        return words
     assert isinstance(subject, TableSubject)
     widths = torch.tensor(subject.widths)
-    return ig2.KernelSHAP(torch.arange(len(widths)).repeat_interleave(widths))
+    return torch.arange(len(widths)).repeat_interleave(widths)
 
 
 def _make_xrai(subject: Subject, batch: Batch, steps: int) -> ig2.Method:
@@ -102,6 +120,23 @@ METHODS: dict[str, NamedMethod] = {
         NamedMethod(
             "kernelshap", "KernelSHAP", "Shapley values of regions, words or columns", _make_kernelshap, has_baseline=True
         ),
+        NamedMethod(
+            "occlusion", "Occlusion", "the output without a window, a word or a column", _make_occlusion, has_baseline=True
+        ),
+        NamedMethod(
+            "rise",
+            "RISE",
+            "the output under random masks; images only",
+            lambda *_: ig2.RISE(MASKS, centred=True),
+            images_only=True,
+        ),
+        NamedMethod(
+            "gradcam", "Grad-CAM", "the last convolution's map; images only", lambda *_: ig2.GradCAM(), images_only=True
+        ),
+        NamedMethod(
+            "layercam", "LayerCAM", "the same, place by place; images only", lambda *_: ig2.LayerCAM(), images_only=True
+        ),
+        NamedMethod("hirescam", "HiResCAM", "the same with signs; images only", lambda *_: ig2.HiResCAM(), images_only=True),
         NamedMethod("xrai", "XRAI", "regions ranked by Integrated Gradients; images only", _make_xrai, images_only=True),
         NamedMethod("random", "Random", "noise, to compare with", lambda *_: ig2.Random()),
     )

@@ -161,7 +161,9 @@ class Method(metaclass=_MethodType):
                 "representation": session.where,
                 "preparation": session.preparation,
             },
-            cost=Cost(time.perf_counter() - began, task.batch.points, peak, peak != before),
+            cost=Cost(
+                time.perf_counter() - began, task.batch.points, peak, peak != before, session.forwards, session.gradients
+            ),
         ).to(inputs.home)
 
     def _skip_bad(self, model: Any, x: Any, target: Any, references: Any, against: Any, **options: Any) -> Attribution:

@@ -14,8 +14,9 @@ from torch import Tensor
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
 from ig2._utils.checks import check_count
-from ig2.errors import InputError, ModelError, describe, import_extra
+from ig2.errors import InputError, describe, import_extra
 from ig2.methods.base import Method, Result
+from ig2.methods.masking import run_masked
 from ig2.references.base import References, draw_references
 from ig2.references.constant import Zeros
 
@@ -75,7 +76,7 @@ class Superpixels(Groups):
 
     def labels(self, samples: Tensor) -> Tensor:
         _check_plane(samples, "superpixels")
-        slic = import_extra("skimage.segmentation", "image", "KernelSHAP on superpixels").slic
+        slic = import_extra("skimage.segmentation", "image", "superpixels").slic
         images = samples if samples.ndim == 4 else samples[:, None]
         # SLIC brings every image to 0…1, and three channels to Lab, where brightness goes to 100
         compactness = self.compactness if images.shape[1] == 3 else self.compactness / 100
@@ -91,7 +92,17 @@ def check_numbers(labels: Tensor, name: str) -> None:
         raise InputError(f"{name} must be numbered by integers, got {describe(labels)}")
 
 
-def number_features(groups: Groups | Tensor | None, task: Task, name: str = "groups") -> Tensor:
+def check_groups(groups: object) -> None:
+    """Raise unless these are groups, integers that number them, or None."""
+    if isinstance(groups, Tensor):
+        check_numbers(groups, "groups")
+    elif groups is not None and not isinstance(groups, Groups):
+        raise InputError(
+            f"groups must be Grid(rows, columns), Superpixels(count), a tensor of integers or None, got {describe(groups)}"
+        )
+
+
+def number_groups(groups: Groups | Tensor | None, task: Task, name: str = "groups") -> Tensor:
     """Each feature's group as the user numbered them, (B, ...); by default each feature is its own.
 
     Args:
@@ -146,18 +157,12 @@ class KernelSHAP(Method):
     def __post_init__(self) -> None:
         if self.samples is not None:
             check_count(self.samples, "samples")
-        if isinstance(self.groups, Tensor):
-            check_numbers(self.groups, "groups")
-        elif self.groups is not None and not isinstance(self.groups, Groups):
-            raise InputError(
-                "groups must be Grid(rows, columns), Superpixels(count), a tensor of integers or None, got "
-                f"{describe(self.groups)}"
-            )
+        check_groups(self.groups)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         backgrounds = draw_references(self.require_references(references), task)
         count = backgrounds.shape[1]
-        numbered = number_features(self.groups, task)
+        numbered = number_groups(self.groups, task)
         partitions = [
             _Partition.of(numbered[i].flatten(), (task.x[i] != backgrounds[i].to(task.x)).any(dim=0).flatten())
             for i in range(len(task))
@@ -289,30 +294,13 @@ def _draw(groups: int, smallest: int, mass: Tensor, pairs: int, generator: torch
 
 def _worth(task: Task, indices: Tensor, backgrounds: Tensor, labels: Tensor, coalitions: Tensor) -> Tensor:
     """The output of explicands `indices` (n,) with each reference, for each coalition, (n, R, S), in float64."""
-    count, device = backgrounds.shape[1], task.x.device
     # groups that do not matter are as good present as absent
-    members = torch.cat([coalitions, coalitions.new_ones(len(coalitions), 1)], dim=1).to(device)
-    outputs: list[Tensor] = []
+    members = torch.cat([coalitions, coalitions.new_ones(len(coalitions), 1)], dim=1).to(task.x.device)
 
-    def work(piece: range) -> None:
-        number = torch.arange(piece.start, piece.stop, device=device)
-        rows, columns = indices[number // (count * len(members))], number // len(members) % count
-        explicand = task.x[rows]
-        reference = backgrounds[rows.to(backgrounds.device), columns.to(backgrounds.device)].to(explicand)
-        present = members[number % len(members)].gather(1, labels[rows]).view_as(explicand)
-        points = torch.where(present, explicand, reference)
-        output = task.session.evaluate(points, task.rows[rows], task.target[rows], gradient=False).output
-        if not output.isfinite().all():
-            bad = int((~output.isfinite()).nonzero()[0])
-            raise ModelError(
-                f"the output is {float(output[bad])} where reference {int(columns[bad])} replaces a part of explicand "
-                f"{int(task.rows[rows[bad]])}: the network fails on such mixtures. Use other references, or float32"
-            )
-        outputs.append(output.cpu().double())
-        task.progress.advance(len(piece))
+    def present(rows: Tensor, numbers: Tensor) -> Tensor:
+        return members[numbers].gather(1, labels[rows]).view(len(rows), *task.x.shape[1:])
 
-    task.batch.over(len(indices) * count * len(members), work)
-    return torch.cat(outputs).view(len(indices), count, len(members))
+    return run_masked(task, indices, backgrounds, present, len(members))
 
 
 def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:

@@ -15,7 +15,7 @@ from ig2._engine.task import Task
 from ig2._utils.blur import check_free, check_sigma, find_space, smooth
 from ig2.errors import InputError, describe
 from ig2.methods.base import Result
-from ig2.methods.kernelshap import Groups, check_numbers, number_features
+from ig2.methods.kernelshap import Groups, check_numbers, number_groups
 from ig2.methods.wrapper import Wrapper
 from ig2.references.base import References
 
@@ -153,7 +153,7 @@ class Pooled(Redistributed):
     def _number(self, task: Task) -> Tensor:
         """Each feature's region, (B, ...)."""
         if isinstance(self.regions, (Groups, Tensor)):
-            return number_features(self.regions, task, "regions")
+            return number_groups(self.regions, task, "regions")
         labels = torch.as_tensor(self.regions(task.x), device=task.x.device)
         check_numbers(labels, "regions")
         try:

@@ -3,7 +3,7 @@
 from ig2.metrics.axioms import Completeness, Dummy, ImplementationInvariance, Symmetry, is_satisfied
 from ig2.metrics.base import Case, Metric, Scores
 from ig2.metrics.conditional import Conditional, ConstantFill, Marginal
-from ig2.metrics.curves import Deletion, Insertion
+from ig2.metrics.curves import Deletion, DiffID, Insertion
 from ig2.metrics.gaussian import Gaussian, Mixture
 from ig2.metrics.information import AIC, SIC, median_curve
 from ig2.metrics.localisation import GTAUC, GTSum, PointingGame
@@ -16,6 +16,7 @@ from ig2.metrics.perturbation import (
     Noise,
     PublishedMonotonicity,
 )
+from ig2.metrics.removal import IDSDS, SensitivityN
 from ig2.metrics.roar import ROAR, train_one_by_one
 from ig2.metrics.sanity import ParameterRandomisation
 from ig2.metrics.shapley import GTShapley, conditional_shapley, shapley_values
@@ -23,6 +24,7 @@ from ig2.metrics.shapley import GTShapley, conditional_shapley, shapley_values
 __all__ = [
     "AIC",
     "GTAUC",
+    "IDSDS",
     "ROAR",
     "SIC",
     "Case",
@@ -30,6 +32,7 @@ __all__ = [
     "Conditional",
     "ConstantFill",
     "Deletion",
+    "DiffID",
     "Dummy",
     "Faithfulness",
     "GTShapley",
@@ -49,6 +52,7 @@ __all__ = [
     "PointingGame",
     "PublishedMonotonicity",
     "Scores",
+    "SensitivityN",
     "Symmetry",
     "conditional_shapley",
     "is_satisfied",

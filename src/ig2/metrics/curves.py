@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count
+from ig2._utils.checks import check_count, require
 from ig2.errors import InputError, ModelError, describe
 from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.correlation import order_features
@@ -53,6 +53,7 @@ class PerturbationCurve(Metric):
     features: FeatureOption = "auto"
     sign: Sign = "keep"
     output: OutputOption = "auto"
+    measures_accuracy: ClassVar[bool] = False  # whether the curve shows if the class is predicted, or its output
     adds: ClassVar[bool]  # whether the explicand's features come into the background, or it into the explicand
 
     def __post_init__(self) -> None:
@@ -86,7 +87,7 @@ class PerturbationCurve(Metric):
         # in whole numbers, so that halves are not rounded now up and now down
         counts, step = np.unique((2 * np.arange(steps + 1) * size + steps) // (2 * steps), return_inverse=True)
         points = _Points(task.x, backgrounds, ranks, torch.from_numpy(counts).to(task.x.device), features, self.adds)
-        outputs = _evaluate(points, task, size).mean(dim=1)
+        outputs = _evaluate(points, task, size, self.measures_accuracy).mean(dim=1)
         return outputs[:, torch.from_numpy(step).to(task.x.device)]
 
 
@@ -116,6 +117,60 @@ class Deletion(PerturbationCurve):
     name: ClassVar[str] = "SIC AUC-DEL"
     better: ClassVar[Better] = "lower"
     adds: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, eq=False)
+class DiffID(PerturbationCurve):
+    """How much better a network predicts without the least important features than without the most [Yang-Akhtar 2023].
+
+    The mean over shares k/thresholds, 0 < k < thresholds, of A(the share of smallest φ replaced) − A(that of largest φ
+    replaced), from −1 to 1. A is accuracy: 1 where the class explained is predicted, else 0. What replacing features does to
+    any picture is in both, and cancels. With equal attributions the order is random, so that a constant one scores like chance.
+
+    >>> x = torch.tensor([[3.0, 1.0, 0.5, 0.5]])
+    >>> net = lambda x: torch.stack([x.sum(dim=1), torch.full((len(x),), 2.5)], dim=1)
+    >>> DiffID("black", thresholds=4)(net, x, x).curves
+    tensor([[0., 1., 1., 1., 0.]])
+
+    Args:
+        background: what features are replaced by, as for `PerturbationCurve`.
+        thresholds: how many shares there are: 10 for 0.1, 0.2 … 0.9.
+        features: what goes as a whole, as for `PerturbationCurve`.
+        sign: as for `PerturbationCurve`.
+        output: of measure "output", as for `PerturbationCurve`.
+        measure: what A is: "accuracy", or "output", by default the probability of the class explained, which is finer.
+    """
+
+    background: Background | Any = "mean"
+    thresholds: int = 10
+    measure: Literal["accuracy", "output"] = "accuracy"
+    name: ClassVar[str] = "DiffID"
+    better: ClassVar[Better] = "higher"
+    adds: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.thresholds > 1, "thresholds", self.thresholds, "at least 2, so that there is a share between none and all")
+        require(self.measure in ("accuracy", "output"), "measure", self.measure, "'accuracy' or 'output'")
+
+    @property
+    def measures_accuracy(self) -> bool:  # type: ignore[override]
+        return self.measure == "accuracy"
+
+    def adapt_model(self, model: Model) -> Model:
+        return model if self.measure == "accuracy" else super().adapt_model(model)
+
+    def run(self, case: Case) -> Scores:
+        if self.measure == "accuracy" and case.task.explicand_scores.shape[1] == 1:
+            raise InputError("DiffID: a network with a single output predicts no class, so use measure='output'")
+        scores = super().run(case)
+        assert scores.curves is not None
+        return replace(scores, values=scores.curves[:, 1:-1].mean(dim=1))
+
+    def _draw_curves(self, task: Task, backgrounds: Tensor, ranks: Tensor, features: Features, size: int) -> Tensor:
+        reverse = torch.where(ranks < size, size - 1 - ranks, ranks)
+        least, most = (super(DiffID, self)._draw_curves(task, backgrounds, r, features, size) for r in (reverse, ranks))
+        return least - most
 
 
 @dataclass(frozen=True)
@@ -158,8 +213,8 @@ class _Points:
         torch.where(first, new, old, out=points.view(len(pairs), -1, *self.x.shape[1:]))
 
 
-def _evaluate(points: _Points, task: Task, size: int) -> Tensor:
-    """The explained output at all points, (B, R, K), of explicands with `size` features."""
+def _evaluate(points: _Points, task: Task, size: int, predicted: bool = False) -> Tensor:
+    """The explained output at all points, (B, R, K), of explicands with `size` features; or whether that class is predicted."""
     total = math.prod(points.shape)
     outputs = task.x.new_empty(total)
     task.progress.expect(total)
@@ -167,7 +222,10 @@ def _evaluate(points: _Points, task: Task, size: int) -> Tensor:
     def work(piece: range) -> None:
         row = torch.arange(piece.start, piece.stop, device=task.x.device) // (total // len(task))
         scores = task.session.scores(points.make(piece), task.rows[row])
-        outputs[piece.start : piece.stop] = scores.gather(1, task.target[row, None])[:, 0]
+        output, target = scores.gather(1, task.target[row, None])[:, 0], task.target[row]
+        if predicted:
+            output = torch.where(output.isfinite(), (scores.argmax(dim=1) == target).to(output), output)
+        outputs[piece.start : piece.stop] = output
         task.progress.advance(len(piece))
 
     task.batch.over(total, work)

@@ -1,0 +1,137 @@
+"""Class activation maps: what a layer with places holds, weighted by its gradient: Grad-CAM, LayerCAM, HiResCAM."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ig2._engine.inspection import NAME_PLACES
+from ig2._engine.integrate import Keep
+from ig2._engine.task import Task
+from ig2.errors import InputError, ModelError, describe
+from ig2.methods.base import Method, Result
+from ig2.references.base import References
+
+MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}  # of the interpolation, by the number of axes
+
+
+@dataclass(frozen=True, eq=False)
+class ActivationMap(Method):
+    """A map of a layer's places, brought to the input's size; the base of Grad-CAM, LayerCAM and HiResCAM.
+
+    With A the output of the layer, (channels, places …), and G = ∂f/∂A, a map Σₖ wₖ ⊙ Aₖ is made of weights that each method
+    makes of G. It is interpolated linearly to the size of x, and divided equally among x's channels, so that their sum is the
+    map. It has no baseline, and its sum means nothing.
+
+    Args:
+        layer: a module of the network or its name, such as "features.7"; "name:input" is what it gets. By default the last
+            convolution whose output has more than one place. Of a network that normalises and rectifies after it, as ResNets
+            do, the block around it is the better choice: `layer="layer4"`.
+        relu: whether what speaks against the class, a negative sum, counts as zero.
+        arrange: makes (n, channels, places …) of the layer's output, for layers that order it otherwise, such as a
+            transformer's tokens: `lambda t: t[:, 1:].unflatten(1, (14, 14)).movedim(-1, 1)`. It is applied to the gradient too,
+            so it may move numbers and leave some out, and may not change them.
+    """
+
+    layer: str | nn.Module | None = None
+    relu: bool = True
+    arrange: Callable[[Tensor], Tensor] | None = None
+    takes_own_gradients = True
+
+    def __post_init__(self) -> None:
+        if not (self.layer is None or isinstance(self.layer, (str, nn.Module))):
+            raise InputError(f"layer must be a module, its name, or None, got {describe(self.layer)}")
+
+    @abstractmethod
+    def weigh(self, gradient: Tensor) -> Tensor:
+        """Make the weights of activations from the gradient, (n, channels, places …); they broadcast to its shape."""
+
+    def run(self, task: Task, references: References | None, keep: Keep) -> Result:
+        if task.x.ndim < 3 or len(task.session.inputs.attributed) > 1:
+            raise InputError(
+                f"{type(self).__name__} needs inputs with places, one tensor such as images (B, C, H, W), got "
+                f"{describe(task.session.inputs.explicand)}. Features without places are for ig2.InputXGradient or "
+                "ig2.IntegratedGradients"
+            )
+        layer, call = task.session.find_places(self.layer)
+        values = torch.empty_like(task.x)
+        task.progress.expect(len(task))
+
+        def work(piece: range) -> None:
+            rows = slice(piece.start, piece.stop)
+            found = task.session.differentiate_layer(layer, call, task.x[rows], task.rows[rows], task.target[rows])
+            activation, gradient = (self._places(tensor, task.x.ndim) for tensor in found[:2])
+            maps = (self.weigh(gradient) * activation).sum(dim=1, keepdim=True)
+            maps = maps.clamp(min=0) if self.relu else maps
+            axes = maps.ndim - 2
+            maps = functional.interpolate(maps, task.x.shape[-axes:], mode=MODES[axes], align_corners=False)
+            channels = task.x[0].numel() // maps[0].numel()
+            maps = maps.to(task.x) / channels
+            values[rows] = (maps if task.x.ndim == maps.ndim else maps[:, 0]).expand_as(task.x[rows])
+            task.progress.advance(len(piece))
+
+        task.batch.over(len(task), work)
+        finite = values.flatten(1).isfinite().all(dim=1)
+        if not finite.all():
+            raise ModelError(
+                f"the map of explicand {int(task.rows[~finite][0])} is not finite: explain a logit or log-probability instead "
+                "of a probability, or use float32 instead of half precision",
+                rows=task.rows[~finite].tolist(),
+            )
+        return Result(values)
+
+    def _places(self, tensor: Tensor, axes: int) -> Tensor:
+        """What a layer returned, as (n, channels, places …), for samples of this many axes with that of the batch."""
+        arranged = tensor if self.arrange is None else self.arrange(tensor)
+        places = arranged.ndim - 2 if isinstance(arranged, Tensor) else 0
+        if places not in MODES or places not in (axes - 2, axes - 1):
+            what = "the layer returns" if self.arrange is None else "arrange made"
+            raise InputError(f"{what} {describe(arranged)}, which is no map of the input's places: {NAME_PLACES}")
+        return arranged
+
+
+class GradCAM(ActivationMap):
+    """Grad-CAM: each channel of a layer, weighted by the mean of its gradient over the places [Selvaraju 2017].
+
+    relu(Σₖ αₖ Aₖ) with αₖ = mean over places of ∂f/∂Aₖ. The arguments are those of `ActivationMap`.
+
+    >>> net = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.Flatten(), nn.Linear(4, 1, bias=False)).eval()
+    >>> net.load_state_dict({"0.weight": torch.ones(1, 1, 1, 1), "2.weight": torch.tensor([[4.0, 0.0, 0.0, 0.0]])})
+    <All keys matched successfully>
+    >>> GradCAM()(net, torch.tensor([[[[1.0, 2.0], [3.0, -4.0]]]])).values
+    tensor([[[[1., 2.],
+              [3., 0.]]]])
+    """
+
+    def weigh(self, gradient: Tensor) -> Tensor:
+        return gradient.mean(dim=tuple(range(2, gradient.ndim)), keepdim=True)
+
+
+class LayerCAM(ActivationMap):
+    """LayerCAM: the positive part of the gradient times the activation, place by place [Jiang 2021].
+
+    relu(Σₖ relu(∂f/∂Aₖ) ⊙ Aₖ). It keeps places apart, so that early layers give fine maps. The arguments are those of
+    `ActivationMap`.
+    """
+
+    def weigh(self, gradient: Tensor) -> Tensor:
+        return gradient.clamp(min=0)
+
+
+@dataclass(frozen=True, eq=False)
+class HiResCAM(ActivationMap):
+    """HiResCAM: the gradient times the activation, place by place, with its sign [Draelos 2020].
+
+    Σₖ ∂f/∂Aₖ ⊙ Aₖ. At the last convolution of a network that is linear from there on, it is each place's contribution to the
+    output. The arguments are those of `ActivationMap`, with relu=False by default.
+    """
+
+    relu: bool = False
+
+    def weigh(self, gradient: Tensor) -> Tensor:
+        return gradient

@@ -1,0 +1,114 @@
+"""Occlusion: how far the output falls when one part of the explicand is a reference's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ig2._engine.integrate import Keep
+from ig2._engine.task import Task
+from ig2._utils.checks import is_count
+from ig2.errors import InputError, describe
+from ig2.methods.base import Method, Result
+from ig2.methods.kernelshap import Groups, check_groups, number_groups
+from ig2.methods.masking import run_masked
+from ig2.paths.blur import check_images
+from ig2.references.base import References, draw_references
+from ig2.references.constant import Zeros
+
+# Parts that are summed at once: a fixed number, so that the sums do not depend on how points were batched.
+BLOCK = 64
+Size = int | tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Occlusion(Method):
+    """How far the output falls when a window, or a group of features, is the reference's [Zeiler 2014].
+
+    For each part P, f(x) − f(x with P of r) is divided equally among the features of P. A feature that several windows cover
+    has the mean of what they give it. With several references the values are the mean. No gradients are needed: x may hold
+    integers or booleans, and the model may be any function. Grey is `references=0.5`, blur
+    `references=ig2.references.BlurredExplicand()`.
+
+    Args:
+        window: the size of a window that slides over images (C, H, W), all channels together, or over a row of
+            features; a number, or one for each axis. By default 8 pixels, or each feature of a row alone.
+        stride: how far it moves, the same way; by default its size, so that windows do not overlap. The last window in each
+            direction ends where the image does, and is smaller.
+        groups: parts instead of a window: `ig2.Grid(rows, columns)`, `ig2.Superpixels(count)`, or integers, as `ig2.KernelSHAP`
+            takes them.
+
+    >>> x = torch.tensor([[3.0, 1.0, 2.0]])
+    >>> Occlusion()(lambda x: x[:, :1] * x[:, 1:2] + x[:, 2:], x).values
+    tensor([[3., 3., 2.]])
+    """
+
+    window: Size | None = None
+    stride: Size | None = None
+    groups: Groups | Tensor | None = None
+    default_references: ClassVar[References | None] = Zeros()
+    needs_gradient: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_groups(self.groups)
+        for name, size in (("window", self.window), ("stride", self.stride)):
+            sizes = (1,) if size is None else size if isinstance(size, tuple) else (size,)
+            if not sizes or not all(map(is_count, sizes)):
+                raise InputError(f"{name} must be a positive integer, or one for each axis, got {describe(size)}")
+        if self.groups is not None and (self.window, self.stride) != (None, None):
+            raise InputError("groups do not slide: omit window and stride, or groups")
+
+    def run(self, task: Task, references: References | None, keep: Keep) -> Result:
+        samples = draw_references(self.require_references(references), task)
+        covers, count = self._windows(task) if self.groups is None else _regions(self.groups, task)
+        task.progress.expect(len(task) * samples.shape[1] * count)
+        rows = torch.arange(len(task), device=task.x.device)
+        outputs = run_masked(task, rows, samples, lambda of, numbers: ~covers(of, numbers), count).mean(dim=1)
+        falls = (task.output.cpu().double()[:, None] - outputs).to(task.x)
+        values, times = torch.zeros_like(task.x), torch.zeros_like(task.x)
+        for row in rows.tolist():
+            for start in range(0, count, BLOCK):
+                numbers = torch.arange(start, min(start + BLOCK, count), device=task.x.device)
+                covered = covers(torch.full_like(numbers, row), numbers).to(values).expand(-1, *task.x.shape[1:])
+                sizes = covered.flatten(1).sum(dim=1).clamp(min=1)
+                values[row] += torch.tensordot(falls[row, numbers] / sizes, covered, dims=1)
+                times[row] += covered.sum(dim=0)
+        return Result(values / times.clamp(min=1))
+
+    def _windows(self, task: Task) -> tuple[Callable[[Tensor, Tensor], Tensor], int]:
+        """What the windows of numbers (m,) cover of samples (m,), booleans that broadcast to them; and how many there are."""
+        device, axes = task.x.device, 1 if task.x.ndim == 2 else 2
+        if axes == 2:
+            check_images(task.x, "a window (number the parts of other samples: groups=...)")
+        size = task.x.shape[-axes:]
+        window = _sizes((8 if axes == 2 else 1) if self.window is None else self.window, size, "window")
+        stride = window if self.stride is None else _sizes(self.stride, size, "stride")
+        starts = [range(0, max(1, n - w + s), s) for n, w, s in zip(size, window, stride, strict=True)]
+        corners = torch.tensor(list(product(*starts)), device=device)
+
+        def covers(rows: Tensor, numbers: Tensor) -> Tensor:
+            inside = []
+            for axis, length in enumerate(size):
+                place = torch.arange(length, device=device) - corners[numbers, axis, None]  # in the window
+                inside.append((place >= 0) & (place < window[axis]))
+            return inside[0] if axes == 1 else inside[0][:, None, :, None] & inside[1][:, None, None]
+
+        return covers, len(corners)
+
+
+def _regions(groups: Groups | Tensor, task: Task) -> tuple[Callable[[Tensor, Tensor], Tensor], int]:
+    """The same for groups; samples with fewer than others have some that cover nothing."""
+    labels = torch.stack([torch.unique(row, return_inverse=True)[1] for row in number_groups(groups, task)])
+    return lambda rows, numbers: labels[rows] == numbers.view(-1, *[1] * (labels.ndim - 1)), int(labels.max()) + 1
+
+
+def _sizes(size: Size, shape: torch.Size, name: str) -> tuple[int, ...]:
+    sizes = size if isinstance(size, tuple) else (size,) * len(shape)
+    if len(sizes) != len(shape):
+        raise InputError(f"{name}={size} has {len(sizes)} sizes, and there are {len(shape)} axes of places {tuple(shape)}")
+    return tuple(min(own, length) for own, length in zip(sizes, shape, strict=True)) if name == "window" else sizes
