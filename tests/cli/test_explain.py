@@ -53,11 +53,14 @@ def test_what_is_printed_is_the_result_in_columns_and_nothing_else(small):
     said = small("--compare", "ig,gradient", "--out", "out")
     assert (said.code, said.err) == (0, "")
     assert ESCAPE not in said.out
-    first, rest = said.out.split("\n\n")
+    first, trust, rest = said.out.split("\n\n")
     name, *lines = first.splitlines()
     assert name == "photo.png"
-    labels = ["prediction", "explained", "against", "references", "IG²", "IG", "Gradient", "picture"]
-    assert [line[:12].strip() for line in lines] == labels
+    assert [line[:12].strip() for line in lines] == ["prediction", "explained", "against", "references", "picture"]
+    heading, *verdicts = trust.splitlines()
+    assert heading == "how far to believe it"
+    assert [line[:12].strip() for line in verdicts] == ["IG²", "IG", "Gradient", "finer"]
+    lines += verdicts
     assert all(line.startswith("  ") and line[12:14] == "  " and line[14] != " " for line in lines)
     told = {line[2:14].strip(): line[14:] for line in lines}
     assert re.fullmatch(r"(red|green|blue), \d\d%", told["prediction"])
@@ -65,6 +68,7 @@ def test_what_is_printed_is_the_result_in_columns_and_nothing_else(small):
     assert told["explained"] not in told["against"]
     assert "sums to the change in the output" in told["IG²"]
     assert told["Gradient"] == "has no baseline, so its sum stands for nothing"
+    assert told["finer"] == "--steps 100 --count 8, for 4 times as long"
     assert told["picture"] == "out/photo.png"
     assert [line[:14].strip() for line in rest.splitlines()] == ["numbers", "", "", "", "report"]
     paths = [line[14:] for line in rest.splitlines()]
@@ -76,12 +80,41 @@ def test_what_is_printed_is_the_result_in_columns_and_nothing_else(small):
 
 def test_a_large_residual_says_what_to_type_and_typing_it_helps(small):
     left = small("--rule", "left").out
-    advice = r"raise --steps, add --rule blended \(for all methods\), or read it as a ranking"
+    advice = r"try --steps 100 or --rule blended \(for all methods\), or read it as a ranking"
     assert re.search(rf"IG² +does NOT sum .*: {advice}$", left, re.MULTILINE)
     assert re.search(r"IG² +sums to the change in the output", small("--rule", "blended").out)
-    # DeepSHAP takes no rule, so none is recommended
-    view = explain.MethodView("XRAI", None, 1.0, 0.0, 2.0, "does NOT sum (off by 200%): read it so, or use ig2.rules", {})
-    assert explain.format_verdict(view, takes_rule=False) == "does NOT sum (off by 200%): read it as a ranking"
+    # XRAI takes no rule, so none is recommended
+    verdict = "does NOT sum (off by 200%): read it so, or use ig2.rules"
+    assert explain.format_verdict(verdict, None) == "does NOT sum (off by 200%): read it as a ranking"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (
+            "sums to the change in the output; paths ended on the way for 2 of 3 explicands, so …: try ig2.paths.LineSearch()",
+            "sums to the change in the output; paths ended on the way for 2 of 3 inputs, so …: try --steps 40 or "
+            "--method expected-ig",
+        ),
+        (
+            "explains nothing; paths did not move: try ig2.ExpectedIG",
+            "explains nothing; paths did not move: try --method expected-ig",
+        ),
+        ("explains nothing: it is empty", "explains nothing: it is empty"),
+        ("sums to the change in the output within 2%", "sums to the change in the output within 2%"),
+    ],
+)
+def test_a_verdict_advises_what_can_be_typed(verdict, words):
+    assert explain.format_verdict(verdict, 20) == words
+
+
+def test_a_verdict_is_said_once_for_all_photos(ig2):
+    ig2.module()
+    photos = [ig2.photo(f"{seed}.png", seed=seed) for seed in range(3)]
+    said = ig2("explain", *photos, "-m", "mine:small", "--steps", 2)
+    assert len(re.findall("IG² +sums to the change", said.out)) == 1 and said.out.count("believe") == 1 + said.out.count(
+        "signs"
+    )
 
 
 def test_paths_are_never_broken_however_long(small, ig2):
@@ -165,7 +198,7 @@ def test_the_answer_is_on_the_terminal(ig2, monkeypatch):
     (row,) = summary(Path("ig2-out"))["inputs"]
     scores = row["methods"]["IG²"]["scores"]
     order = sorted(range(len(scores)), key=lambda i: -abs(scores[i]))[:5]
-    lines = re.search(r"  strongest +((?:.*\n){5})  IG²", piped["table"])[1].splitlines()
+    lines = re.search(r"  strongest +((?:.*\n){5})  picture", piped["table"])[1].splitlines()
     assert [line.split() for line in lines] == [[row["parts"][i], row["cells"][i], f"{scores[i]:+.3g}"] for i in order]
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLORTERM", "truecolor")
@@ -182,14 +215,14 @@ def test_the_answer_is_on_the_terminal(ig2, monkeypatch):
 
 def test_a_long_run_says_how_long_before_it_begins(small, monkeypatch):
     monkeypatch.setattr(explain, "LONG", 0.0)
-    assert re.fullmatch(r"ig2: about 0 s\n", small("--compare", "ig,gradient").err)
+    assert re.fullmatch(r"ig2: about 0 s; --count 2 for a quick look\n", small("--compare", "ig,gradient").err)
     assert small("--quiet").err == ""
-    costs = {19.0: "", 80.0: "about 80 s; --steps 20 for a quick look", 100.0: "about 2 min", 9000.0: "about 2 h"}
+    costs = {19.0: "", 80.0: "about 80 s; --count 2 for a quick look", 100.0: "about 2 min", 9000.0: "about 2 h"}
     monkeypatch.setattr(explain, "LONG", 20.0)
     lines = []
     monkeypatch.setattr(explain, "print_error", lines.append)
     for seconds in costs:
-        explain.announce_cost(seconds, 50 if seconds < 90 else 20)
+        explain.announce_cost(seconds, 4 if seconds < 90 else 2)
     assert lines == [line for line in costs.values() if line]
 
 
@@ -298,11 +331,11 @@ def test_the_numbers_are_those_of_the_library(ig2):
     ig2("explain", photo, "--model", "mine:small", "--method", "ig", *options)
     subject = sys.modules["mine"].small()
     batch = subject.read([photo])
-    # as many points on its one path as the six of the other method have together
+    # as many points on its one path as the four of the other method have together
     torch.testing.assert_close(
-        Attribution.load("out/ig.safetensors").values, IntegratedGradients(6 * 50)(subject.model, batch.x).values
+        Attribution.load("out/ig.safetensors").values, IntegratedGradients(4 * 50)(subject.model, batch.x).values
     )
-    references = subject.contrast(batch, count=6, seed=3).samples
+    references = subject.contrast(batch, count=4, seed=3).samples
     found = ExpectedIG(50)(subject.model, batch.x, references=references)
     torch.testing.assert_close(Attribution.load("out/expected-ig.safetensors").values, found.values)
     ig2("explain", photo, "--model", "mine:small", "--method", "ig", "--against", "others", "--out", "alone")
@@ -616,9 +649,7 @@ def test_without_references_of_the_class_the_outputs_make_the_contrast(ig2):
             path.unlink()
     said = ig2("explain", photo, "-m", "mine:small", "--references", "pool", "--steps", 2, "--count", 2, "-o", "out")
     line = contrast_lines(said)[2]
-    assert (
-        line.startswith(f"2 from pool ({third}): ") and f"calls none of the pool's {len(list(Path('pool').iterdir()))}" in line
-    )
+    assert line.startswith(f"2 from pool ({third}): ") and f"none of the {len(list(Path('pool').iterdir()))} looked at" in line
     assert line.endswith(repr(second))
     assert Attribution.load("out/ig2.safetensors").against is not None
 
@@ -689,7 +720,7 @@ def test_fewer_references_than_asked_for_are_a_line(ig2):
     said = ig2("explain", ig2.photo(), "-m", "mine:small", "--steps", 1, "--count", 500)
     assert said.code == 0
     used = len(page_data(Path("ig2-out"))["inputs"][0]["methods"][0]["references"])
-    line = f"{used} references a sample, and not 500: of the 24 there are, no more can be contrasted with 'photo.png'"
+    line = f"{used} references for each sample, and not 500: of the 24 looked at, no more can be contrasted with 'photo.png'"
     assert used < 24 and said.err == f"ig2: warning: {line}\n"
 
 
@@ -866,14 +897,24 @@ def test_a_network_alone_says_what_is_assumed_and_takes_it_from_options(ig2):
     typed = ("--size", "8x6", "--mean", "0.5,0.4,0.3", "--std", "0.25", "--classes")
     for classes in ("a,b, c", "names.txt"):
         said = ig2("explain", photo, "-m", "mine:photos", "--method", "ig", *typed, classes, "-o", "out")
-        assert said.code == 0 and all(part in said.error for part in ("8 × 6", "[0.5, 0.4, 0.3]", "std 0.25", "3 classes, 'a'"))
+        assert said.code == 0 and all(
+            part in said.error for part in ("8 × 6", "mean 0.5, 0.4, 0.3", "std 0.25", "3 classes, 'a'")
+        )
         attribution = Attribution.load("out/ig.safetensors")
         net, subject = sys.modules["mine"].photos(), vision.subject(nn.Identity(), (8, 6))
         x = (subject.read([photo]).x - torch.tensor([0.5, 0.4, 0.3])[:, None, None]) / 0.25
         scores = net(x)[0].detach().sort(descending=True).values
         torch.testing.assert_close(attribution.output, scores[:1] - scores[1:2])
         assert attribution.values.shape == (1, 3, 8, 6) and explained("out")[0][0] in "abc"
-    for option, value in (("--size", "big"), ("--size", "1x2x3"), ("--mean", "a"), ("--std", "1,,2")):
+    # values from −1 to 1, and then a mean and a standard deviation of those
+    typed = ("--size", 8, "--bounds=-1,1", "--mean", "0.2", "--std", "0.5,0.4,0.3")
+    said = ig2("explain", photo, "-m", "mine:photos", "--method", "ig", *typed, "-o", "out")
+    assert said.code == 0 and "values from -1 to 1, mean 0.2, std 0.5, 0.4, 0.3" in said.error
+    x = vision.subject(nn.Identity(), (8, 8)).read([photo]).x
+    scores = net((2 * x - 1 - 0.2) / torch.tensor([0.5, 0.4, 0.3])[:, None, None])[0].detach().sort(descending=True).values
+    torch.testing.assert_close(Attribution.load("out/ig.safetensors").output, scores[:1] - scores[1:2], rtol=1e-4, atol=1e-5)
+    wrong = (("--size", "big"), ("--size", "1x2x3"), ("--mean", "a"), ("--std", "1,,2"), ("--bounds", "1"), ("--bounds", "1,0"))
+    for option, value in (*wrong, ("--bounds", "0,inf")):
         assert option in ig2.refused("explain", photo, "-m", "mine:photos", option, value, code=2)
     assert "brings its own" in ig2.refused("explain", photo, "-m", "mine:small", "--size", 8, code=2)
 
