@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import sys
@@ -134,3 +135,17 @@ class Command:
         os.makedirs(path.parent, exist_ok=True)
         Image.fromarray(pixels).save(path, **options)
         return path
+
+
+def summary(folder):
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+
+
+def page_data(folder):
+    """What the script of a report is given; the page is checked for sense when it is written."""
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    return json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+
+
+def explained(out="ig2-out"):
+    return [(entry["explained"], entry["class"]) for entry in summary(Path(out))["inputs"]]

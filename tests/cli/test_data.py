@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import socket
 import threading
 from functools import partial
@@ -178,3 +179,26 @@ def test_without_a_network_the_line_says_what_to_do(ig2, monkeypatch):
 
 def test_what_needs_an_agreement_is_not_fetched(ig2):
     assert "get it from https://image-net.org/download-images" in ig2.refused("data", "fetch", "imagenet")
+
+
+# -- photos to contrast with -------------------------------------------------------------------------------------------
+
+CATS = """
+class Colours(nn.Module):
+    def forward(self, x):
+        return 9 * x.mean(dim=(2, 3))
+def cats():
+    return vision.subject(Colours(), (8, 8), classes=["tabby", "lynx", "tench"])
+"""
+
+
+def test_explain_offers_the_photos_that_can_be_fetched(ig2, monkeypatch):
+    monkeypatch.setenv("IG2_CACHE", "cache")
+    ig2.module(CATS)
+    photo = ig2.photo()
+    said = ig2("explain", photo, "-m", "mine:cats", "--against", "tabby,lynx", "--target", "tench", "--steps", 2)
+    assert said.code == 0 and "photos that come with packages" in said.out
+    (line,) = said.err.splitlines()
+    assert re.search(r"photos of 'tabby', 'lynx': ig2 data fetch imagenet-photos \(\d+ photos, \d+ MB, once\)", line)
+    alone = ig2("explain", photo, "-m", "mine:cats", "--method", "gradient")
+    assert alone.code == 0 and alone.err == ""

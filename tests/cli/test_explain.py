@@ -1,24 +1,18 @@
-import json
+"""What `ig2 explain` explains: the kinds of data, the methods, the classes, the references."""
+
 import os
 import re
 import runpy
 import shutil
-import signal
-import subprocess
 import sys
-import time
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from commands import plain
-from PIL import Image
-from torch import nn
+from commands import explained, page_data, summary
 
-from ig2 import Attribution, ExpectedIG, IntegratedGradients
-from ig2.adapters import vision
-from ig2.cli import demo, explain, files, inputs, output
+from ig2 import Attribution
+from ig2.cli import explain, inputs
 from ig2.cli.methods import METHODS
 from ig2.demo import photos as demo_photos
 from ig2.demo import tables
@@ -29,402 +23,6 @@ WITHOUT_BASELINE = (
     "GradCFE", "Gradient", "Input × gradient", "SmoothGrad", "SmoothGrad²", "VarGrad", "NoiseGrad", "FusionGrad", "Occlusion",
     "RISE", *CAMS, "Random",
 )  # fmt: skip
-ESCAPE = "\x1b"
-
-
-@pytest.fixture
-def small(ig2):
-    """`ig2 explain` of a photo by a small network, in two steps."""
-    ig2.module()
-    photo = ig2.photo()
-    return lambda *options: ig2("explain", photo, "--model", "mine:small", "--steps", 2, "--count", 2, *options)
-
-
-def summary(folder):
-    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-
-
-def page_data(folder):
-    """What the script of a report is given; the page is checked for sense when it is written."""
-    page = (folder / "report.html").read_text(encoding="utf-8")
-    return json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
-
-
-# -- what is printed ---------------------------------------------------------------------------------------------------
-
-
-def test_what_is_printed_is_the_result_in_columns_and_nothing_else(small):
-    said = small("--compare", "ig,gradient", "--out", "out")
-    assert (said.code, said.err) == (0, "")
-    assert ESCAPE not in said.out
-    first, rest = said.out.split("\n\n")
-    name, *lines = first.splitlines()
-    assert name == "photo.png"
-    labels = ["prediction", "explained", "against", "references", "IG²", "IG", "Gradient", "picture"]
-    assert [line[:12].strip() for line in lines] == labels
-    assert all(line.startswith("  ") and line[12:14] == "  " and line[14] != " " for line in lines)
-    told = {line[2:14].strip(): line[14:] for line in lines}
-    assert re.fullmatch(r"(red|green|blue), \d\d%", told["prediction"])
-    assert told["explained"] == told["prediction"].split(",")[0]
-    assert told["explained"] not in told["against"]
-    assert "sums to the change in the output" in told["IG²"]
-    assert told["Gradient"] == "has no baseline, so its sum stands for nothing"
-    assert told["picture"] == "out/photo.png"
-    assert [line[:14].strip() for line in rest.splitlines()] == ["numbers", "", "", "", "report"]
-    paths = [line[14:] for line in rest.splitlines()]
-    assert paths == [
-        "out/summary.json", "out/ig2.safetensors", "out/ig.safetensors", "out/gradient.safetensors", "out/report.html",
-    ]  # fmt: skip
-    assert all(Path(path).is_file() for path in (told["picture"], *paths))
-
-
-def test_a_large_residual_says_what_to_type_and_typing_it_helps(small):
-    left = small("--rule", "left").out
-    advice = r"raise --steps, add --rule blended \(for all methods\), or read it as a ranking"
-    assert re.search(rf"IG² +does NOT sum .*: {advice}$", left, re.MULTILINE)
-    assert re.search(r"IG² +sums to the change in the output", small("--rule", "blended").out)
-    # DeepSHAP takes no rule, so none is recommended
-    view = explain.MethodView("XRAI", None, 1.0, 0.0, 2.0, "does NOT sum (off by 200%): read it so, or use ig2.rules", {})
-    assert explain.format_verdict(view, takes_rule=False) == "does NOT sum (off by 200%): read it as a ranking"
-
-
-def test_paths_are_never_broken_however_long(small, ig2):
-    out = Path("a folder with a long name " * 3, "and another one " * 4)
-    said = small("--out", out)
-    assert f"{out}/report.html" in said.out and (ig2.folder / out / "report.html").is_file()
-
-
-def test_on_a_terminal_long_lines_are_folded_below_themselves(small, ig2):
-    ig2.on_a_terminal(60)
-    said = small("--rule", "left", "--out", "a-folder-with-a-name-that-is-longer-than-the-sixty-columns-there-are")
-    shown = plain(said.out)
-    folded = re.search(r"  IG² +does NOT.*\n((?: {14}\S.*\n)+)", shown)
-    assert folded and len(folded[1].splitlines()) >= 1
-    others = [line for line in shown.splitlines() if "a-folder" not in line]
-    assert max(map(len, others)) <= 60
-    assert ESCAPE in said.out  # in colour
-
-
-def test_on_a_terminal_progress_is_shown_unless_quiet(small, ig2):
-    ig2.on_a_terminal(80)
-    said = small("--compare", "ig")
-    for name in ("model", "references", "IG²", "IG", "pictures"):
-        assert re.search(rf" {name} .*━.*0:00:0\d", said.err), name
-    assert "━" not in said.out
-    assert small("--compare", "ig", "--quiet").err == ""
-
-
-@pytest.mark.parametrize("keep", [True, False])
-def test_progress_tells_the_time_left(ig2, capfd, keep):
-    ig2.on_a_terminal(80)
-    with output.show_progress(quiet=False, keep=keep) as watch:
-        watch("first")(2, 2)  # ends, and what follows has not ended
-        step = watch("second") if keep else partial(watch, "second")
-        for done in range(1, 5):
-            step(done, 10_000)
-            time.sleep(0.02)
-    said = capfd.readouterr()
-    assert said.out == "" and re.search(r"second.*4/10000.*\d+:\d\d:\d\d left", plain(said.err))
-
-
-def test_what_a_model_prints_does_not_get_into_the_result(ig2):
-    ig2.module("""
-def loud():
-    print("here I am")
-    class Loud(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = net()
-        def forward(self, x):
-            print("called")
-            return self.net(x)
-    return subject(Loud())
-""")
-    said = ig2("explain", ig2.photo(), "--model", "mine:loud", "--steps", 1, "--count", 1)
-    assert said.code == 0 and said.out.startswith("photo.png\n  prediction") and "called" not in said.out
-    assert "here I am" in said.err and "called" in said.err
-
-
-@pytest.mark.parametrize(
-    ("probability", "shown"), [(0.394, "39%"), (0.9999, ">99%"), (1.0, ">99%"), (0.001, "<1%"), (0.994, "99%")]
-)
-def test_what_is_not_certain_is_not_called_so(probability, shown):
-    assert files.format_class("cat", probability) == f"cat, {shown}"
-    assert files.format_class("cat", None) == "cat"
-
-
-def test_the_answer_is_on_the_terminal(ig2, monkeypatch):
-    """Words in colour, the strongest columns, a small picture; without colours, the strongest words."""
-    tables.example_rows("wine").to_csv("rows.csv", index=False)
-    ig2.module()
-    photo = ig2.photo()
-    runs = {
-        "text": ("--text", "Where is Rome?"),
-        "table": ("rows.csv", "-m", "wine", "--rows", 1),
-        "image": (photo, "-m", "mine:small"),
-    }
-    piped = {kind: ig2("explain", *run, "--steps", 2).out for kind, run in runs.items()}
-    assert "▀" not in piped["image"] and re.search(r"strongest +Where +\+[\d.]+\n +\S+ +[+-][\d.]+", piped["text"])
-    ig2("explain", *runs["table"], "--steps", 2)
-    (row,) = summary(Path("ig2-out"))["inputs"]
-    scores = row["methods"]["IG²"]["scores"]
-    order = sorted(range(len(scores)), key=lambda i: -abs(scores[i]))[:5]
-    lines = re.search(r"  strongest +((?:.*\n){5})  IG²", piped["table"])[1].splitlines()
-    assert [line.split() for line in lines] == [[row["parts"][i], row["cells"][i], f"{scores[i]:+.3g}"] for i in order]
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    ig2.on_a_terminal(80)
-    shown = {kind: ig2("explain", *run, "--steps", 2).out for kind, run in runs.items()}
-    assert re.search(r"\x1b\[\d+;48;2;\d+;\d+;\d+mWhere\x1b", shown["text"]) and "strongest" not in shown["text"]
-    assert "strongest" in shown["table"]
-    blocks = [line for line in plain(shown["image"]).splitlines() if "▀" in line]
-    assert len(blocks) == 16 and {line.strip() for line in blocks} == {"▀" * 32 + " " + "▀" * 32}
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "▀" not in ig2("explain", *runs["image"], "--steps", 2).out
-    assert "strongest" in plain(ig2("explain", *runs["text"], "--steps", 2).out)
-
-
-def test_a_long_run_says_how_long_before_it_begins(small, monkeypatch):
-    monkeypatch.setattr(explain, "LONG", 0.0)
-    assert re.fullmatch(r"ig2: about 0 s\n", small("--compare", "ig,gradient").err)
-    assert small("--quiet").err == ""
-    costs = {19.0: "", 80.0: "about 80 s; --steps 20 for a quick look", 100.0: "about 2 min", 9000.0: "about 2 h"}
-    monkeypatch.setattr(explain, "LONG", 20.0)
-    lines = []
-    monkeypatch.setattr(explain, "print_error", lines.append)
-    for seconds in costs:
-        explain.announce_cost(seconds, 50 if seconds < 90 else 20)
-    assert lines == [line for line in costs.values() if line]
-
-
-def test_the_report_opens_in_the_browser_where_asked(small, ig2, monkeypatch):
-    opened = []
-    monkeypatch.setattr("webbrowser.open", opened.append)
-    small("--out", "out")
-    assert opened == []
-    small("--out", "out", "--open")
-    assert opened == [(ig2.folder / "out" / "report.html").as_uri()]
-
-
-# -- signals and streams -------------------------------------------------------------------------------------------------
-
-INTERRUPTED = """
-import os, signal
-calls = 0
-def interrupted():
-    class Slow(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = net()
-        def forward(self, x):
-            global calls
-            calls += 1
-            if calls == 8:
-                os.kill(os.getpid(), getattr(signal, os.environ["SIGNAL"]))
-            return self.net(x)
-    return subject(Slow())
-"""
-
-
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
-@pytest.mark.usefixtures("_signals_as_in_a_terminal")
-def test_a_signal_in_the_middle_leaves_nothing_behind(ig2, monkeypatch, name, code):
-    before = signal.getsignal(signal.SIGTERM)
-    ig2.module(INTERRUPTED)
-    photo = ig2.photo()
-    monkeypatch.setenv("SIGNAL", name)
-    files = ig2.files()
-    said = ig2("explain", photo, "--model", "mine:interrupted", "--out", "a/b/c")
-    assert (said.code, said.out) == (code, "")
-    assert said.err == ("ig2: stopped\n" if name == "SIGINT" else "")
-    assert ig2.files() == files
-    assert sys.modules["mine"].calls == 8  # it had begun
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-@pytest.mark.parametrize("closed", ["stdout", "both", "from the beginning"])
-def test_a_reader_that_leaves_changes_neither_the_files_nor_the_code(ig2, closed):
-    ig2.module()
-    ig2.photo()
-    read, write = os.pipe()
-    os.close(read)
-    streams = {"stdout": write, "stderr": write if closed == "both" else subprocess.PIPE}
-    redirect = ">&-" if closed == "from the beginning" else ""
-    for arguments, code in (("photo.png -m mine:small --steps 1 --count 1 -o out", 0), ("nowhere.png", 1)):
-        command = f"exec {sys.executable} -m ig2 explain {arguments} {redirect}"
-        said = subprocess.run(command, shell=True, **streams, text=True, cwd=ig2.folder)
-        assert said.returncode == code
-        assert not said.stderr or (code == 1 and "nowhere.png" in said.stderr)
-    os.close(write)
-    assert len(list(Path("out").iterdir())) == 4
-
-
-def test_an_unknown_backend_of_matplotlib_does_not_matter(ig2):
-    ig2.module()
-    ig2.photo()
-    environment = {**os.environ, "MPLBACKEND": "nonsense"}
-    command = [sys.executable, "-m", "ig2", "explain", "photo.png", "-m", "mine:small", "--steps", "1", "--count", "1"]
-    said = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert (said.returncode, said.stderr) == (0, "")
-    said = subprocess.run([sys.executable, "-c", "import ig2.plots"], capture_output=True, text=True, env=environment)
-    assert said.stderr.splitlines()[-1].startswith("ig2.errors.InputError") and "MPLBACKEND" in said.stderr
-
-
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
-def test_the_files_hold_what_was_found(small, ig2):
-    small("--compare", "expected-ig", "--out", "out")
-    out = ig2.folder / "out"
-    assert sorted(path.name for path in out.iterdir()) == [
-        "expected-ig.safetensors", "ig2.safetensors", "photo.png", "report.html", "summary.json",
-    ]  # fmt: skip
-    found = summary(out)
-    (entry,) = found["inputs"]
-    assert found["model"] == "Sequential" and entry["name"] == "photo.png" and entry["picture"] == "photo.png"
-    assert entry["prediction"] == entry["explained"] == ("red", "green", "blue")[entry["class"]]
-    attribution = Attribution.load(out / entry["methods"]["IG²"]["file"])
-    assert attribution.values.shape == (1, 3, 8, 8) and int(attribution.target) == entry["class"]
-    assert float(attribution.residual) == pytest.approx(entry["methods"]["IG²"]["residual"])
-    assert entry["methods"]["Expected IG"]["output"] == pytest.approx(float(attribution.output))
-    assert found["settings"]["IG²"]["parts"]["path"]["steps"] == 2
-    (shown,) = page_data(out)["inputs"]
-    assert [method["name"] for method in shown["methods"]] == ["IG²", "Expected IG"]
-    assert [len(method["references"]) for method in shown["methods"]] == [2, 2]
-    with Image.open(out / "photo.png") as picture:
-        assert min(picture.size) > 100
-
-
-def test_the_numbers_are_those_of_the_library(ig2):
-    ig2.module()
-    photo = ig2.photo()
-    options = ("--compare", "expected-ig", "--seed", 3, "--against", "others", "--out", "out")
-    ig2("explain", photo, "--model", "mine:small", "--method", "ig", *options)
-    subject = sys.modules["mine"].small()
-    batch = subject.read([photo])
-    # as many points on its one path as the six of the other method have together
-    torch.testing.assert_close(
-        Attribution.load("out/ig.safetensors").values, IntegratedGradients(6 * 50)(subject.model, batch.x).values
-    )
-    references = subject.contrast(batch, count=6, seed=3).samples
-    found = ExpectedIG(50)(subject.model, batch.x, references=references)
-    torch.testing.assert_close(Attribution.load("out/expected-ig.safetensors").values, found.values)
-    ig2("explain", photo, "--model", "mine:small", "--method", "ig", "--against", "others", "--out", "alone")
-    alone = IntegratedGradients(50)(subject.model, batch.x)
-    torch.testing.assert_close(Attribution.load("alone/ig.safetensors").values, alone.values)
-
-
-def test_the_same_seed_gives_the_same_and_another_gives_other_references(small):
-    def values(seed, out):
-        small("--seed", seed, "--out", out)
-        return Attribution.load(Path(out, "ig2.safetensors")).values
-
-    assert torch.equal(values(0, "a"), values(0, "b"))
-    assert not torch.equal(values(0, "a"), values(1, "c"))
-
-
-def test_files_of_an_earlier_run_are_replaced_and_stay_replaceable(small, ig2):
-    small("--out", "out")
-    before = ig2.files()
-    small("--out", "out", "--rule", "shared")
-    after = ig2.files()
-    assert before.keys() == after.keys()
-    assert before["out/ig2.safetensors"] != after["out/ig2.safetensors"]
-
-
-def test_an_output_folder_holds_one_run_and_what_is_not_of_a_run_stays(small, ig2):
-    small("--compare", "gradient", "--out", "out")
-    Path("out/mine.png").write_text("my own")
-    Path("precious").write_text("my own")
-    listed = summary(Path("out"))
-    listed["files"] += ["../precious", "link", "other.png"]
-    Path("out/summary.json").write_text(json.dumps(listed))
-    Path("out/link").symlink_to("../precious")
-    Path("out/other.png").write_text("changed after the run")
-    os.utime("out/other.png", (2e9, 2e9))
-    photo = ig2.photo("third.png", seed=1)
-    assert ig2("explain", photo, "--model", "mine:small", "--steps", 1, "--out", "out").code == 0
-    kept = ["ig2.safetensors", "link", "mine.png", "other.png", "report.html", "summary.json", "third.png"]
-    assert sorted(os.listdir("out")) == kept and Path("precious").exists()
-    assert summary(Path("out"))["files"] == ["ig2.safetensors", "report.html", "summary.json", "third.png"]
-
-
-def test_a_file_of_the_users_is_never_replaced(small, ig2):
-    photo = ig2.photo()
-    before = photo.read_bytes()
-    said = small("--out", ".")  # where the photo itself lies
-    assert said.code == 1 and "photo.png exists already" in said.err
-    assert photo.read_bytes() == before
-    Path("mine").mkdir()
-    Path("mine/report.html").write_text("my own")
-    assert small("--out", "mine").code == 1 and Path("mine/report.html").read_text() == "my own"
-    # nor by a summary that is not ours
-    Path("mine/summary.json").write_text('{"files": ["report.html", "summary.json", "photo.png", "ig2.safetensors"]}')
-    assert small("--out", "mine").code == 1 and Path("mine/report.html").read_text() == "my own"
-    assert not list(ig2.folder.rglob(".draft-*"))
-
-
-def test_whoever_may_read_other_files_may_read_these(small):
-    small("--out", "out")
-    Path("other").write_text("")
-    usual = Path("other").stat().st_mode
-    assert [path.name for path in Path("out").iterdir() if path.stat().st_mode != usual] == []
-
-
-def test_after_a_failure_the_files_of_the_earlier_run_are_there(small, ig2, monkeypatch):
-    small("--out", "out")
-    before = ig2.files()
-
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(files, "write_report", fail)
-    said = small("--out", "out", "--rule", "shared")
-    assert said.code == 1 and said.error == "out cannot be written to: No space left on device"
-    assert ig2.files() == before
-
-
-def test_folders_are_made_and_after_a_failure_unmade(small, ig2, monkeypatch):
-    Path("there").mkdir()
-    monkeypatch.setattr(files, "write_part", lambda *_: 1 / 0)
-    before = ig2.files()
-    assert small("--out", "there/a/b").code == 1
-    assert ig2.files() == before  # with the folder that was there before
-
-
-NAMES = ["with space.png", "größe.png", "猫.png", "-dash.png", "new\nline.png", "a" * 200 + ".png", "a'b\"c.png", ".hidden.png"]
-
-
-def test_any_name_of_a_file_can_be_explained(ig2):
-    ig2.module()
-    for seed, name in enumerate([*NAMES, "also/größe.png", "GRÖSSE.png", "Größe.png"]):
-        ig2.photo(name, seed=seed)
-    raw = os.fsdecode(b"not utf-8 \xff.png")
-    shutil.copy("größe.png", raw)
-    names = [*NAMES, "also/größe.png", "GRÖSSE.png", "Größe.png", raw]
-    said = ig2("explain", "--model", "mine:small", "--steps", 1, "--count", 1, "--out", "out", "--", *names)
-    assert said.code == 0 and said.err == ""
-    inputs = summary(ig2.folder / "out")["inputs"]
-    assert [entry["name"] for entry in inputs][:6] == [
-        "with space.png", "größe.png", "猫.png", "-dash.png", "new line.png", "a" * 200 + ".png",
-    ]  # fmt: skip
-    pictures = [entry["picture"] for entry in inputs]
-    assert len({picture.lower() for picture in pictures}) == len(names)
-    assert all((ig2.folder / "out" / picture).is_file() and re.fullmatch(r"[\w.-]+", picture) for picture in pictures)
-    assert pictures[0] == "with-space.png" and pictures[2] == "猫.png" and pictures[3] == "dash.png"
-    assert len(page_data(ig2.folder / "out")["inputs"]) == len(names)
-
-
-def test_two_photos_of_one_name_are_told_apart(ig2):
-    ig2.module()
-    paths = [ig2.photo("a/cat.png", seed=1), ig2.photo("b/cat.png", seed=2), ig2.photo("cat-2.png", seed=3)]
-    said = ig2("explain", *(path.relative_to(ig2.folder) for path in paths), "-m", "mine:small", "--steps", 1, "-o", "out")
-    names = [(entry["name"], entry["picture"]) for entry in summary(Path("out"))["inputs"]]
-    assert names == [("a/cat.png", "cat.png"), ("b/cat.png", "cat-2.png"), ("cat-2.png", "cat-2-2.png")]
-    assert "a/cat.png\n" in said.out and "b/cat.png\n" in said.out
-    assert files.name_pictures(["a", "a-2", "a", "A"], "image") == ["a.png", "a-2.png", "a-3.png", "A-4.png"]
-    assert files.name_pictures(["???", "...", "\U00020000" * 90], "image")[:2] == ["image-1.png", "image-2.png"]
-    assert len(os.fsencode(files.name_pictures(["\U00020000" * 90], "image")[0])) <= 255
 
 
 # -- the kinds of data and the methods ---------------------------------------------------------------------------------
@@ -447,14 +45,6 @@ def methods_run(said, out, names):
         assert [method["name"] for method in shown["methods"]] == titles
         for method, name in zip(shown["methods"], names, strict=True):
             assert bool(method["references"]) == METHODS[name].contrasts
-
-
-@pytest.fixture
-def digit(ig2):
-    """A handwritten seven that the network has not seen, in a file."""
-    photos = vision.load("digits").photos()
-    Image.fromarray(next(photo for photo in photos if photo.label == "7").source).save("seven.png")
-    return Path("seven.png")
 
 
 def test_every_method_runs_on_images(ig2, digit):
@@ -539,10 +129,6 @@ def labels():
 # -- what to explain ---------------------------------------------------------------------------------------------------
 
 
-def explained(out="ig2-out"):
-    return [(entry["explained"], entry["class"]) for entry in summary(Path(out))["inputs"]]
-
-
 def test_the_class_explained_by_number_name_and_part_of_a_name(small):
     for typed, index in (("0", 0), ("2", 2), ("green", 1), ("GREEN", 1), ("blu", 2)):
         said = small("--target", typed)
@@ -620,9 +206,7 @@ def test_without_references_of_the_class_the_outputs_make_the_contrast(ig2):
             path.unlink()
     said = ig2("explain", photo, "-m", "mine:small", "--references", "pool", "--steps", 2, "--count", 2, "-o", "out")
     line = contrast_lines(said)[2]
-    assert (
-        line.startswith(f"2 from pool ({third}): ") and f"calls none of the pool's {len(list(Path('pool').iterdir()))}" in line
-    )
+    assert line.startswith(f"2 from pool ({third}): ") and f"none of the {len(list(Path('pool').iterdir()))} looked at" in line
     assert line.endswith(repr(second))
     assert Attribution.load("out/ig2.safetensors").against is not None
 
@@ -693,7 +277,7 @@ def test_fewer_references_than_asked_for_are_a_line(ig2):
     said = ig2("explain", ig2.photo(), "-m", "mine:small", "--steps", 1, "--count", 500)
     assert said.code == 0
     used = len(page_data(Path("ig2-out"))["inputs"][0]["methods"][0]["references"])
-    line = f"{used} references a sample, and not 500: of the 24 there are, no more can be contrasted with 'photo.png'"
+    line = f"{used} references for each sample, and not 500: of the 24 looked at, no more can be contrasted with 'photo.png'"
     assert used < 24 and said.err == f"ig2: warning: {line}\n"
 
 
@@ -807,146 +391,6 @@ def test_the_limit_of_a_folder_of_references_is_printed(ig2):
     assert "\n  1 photos of pool: references are chosen from 60 of its 61 photos" in said.out
 
 
-# -- models ------------------------------------------------------------------------------------------------------------
-
-
-def test_models_from_functions_weights_and_files(ig2):
-    ig2.module("""
-class Pooled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(3, 3)
-    def forward(self, x):
-        return self.head(x.mean(dim=(2, 3)))
-def pooled():
-    torch.manual_seed(0)
-    return Pooled().train()  # is put in eval mode
-""")
-    net = runpy.run_path("mine.py")["pooled"]().eval()
-    with torch.no_grad():
-        net.head.weight.copy_(torch.eye(3) * 20)
-        net.head.bias.zero_()
-    torch.save(net.state_dict(), "weights.pt")
-    batch = {"x": {0: torch.export.Dim("batch")}}
-    torch.export.save(torch.export.export(net, (torch.rand(2, 3, 16, 16),), dynamic_shapes=batch), "program.pt2")
-    for name, colour in (("red", (255, 0, 0)), ("green", (0, 255, 0)), ("blue", (0, 0, 255))):
-        Image.new("RGB", (16, 16), colour).save(ig2.photo(f"pool/{name}.png"))
-    assert "--trust" in ig2.refused("explain", "pool/green.png", "-m", "program.pt2")
-    for model in (["mine:pooled@weights.pt"], ["program.pt2", "--trust"]):
-        options = ("--references", "pool", "--against", "others", "--steps", 2, "--compare", "ig", "-o", "out")
-        said = ig2("explain", "pool/green.png", "-m", *model, *options)
-        assert said.code == 0, said
-        assert "  prediction  class 1, >99%\n" in said.out
-        assert re.search(r"IG² +sums to the change in the output by construction; its signs", said.out)  # it is linear
-        assert set(re.search(r"against +(.*)", said.out)[1].split(", ")) == {"class 0", "class 2"}
-    assert ig2("explain", "pool/red.png", "-m", "mine:pooled", "--method", "gradient", "-o", "out").code == 0
-
-
-ALONE = """
-class Pooled(nn.Module):
-    def __init__(self, features=3):
-        super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
-            self.head = nn.Linear(features, 3)
-    def forward(self, x):
-        return self.head(x.mean(dim=(2, 3)) if x.ndim == 4 else x)
-def photos():
-    return Pooled()
-def table():
-    return Pooled(4)
-def number():
-    return nn.Linear(4, 1)
-"""
-
-
-def test_a_network_alone_says_what_is_assumed_and_takes_it_from_options(ig2):
-    ig2.module(ALONE)
-    photo = ig2.photo()
-    Path("names.txt").write_text("a\nb\nc\n")
-    said = ig2("explain", photo, "-m", "mine:photos", "--method", "gradient", "-o", "out")
-    assert said.code == 0 and said.error.startswith("mine:photos is a network alone; assumed: RGB photos of 224 × 224")
-    assert all(part in said.error for part in ("0 to 1", "no normalisation", "classes by their numbers", "--size", "--std"))
-    typed = ("--size", "8x6", "--mean", "0.5,0.4,0.3", "--std", "0.25", "--classes")
-    for classes in ("a,b, c", "names.txt"):
-        said = ig2("explain", photo, "-m", "mine:photos", "--method", "ig", *typed, classes, "-o", "out")
-        assert said.code == 0 and all(part in said.error for part in ("8 × 6", "[0.5, 0.4, 0.3]", "std 0.25", "3 classes, 'a'"))
-        attribution = Attribution.load("out/ig.safetensors")
-        net, subject = sys.modules["mine"].photos(), vision.subject(nn.Identity(), (8, 6))
-        x = (subject.read([photo]).x - torch.tensor([0.5, 0.4, 0.3])[:, None, None]) / 0.25
-        scores = net(x)[0].detach().sort(descending=True).values
-        torch.testing.assert_close(attribution.output, scores[:1] - scores[1:2])
-        assert attribution.values.shape == (1, 3, 8, 6) and explained("out")[0][0] in "abc"
-    for option, value in (("--size", "big"), ("--size", "1x2x3"), ("--mean", "a"), ("--std", "1,,2")):
-        assert option in ig2.refused("explain", photo, "-m", "mine:photos", option, value, code=2)
-    assert "brings its own" in ig2.refused("explain", photo, "-m", "mine:small", "--size", 8, code=2)
-
-
-def test_a_network_alone_takes_a_table_with_the_statistics_of_its_file(ig2):
-    ig2.module(ALONE)
-    rows = tables.example_rows("iris", 30)
-    rows.to_csv("rows.csv", index=False)
-    said = ig2("explain", "rows.csv", "-m", "mine:table", "--method", "ig", "--rows", 2, "--classes", "a,b,c")
-    assert said.code == 0 and "mine:table is a network alone; assumed: 4 columns" in said.error and "in rows.csv" in said.error
-    features = torch.tensor(((rows - rows.mean()) / rows.std(ddof=0)).to_numpy()[1], dtype=torch.float32)
-    scores = sys.modules["mine"].table()(features).detach().sort(descending=True).values
-    output = Attribution.load("ig2-out/ig.safetensors").output
-    torch.testing.assert_close(output, scores[:1] - scores[1:2], rtol=1e-4, atol=1e-5)
-    said = ig2("explain", "rows.csv", "-m", "mine:number", "--rows", "1:3", "--steps", 2)
-    assert said.code == 0 and "one plain number" in said.error
-    rows.assign(answer=["x", "y"] * 15).to_csv("answers.csv", index=False)
-    said = ig2.refused("explain", "answers.csv", "-m", "mine:table")
-    assert "6 features of answers.csv" in said and "leave_out" in said and "tabular.subject(" in said
-    assert "for images" in ig2.refused("explain", "rows.csv", "-m", "mine:table", "--size", 8, code=2)
-    assert "from_parts" in ig2.refused("explain", "-t", "Why?", "-m", "mine:table")
-
-
-def test_a_model_for_another_kind_is_refused(ig2):
-    photo = ig2.photo()
-    assert ig2.refused("explain", photo, "-m", "questions") == "questions explains texts, and this is an image"
-    assert "wine explains tables, and this is a text" in ig2.refused("explain", "--text", "Why?", "-m", "wine")
-    assert "did you mean digits?" in ig2.refused("explain", photo, "-m", "digit")
-
-
-def test_the_device_can_be_named(small):
-    assert small("--device", "cpu").code == 0
-    assert small("--device", "cpu:0").code == 0
-
-
-# -- the demo ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_demo_in_small(ig2, capfd):
-    demo.run(ig2.folder / "out", steps=1, photos=["coffee.png"], digits=["5"])
-    said = capfd.readouterr().out
-    assert re.search(r"a cup of coffee  espresso, 9\d%, not \w+", said) and "a handwritten 5  5, >99%, not" in said
-    assert f"{ig2.folder}/out/report.html" in said
-    assert sorted(os.listdir("out")) == ["digits.png", "photos.png", "report.html", "summary.json"]
-    shown = page_data(Path("out"))["inputs"]
-    assert [view["name"] for view in shown] == ["a cup of coffee", "a handwritten 5"]
-    titles = ["IG²", "Gradient", "IG", "Guided IG", "Expected IG"]
-    assert all([method["name"] for method in view["methods"]] == titles for view in shown)
-    assert [len(view["methods"][0]["references"]) for view in shown] == [4, 8]
-    assert shown[0]["methods"][0]["settings"]["parts"]["rule"]["name"] == "blended"
-    files.check_replaceable(Path("out"), os.listdir("out"))  # another demo may replace them
-
-
-def test_the_demo_passes_on_what_is_typed(ig2, monkeypatch):
-    asked = []
-    monkeypatch.setattr(demo, "run", lambda out, **options: asked.append((out, options)))
-    assert ig2("demo").code == 0
-    assert ig2("demo", "-o", "there", "--steps", 7, "--quiet").code == 0
-    assert asked == [(Path("ig2-demo"), {"steps": 20, "quiet": False}), (Path("there"), {"steps": 7, "quiet": True})]
-
-
-def test_the_demo_leaves_nothing_behind_and_replaces_nothing_of_the_users(ig2, monkeypatch):
-    monkeypatch.setattr(demo_photos, "paths", tuple)
-    assert "the photo chelsea.png comes with scikit-image" in ig2.refused("demo")
-    Path("ig2-demo").mkdir()
-    Path("ig2-demo/photos.png").write_text("mine")
-    assert "ig2-demo/photos.png exists already" in ig2.refused("demo")
-
-
 # -- in a browser ------------------------------------------------------------------------------------------------------
 
 
@@ -983,26 +427,3 @@ def test_the_reports_open_in_a_browser_in_silence(ig2, digit):
 def test_text_is_never_taken_for_markup_of_the_terminal(ig2):
     said = ig2("explain", "-t", "Where is [bold]Rome[/bold] :smile: [/]?", "--method", "gradient")
     assert said.out.startswith("Where is [bold]Rome[/bold] :smile: [/]?\n")
-
-
-# -- scale -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_scale_is_that_of_the_picture_and_the_report_and_the_numbers_stay(small, ig2):
-    small("--compare", "ig", "--out", "raw")
-    said = small("--compare", "ig", "--scale", 1.5, "--out", "blurred")
-    assert (said.code, said.err) == (0, "")
-    raw, blurred = (Attribution.load(Path(folder) / "ig2.safetensors") for folder in ("raw", "blurred"))
-    assert torch.equal(raw.values, blurred.values)  # so that any scale can be made of them
-    assert page_data(Path("raw"))["scale"] == 0 and page_data(Path("blurred"))["scale"] == 1.5
-    assert (
-        page_data(Path("raw"))["inputs"][0]["methods"][0]["scores"]
-        == page_data(Path("blurred"))["inputs"][0]["methods"][0]["scores"]
-    )
-    assert summary(Path("blurred"))["scale"] == 1.5 and "scale" not in summary(Path("raw"))
-    assert Path("raw/photo.png").read_bytes() != Path("blurred/photo.png").read_bytes()
-
-
-def test_a_scale_is_refused_where_nothing_can_be_blurred(small, ig2):
-    assert "--scale" in ig2("explain", "--text", "Who was first?", "--scale", 2).error
-    assert "not between" in small("--scale", -1).err

@@ -300,6 +300,18 @@ def test_half_precision_is_the_networks_alone(precision: ig2.model.Precision):
     assert (cosine > 0.95).all() and not torch.equal(found.values, plain.values)
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_network_in_double_precision_may_run_in_a_lower_one(precision: ig2.model.Precision):
+    net = normalised_cnn().double()
+    model = ig2.wrap(net, prepare=ig2.Preparation(precision=precision))
+    x, references = X.double(), REFERENCES.double()
+    lower, plain = (ig2.IG2(steps=8)(m, x, references=references) for m in (model, net))
+    assert lower.settings["preparation"]["precision"] == precision
+    assert lower.values.dtype == torch.float64 and not torch.equal(lower.values, plain.values)
+    cosine = nn.functional.cosine_similarity(lower.values.flatten(1), plain.values.flatten(1))
+    assert (1 - cosine < (1e-6 if precision == "float32" else 0.05)).all()
+
+
 def test_an_unknown_precision_is_refused():
     with pytest.raises(ig2.InputError, match=r"'float32', 'bfloat16', 'float16' or None, got 'int8'"):
         ig2.Preparation(precision="int8")  # type: ignore[arg-type]

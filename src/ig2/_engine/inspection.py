@@ -367,7 +367,7 @@ def tolerance(network: Network) -> float:
 def is_close(one: Tensor, other: Tensor, relative: float, absolute: float = 0.0) -> bool:
     """Equal up to what batching changes in the rounding; a NaN is judged later, where it can be located."""
     scale = max(1e-6, float(one.detach().abs().nan_to_num(posinf=0.0).max()))
-    return torch.allclose(one, other, rtol=relative, atol=relative * scale + absolute, equal_nan=True)
+    return torch.allclose(one, other.to(one.dtype), rtol=relative, atol=relative * scale + absolute, equal_nan=True)
 
 
 def _rounding(run: Callable[[Tensor, Tensor], Tensor], sample: Tensor, row: Tensor, last: float) -> float:

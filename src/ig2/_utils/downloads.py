@@ -91,12 +91,12 @@ def fetch(file: PublicFile, folder: Path, progress: Progress | None = None) -> P
 
 
 def _check_existing(file: PublicFile, path: Path) -> None:
-    wrong = _find_difference(file, path)
+    wrong = find_difference(file, path)
     if wrong:
         raise FetchError(f"{path} exists already, but {wrong}: move it away and fetch again")
 
 
-def _find_difference(file: PublicFile, path: Path) -> str | None:
+def find_difference(file: PublicFile, path: Path) -> str | None:
     """Return how a file differs from the expected one, in words, or None."""
     check_regular(path)
     size = path.stat().st_size
@@ -131,7 +131,7 @@ def _download(file: PublicFile, path: Path, progress: Progress | None) -> None:
                 raise  # the disk is full, or may not be written to: no other address helps
             failures.append(f"{url}: {_explain(error)}")
             continue
-        wrong = _find_difference(file, part)
+        wrong = find_difference(file, part)
         if wrong is None:
             os.replace(part, path)
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ig2._engine.inputs import Inputs, is_fixed, value_of
-from ig2._engine.task import Against, choose_against, open_task, scores
+from ig2._engine.task import Against, Task, choose_against, open_task, scores
 from ig2._utils.checks import check_count, check_seed
 from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
@@ -137,6 +137,10 @@ class Subject(ABC):
     def pool(self, sources: Any = None) -> Batch:
         """Samples to contrast with: those given, or those that come with the model."""
 
+    def _pool_of(self, classes: Collection[int] | None) -> Batch:
+        """What comes with the model to contrast with, of these classes among others."""
+        return self.pool()
+
     def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
         """Each sample's attribution as it is shown: a map (H, W) of an image, a number a word or column.
 
@@ -221,33 +225,29 @@ class Subject(ABC):
             batch: the samples to explain.
             target: the class explained, one for all or one for each; by default the class predicted.
             pool: samples to choose from, as `read` or `pool` gives them. By default those that come with the model.
-            count: how many, by default 10; fewer where the pool has fewer, with a warning if a number was asked for. Each class
-                gives one before any gives two.
+            count: how many, by default 10; each class gives one before any gives two. Every sample gets as many as the one that
+                can get the fewest, with a warning if others could get more, or if a number was asked for and is not reached.
             seed: of the choice, which is the same for a sample whatever else is in the batch.
             against: the classes that references should be of, as every method takes them: "why the target rather than these?"
 
         Raises:
             InputError: if the pool has nothing to contrast a sample with, or an argument cannot be used.
         """
-        pool = self.pool() if pool is None else pool
-        for name, samples in (("batch", batch), ("pool", pool)):
+        for name, samples in (("batch", batch), *([] if pool is None else [("pool", pool)])):
             if not isinstance(samples, self.batches):
                 raise InputError(f"{name} must be samples as this subject's read or pool gives them, got {describe(samples)}")
         if count is not None:
             check_count(count)
         check_seed(seed)
         inputs = Inputs.of(batch.x, self.model.device, needs_gradient=False)
-        candidates = self.candidates(pool, batch).detach().to(inputs.data)
-        if candidates.is_inference():
-            with torch.inference_mode(False):
-                candidates = candidates.clone()  # the copy may be looked at as any tensor
-        if candidates.ndim == inputs.data.ndim:
-            candidates = candidates.expand(len(batch), *candidates.shape)
-        if candidates.shape[2:] != inputs.data.shape[1:]:
-            raise InputError(
-                f"the pool's samples are {tuple(candidates.shape[2:])}, the batch's {tuple(inputs.data.shape[1:])}"
-            )
-        own, outputs, explained, others = self._outputs(inputs, candidates, target, against)
+        # not opened against a class: what a sample is called goes by the model's own scores
+        with open_task(self.model, inputs, target, label="references", batch_size=AT_A_TIME) as task:
+            own, explained = task.explicand_scores, task.target.cpu()
+            self._check_names(own.shape[1])
+            others = None if against is None else choose_against(against, task.target, own, task.rows).cpu()
+            pool = self._pool_of(None if others is None else set(others.flatten().tolist())) if pool is None else pool
+            candidates = self._shape_candidates(pool, batch, inputs)
+            own, outputs = own.cpu(), self._score_candidates(task, inputs, candidates)
         order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(seed)).tolist()
         chosen, why = [], []
         for row, index in enumerate(explained.tolist()):
@@ -270,12 +270,13 @@ class Subject(ABC):
             chosen.append(
                 interleave(eligible, [self._class_key(pool, i, outputs[row, i]) for i in eligible])[: count or REFERENCES]
             )
-        fewest = min(map(len, chosen))
-        if count is not None and fewest < count:
+        fewest, most = min(map(len, chosen)), max(map(len, chosen))
+        if fewest < (count or most):
             name = batch.names[[len(numbers) for numbers in chosen].index(fewest)]
+            apart = "; explain it apart, and the others get more" if fewest < most else ""
             warn(
-                f"{fewest} reference{'s' * (fewest != 1)} a sample, and not {count}: of the {len(pool)} there are, no more can "
-                f"be contrasted with {name!r}"
+                f"{fewest} reference{'s' * (fewest != 1)} for each sample, and not {count or most}: of the {len(pool)} looked "
+                f"at, no more can be contrasted with {name!r}{apart}"
             )
         chosen = [numbers[:fewest] for numbers in chosen]
         return Contrast(
@@ -285,22 +286,29 @@ class Subject(ABC):
             tuple(why),
         )
 
-    def _outputs(
-        self, inputs: Inputs, candidates: Tensor, target: Any, against: Any
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """What the model says of the explicands, (B, classes), and of each one's candidates (B, P, ...), (B, P, classes); the
-        class explained, (B,), and those explained against, (B, K), if there are any."""
+    def _shape_candidates(self, pool: Batch, batch: Batch, inputs: Inputs) -> Tensor:
+        """The pool's samples as references for each explicand, (B, P, ...)."""
+        candidates = self.candidates(pool, batch).detach().to(inputs.data)
+        if candidates.is_inference():
+            with torch.inference_mode(False):
+                candidates = candidates.clone()  # the copy may be looked at as any tensor
+        if candidates.ndim == inputs.data.ndim:
+            candidates = candidates.expand(len(batch), *candidates.shape)
+        if candidates.shape[2:] != inputs.data.shape[1:]:
+            raise InputError(
+                f"the pool's samples are {tuple(candidates.shape[2:])}, the batch's {tuple(inputs.data.shape[1:])}"
+            )
+        return candidates
+
+    @staticmethod
+    def _score_candidates(task: Task, inputs: Inputs, candidates: Tensor) -> Tensor:
+        """What the model says of each explicand's candidates (B, P, ...): (B, P, classes)."""
         # what is fixed comes from the explicand, so a candidate shared by all may be another thing beside each
         explicands_own = inputs.held or any(isinstance(value, Tensor) for value in inputs.fixed.values())
         shared = candidates.stride(0) == 0 and not explicands_own
-        # not opened against a class: what a sample is called goes by the model's own scores
-        with open_task(self.model, inputs, target, label="references", batch_size=AT_A_TIME) as task:
-            rows = task.rows
-            own = task.explicand_scores
-            self._check_names(own.shape[1])
-            outputs = [task.scores(candidates[row], row.expand(candidates.shape[1])) for row in (rows[:1] if shared else rows)]
-        others = None if against is None else choose_against(against, task.target, own, rows).cpu()
-        return own.cpu(), torch.stack(outputs).cpu().expand(len(inputs), -1, -1), task.target.cpu(), others
+        rows = task.rows[:1] if shared else task.rows
+        outputs = [task.scores(candidates[row], row.expand(candidates.shape[1])) for row in rows]
+        return torch.stack(outputs).cpu().expand(len(inputs), -1, -1)
 
     def _class_key(self, pool: Batch, number: int, scores: Tensor) -> Any:
         """What counts as one class when references are spread over classes."""
@@ -330,7 +338,7 @@ class Subject(ABC):
         if has_wanted:
             return f"samples the model calls {classes}"
         answer = "does not call" if self.outputs == "classes" else "disagrees with on"
-        missing = f", since it calls none of the pool's {total} {classes}" if wanted else ""
+        missing = f", since it calls none of the {total} looked at {classes}" if wanted else ""
         return f"samples the model {answer} {self.label(target)!r}{missing}"
 
     def _is_positive(self, score: Tensor) -> bool:

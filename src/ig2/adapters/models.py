@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Collection
 from typing import Any, TypeVar
 
 from ig2._utils.registry import Registry
@@ -42,6 +43,6 @@ MODELS = ModelRegistry(
 """Named models: those of the demo, and what installed packages register under the entry-point group `ig2.models`."""
 
 
-def default_photos() -> Any:
-    """Photos to contrast with where a model brings none: the demo's."""
-    return importlib.import_module("ig2.demo.photos").photos()
+def default_photos(classes: Collection[str] | None = None) -> Any:
+    """Photos to contrast with where a model brings none: the demo's, of these classes and of a few others."""
+    return importlib.import_module("ig2.demo.photos").photos(classes)

@@ -6,7 +6,7 @@ wants subtracted and divided is a part of the model, so that black means black.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -110,6 +110,10 @@ class VisionSubject(Subject):
         if sources is None and self.photos is None:
             raise InputError(f"{self.name} comes with no pictures to contrast with: give some")
         return self.read(self.photos() if sources is None and self.photos is not None else sources)
+
+    def _pool_of(self, classes: Collection[int] | None) -> Batch:
+        has_default = self.photos is default_photos
+        return self.read(default_photos(set(map(self.label, classes)))) if has_default and classes else self.pool()
 
 
 # -- networks ----------------------------------------------------------------------------------------------------------

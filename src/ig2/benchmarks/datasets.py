@@ -46,7 +46,7 @@ class DataSet:
     about: str
     """What it is, in a few words."""
     suites: tuple[str, ...]
-    """Which suites of `ig2 bench` read it."""
+    """Which suites of `ig2 bench` read it; none for what `ig2 explain` reads."""
     layout: str
     """What its folder must hold."""
     page: str
@@ -99,5 +99,5 @@ class DataSet:
         return folder
 
 
-DATASETS = Registry("ig2.datasets", "data set", "ig2-paper")
-"""The data sets of installed packages, each a `DataSet`, by name."""
+DATASETS = Registry("ig2.datasets", "data set", "ig2-paper", built_in={"imagenet-photos": "ig2.demo.pool:DATASET"})
+"""The data sets of installed packages, each a `DataSet`, by name, and the photos that `ig2 explain` contrasts with."""

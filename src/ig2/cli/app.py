@@ -42,7 +42,7 @@ app = typer.Typer(
 )
 data = typer.Typer(
     cls=Group,
-    help="List, check and fetch the data that [bold]ig2 bench[/bold] reads.",
+    help="List, check and fetch the data that [bold]ig2 bench[/bold] and [bold]ig2 explain[/bold] read.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )

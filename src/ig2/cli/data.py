@@ -1,4 +1,4 @@
-"""`ig2 data`: the data that suites read, whether a folder of it is sound, and how to fetch it."""
+"""`ig2 data`: the data that suites and `ig2 explain` read, whether a folder of it is sound, and how to fetch it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def print_list() -> None:
         if number:
             console.print()
         print_heading(console, name, dataset.about)
-        print_line(console, "suite", ", ".join(dataset.suites), LABELS)
+        if dataset.suites:
+            print_line(console, "suite", ", ".join(dataset.suites), LABELS)
         print_line(console, "folder", dataset.layout, LABELS)
         print_line(console, "terms", dataset.terms, LABELS)
         print_line(console, "from", dataset.page, LABELS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -58,13 +59,13 @@ def _parse_settings(options: ExplainOptions) -> dict[str, Any]:
             raise ChoiceError(f"--size {options.size!r} is not valid: expected pixels such as 224, or height x width: 224x320")
         settings["size"] = (int(sides[0]), int(sides[-1]))
     for name, typed in (("mean", options.mean), ("std", options.std)):
-        if typed is None:
-            continue
-        try:
-            numbers = [float(number) for number in typed.split(",")]
-        except ValueError as error:
-            raise ChoiceError(f"--{name} {typed!r} is not valid: expected 0.5, or one for each channel: 0.5,0.4,0.3") from error
-        settings[name] = numbers[0] if len(numbers) == 1 else numbers
+        if typed is not None:
+            settings[name] = _parse_numbers(f"--{name}", typed, "0.5, or one for each channel: 0.5,0.4,0.3")
+    if options.bounds is not None:
+        expected = "two finite numbers, the lower one first: 0,255"
+        settings["bounds"] = bounds = _parse_numbers("--bounds", options.bounds, expected)
+        if len(bounds) != 2 or not -math.inf < bounds[0] < bounds[1] < math.inf:
+            raise ChoiceError(f"--bounds {options.bounds!r} is not valid: expected {expected}")
     if options.classes is not None:
         path = Path(options.classes)
         is_file = path.suffix.lower() == ".txt"
@@ -73,14 +74,28 @@ def _parse_settings(options: ExplainOptions) -> dict[str, Any]:
     return settings
 
 
+def _parse_numbers(option: str, typed: str, expected: str) -> list[float]:
+    try:
+        return [float(number) for number in typed.split(",")]
+    except ValueError as error:
+        raise ChoiceError(f"{option} {typed!r} is not valid: expected {expected}") from error
+
+
 def _adapt_to_photos(net: nn.Module, name: str, settings: dict[str, Any]) -> VisionSubject:
-    subject = as_vision_subject(net, name, **settings)
+    low, high = settings.get("bounds", (0.0, 1.0))
+    # photos are from 0 to 1: (low + x·(high − low) − mean) / std, which the network takes, is (x − mean′) / std′
+    scaled = {"mean": [(value - low) / (high - low) for value in settings.get("mean", [0.0])]}
+    scaled["std"] = [value / (high - low) for value in settings.get("std", [1.0])]
+    normalisation = {part: values[0] if len(values) == 1 else values for part, values in scaled.items()}
+    others = {part: value for part, value in settings.items() if part != "bounds"}
+    subject = as_vision_subject(net, name, **{**others, **normalisation})
     height, width = subject.size
     colours = "grey" if subject.channels == 1 else "RGB"
-    scaling = ", ".join(f"{part} {settings[part]}" for part in ("mean", "std") if part in settings) or "no normalisation"
+    typed = (f"{part} {', '.join(f'{value:g}' for value in settings[part])}" for part in ("mean", "std") if part in settings)
     print_error(
-        f"{name} is a network alone; assumed: {colours} photos of {height} × {width}, values from 0 to 1, {scaling}, "
-        f"{_describe_classes(subject)} (--size, --mean, --std and --classes change it)"
+        f"{name} is a network alone; assumed: {colours} photos of {height} × {width}, values from {low:g} to {high:g}, "
+        f"{', '.join(typed) or 'no normalisation'}, {_describe_classes(subject)} (--size, --bounds, --mean, --std and "
+        "--classes change it)"
     )
     return subject
 

@@ -114,10 +114,11 @@ class ExplainOptions(RunOptions, TerminalOptions):
     size: str | None = option(
         None, "Pixels that a network alone (module:function, a file) takes: 224, or height x width. Default: 224.", metavar="N"
     )
+    bounds: str | None = option(
+        None, "What it takes black and white to be: 0,255 or [bold]--bounds=-1,1[/bold]. Default: 0,1.", metavar="LOW,HIGH"
+    )
     mean: str | None = option(
-        None,
-        "What it wants subtracted from values between 0 and 1: 0.5, or one for each channel. Default: 0.",
-        metavar="NUMBERS",
+        None, "What it wants subtracted from these values: 0.5, or one for each channel. Default: 0.", metavar="NUMBERS"
     )
     std: str | None = option(None, "What it wants them divided by, likewise. Default: 1.", metavar="NUMBERS")
     classes: str | None = option(
@@ -146,7 +147,7 @@ class ExplainOptions(RunOptions, TerminalOptions):
         "model.",
         metavar="PATH",
     )
-    count: int = option(6, "References for each input.", bounds=(1, 1000))
+    count: int = option(4, "References for each input.", bounds=(1, 1000))
     steps: int = option(50, "Steps of a path.", bounds=(1, 10_000))
     out: Path = out_option("ig2-out")
     open_report: bool = option(False, "Open the report in the browser.", "--open", panel=None)
