@@ -59,6 +59,9 @@ class SmoothGrad(Wrapper):
             rows, copies = number // self.samples, number % self.samples
             x = clamp_(task.x[rows] + deviation[rows] * noise[copies.cpu()].to(task.x), task.session.model.bounds)
             result = self.method.run(replace(task, x=x, rows=task.rows[rows], target=task.target[rows]), references, Keep())
+            if result.weights is not None and result.baseline_outputs is not None:  # each copy may have weights of its own
+                mean = (result.weights * result.baseline_outputs).sum(dim=1, keepdim=True)
+                result = replace(result, baseline_outputs=mean, weights=None)
             if result.baseline_outputs is not None and baseline_outputs is None:
                 baseline_outputs = result.baseline_outputs.new_zeros(len(task), result.baseline_outputs.shape[1])
             for i, row in enumerate(rows.tolist()):
