@@ -122,6 +122,15 @@ def per_sample(values: Tensor, like: Tensor) -> Tensor:
     return values.reshape(-1, *[1] * (like.ndim - 1))
 
 
+def distances(points: Tensor, others: Tensor) -> Tensor:
+    """The Euclidean distance from each of n points to each of m others, (n, m).
+
+    By differences and not by a matrix product, whose rounding depends on the size of the batch, and on near neighbours is all
+    there is.
+    """
+    return torch.cdist(points.flatten(1), others.flatten(1), compute_mode="donot_use_mm_for_euclid_dist")
+
+
 def clamp_(points: Tensor, bounds: Bounds | None) -> Tensor:
     """Move points into the bounds, in place."""
     if bounds is None:

@@ -15,7 +15,7 @@ from ig2._engine.inputs import check_numeric
 from ig2._engine.task import Task
 from ig2._utils.checks import check_count
 from ig2.errors import InputError, describe
-from ig2.paths.base import KnownPath, Pairs, Path
+from ig2.paths.base import KnownPath, Pairs, Path, distances
 
 Edges = dict[tuple[int, int], float]  # of node numbers, the smaller first, to costs
 START, END = -2, -1  # the explicand's and the reference's numbers among the nodes; samples of the pool count from 0
@@ -145,4 +145,4 @@ def shortest(edges: Edges, start: int, end: int) -> list[int]:
 
 def _nearest(points: Tensor, pool: Tensor, count: int) -> list[list[int]]:
     """The numbers of the samples of the pool nearest to each point."""
-    return torch.cdist(points.flatten(1), pool.flatten(1)).topk(min(count, len(pool)), largest=False).indices.tolist()
+    return distances(points, pool).topk(min(count, len(pool)), largest=False).indices.tolist()

@@ -11,7 +11,7 @@ from torch import Tensor
 from ig2._engine.inputs import check_numeric
 from ig2._utils.checks import check_count
 from ig2.errors import InputError, describe
-from ig2.paths.base import KnownPath, Pairs
+from ig2.paths.base import KnownPath, Pairs, distances
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +44,12 @@ class _NearWords(KnownPath):
         return torch.stack([point.view_as(explicand) for point in points[numbers.start : numbers.stop]])
 
 
+def find_word(points: Tensor, table: Tensor) -> Tensor:
+    """The number of the word nearest to each point; of two as near, as half-way between words, the first in the table."""
+    apart = distances(points, table)
+    return (apart <= apart.amin(dim=1, keepdim=True) * (1 + 1e-6)).int().argmax(dim=1)
+
+
 def stay_between(last: Tensor, end: Tensor, anchor: Tensor, steps: int) -> Tensor:
     """The anchor, where it lies between the last vertex and the end, feature by feature; elsewhere a step of the way to the
     end."""
@@ -68,7 +74,7 @@ class UniformWords(_NearWords):
 
     def anchors(self, table: Tensor, start: Tensor, end: Tensor, count: int) -> Tensor:
         shares = [(t + 1) / self.steps for t in range(count)]
-        return torch.stack([table[torch.cdist(torch.lerp(start, end, share), table).argmin(dim=1)] for share in shares])
+        return torch.stack([table[find_word(torch.lerp(start, end, share), table)] for share in shares])
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,16 +105,16 @@ class NeighbouringWords(_NearWords):
         check_count(self.neighbours, "neighbours")
 
     def anchors(self, table: Tensor, start: Tensor, end: Tensor, count: int) -> Tensor:
-        word, goal = torch.cdist(start, table).argmin(dim=1), torch.cdist(end, table).argmin(dim=1)
+        word, goal = find_word(start, table), find_word(end, table)
         visited = torch.zeros(len(start), len(table), dtype=torch.bool, device=table.device)
         neighbours = min(self.neighbours, len(table) - 1)
         rows = torch.arange(len(start), device=table.device)
         chosen = []
         for _ in range(count):
             visited[rows, word] = True
-            distance = torch.cdist(table[word], table)
-            distance[rows, word] = torch.inf  # a word is not its own neighbour
-            near = distance.topk(neighbours, dim=1, largest=False).indices
+            apart = distances(table[word], table)
+            apart[rows, word] = torch.inf  # a word is not its own neighbour
+            near = apart.topk(neighbours, dim=1, largest=False).indices
             anchors = table[near]  # (m, neighbours, features)
             here, there = table[word][:, None], table[goal][:, None]
             bend = torch.linalg.vector_norm(anchors - stay_between(here, there, anchors, self.steps), dim=2)

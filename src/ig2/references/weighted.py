@@ -11,6 +11,7 @@ from torch import Tensor
 from ig2._engine.task import Task
 from ig2._utils.checks import check_count
 from ig2.errors import InputError
+from ig2.paths.base import distances
 from ig2.references.base import References, WeightedSamples, as_references, draw_references
 from ig2.references.pool import OpenPool
 
@@ -95,7 +96,7 @@ class LocalClusters(References):
                 outputs = task.scores(samples, of)
                 centres, labels = cluster(outputs, self.clusters, task.generator())
             own = task.scores(task.x[place : place + 1], of[:1])
-            candidates = (labels == torch.cdist(own, centres).argmin()).nonzero()[:, 0].tolist()
+            candidates = (labels == distances(own, centres).argmin()).nonzero()[:, 0].tolist()
             members = torch.tensor([index for index in candidates if not pool.is_explicand(index, row)], dtype=torch.long)
             if len(members) < self.count:
                 raise InputError(
@@ -104,7 +105,7 @@ class LocalClusters(References):
                 )
             inner = outputs[members.to(outputs.device)]
             local, nearest = cluster(inner, self.count, task.generator())
-            chosen.append(members[torch.cdist(local, inner).argmin(dim=1).cpu()].tolist())
+            chosen.append(members[distances(local, inner).argmin(dim=1).cpu()].tolist())
             weights.append(torch.bincount(nearest, minlength=self.count).to(task.x))
         return WeightedSamples(samples[torch.tensor(chosen, device=samples.device)], torch.stack(weights))
 
@@ -115,15 +116,14 @@ def cluster(points: Tensor, count: int, generator: torch.Generator) -> tuple[Ten
     first = int(torch.randint(len(points), (), generator=generator))
     chosen = [first]
     for _ in range(count - 1):  # the point farthest from the centres so far: no chance, so that equal pools have equal clusters
-        distance = torch.cdist(points, points[chosen]).amin(dim=1)
-        chosen.append(int(distance.argmax()))
+        chosen.append(int(distances(points, points[chosen]).amin(dim=1).argmax()))
     centres = points[chosen].clone()
-    labels = torch.cdist(points, centres).argmin(dim=1)
+    labels = distances(points, centres).argmin(dim=1)
     for _ in range(ROUNDS):
         for index in range(count):
             if (labels == index).any():
                 centres[index] = points[labels == index].mean(dim=0)
-        before, labels = labels, torch.cdist(points, centres).argmin(dim=1)
+        before, labels = labels, distances(points, centres).argmin(dim=1)
         if torch.equal(before, labels):
             break
     return centres, labels
