@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rivals
 import torch
 from torch import Tensor, nn
 
 import ig2
 import replicas
-import rivals
 from ig2 import InputError, paths, references, rules
 from networks import data, refuses, relu_cnn, seeded, tanh_mlp
 
@@ -384,11 +384,22 @@ def test_a_latent_path_is_decoded_vertex_by_vertex():
 # -- what all of them share --------------------------------------------------------------------------------------------
 
 ALL = {
-    "IDGI": ig2.IDGI(4), "IDG": ig2.IDG(4), "LeftIG": ig2.LeftIG(4), "PathWeightedIG": ig2.PathWeightedIG(lambda place: place, 4),
-    "MFABA": ig2.MFABA(5), "AGI": ig2.AGI(3), "RestartedAGI": ig2.RestartedAGI(3), "LA": ig2.LA(3), "AttEXplore": ig2.AttEXplore(2, copies=2),
-    "SAMP": ig2.SAMP(3), "GeodesicIG": ig2.GeodesicIG(POOL, 3), "RevealIG": ig2.RevealIG(3, 2), "WG": ig2.WG(ig2.ExpectedIG(3), 2),
-    "SIG": ig2.SIG(2), "Weighted": ig2.ExpectedIG(3),
-}  # fmt: skip
+    "IDGI": ig2.IDGI(4),
+    "IDG": ig2.IDG(4),
+    "LeftIG": ig2.LeftIG(4),
+    "PathWeightedIG": ig2.PathWeightedIG(lambda place: place, 4),
+    "MFABA": ig2.MFABA(5),
+    "AGI": ig2.AGI(3),
+    "RestartedAGI": ig2.RestartedAGI(3),
+    "LA": ig2.LA(3),
+    "AttEXplore": ig2.AttEXplore(2, copies=2),
+    "SAMP": ig2.SAMP(3),
+    "GeodesicIG": ig2.GeodesicIG(POOL, 3),
+    "RevealIG": ig2.RevealIG(3, 2),
+    "WG": ig2.WG(ig2.ExpectedIG(3), 2),
+    "SIG": ig2.SIG(2),
+    "Weighted": ig2.ExpectedIG(3),
+}
 WITHOUT_REFERENCES = {"MFABA", "AGI", "RestartedAGI", "LA", "AttEXplore", "RevealIG"}
 GIVEN = {"Weighted": references.Weighted(REFERENCES, [1, 3])}
 
@@ -425,6 +436,14 @@ def test_float32_and_two_inputs(name: str):
     single = tanh_mlp(classes=4).float()
     chosen = references.Weighted(REFERENCES.float(), [1, 3]) if name == "Weighted" else REFERENCES.float()
     assert method(single, X.float(), TARGET, chosen).values.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_features_that_are_fixed_earn_nothing(name: str):
+    held = torch.zeros(3, 6, dtype=torch.bool)
+    held[:, 1] = held[0, 4] = True
+    values = ALL[name](NET, ig2.Fixed(X, held), TARGET, GIVEN.get(name, REFERENCES)).values
+    assert (values[held] == 0).all() and (values[~held] != 0).any()
 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT_REFERENCES))

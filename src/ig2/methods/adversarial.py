@@ -62,7 +62,7 @@ class AGI(PathMethod):
 
 
 class BIG(IntegratedGradients):
-    """Boundary-based IG: Integrated Gradients from the nearest point across the decision boundary [Wang 2022].
+    """Boundary-based IG: Integrated Gradients from the nearest point across the decision boundary [Wang 2021].
 
     φ = (x − x′) ⊙ ∫₀¹ ∇f(x′ + t·(x − x′)) dt with x′ of `ig2.references.Boundary`. References given in a call replace it.
 

@@ -71,7 +71,7 @@ class SIG(IntegratedGradients):
 
 
 class UDIG(PathMethod):
-    """UDIG for texts: Integrated Gradients on a path whose points are snapped to word vectors, equally spaced [Sinha Roy 2024].
+    """UDIG for texts: Integrated Gradients on a path whose points are snapped to word vectors, equally spaced [Roy 2024].
 
     φ = Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.UniformWords`. Pass the vector of the mask as the reference, as the paper does;
     zeros by default.

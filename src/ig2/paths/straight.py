@@ -44,7 +44,7 @@ def outputs_on_lines(task: Task, references: Tensor, steps: int) -> Tensor:
     curves = []
     for reference in references.unbind(dim=1):
         start, pieces = reference.to(task.x), []
-        for numbers in torch.split(torch.arange(steps + 1), at_once):
+        for numbers in torch.split(torch.arange(steps + 1, device="cpu"), at_once):
             share = (numbers.double() / steps).to(task.x).reshape(-1, *[1] * task.x.ndim)
             points = torch.lerp(start[None], task.x[None], share).flatten(0, 1)
             pieces.append(task.outputs(points, every.repeat(len(numbers))).view(len(numbers), len(task)))

@@ -58,7 +58,7 @@ def stay_between(last: Tensor, end: Tensor, anchor: Tensor, steps: int) -> Tenso
 
 
 class UniformWords(_NearWords):
-    """The straight line's equally spaced points, each word's snapped to the nearest word vector, as in UDIG [Sinha Roy 2024].
+    """The straight line's equally spaced points, each word's snapped to the nearest word vector, as in UDIG [Roy 2024].
 
     aₜ is the word vector nearest to x + (t/k)·(x′ − x), and pₜ = aₜ where that lies between pₜ₋₁ and x′, feature by feature,
     and pₜ₋₁ + (x′ − pₜ₋₁)/k elsewhere, so that the path is monotone, as DIG's is. There is no published code; the paper's

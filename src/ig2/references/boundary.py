@@ -17,7 +17,7 @@ from ig2.references.base import References
 
 @dataclass(frozen=True)
 class Boundary(References):
-    """Of the points at which attacks end, the nearest that is predicted as another class, moved up to the boundary [Wang 2022].
+    """Of the points at which attacks end, the nearest that is predicted as another class, moved up to the boundary [Wang 2021].
 
     Each attack is a path that ends in a counterfactual. From where it ends the point moves back along the line to the
     explicand, by bisection, as long as another class is predicted; the nearest in ℓ2 is the reference. Where no attack

@@ -97,7 +97,8 @@ class LocalClusters(References):
                 centres, labels = cluster(outputs, self.clusters, task.generator())
             own = task.scores(task.x[place : place + 1], of[:1])
             candidates = (labels == distances(own, centres).argmin()).nonzero()[:, 0].tolist()
-            members = torch.tensor([index for index in candidates if not pool.is_explicand(index, row)], dtype=torch.long)
+            others = [index for index in candidates if not pool.is_explicand(index, row)]
+            members = torch.tensor(others, dtype=torch.long, device="cpu")
             if len(members) < self.count:
                 raise InputError(
                     f"explicand {row} falls into a cluster of {len(members)} samples, too few for {self.count} references: ask "
@@ -113,7 +114,7 @@ class LocalClusters(References):
 def cluster(points: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """k-means [Lloyd 1982] from centres drawn far apart: centres (count, features), and the centre nearest to each point
     (n,)."""
-    first = int(torch.randint(len(points), (), generator=generator))
+    first = int(torch.randint(len(points), (), generator=generator, device="cpu"))
     chosen = [first]
     for _ in range(count - 1):  # the point farthest from the centres so far: no chance, so that equal pools have equal clusters
         chosen.append(int(distances(points, points[chosen]).amin(dim=1).argmax()))
