@@ -99,8 +99,7 @@ def count_evaluations(path: Path, rule: Rule | None) -> int:
 
 
 class Moments:
-    """Running mean and sum of squared deviations of each explicand over its references (Welford); weighted, if need be
-    (West)."""
+    """Running mean and sum of squared deviations of each explicand over its references (Welford); with weights (West)."""
 
     def __init__(self, like: Tensor, weights: Tensor | None = None) -> None:
         self.weights = weights
@@ -128,8 +127,7 @@ class Moments:
 
 
 def average_references(values: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The mean of values (B, R, ...) over references with weights (B, R), and their standard deviation, None of a single
-    one."""
+    """The mean of values (B, R, ...) over references with weights (B, R), and the standard deviation, if there are several."""
     if weights is None:
         return values.mean(dim=1), values.std(dim=1) if values.shape[1] > 1 else None
     moments = Moments(values[:, 0], weights)

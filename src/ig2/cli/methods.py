@@ -92,7 +92,13 @@ METHODS: dict[str, NamedMethod] = {
         NamedMethod(
             "attexplore", "AttEXplore", "down a smoothed gradient; images only", lambda *_: ig2.AttEXplore(), images_only=True
         ),
-        _on_path("reveal-ig", "Reveal-IG", "as noise around the image vanishes; images only", "RevealIG", images_only=True),
+        NamedMethod(
+            "reveal-ig",
+            "Reveal-IG",
+            "as noise around the image vanishes; images only",
+            lambda s, b, steps: ig2.RevealIG(max(1, steps // 10)),
+            images_only=True,  # of each of its ten paths
+        ),
         NamedMethod(
             "gradcfe", "GradCFE", "what IG²'s counterfactual takes away", lambda s, b, steps: ig2.GradCFE(steps), contrasts=True
         ),

@@ -186,8 +186,7 @@ class LA(RestartedAGI):
 
 @dataclass(frozen=True, eq=False)
 class AttEXplore(Method):
-    """AttEXplore: down a gradient that is averaged over copies with noise and altered frequencies [Zhu 2024b]; without
-    references.
+    """AttEXplore: down a gradient averaged over copies with noise and altered frequencies [Zhu 2024b]; without references.
 
     ĝₜ = mean over n copies of ∇f(C⁻¹(C(pₜ + ε) ⊙ M)) with C the cosine transform, ε ~ N(0, σ²) and M ~ U(1 − ρ, 1 + ρ); mₜ =
     mₜ₋₁ + ĝₜ / mean|ĝₜ|, pₜ₊₁ = clip(pₜ − η·sign mₜ), and φ = Σₜ mₜ ⊙ (pₜ − pₜ₊₁). Since mₜ has no scale it accounts for
@@ -253,8 +252,7 @@ class AttEXplore(Method):
 
 
 def transform(samples: Tensor, inverse: bool = False) -> Tensor:
-    """The orthonormal cosine transform (DCT-II) of the last two axes of samples (n, ..., H, W), of the last one of (n,
-    features)."""
+    """The orthonormal cosine transform (DCT-II) of the last two axes of samples, or of the only one."""
     for axis in range(max(1, samples.ndim - 2), samples.ndim):
         size = samples.shape[axis]
         line = torch.arange(size, dtype=torch.float64, device="cpu")

@@ -1,5 +1,4 @@
-"""Rivals that are a path, references and a rule: LPI, SIG, UDIG, DIG, SAMP, geodesic IG and Reveal-IG; and WG, which weighs
-references."""
+"""Rivals made of a path, references and a rule: LPI, SIG, UDIG, DIG, SAMP, geodesic IG, Reveal-IG; and WG, around a method."""
 
 from __future__ import annotations
 
@@ -26,12 +25,11 @@ from ig2.rules import Rule
 
 
 class LPI(ExpectedIG):
-    """Local Path Integration: Expected IG from samples whose outputs are like the explicand's, weighted by density [Yang
-    2023b].
+    """Local Path Integration: Expected IG from samples of like outputs, weighted by their density [Yang 2023b].
 
     φ = Σᵣ wᵣ (x − xᵣ) ⊙ ∫₀¹ ∇f(xᵣ + t·(x − xᵣ)) dt with references and weights of `ig2.references.LocalClusters`; complete to
-    the accuracy of the integral. The published code explains the log-probability, and multiplies the mean by the weights
-    without dividing by their sum.
+    the accuracy of the integral. The published code takes the mean over references of what the weights have scaled already,
+    which is ours divided by their number.
 
     Args:
         pool: samples (N, ...) to choose from.
@@ -142,8 +140,7 @@ class GeodesicIG(PathMethod):
 
 
 class RevealIG(PathMethod):
-    """Reveal-IG: the change of the mean output as a distribution around the explicand narrows to it [Murphy 2026]; without
-    references.
+    """Reveal-IG: how the mean output changes as a distribution narrows to the explicand [Murphy 2026]; without references.
 
     φ = ∫ ∂E[f(γ(t))]/∂(mean, width) d(mean, width) on `ig2.paths.Revealed`; it accounts for f(x) less the mean output over
     the widest distribution.
@@ -169,7 +166,7 @@ class WG(Wrapper):
     φ = Σᵣ wᵣ φᵣ with wᵣ ∝ max(0, f(x) − dᵣ), where dᵣ is the mean output as the features with the largest φᵣ, by `shares`
     equal shares, are replaced by those of reference r; all count alike where no deletion lowers the output. As complete as
     the method inside: the residual is against the weighted mean of the baselines' outputs. The weights are
-    `Attribution.weights`. The paper's code is not available to us; its measure of a baseline may differ in details.
+    `Attribution.weights`. Their formula is ours; the paper's measure of a baseline may differ in details.
 
     Args:
         method: a path method with references, for example `ExpectedIG()`.

@@ -84,8 +84,7 @@ class Descent(_Attack):
 
 @dataclass(frozen=True)
 class TowardClasses(_Attack):
-    """Up the gradient of another class's output until that class is predicted, for several classes [Pan 2021]; needs no
-    reference.
+    """Up the gradient of each of some other classes until that class is predicted [Pan 2021]; needs no reference.
 
     For each class c of `classes` drawn among the others: p₀ = x, pₜ₊₁ = clip(pₜ + η·sign ∇f_c(pₜ)). With `against=`, what is
     climbed is still f_c alone. Which classes are drawn depends on the call's seed.
@@ -135,8 +134,7 @@ def draw_classes(task: Task, target: Tensor, count: int) -> Tensor:
 
 
 def climb(task: Task, points: Tensor, rows: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
-    """The outputs of all classes at the points, (n, classes), and the gradient of one class at each, (n, ...), against
-    nothing."""
+    """The outputs of all classes at the points, (n, classes), and the gradient of one at each, (n, ...); against nothing."""
     against, task.session.against = task.session.against, None
     try:
         points = points.detach().requires_grad_()

@@ -31,8 +31,7 @@ class Straight(KnownPath):
 
 
 def outputs_on_lines(task: Task, references: Tensor, steps: int) -> Tensor:
-    """The explained output at `steps` + 1 equally spaced points of the line from each reference to its explicand, (B, R,
-    steps + 1).
+    """The output at equally spaced points of the lines from references to explicands, (B, R, steps + 1).
 
     Args:
         task: the call.

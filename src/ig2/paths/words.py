@@ -51,8 +51,7 @@ def find_word(points: Tensor, table: Tensor) -> Tensor:
 
 
 def stay_between(last: Tensor, end: Tensor, anchor: Tensor, steps: int) -> Tensor:
-    """The anchor, where it lies between the last vertex and the end, feature by feature; elsewhere a step of the way to the
-    end."""
+    """The anchor where it lies between the last vertex and the end, feature by feature; elsewhere a share of the way there."""
     inside = (torch.minimum(last, end) <= anchor) & (anchor <= torch.maximum(last, end))
     return torch.where(inside, anchor, last + (end - last) / steps)
 

@@ -112,8 +112,7 @@ class LocalClusters(References):
 
 
 def cluster(points: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """k-means [Lloyd 1982] from centres drawn far apart: centres (count, features), and the centre nearest to each point
-    (n,)."""
+    """k-means [Lloyd 1982] from centres far apart: centres (count, features), and the number of each point's nearest, (n,)."""
     first = int(torch.randint(len(points), (), generator=generator, device="cpu"))
     chosen = [first]
     for _ in range(count - 1):  # the point farthest from the centres so far: no chance, so that equal pools have equal clusters
