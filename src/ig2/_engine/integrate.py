@@ -110,12 +110,12 @@ class Moments:
     def add(self, row: int, count_before: int, value: Tensor) -> None:
         before = value - self.mean[row]
         if self.weights is None:
-            weight: float | Tensor = 1.0
             self.mean[row] += before / (count_before + 1)
-        else:
-            weight = self.weights[row, count_before]
-            so_far = self.weights[row, : count_before + 1].sum()
-            self.mean[row] += before * torch.where(so_far > 0, weight / so_far, 0.0)
+            self.squares[row] += before.to(self.squares.dtype) * (value - self.mean[row])
+            return
+        weight = self.weights[row, count_before]
+        so_far = self.weights[row, : count_before + 1].sum()
+        self.mean[row] += before * torch.where(so_far > 0, weight / so_far, 0.0)
         self.squares[row] += weight * before.to(self.squares.dtype) * (value - self.mean[row])
 
     def deviation(self, count: int) -> Tensor:
