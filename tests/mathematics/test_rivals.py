@@ -446,6 +446,14 @@ def test_features_that_are_fixed_earn_nothing(name: str):
     assert (values[held] == 0).all() and (values[~held] != 0).any()
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_a_constant_output_earns_nothing_and_settings_can_be_saved(name: str, tmp_path: Any):
+    attribution = ALL[name](lambda x: 0 * x[:, :4] + 3, X, TARGET, GIVEN.get(name, REFERENCES))
+    assert float(attribution.values.abs().max()) == 0
+    attribution.save(tmp_path / "a.safetensors")
+    assert ig2.Attribution.load(tmp_path / "a.safetensors").settings["parts"] == attribution.settings["parts"]
+
+
 @pytest.mark.parametrize("name", sorted(WITHOUT_REFERENCES))
 def test_methods_without_references_need_none_and_ignore_them(name: str):
     assert torch.equal(ALL[name](NET, X).values, ALL[name](NET, X, references=REFERENCES).values)
