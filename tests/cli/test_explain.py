@@ -24,7 +24,7 @@ from ig2.demo import photos as demo_photos
 from ig2.demo import tables
 
 FOR_ALL = [name for name, recipe in METHODS.items() if not recipe.images_only]
-WITHOUT_BASELINE = ("GradCFE", "Gradient", "Input × gradient", "SmoothGrad", "Random")
+WITHOUT_BASELINE = ("GradCFE", "Gradient", "Input × gradient", "SmoothGrad", "Random", "IDG", "LA", "AttEXplore")
 ESCAPE = "\x1b"
 
 
