@@ -60,8 +60,8 @@ class UniformWords(_NearWords):
     """The straight line's equally spaced points, each word's snapped to the nearest word vector, as in UDIG [Roy 2024].
 
     aₜ is the word vector nearest to x + (t/k)·(x′ − x), and pₜ = aₜ where that lies between pₜ₋₁ and x′, feature by feature,
-    and pₜ₋₁ + (x′ − pₜ₋₁)/k elsewhere, so that the path is monotone, as DIG's is. There is no published code; the paper's
-    baseline is the vector of the mask.
+    and pₜ₋₁ + (x′ − pₜ₋₁)/k elsewhere, so that the path is monotone, as DIG's is. How a point is made
+    monotone is taken from DIG; the paper may do it in another way.
 
     Args:
         embeddings: the vector of each word, (words, features); x and references are (B, positions, features).
