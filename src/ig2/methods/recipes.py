@@ -71,8 +71,8 @@ class SIG(IntegratedGradients):
 class UDIG(PathMethod):
     """UDIG for texts: Integrated Gradients on a path whose points are snapped to word vectors, equally spaced [Roy 2024].
 
-    φ = Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.UniformWords`. Pass the vector of the mask as the reference, as the paper does;
-    zeros by default.
+    φ = Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.UniformWords`. The baseline is zeros; pass the vector of
+    the mask, if there is one.
 
     Args:
         embeddings: the vector of each word, (words, features).

@@ -20,9 +20,8 @@ class Greedy(GrownPath):
     With mₜ = λ·mₜ₋₁ + (1 − λ)·∇f(pₜ), the next D/k of the D features, in the order of mₜ ⊙ (pₜ − x′) and largest first, go to
     x′ at once. So that the output falls as fast as can be, and those that hold it up get it all. No feature moves twice.
 
-    Ours is the way from the explicand to the baseline, which the paper calls deletion; it also averages the way back. The
-    paper's bound on the length of a step is the number of steps here: on each segment a rule such as `gauss(n)` takes the
-    exact integral.
+    Written from the idea: no code was published that we could read. The paper also bounds the length of a step, for which the
+    number of steps stands here; on each segment `gauss(n)` takes the exact integral.
 
     Args:
         steps: the number of segments k.

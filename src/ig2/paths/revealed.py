@@ -23,7 +23,7 @@ class Revealed(Path):
     accounts for f(x) less the mean output over the widest probe. Points are clamped to the bounds. Every explicand gets the
     same noise.
 
-    The distributions are ours; the paper lets any family of probes narrow.
+    The distributions are ours; the paper's own may differ.
 
     Args:
         steps: the number of segments of each path.
