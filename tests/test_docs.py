@@ -298,7 +298,7 @@ def test_the_page_of_extras_lists_those_of_the_package() -> None:
 
 def test_every_citation_of_the_code_is_in_the_bibliography_and_every_entry_is_cited():
     page = (DOCS / "bibliography.md").read_text(encoding="utf-8")
-    entries = set(re.findall(r"^\*\*\[([\w -]+ \d{4})\]\*\*", page, flags=re.MULTILINE))
+    entries = set(re.findall(r"^\*\*\[([\w -]+ \d{4}[a-z]?)\]\*\*", page, flags=re.MULTILINE))
     sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "reproduction" / "src").rglob("*.py")]
-    cited = {key for path in sources for key in re.findall(r"\[([A-Z][\w-]+ \d{4})\]", path.read_text(encoding="utf-8"))}
+    cited = {key for path in sources for key in re.findall(r"\[([A-Z][\w-]+ \d{4}[a-z]?)\]", path.read_text(encoding="utf-8"))}
     assert cited and cited == entries

@@ -82,7 +82,7 @@ def _escape(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: li
             lines[number] = re.sub(r"(`[^`]+`)(?=\w)", r"\1\\ ", "".join(parts))
 
 
-CITATION = re.compile(r"\[([A-Z][\w-]+ \d{4})\]")
+CITATION = re.compile(r"\[([A-Z][\w-]+ \d{4}[a-z]?)\]")
 
 
 def _cite(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

@@ -100,6 +100,8 @@ class _Fields(Generic[Values]):
     """f(reference) for each reference of a GradPath, (B, R). Where a path arrived, f(baseline) is near it."""
     paths: Values | None = field(default=None, metadata=LIKE_X)
     """Every vertex of every path, (B, R, k + 1, ...), with `paths=True`."""
+    weights: Tensor | None = None
+    """The weight of each reference in the mean, (B, R), each row sums to one. None where all count alike."""
 
     def redistribute(self, move: Callable[[Tensor], Tensor]) -> Self:
         """The same with its values, and each reference's own, moved between the features by a linear map.
@@ -199,8 +201,10 @@ class Attribution(_Fields[Structured]):
 
     @property
     def baseline_output(self) -> Tensor | None:
-        """f(baseline), the mean over references, (B,). None for methods without a baseline."""
-        return None if self.baseline_outputs is None else self.baseline_outputs.mean(dim=1)
+        """f(baseline), the mean over references, with their weights, (B,). None for methods without a baseline."""
+        if self.baseline_outputs is None or self.weights is None:
+            return None if self.baseline_outputs is None else self.baseline_outputs.mean(dim=1)
+        return (self.weights * self.baseline_outputs).sum(dim=1)
 
     @property
     def residual(self) -> Tensor | None:

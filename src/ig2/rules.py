@@ -9,6 +9,7 @@ Any other `Rule` says which gradients it takes (`plan`) and what it makes of the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -317,6 +318,49 @@ class Scaled(Rule):
         return complete(values * _like(factor, values), change, moved)
 
 
+class _Decision(Rule):
+    """φ = ‖x − x′‖ · Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁) · Δfₜ / ‖pₜ − pₜ₊₁‖: each gradient weighted by the slope of the output along the
+    path, as in Integrated Decision Gradients [Walker 2024].
+
+    On a straight line that is (x − x′) ⊙ Σₜ ∇f(pₜ) Δfₜ. It is of the size of the output squared, and accounts for nothing: of a
+    linear output it sums to (f(x) − f(x′))².
+    """
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(ends=True)
+
+    def terms(self, segments: Segments) -> tuple[Tensor, ...]:
+        length = torch.linalg.vector_norm(segments.step.flatten(1), dim=1)
+        slope = segments.change / length.where(length > 0, torch.inf)
+        return (segments.near * segments.step * _like(slope, segments.step),)
+
+    def finish(self, values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
+        return values * _like(torch.linalg.vector_norm(moved.flatten(1), dim=1), values)
+
+
+@dataclass(frozen=True, repr=False)
+class PathWeighted(Rule):
+    """φ = Σᵢ wᵢ u(1 − nᵢ) ∇f(pₜ + nᵢ (pₜ₊₁ − pₜ)) ⊙ (pₜ − pₜ₊₁): Gauss–Legendre nodes nᵢ and weights wᵢ, gradients weighted
+    by their place α = 1 − nᵢ on the segment, 0 at the baseline's end. On `Straight(1)` it is Path-Weighted IG [Kamalov 2025].
+
+    Complete if u is one everywhere, and else only by chance.
+
+    Args:
+        name: what the rule is called.
+        weight: u, a function of α from 0 to 1.
+        gradients: how many are taken on each segment.
+    """
+
+    weight: Callable[[float], float]
+    gradients: int = 50
+
+    @property
+    def plan(self) -> Plan:
+        table = gauss(self.gradients)
+        return Plan(table.nodes, tuple(w * float(self.weight(1 - n)) for n, w in zip(table.nodes, table.weights, strict=True)))
+
+
 def complete(values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
     """Hand out what is missing to `change`: in proportion to |values|, or to the squared distance moved if all are zero.
 
@@ -371,6 +415,7 @@ shared = _Shared("shared")
 aligned = _Aligned("aligned")
 tempered = _Tempered("tempered")
 blended = _Blended("blended")
+decision = _Decision("decision")
 
 # For help(ig2.rules.left); the others show the docstrings of their classes.
 vars(left)["__doc__"] = """φ = Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁): the gradient at the end nearer the explicand, as IG² was published

@@ -21,7 +21,7 @@ FOR_ALL = [name for name, recipe in METHODS.items() if not recipe.images_only]
 CAMS = ("Grad-CAM", "LayerCAM", "HiResCAM")
 WITHOUT_BASELINE = (
     "GradCFE", "Gradient", "Input × gradient", "SmoothGrad", "SmoothGrad²", "VarGrad", "NoiseGrad", "FusionGrad", "Occlusion",
-    "RISE", *CAMS, "Random",
+    "RISE", *CAMS, "Random", "IDG", "LA", "AttEXplore",
 )  # fmt: skip
 
 

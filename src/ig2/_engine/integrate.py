@@ -40,14 +40,18 @@ class Keep:
     paths: bool = False  # every vertex
 
 
-def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, keep: Keep = Keep()) -> Result:
+def integrate(
+    task: Task, path: Path, rule: Rule | None, references: Tensor, keep: Keep = Keep(), weights: Tensor | None = None
+) -> Result:
     """Sum the rule along every path from the task's explicands to `references` (B, R, ...), in pieces that fit the memory.
 
-    Without a rule the paths are only walked: no gradient of the output is taken and the values are zero.
+    Without a rule the paths are only walked: no gradient of the output is taken and the values are zero. `weights` (B, R) are
+    those of the references in the mean, and sum to one for each explicand; by default all count alike.
     """
     count, session = references.shape[1], task.session
     total = len(task) * count
-    values, displacement = Moments(task.x), Moments(task.x)
+    path = path.prepare(task, references)
+    values, displacement = Moments(task.x, weights), Moments(task.x, weights)
     records: dict[str, Tensor] = {}  # (B, R, ...), by the names of a result
 
     def reserve(name: str, *shape: int, dtype: torch.dtype = task.x.dtype) -> None:
@@ -63,7 +67,7 @@ def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, kee
         row, which = pair // count, pair % count
         samples = references[row.to(references.device), which.to(references.device)].to(task.x)
         explicand = session.lay_out(task.x[row])
-        pairs = Pairs(explicand, session.lay_out(samples), task.rows[row], task.target[row], session.model.bounds)
+        pairs = Pairs(explicand, session.lay_out(samples), task.rows[row], task.target[row], session.model.bounds, pair, task)
         walk = _walk_and_confirm(task, path, rule, pairs, keep)
         _check_finite(walk, pairs, which, session.where)
         for i, (explicand_row, reference) in enumerate(zip(row.tolist(), which.tolist(), strict=True)):
@@ -82,6 +86,7 @@ def integrate(task: Task, path: Path, rule: Rule | None, references: Tensor, kee
         spread=values.deviation(count) if count > 1 else None,
         gradcfe=displacement.mean if keep.baselines else None,
         output=records.pop("outputs").mean(dim=1),
+        weights=weights,
         **records,
     )
 
@@ -94,20 +99,42 @@ def count_evaluations(path: Path, rule: Rule | None) -> int:
 
 
 class Moments:
-    """Running mean and sum of squared deviations of each explicand over its references (Welford)."""
+    """Running mean and sum of squared deviations of each explicand over its references (Welford); with weights (West)."""
 
-    def __init__(self, like: Tensor) -> None:
+    def __init__(self, like: Tensor, weights: Tensor | None = None) -> None:
+        self.weights = weights
         self.mean = torch.zeros_like(like, memory_format=torch.contiguous_format)
         # in float64: of values around 1e20 the squares leave float32. MPS has none
         self.squares = torch.zeros_like(self.mean, dtype=like.dtype if like.device.type == "mps" else torch.float64)
 
     def add(self, row: int, count_before: int, value: Tensor) -> None:
         before = value - self.mean[row]
-        self.mean[row] += before / (count_before + 1)
-        self.squares[row] += before.to(self.squares.dtype) * (value - self.mean[row])
+        if self.weights is None:
+            self.mean[row] += before / (count_before + 1)
+            self.squares[row] += before.to(self.squares.dtype) * (value - self.mean[row])
+            return
+        weight = self.weights[row, count_before]
+        so_far = self.weights[row, : count_before + 1].sum()
+        self.mean[row] += before * torch.where(so_far > 0, weight / so_far, 0.0)
+        self.squares[row] += weight * before.to(self.squares.dtype) * (value - self.mean[row])
 
     def deviation(self, count: int) -> Tensor:
-        return (self.squares / (count - 1)).sqrt().to(self.mean.dtype)
+        """The standard deviation over references, unbiased: of weights wᵣ that sum to one, Σ wᵣ (φᵣ − φ)² / (1 − Σ wᵣ²)."""
+        if self.weights is None:
+            return (self.squares / (count - 1)).sqrt().to(self.mean.dtype)
+        free = (1 - self.weights.square().sum(dim=1)).reshape(-1, *[1] * (self.mean.ndim - 1))
+        return torch.where(free > 0, self.squares / free.where(free > 0, 1.0), 0.0).sqrt().to(self.mean.dtype)
+
+
+def average_references(values: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The mean of values (B, R, ...) over references with weights (B, R), and the standard deviation, if there are several."""
+    if weights is None:
+        return values.mean(dim=1), values.std(dim=1) if values.shape[1] > 1 else None
+    moments = Moments(values[:, 0], weights)
+    for row in range(len(values)):
+        for reference, value in enumerate(values[row]):
+            moments.add(row, reference, value)
+    return moments.mean, moments.deviation(values.shape[1]) if values.shape[1] > 1 else None
 
 
 def _walk_and_confirm(task: Task, path: Path, rule: Rule | None, pairs: Pairs, keep: Keep) -> _Walk:

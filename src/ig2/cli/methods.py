@@ -98,6 +98,26 @@ METHODS: dict[str, NamedMethod] = {
         _on_path("expected-ig", "Expected IG", "Integrated Gradients from the references", "ExpectedIG", contrasts=True),
         _on_path("blur-ig", "Blur IG", "from the blurred image; images only", "BlurIG", images_only=True),
         NamedMethod(
+            "idgi", "IDGI", "what the output did, by squared gradients", lambda s, b, steps: ig2.IDGI(steps), has_baseline=True
+        ),
+        NamedMethod("idg", "IDG", "IG weighted by the output's slope", lambda s, b, steps: ig2.IDG(steps), has_baseline=True),
+        _on_path("left-ig", "Left-IG", "IG up to where the output saturates", "LeftIG", has_baseline=True),
+        _on_path("samp", "SAMP", "on the path along which the output falls fastest", "SAMP", has_baseline=True),
+        _on_path("mfaba", "MFABA", "down the output to another class; images only", "MFABA", images_only=True),
+        NamedMethod("agi", "AGI", "up to some other classes; images only", lambda *_: ig2.AGI(), images_only=True),
+        _on_path("big", "BIG", "IG from the decision boundary; images only", "BIG", images_only=True),
+        NamedMethod("la", "LA", "steps around the image to other classes; images only", lambda *_: ig2.LA(), images_only=True),
+        NamedMethod(
+            "attexplore", "AttEXplore", "down a smoothed gradient; images only", lambda *_: ig2.AttEXplore(), images_only=True
+        ),
+        NamedMethod(
+            "reveal-ig",
+            "Reveal-IG",
+            "as noise around the image vanishes; images only",
+            lambda s, b, steps: ig2.RevealIG(max(1, steps // 10)),
+            images_only=True,  # of each of its ten paths
+        ),
+        NamedMethod(
             "gradcfe", "GradCFE", "what IG²'s counterfactual takes away", lambda s, b, steps: ig2.GradCFE(steps), contrasts=True
         ),
         NamedMethod("gradient", "Gradient", "the plain gradient", lambda *_: ig2.Gradient()),

@@ -2,8 +2,10 @@
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
+from ig2.methods.adversarial import AGI, BIG, LA, MFABA, AttEXplore, RestartedAGI
 from ig2.methods.base import Method, Result
 from ig2.methods.cam import ActivationMap, GradCAM, HiResCAM, LayerCAM
+from ig2.methods.decision import IDG, IDGI, LeftIG, PathWeightedIG
 from ig2.methods.deepshap import DeepSHAP
 from ig2.methods.kernelshap import Grid, Groups, KernelSHAP, Superpixels
 from ig2.methods.noisegrad import FusionGrad, NoiseGrad
@@ -11,13 +13,15 @@ from ig2.methods.occlusion import Occlusion
 from ig2.methods.path import IG2, BlurIG, ExpectedIG, GradCFE, GuidedIG, IntegratedGradients, PathMethod
 from ig2.methods.rise import RISE
 from ig2.methods.scale import Pooled, Smoothed
+from ig2.methods.recipes import DIG, LPI, SAMP, SIG, UDIG, WG, GeodesicIG, RevealIG
 from ig2.methods.simple import Gradient, InputXGradient, Random
 from ig2.methods.smoothgrad import SmoothGrad, VarGrad
 from ig2.methods.xrai import XRAI
 
 __all__ = [
-    "IG2", "RISE", "XRAI", "ActivationMap", "BlurIG", "DeepSHAP", "ExpectedIG", "FusionGrad", "GradCAM", "GradCFE",
+    "AGI", "BIG", "DIG", "IDG", "IDGI", "IG2", "LA", "LPI", "MFABA", "RISE", "SAMP", "SIG", "UDIG", "WG", "XRAI",
+    "ActivationMap", "AttEXplore", "BlurIG", "DeepSHAP", "ExpectedIG", "FusionGrad", "GeodesicIG", "GradCAM", "GradCFE",
     "Gradient", "Grid", "Groups", "GuidedIG", "HiResCAM", "InputXGradient", "IntegratedGradients", "Keep", "KernelSHAP",
-    "LayerCAM", "Method", "NoiseGrad", "Occlusion", "PathMethod", "Pooled", "Random", "Result", "SmoothGrad", "Smoothed",
-    "Superpixels", "Task", "VarGrad",
+    "LayerCAM", "LeftIG", "Method", "NoiseGrad", "Occlusion", "PathMethod", "PathWeightedIG", "Pooled", "Random",
+    "RestartedAGI", "Result", "RevealIG", "SmoothGrad", "Smoothed", "Superpixels", "Task", "VarGrad",
 ]  # fmt: skip

@@ -35,6 +35,8 @@ class Average:
     def add(self, result: Result, rows: Tensor) -> None:
         """Add a result whose attributions are of these explicands (n,)."""
         outputs = result.baseline_outputs
+        if outputs is not None and result.weights is not None:  # each may have weights of its own
+            outputs = (result.weights * outputs).sum(dim=1, keepdim=True)
         if outputs is not None and self.baseline_outputs is None:
             self.baseline_outputs = outputs.new_zeros(len(self.task), outputs.shape[1])
         for i, row in enumerate(rows.tolist()):

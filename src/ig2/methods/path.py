@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ig2 import rules
-from ig2._engine.integrate import Keep, count_evaluations, integrate
+from ig2._engine.integrate import Keep, average_references, count_evaluations, integrate
 from ig2._engine.session import Distance
 from ig2._engine.task import Against, Task
 from ig2._utils.checks import check_count
@@ -22,7 +22,7 @@ from ig2.methods.base import Method, Result
 from ig2.model import Model, as_model
 from ig2.paths import L2, Blur, GradPath, GrownPath, Guided, Norm, Path, Steady, Stop, Straight, euclidean
 from ig2.paths.gradpath import Schedule
-from ig2.references.base import References, as_references, draw_references
+from ig2.references.base import References, as_references, draw_weighted
 from ig2.references.constant import Zeros
 from ig2.rules import Rule
 
@@ -72,7 +72,7 @@ class PathMethod(Method):
         """What a call would take if every path takes all its steps, from the fastest of three of them. As for a call."""
         chosen = as_references(references) if references is not None else self.default_references
         with self._open(as_model(model), x, target, against=against, batch_size=batch_size) as task:
-            count = len(task) * self._samples(task, chosen).shape[1]
+            count = len(task) * self._samples(task, chosen)[0].shape[1]
             at_once = min(count, task.batch.points)
             of = torch.arange(at_once, device=task.x.device) % len(task)
             distance = self.path.measures if isinstance(self.path, GrownPath) else None
@@ -87,17 +87,18 @@ class PathMethod(Method):
             seconds = fastest * count_evaluations(self.path, self.rule) * count / at_once
             return Cost(seconds, at_once, at_once * task.session.bytes_per_point, True)
 
-    def _samples(self, task: Task, references: References | None) -> Tensor:
-        """The references of each explicand, (B, R, ...)."""
-        if not self.path.uses_reference:
-            return task.x[:, None]  # a single path, which makes its own baseline
+    def _samples(self, task: Task, references: References | None) -> tuple[Tensor, Tensor | None]:
+        """The references of each explicand, (B, R, ...), and their weights (B, R), if they do not count alike."""
+        if not self.path.uses_reference:  # paths that make their own baselines
+            return task.x[:, None].expand(-1, self.path.lines(task), *task.x.shape[1:]), None
         if references is None and self.references is not None:
             references = as_references(self.references)
-        return draw_references(self.require_references(references), task)
+        return draw_weighted(self.require_references(references), task)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         keep = replace(keep, baselines=self.path.ends_in_counterfactual)
-        return integrate(task, self.path, self.rule, self._samples(task, references), keep)
+        samples, weights = self._samples(task, references)
+        return integrate(task, self.path, self.rule, samples, keep, weights)
 
 
 def _time(run: Callable[[], object]) -> float:
@@ -197,5 +198,5 @@ class GradCFE(PathMethod):
             raise InputError("GradCFE keeps each reference's GradCF already: x − gradcf is its own attribution")
         result = super().run(task, references, keep)
         assert result.gradcfe is not None and result.gradcf is not None
-        spread = result.gradcf.std(dim=1) if result.gradcf.shape[1] > 1 else None
+        spread = average_references(result.gradcf, result.weights)[1]
         return replace(result, values=result.gradcfe, spread=spread, output=None, baseline_outputs=None)

@@ -75,7 +75,7 @@ class XRAI(Wrapper):
             masks = self._masks(segment, _scale(image, task.session.model.bounds), cells)
             ranked = rank_pixels(attribution.sum(dim=0).double().cpu().numpy(), masks, self.min_new)
             values[row] = torch.from_numpy(ranked / len(image)).to(values)
-        return Result(values, result.baseline_outputs)
+        return Result(values, result.baseline_outputs, weights=result.weights)
 
     def _masks(self, segment: Any, image: NDArray[np.float64], cells: NDArray[np.intp] | None = None) -> Members:
         """The segments of all scales, grown; of a small image, only the cells that stand for its pixels matter."""

@@ -3,12 +3,20 @@
 from ig2._engine.session import Evaluation
 from ig2.paths.base import GrownPath, KnownPath, Pairs, Path
 from ig2.paths.blur import Blur
+from ig2.paths.descent import Descent, Sign, TowardClasses
 from ig2.paths.distances import cosine, euclidean, manhattan
+from ig2.paths.geodesic import Geodesic
 from ig2.paths.gradpath import L2, Converged, Decaying, GradPath, LineSearch, Norm, Schedule, SparseL1, Steady, Stop
+from ig2.paths.greedy import Greedy
 from ig2.paths.guided import Guided
-from ig2.paths.straight import Polyline, Straight
+from ig2.paths.latent import Latent
+from ig2.paths.revealed import Revealed
+from ig2.paths.straight import Adaptive, Polyline, Straight
+from ig2.paths.words import NeighbouringWords, UniformWords
 
 __all__ = [
-    "L2", "Blur", "Converged", "Decaying", "Evaluation", "GradPath", "GrownPath", "Guided", "KnownPath", "LineSearch", "Norm",
-    "Pairs", "Path", "Polyline", "Schedule", "SparseL1", "Steady", "Stop", "Straight", "cosine", "euclidean", "manhattan",
+    "L2", "Adaptive", "Blur", "Converged", "Decaying", "Descent", "Evaluation", "Geodesic", "GradPath", "Greedy", "GrownPath",
+    "Guided", "KnownPath", "Latent", "LineSearch", "NeighbouringWords", "Norm", "Pairs", "Path", "Polyline", "Revealed",
+    "Schedule", "Sign", "SparseL1", "Steady", "Stop", "Straight", "TowardClasses", "UniformWords", "cosine", "euclidean",
+    "manhattan",
 ]  # fmt: skip

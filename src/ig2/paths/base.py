@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.session import Distance, Evaluation
+from ig2._engine.task import Task
 from ig2._utils.checks import check_count
 from ig2.model import Bounds
 
@@ -25,12 +26,16 @@ class Pairs:
     rows: Tensor  # the index of each pair's explicand in the call, (n,)
     target: Tensor  # the class explained, (n,)
     bounds: Bounds | None = None
+    numbers: Tensor | None = None  # which pair of the call each is, (n,): reference r of sample b has number b · R + r
+    task: Task | None = None  # the call, for paths that ask the network for more than an `Evaluation` holds
 
     def __len__(self) -> int:
         return self.explicand.shape[0]
 
     def __getitem__(self, indices: Tensor) -> Pairs:
-        return Pairs(self.explicand[indices], self.reference[indices], self.rows[indices], self.target[indices], self.bounds)
+        numbers = None if self.numbers is None else self.numbers[indices]
+        samples = (self.explicand[indices], self.reference[indices])
+        return Pairs(*samples, self.rows[indices], self.target[indices], self.bounds, numbers, self.task)
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,19 @@ class Path:
         """The number of segments; by default the setting `steps`."""
         steps: int = self.steps  # type: ignore[attr-defined]  # a field of most subclasses
         return steps
+
+    def lines(self, task: Task) -> int:
+        """How many paths lead from each explicand of a path that uses no reference. The attribution is the mean over them."""
+        return 1
+
+    def prepare(self, task: Task, references: Tensor) -> Path:
+        """Return the path that is drawn, once the network was asked what it depends on; by default this one.
+
+        Args:
+            task: the call.
+            references: of each sample, (B, R, ...).
+        """
+        return self
 
 
 class KnownPath(Path, ABC):
@@ -102,6 +120,15 @@ class GrownPath(Path, ABC):
 def per_sample(values: Tensor, like: Tensor) -> Tensor:
     """Reshape values (n,) so that they multiply samples (n, ...)."""
     return values.reshape(-1, *[1] * (like.ndim - 1))
+
+
+def distances(points: Tensor, others: Tensor) -> Tensor:
+    """The Euclidean distance from each of n points to each of m others, (n, m).
+
+    By differences and not by a matrix product, whose rounding depends on the size of the batch, and on near neighbours is all
+    there is.
+    """
+    return torch.cdist(points.flatten(1), others.flatten(1), compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def clamp_(points: Tensor, bounds: Bounds | None) -> Tensor:

@@ -1,15 +1,16 @@
-"""Paths that know nothing of the network: the straight line, and any polyline the user gives."""
+"""Straight lines, with vertices equally spaced or where the output changes most, and any polyline the user gives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ig2._engine.inputs import check_numeric
+from ig2._engine.task import Task
 from ig2.errors import InputError, describe
-from ig2.paths.base import KnownPath, Pairs
+from ig2.paths.base import KnownPath, Pairs, Path
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,71 @@ class Straight(KnownPath):
         share = share.reshape(-1, *[1] * pairs.explicand.ndim)
         # lerp is exact at both ends, so the path begins at the explicand and ends at the reference to the last bit
         return torch.lerp(pairs.explicand.unsqueeze(0), pairs.reference.unsqueeze(0), share)
+
+
+def outputs_on_lines(task: Task, references: Tensor, steps: int) -> Tensor:
+    """The output at equally spaced points of the lines from references to explicands, (B, R, steps + 1).
+
+    Args:
+        task: the call.
+        references: of each sample, (B, R, ...).
+        steps: the number of segments.
+    """
+    every = torch.arange(len(task), device=task.x.device)
+    at_once = max(1, task.batch.points // len(task))
+    curves = []
+    for reference in references.unbind(dim=1):
+        start, pieces = reference.to(task.x), []
+        for numbers in torch.split(torch.arange(steps + 1, device="cpu"), at_once):
+            share = (numbers.double() / steps).to(task.x).reshape(-1, *[1] * task.x.ndim)
+            points = torch.lerp(start[None], task.x[None], share).flatten(0, 1)
+            pieces.append(task.outputs(points, every.repeat(len(numbers))).view(len(numbers), len(task)))
+        curves.append(torch.cat(pieces).T)
+    return torch.stack(curves, dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Spaced(KnownPath):
+    """The straight line, with vertices at places of each pair's own, (pairs, steps + 1), from 0 at the explicand to 1."""
+
+    places: Tensor
+
+    @property
+    def segments(self) -> int:
+        return self.places.shape[1] - 1
+
+    def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
+        assert pairs.numbers is not None
+        places = self.places[pairs.numbers][:, numbers.start : numbers.stop].T
+        share = places.to(pairs.explicand).reshape(*places.shape, *[1] * (pairs.explicand.ndim - 1))
+        return torch.lerp(pairs.explicand.unsqueeze(0), pairs.reference.unsqueeze(0), share)
+
+
+@dataclass(frozen=True)
+class Adaptive(Path):
+    """The straight line to the reference, its vertices dense where the output changes fast, as in IDG [Walker 2024].
+
+    A first pass takes the output at `steps` + 1 equally spaced places α. On each piece the slope (fᵢ₊₁ − fᵢ)/Δα, less the
+    smallest and divided by the largest, is the density of the vertices of the second pass. Where the slope is everywhere the
+    same they are equally spaced. The published code rounds the number of vertices in each piece, and where that is zero it
+    forgets to move on, so that later vertices lie too near the baseline; here the places are the quantiles of the density.
+
+    Args:
+        steps: the number of segments, of the first pass too.
+    """
+
+    steps: int = 50
+
+    def prepare(self, task: Task, references: Tensor) -> KnownPath:
+        slopes = outputs_on_lines(task, references, self.steps).double().diff(dim=2).flatten(0, 1)
+        density = slopes - slopes.amin(dim=1, keepdim=True)
+        density = torch.where(density.amax(dim=1, keepdim=True) > 0, density, 1.0)
+        edges = nn.functional.pad(density.cumsum(dim=1) / density.sum(dim=1, keepdim=True), (1, 0))
+        wanted = torch.linspace(0, 1, self.steps + 1, dtype=edges.dtype, device=edges.device)[1:-1].expand(len(edges), -1)
+        piece = torch.searchsorted(edges, wanted.contiguous(), right=True).clamp(1, self.steps) - 1
+        low, high = edges.gather(1, piece), edges.gather(1, piece + 1)
+        places = (piece + (wanted - low) / (high - low)) / self.steps
+        return _Spaced(1 - nn.functional.pad(nn.functional.pad(places, (1, 0)), (0, 1), value=1.0).flip(1))
 
 
 @dataclass(frozen=True, eq=False)

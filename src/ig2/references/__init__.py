@@ -1,14 +1,18 @@
 """Strategies that choose or make the references an explicand is explained against."""
 
-from ig2.references.base import Given, References, draw_references
+from ig2.references.base import Given, References, WeightedSamples, draw_references, draw_weighted
+from ig2.references.boundary import Boundary
 from ig2.references.choice import choose_other_classes, interleave, round_robin
 from ig2.references.constant import BlurredExplicand, Constant, MaximalDistance, NoisedExplicand, UniformNoise, White, Zeros
 from ig2.references.counterfactual import NearestLabels, NormalClass, OfClasses, OtherClasses, Relevant
 from ig2.references.gradcf import GradCF
 from ig2.references.pool import Samples, Union
+from ig2.references.positions import OneAtATime
+from ig2.references.weighted import LocalClusters, Weighted
 
 __all__ = [
-    "BlurredExplicand", "Constant", "Given", "GradCF", "MaximalDistance", "NearestLabels", "NoisedExplicand", "NormalClass",
-    "OfClasses", "OtherClasses", "References", "Relevant", "Samples", "UniformNoise", "Union", "White", "Zeros",
-    "choose_other_classes", "draw_references", "interleave", "round_robin",
+    "BlurredExplicand", "Boundary", "Constant", "Given", "GradCF", "LocalClusters", "MaximalDistance", "NearestLabels",
+    "NoisedExplicand", "NormalClass", "OfClasses", "OneAtATime", "OtherClasses", "References", "Relevant", "Samples",
+    "UniformNoise", "Union", "Weighted", "WeightedSamples", "White", "Zeros", "choose_other_classes", "draw_references",
+    "draw_weighted", "interleave", "round_robin",
 ]  # fmt: skip

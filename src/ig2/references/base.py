@@ -15,6 +15,14 @@ from ig2._engine.task import Task
 from ig2.errors import InputError, describe
 
 
+@dataclass(frozen=True, eq=False)
+class WeightedSamples:
+    """References with a weight for each in the mean over them: what `draw` of a strategy with weights returns."""
+
+    samples: Tensor  # (R, ...) or (B, R, ...)
+    weights: Tensor  # (R,) or (B, R), none negative; they are scaled to sum to one
+
+
 class References(ABC):
     """A strategy that chooses or makes references. Subclass it and write `draw`."""
 
@@ -22,8 +30,8 @@ class References(ABC):
     """Whether references must lie inside the model's bounds, as x must."""
 
     @abstractmethod
-    def draw(self, task: Task) -> Tensor:
-        """Return references in the data space: (R, ...) shared by all explicands, or (B, R, ...).
+    def draw(self, task: Task) -> Tensor | WeightedSamples:
+        """Return references in the data space: (R, ...) shared by all explicands, or (B, R, ...); with weights, if they differ.
 
         Everything random in it comes from `task.generator()`, so that a sample's references do not depend on its batch.
         """
@@ -96,9 +104,48 @@ def draw_references(references: References, task: Task, name: str = "references"
         References (B, R, ...); shared ones are expanded, not copied.
 
     Raises:
-        InputError: they do not fit the explicands, or lie outside the model's bounds.
+        InputError: they do not fit the explicands, lie outside the model's bounds, or have weights, which only
+            `draw_weighted` returns.
     """
-    samples = drawn = check_numeric(references.draw(task), "references", task.session.inputs.needs_gradient)
+    samples, weights = draw_weighted(references, task, name)
+    if weights is not None:
+        raise InputError(
+            f"{type(references).__name__} gives its references weights, and here all count alike: use a path method such as "
+            "ig2.ExpectedIG or ig2.IG2, or references without weights"
+        )
+    return samples
+
+
+def draw_weighted(references: References, task: Task, name: str = "references") -> tuple[Tensor, Tensor | None]:
+    """Draw and check the references of a task as `draw_references` does, with their weights.
+
+    Returns:
+        References (B, R, ...), and weights (B, R) whose rows sum to one; None where all count alike.
+
+    Raises:
+        InputError: they do not fit the explicands, lie outside the model's bounds, or the weights do not fit them.
+    """
+    draw = references.draw(task)
+    if not isinstance(draw, WeightedSamples):
+        return _check(references, draw, task, name), None
+    samples = _check(references, draw.samples, task, name)
+    return samples, _scale(draw.weights, samples, task)
+
+
+def _scale(weights: Any, samples: Tensor, task: Task) -> Tensor:
+    """Weights (B, R) whose rows sum to one."""
+    table = check_numeric(weights, "weights of references", needs_gradient=False).to(task.x)
+    if table.ndim not in (1, 2) or table.shape[-1] != samples.shape[1] or (table.ndim == 2 and len(table) != len(task)):
+        raise InputError(f"weights are {describe(weights)}: expected ({samples.shape[1]},), or a row for each of {len(task)}")
+    total = table.sum(dim=-1, keepdim=True)
+    if bool((table < 0).any()) or not bool((total > 0).all()):
+        raise InputError(f"weights must not be negative, nor all zero, got {describe(weights)}")
+    return (table / total).expand(len(task), -1)
+
+
+def _check(references: References, draw: Tensor, task: Task, name: str) -> Tensor:
+    """The references as `draw_references` returns them."""
+    samples = drawn = check_numeric(draw, "references", task.session.inputs.needs_gradient)
     shape = task.x.shape
     if samples.ndim == len(shape) and samples.shape[1:] == shape[1:]:
         samples = samples.expand(shape[0], *samples.shape)

@@ -11,7 +11,7 @@ from ig2._engine.integrate import Keep, integrate
 from ig2._engine.task import Task
 from ig2.errors import InputError, describe
 from ig2.paths import GradPath, Path
-from ig2.references.base import References, as_references, draw_references
+from ig2.references.base import References, WeightedSamples, as_references, draw_weighted
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +30,8 @@ class GradCF(References):
         if not (isinstance(self.path, Path) and self.path.ends_in_counterfactual):
             raise InputError(f"path must end in a counterfactual, as GradPath() does, got {describe(self.path)}")
 
-    def draw(self, task: Task) -> Tensor:
-        samples = draw_references(as_references(self.references), task)
+    def draw(self, task: Task) -> Tensor | WeightedSamples:
+        samples, weights = draw_weighted(as_references(self.references), task)
         baselines = integrate(task, self.path, None, samples, Keep(baselines=True)).gradcf
         assert baselines is not None
-        return baselines
+        return baselines if weights is None else WeightedSamples(baselines, weights)

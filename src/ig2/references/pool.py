@@ -54,7 +54,7 @@ class OpenPool:
 
     def first(self, indices: Iterable[int], count: int, row: int, kind: str = "") -> list[int]:
         """The first `count` samples that are not explicand `row` itself; `kind` says in an error which ones they are."""
-        chosen = list(islice((index for index in indices if not self._is_explicand(index, row)), count))
+        chosen = list(islice((index for index in indices if not self.is_explicand(index, row)), count))
         if len(chosen) < count:
             raise InputError(
                 f"explicand {row} needs {count} references{kind}; the pool has {len(chosen)} that are not the explicand "
@@ -62,7 +62,8 @@ class OpenPool:
             )
         return chosen
 
-    def _is_explicand(self, index: int, row: int) -> bool:
+    def is_explicand(self, index: int, row: int) -> bool:
+        """Whether a sample is explicand `row` itself."""
         # in the explicand's own precision: a bfloat16 copy of a float32 sample is that sample
         pieces = zip(self.inputs.split(self[index][None]), self.explicands, strict=True)
         return all(torch.equal(piece[0], explicand[row]) for piece, explicand in pieces)

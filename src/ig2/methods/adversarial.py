@@ -1,0 +1,263 @@
+"""Methods that attack the network: MFABA, AGI, BIG, LA and AttEXplore. None needs references."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ig2 import rules
+from ig2._engine.integrate import Keep
+from ig2._engine.task import Task
+from ig2._utils.checks import check_count, is_number
+from ig2.errors import InputError, describe
+from ig2.methods.base import Method, Result
+from ig2.methods.path import IntegratedGradients, PathMethod
+from ig2.paths import L2, Descent, Norm, Path, Sign, Straight, TowardClasses
+from ig2.paths.base import clamp_, per_sample
+from ig2.paths.descent import climb, draw_classes
+from ig2.references.base import References
+from ig2.references.boundary import Boundary
+from ig2.rules import Rule
+
+
+class MFABA(PathMethod):
+    """MFABA: gradients on the way down the output, until another class is predicted [Zhu 2024a]; without references.
+
+    φ = Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.Descent`. With `left` it is the published sum, whose residual falls with the
+    length of the steps; with a complete rule it accounts for f(x) − f(end). The published code explains the probability,
+    `output="probability"`, with steps of 0.1 in ℓ2 ("sharp") or of 0.001 in each feature ("smooth", inside a ball of radius
+    0.3).
+
+    Args:
+        steps: the largest number of steps.
+        step_size: their length in the data space.
+        norm: of a step: `L2()` for "sharp", `Sign()` for "smooth".
+        rule: how gradients on the path become attribution.
+    """
+
+    def __init__(self, steps: int = 50, step_size: float = 0.1, norm: Norm = L2(), rule: Rule = rules.left) -> None:
+        super().__init__(Descent(steps, step_size, norm), None, rule)
+
+
+class AGI(PathMethod):
+    """Adversarial Gradient Integration as it is written: paths up to other classes, without references [Pan 2021].
+
+    φ = mean over classes c of Σₜ ∇f_y(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.TowardClasses`, the paper's sum over classes divided by
+    their number. The published code restarts every step at the image, so that it follows no path: that is `ig2.RestartedAGI`.
+    It also takes classes at fixed places of ImageNet's list, ours are drawn by the seed, and explains the probability,
+    `output="probability"`.
+
+    Args:
+        steps: the largest number of steps towards each class.
+        step_size: how far each feature moves in a step, in the data space.
+        classes: how many other classes; all, where the network has fewer.
+        rule: how gradients on the paths become attribution.
+    """
+
+    def __init__(self, steps: int = 15, step_size: float = 0.05, classes: int = 15, rule: Rule = rules.left) -> None:
+        super().__init__(TowardClasses(steps, step_size, Sign(), classes), None, rule)
+
+
+class BIG(IntegratedGradients):
+    """Boundary-based IG: Integrated Gradients from the nearest point across the decision boundary [Wang 2021].
+
+    φ = (x − x′) ⊙ ∫₀¹ ∇f(x′ + t·(x − x′)) dt with x′ of `ig2.references.Boundary`. References given in a call replace it.
+
+    Args:
+        steps: how many gradients are taken.
+        attacks: the paths that look for the boundary.
+        rule: as for `ig2.IntegratedGradients`.
+    """
+
+    default_references = None
+
+    def __init__(
+        self, steps: int = 50, attacks: tuple[Path, ...] = Boundary().attacks, rule: Rule | None = None,
+    ) -> None:  # fmt: skip
+        check_count(steps, "steps")
+        path, rule = (Straight(1), rules.gauss(steps)) if rule is None else (Straight(steps), rule)
+        PathMethod.__init__(self, path, Boundary(attacks), rule)
+
+
+@dataclass(frozen=True, eq=False)
+class RestartedAGI(Method):
+    """AGI as it is coded: every step starts at the image again, so there is no path [Pan 2021]; without references.
+
+    For each of `classes` other classes c: q₀ = x, qₜ₊₁ = clip(x + η·sign ∇f_c(qₜ)) until c is predicted, and φ = mean over c
+    of Σₜ ∇f_y(qₜ) ⊙ (x − qₜ₊₁). It accounts for nothing, and has no baseline. `ig2.AGI` is what the paper describes.
+
+    Args:
+        steps: the largest number of steps towards each class.
+        step_size: η, in the data space.
+        classes: how many other classes, drawn by the call's seed; all, where the network has fewer.
+
+    Raises:
+        InputError: if the network has a single output.
+    """
+
+    steps: int = 15
+    step_size: float = 0.05
+    classes: int = 15
+    takes_own_gradients = True
+
+    def __post_init__(self) -> None:
+        check_count(self.steps, "steps")
+        check_count(self.classes, "classes")
+        if not (is_number(self.step_size) and self.step_size > 0):
+            raise InputError(f"step_size must be a positive number, got {describe(self.step_size)}")
+
+    def reach(self, x: Tensor) -> Tensor | float:
+        """How far each feature of x moves in a step."""
+        return self.step_size
+
+    def goals(self, task: Task) -> Tensor:
+        """The classes climbed for each sample, (B, lines)."""
+        return draw_classes(task, task.target, self.classes)
+
+    def is_done(self, scores: Tensor, goal: Tensor) -> Tensor:
+        """Which samples have arrived, (n,)."""
+        return scores.argmax(dim=1) == goal
+
+    def run(self, task: Task, references: References | None, keep: Keep) -> Result:
+        goals = self.goals(task)
+        lines = goals.shape[1]
+        values = torch.zeros_like(task.x)
+        task.progress.expect(len(task) * lines * self.steps)
+
+        def work(piece: range) -> None:
+            number = torch.arange(piece.start, piece.stop, device=task.x.device)
+            row, goal = number // lines, goals.flatten()[piece.start : piece.stop]
+            x, rows, target = task.x[row], task.rows[row], task.target[row]
+            point, sums = x, torch.zeros_like(x)
+            going = torch.ones(len(row), dtype=torch.bool, device=x.device)
+            for _ in range(self.steps):
+                scores, slope = climb(task, point, rows, goal)
+                # climbing the class that is explained leads nowhere: its line goes down
+                slope = torch.where(per_sample(goal == target, slope), -slope, slope)
+                going = going & ~self.is_done(scores, goal)
+                if not going.any():
+                    break
+                gradient = task.session.evaluate(point, rows, target).gradient
+                assert gradient is not None
+                point = clamp_(x + self.reach(x) * slope.sign(), task.session.model.bounds)
+                sums += gradient * (x - point) * per_sample(going, x)
+            for place, value in zip(row.tolist(), sums, strict=True):
+                values[place] += value / lines  # in a fixed order: the mean does not depend on how lines were batched
+            task.progress.advance(len(row) * self.steps)
+
+        task.batch.over(len(task) * lines, work)
+        return Result(values)
+
+
+@dataclass(frozen=True, eq=False)
+class LA(RestartedAGI):
+    """Local Attribution: steps in proportion to each feature's value, always from the image [Zhu 2024c]; without references.
+
+    As `ig2.RestartedAGI` with η = x/s and all steps taken, for `classes` − 1 other classes and once down the explained output
+    itself; the mean over them. The published code sums the probabilities of all samples of a batch for each, so that there a
+    sample's result depends on its batch.
+
+    Args:
+        steps: how many steps for each class.
+        step_size: 1/s.
+        classes: how many lines, that of the explained class included.
+
+    Raises:
+        InputError: if the network has a single output.
+    """
+
+    steps: int = 30
+    step_size: float = 0.1
+    classes: int = 20
+
+    def reach(self, x: Tensor) -> Tensor | float:
+        return self.step_size * x
+
+    def goals(self, task: Task) -> Tensor:
+        others = draw_classes(task, task.target, self.classes)[:, : self.classes - 1]
+        return torch.cat([others, task.target[:, None]], dim=1)
+
+    def is_done(self, scores: Tensor, goal: Tensor) -> Tensor:
+        return torch.zeros_like(goal, dtype=torch.bool)
+
+
+@dataclass(frozen=True, eq=False)
+class AttEXplore(Method):
+    """AttEXplore: down a gradient averaged over copies with noise and altered frequencies [Zhu 2024b]; without references.
+
+    ĝₜ = mean over n copies of ∇f(C⁻¹(C(pₜ + ε) ⊙ M)) with C the cosine transform, ε ~ N(0, σ²) and M ~ U(1 − ρ, 1 + ρ); mₜ =
+    mₜ₋₁ + ĝₜ / mean|ĝₜ|, pₜ₊₁ = clip(pₜ − η·sign mₜ), and φ = Σₜ mₜ ⊙ (pₜ − pₜ₊₁). Since mₜ has no scale it accounts for
+    nothing.
+
+    The published code descends the cross-entropy, which leads towards the class and not away from it, resizes the copies at
+    random and blurs ĝₜ by 7 pixels; ours does none of the three. Copies are not clamped to the bounds, as there.
+
+    Args:
+        steps: how many steps.
+        step_size: η, in the data space.
+        copies: n.
+        sigma: σ, in the data space.
+        rho: ρ.
+
+    Raises:
+        InputError: if step_size, sigma or rho is negative.
+    """
+
+    steps: int = 10
+    step_size: float = 0.0063
+    copies: int = 20
+    sigma: float = 0.063
+    rho: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_count(self.steps, "steps")
+        check_count(self.copies, "copies")
+        for name in ("step_size", "sigma", "rho"):
+            if not (is_number(getattr(self, name)) and getattr(self, name) >= 0):
+                raise InputError(f"{name} must not be negative, got {describe(getattr(self, name))}")
+
+    def run(self, task: Task, references: References | None, keep: Keep) -> Result:
+        values = torch.zeros_like(task.x)
+        task.progress.expect(len(task) * self.steps)
+
+        def work(piece: range) -> None:
+            part = slice(piece.start, piece.stop)
+            point, rows, target = task.x[part], task.rows[part], task.target[part]
+            generator = task.generator()  # the same copies for every explicand
+            momentum, sums = torch.zeros_like(point), torch.zeros_like(point)
+            for _ in range(self.steps):
+                mean = torch.zeros_like(point)
+                for _ in range(self.copies):
+                    shape = point.shape[1:]
+                    noise = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu").to(point)
+                    mask = torch.rand(shape, generator=generator, dtype=torch.float64, device="cpu").to(point)
+                    frequencies = transform(point + self.sigma * noise) * (1 + self.rho * (2 * mask - 1))
+                    copy = transform(frequencies, inverse=True)
+                    gradient = task.session.evaluate(copy, rows, target).gradient
+                    assert gradient is not None
+                    mean += gradient / self.copies
+                size = mean.flatten(1).abs().mean(dim=1)
+                momentum = momentum + mean / per_sample(size.where(size > 0, 1.0), mean)
+                reached = clamp_(point - self.step_size * momentum.sign(), task.session.model.bounds)
+                sums += momentum * (point - reached)
+                point = reached
+            values[part] = sums
+            task.progress.advance(len(piece) * self.steps)
+
+        task.batch.over(len(task), work)
+        return Result(values)
+
+
+def transform(samples: Tensor, inverse: bool = False) -> Tensor:
+    """The orthonormal cosine transform (DCT-II) of the last two axes of samples, or of the only one."""
+    for axis in range(max(1, samples.ndim - 2), samples.ndim):
+        size = samples.shape[axis]
+        line = torch.arange(size, dtype=torch.float64, device="cpu")
+        matrix = torch.cos(math.pi / size * (line + 0.5) * line[:, None]) * math.sqrt(2 / size)
+        matrix[0] /= math.sqrt(2)
+        matrix = matrix.to(samples)
+        samples = (samples.movedim(axis, -1) @ (matrix if inverse else matrix.T)).movedim(-1, axis)
+    return samples

@@ -1,0 +1,146 @@
+"""Paths of attacks: down the explained output, or up that of another class, until the network changes its mind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ig2._engine.session import Evaluation
+from ig2._engine.task import Task
+from ig2._utils.checks import check_count, is_number
+from ig2.errors import InputError, describe
+from ig2.paths.base import GrownPath, Memory, Pairs, clamp_, per_sample
+from ig2.paths.gradpath import L2, Norm
+
+
+@dataclass(frozen=True)
+class Sign(Norm):
+    """Steps of ℓ∞ length one, sign(g): every feature moves as far, as in the fast gradient sign attack [Goodfellow 2015]."""
+
+    def step(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        return gradient.sign(), gradient.flatten(1).any(dim=1).to(gradient.dtype)
+
+    def length(self, displacement: Tensor) -> Tensor:
+        return displacement.flatten(1).abs().amax(dim=1)
+
+
+@dataclass(frozen=True)
+class _Attack(GrownPath):
+    """Steps of one length inside the bounds, until the network changes its mind; needs no reference."""
+
+    steps: int = 50
+    step_size: float = 0.1
+    norm: Norm = L2()
+    uses_reference = False
+    ends_in_counterfactual = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (is_number(self.step_size) and self.step_size > 0):
+            raise InputError(f"step_size must be a positive number, got {describe(self.step_size)}")
+        if not isinstance(self.norm, Norm):
+            raise InputError(f"norm must be a Norm of ig2.paths such as L2() or Sign(), got {describe(self.norm)}")
+
+    def start(self, pairs: Pairs) -> Tensor:
+        return pairs.explicand
+
+    def keep_going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
+        return None if step == 0 else ~memory["flipped"]
+
+    def _move(self, pairs: Pairs, point: Tensor, ascent: Tensor, memory: Memory) -> Tensor:
+        """One step up `ascent`, inside the bounds; `memory["moves"]` counts those of each pair."""
+        direction, scale = self.norm.step(ascent)
+        scale = self.step_size * scale
+        scale = torch.where(scale == torch.inf, 0.0, scale)  # times zero it would be NaN
+        memory["moves"] = memory.get("moves", torch.zeros_like(pairs.rows)) + (scale > 0)
+        return clamp_(torch.addcmul(point, per_sample(scale, point), direction), pairs.bounds)
+
+
+@dataclass(frozen=True)
+class Descent(_Attack):
+    """Down the gradient of the output until the class predicted changes: the path of MFABA [Zhu 2024a]; needs no reference.
+
+    p₀ = x, pₜ₊₁ = clip(pₜ − η·g/‖g‖) with g = ∇f(pₜ): GradPath, with the output in place of the distance. It ends at the first
+    point at which the class predicted is not that of the explicand. A network with a single output predicts no class, and
+    takes all steps. Each step takes one more forward pass, to see what is predicted.
+
+    Args:
+        steps: the largest number of steps.
+        step_size: their length η in the data space.
+        norm: in which steps have their length: `L2()` (the published "sharp") or `Sign()` ("smooth").
+    """
+
+    wants_gradient = True
+
+    def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation, memory: Memory) -> Tensor:
+        assert at.gradient is not None and pairs.task is not None
+        reached = self._move(pairs, point, -at.gradient, memory)
+        before = pairs.task.explicand_scores[pairs.rows].argmax(dim=1)
+        memory["flipped"] = pairs.task.session.scores(reached, pairs.rows).argmax(dim=1) != before
+        return reached
+
+
+@dataclass(frozen=True)
+class TowardClasses(_Attack):
+    """Up the gradient of each of some other classes until that class is predicted [Pan 2021]; needs no reference.
+
+    For each class c of `classes` drawn among the others: p₀ = x, pₜ₊₁ = clip(pₜ + η·sign ∇f_c(pₜ)). With `against=`, what is
+    climbed is still f_c alone. Which classes are drawn depends on the call's seed.
+
+    Args:
+        steps: the largest number of steps towards each class.
+        step_size: their length η in the data space.
+        norm: in which steps have their length.
+        classes: how many other classes; all of them where the network has fewer.
+
+    Raises:
+        InputError: if the network has a single output.
+    """
+
+    steps: int = 15
+    step_size: float = 0.05
+    norm: Norm = Sign()
+    classes: int = 15
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count(self.classes, "classes")
+
+    def lines(self, task: Task) -> int:
+        return draw_classes(task, task.target[:1], self.classes).shape[1]
+
+    def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation, memory: Memory) -> Tensor:
+        assert pairs.task is not None and pairs.numbers is not None
+        classes = draw_classes(pairs.task, pairs.target, self.classes)
+        goal = classes.gather(1, pairs.numbers[:, None] % classes.shape[1])[:, 0]
+        scores, gradient = climb(pairs.task, point, pairs.rows, goal)
+        memory["flipped"] = scores.argmax(dim=1) == goal
+        # where the class is predicted already the path has ended, and the pair leaves before the next step
+        return self._move(pairs, point, gradient * per_sample(~memory["flipped"], gradient), memory)
+
+
+def draw_classes(task: Task, target: Tensor, count: int) -> Tensor:
+    """Classes other than each target (n,), drawn by the call's seed, (n, count); all of them, where there are fewer."""
+    classes = task.explicand_scores.shape[1]
+    if classes == 1:
+        raise InputError(
+            "the network has a single output, so there is no other class to go to: use ig2.MFABA, which needs none"
+        )
+    order = torch.randperm(classes, generator=task.generator(), device="cpu").to(target.device)
+    others = order.expand(len(target), -1)[order != target[:, None]].view(len(target), classes - 1)
+    return others[:, :count]
+
+
+def climb(task: Task, points: Tensor, rows: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+    """The outputs of all classes at the points, (n, classes), and the gradient of one at each, (n, ...); against nothing."""
+    against, task.session.against = task.session.against, None
+    try:
+        points = points.detach().requires_grad_()
+        scores = task.session.scores_with_graph(points, rows)
+        with torch.enable_grad():
+            output = scores.gather(1, classes[:, None])
+        return scores.detach(), task.session.differentiate(output, points)
+    finally:
+        task.session.against = against

@@ -1,0 +1,125 @@
+"""Paths between texts that keep near words: UDIG and DIG, given the table of word vectors."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ig2._engine.inputs import check_numeric
+from ig2._utils.checks import check_count
+from ig2.errors import InputError, describe
+from ig2.paths.base import KnownPath, Pairs, distances
+
+
+@dataclass(frozen=True, eq=False)
+class _NearWords(KnownPath):
+    """A path of each position's vector (n, positions, features) near the vectors of words."""
+
+    embeddings: Tensor = field(repr=False)
+    steps: int = 30
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_numeric(self.embeddings, "embeddings")
+        if self.embeddings.ndim != 2 or not len(self.embeddings):
+            raise InputError(f"embeddings must be a vector for each word, (words, features), got {describe(self.embeddings)}")
+
+    @abstractmethod
+    def anchors(self, table: Tensor, start: Tensor, end: Tensor, count: int) -> Tensor:
+        """The word vectors near which each position passes, (count, m, features), of lines from start to end (m, features)."""
+
+    def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
+        explicand, table = pairs.explicand, self.embeddings.to(pairs.explicand)
+        if explicand.ndim != 3 or explicand.shape[2] != table.shape[1]:
+            raise InputError(f"a path near words needs word vectors (B, words, {table.shape[1]}), got {describe(explicand)}")
+        start, end = explicand.flatten(0, 1), pairs.reference.flatten(0, 1)
+        points = [start]
+        if (between := min(numbers.stop, self.steps) - 1) > 0:
+            for anchor in self.anchors(table, start, end, between):
+                points.append(stay_between(points[-1], end, anchor, self.steps))
+        points += [end] * (numbers.stop - len(points))
+        return torch.stack([point.view_as(explicand) for point in points[numbers.start : numbers.stop]])
+
+
+def find_word(points: Tensor, table: Tensor) -> Tensor:
+    """The number of the word nearest to each point; of two as near, as half-way between words, the first in the table."""
+    apart = distances(points, table)
+    return (apart <= apart.amin(dim=1, keepdim=True) * (1 + 1e-6)).int().argmax(dim=1)
+
+
+def stay_between(last: Tensor, end: Tensor, anchor: Tensor, steps: int) -> Tensor:
+    """The anchor where it lies between the last vertex and the end, feature by feature; elsewhere a share of the way there."""
+    inside = (torch.minimum(last, end) <= anchor) & (anchor <= torch.maximum(last, end))
+    return torch.where(inside, anchor, last + (end - last) / steps)
+
+
+class UniformWords(_NearWords):
+    """The straight line's equally spaced points, each word's snapped to the nearest word vector, as in UDIG [Roy 2024].
+
+    aₜ is the word vector nearest to x + (t/k)·(x′ − x), and pₜ = aₜ where that lies between pₜ₋₁ and x′, feature by feature,
+    and pₜ₋₁ + (x′ − pₜ₋₁)/k elsewhere, so that the path is monotone, as DIG's is. How a point is made
+    monotone is taken from DIG; the paper may do it in another way.
+
+    Args:
+        embeddings: the vector of each word, (words, features); x and references are (B, positions, features).
+        steps: the number of segments k.
+
+    Raises:
+        InputError: if embeddings is no table of vectors, or x does not fit it.
+    """
+
+    def anchors(self, table: Tensor, start: Tensor, end: Tensor, count: int) -> Tensor:
+        shares = [(t + 1) / self.steps for t in range(count)]
+        return torch.stack([table[find_word(torch.lerp(start, end, share), table)] for share in shares])
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbouringWords(_NearWords):
+    """From word to neighbouring word towards the reference, as in DIG with the strategy "greedy" [Sanyal 2021].
+
+    From a word w the next anchor is, among its `neighbours` nearest words, not yet visited and not the baseline's, the one
+    that lies nearest to its own monotone version m(a): mᵢ = aᵢ where that lies between wᵢ and x′ᵢ, and wᵢ + (x′ᵢ − wᵢ)/k
+    elsewhere. The path goes through the anchors made monotone after the vertex before. Where no neighbour is left the next
+    anchor is the baseline.
+
+    The published code has one segment more for the same k, and takes neighbours of a graph stored beforehand; x itself is
+    looked up in the table here.
+
+    Args:
+        embeddings: the vector of each word, (words, features); x and references are (B, positions, features).
+        steps: the number of segments k.
+        neighbours: how many nearest words are looked at.
+
+    Raises:
+        InputError: if embeddings is no table of vectors, or x does not fit it.
+    """
+
+    neighbours: int = 500
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count(self.neighbours, "neighbours")
+
+    def anchors(self, table: Tensor, start: Tensor, end: Tensor, count: int) -> Tensor:
+        word, goal = find_word(start, table), find_word(end, table)
+        visited = torch.zeros(len(start), len(table), dtype=torch.bool, device=table.device)
+        neighbours = min(self.neighbours, len(table) - 1)
+        rows = torch.arange(len(start), device=table.device)
+        chosen = []
+        for _ in range(count):
+            visited[rows, word] = True
+            apart = distances(table[word], table)
+            apart[rows, word] = torch.inf  # a word is not its own neighbour
+            near = apart.topk(neighbours, dim=1, largest=False).indices
+            anchors = table[near]  # (m, neighbours, features)
+            here, there = table[word][:, None], table[goal][:, None]
+            bend = torch.linalg.vector_norm(anchors - stay_between(here, there, anchors, self.steps), dim=2)
+            bend = bend.masked_fill(visited.gather(1, near) | (near == goal[:, None]), torch.inf)
+            best = near[rows, bend.argmin(dim=1)]
+            stuck = bend.amin(dim=1).isinf() | (word == goal)
+            word = torch.where(stuck, goal, best)
+            chosen.append(torch.where(stuck[:, None], end, table[word]))
+        return torch.stack(chosen)
