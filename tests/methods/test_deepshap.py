@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import ig2
-from ig2.methods.deepshap import ELEMENTWISE, DeepSHAP
+from ig2._engine.slopes import ELEMENTWISE
+from ig2.methods.deepshap import DeepSHAP
 from networks import randn, spread_weights
 
 
