@@ -102,9 +102,11 @@ def saved_by(node: Any) -> dict[str, Any]:
 def body_of(function: Any) -> Callable[..., Any] | None:
     """A function that PyTorch wrote in Python, such that a `TorchFunctionMode` sees the calls in it rather than itself.
 
-    Each begins by asking whether a mode wants to have the call; this copy of its code is always told that none does.
+    Each begins by asking whether a mode wants to have the call; this copy of its code is always told that none does. Methods of
+    a tensor are left alone, since most call C's method of the same name, which a mode takes for themselves.
     """
-    if not isinstance(function, FunctionType) or function.__module__ not in PYTHON_MODULES:
+    is_function = isinstance(function, FunctionType) and function.__module__ in ("torch.nn.functional", "torch.functional")
+    if not is_function and function is not Tensor.norm:
         return None
     answers = {name: _answer_no for name in function.__globals__ if name.startswith("has_torch_function")}
     body = FunctionType(
@@ -112,9 +114,6 @@ def body_of(function: Any) -> Callable[..., Any] | None:
     )
     body.__kwdefaults__ = function.__kwdefaults__
     return body
-
-
-PYTHON_MODULES = ("torch.nn.functional", "torch.functional", "torch._tensor")
 
 
 def _answer_no(*_: Any) -> bool:

@@ -26,7 +26,7 @@ class Call:
         name = getattr(func, "__name__", "").partition(".")[0]
         # `relu` for torch.relu, Tensor.relu_, nn.functional.relu and torch.ops.aten.relu.default alike
         self.name: str = name.removeprefix("special_").removeprefix("linalg_").strip("_")
-        if self.name == "einsum" and len(args) == 2 and isinstance(args[1], (list, tuple)):
+        if func is torch.einsum and isinstance(args[1], (list, tuple)):
             args = (args[0], *args[1])
         self.func, self.args, self.kwargs = func, args, kwargs
         self.in_place = bool(kwargs.get("inplace")) or (name.endswith("_") and not name.endswith("__"))
@@ -99,7 +99,7 @@ def _rule_by_name(call: Call) -> Rule | None:
         return _elementwise
     if name in BILINEAR and _count_factors(call) == 2:
         return _midpoint
-    if name == "var":
+    if name in ("var", "mse_loss"):
         return _midpoint
     if name.removesuffix("_with_indices") in POOLING:
         return _pooling
@@ -364,12 +364,12 @@ def _scale(z: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 def _layer_norm(
     z: Tensor, shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, *_: bool
 ) -> Tensor:
-    return _scale(_normalise(_at_least_float(z), range(-len(shape), 0), eps), weight, bias)
+    return _scale(_normalise(_at_least_float(z), tuple(range(-len(shape), 0)), eps), weight, bias)
 
 
 def _rms_norm(z: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     eps = torch.finfo(z.dtype).eps if eps is None else eps
-    return _scale(_normalise(_at_least_float(z), range(-len(shape), 0), eps, centres=False), weight, None)
+    return _scale(_normalise(_at_least_float(z), tuple(range(-len(shape), 0)), eps, centres=False), weight, None)
 
 
 def _group_norm(
