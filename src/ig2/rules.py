@@ -290,9 +290,9 @@ class _Secant(Rule):
     """φ = Σₜ m ⊙ (pₜ − pₜ₊₁), where m is ∇f with every non-linearity's slope replaced by its secant over the segment.
 
     Between the ends a = pₜ and b = pₜ₊₁ of a segment, a function h of one variable has the slope (h(a) − h(b)) / (a − b), its
-    derivative where a = b, as in DeepLIFT's rescale rule [Shrikumar 2017]; a product u·v has ½(uₐ + u_b) by v and ½(vₐ + v_b) by
-    u; normalisations, softmax and attention are built of such parts. One backward pass with these slopes yields m, and
-    Σm·(a − b) = f(a) − f(b) whatever the length of the segment, with signs. One segment on a straight line is
+    derivative where a = b, as in DeepLIFT's rescale rule [Shrikumar 2017]; a product has by each factor the mean of the other
+    one at both ends; softmax, normalisations and attention are built of such parts. One backward pass with these slopes yields
+    m, and Σm·(a − b) = f(a) − f(b) whatever the length of the segment, with signs. One segment on a straight line is
     `ig2.DeepSHAP`; many tend to the integral. Where an operation has no such slope the sums are off, and a warning names it.
 
     >>> import ig2
@@ -307,7 +307,7 @@ class _Secant(Rule):
 
     @property
     def complete(self) -> bool:
-        """Where every operation of the network has a secant: sums are checked in each call, and the claim falls if they are off."""
+        """Where every operation of the network has a secant: each call checks its sums, and claims nothing if they are off."""
         return True
 
 

@@ -28,8 +28,8 @@ def check_additivity(
         missing: the sum of each pair's values less the change in its output, (B, R).
         change: that change, (B, R).
         size: of what was summed and subtracted, (B, R).
-        find_segments: draws the path of a pair, given its explicand and reference as (1,) each: the near and the far ends of its
-            segments, (2, T, ...).
+        find_segments: draws the path of a pair, given its explicand and its reference as (1,) each: the near and the far ends
+            of its segments, (2, T, ...).
     """
     off, change, size = missing.mean(dim=1).abs(), change.mean(dim=1).abs(), size.mean(dim=1)
     # of the coarsest type that is computed in: a bfloat16 network on float32 inputs was "off by 4.5%"

@@ -190,7 +190,7 @@ class _Walk:
 
     def _run(self, tick: Callable[[int], None]) -> None:
         count, ticked = len(self.pairs), 0
-        for block in self._grow(self.path) if isinstance(self.path, GrownPath) else self._draw(self.path):
+        for block in self._draw_blocks():
             if self.rule is not None:
                 self._contribute(block)
             if self.keep.paths:
@@ -208,7 +208,7 @@ class _Walk:
                 self.values, self.trust = self.rule.total(*self.sums), self.rule.trust(*self.sums)
             summed = self.values
             self.values = self.rule.finish(summed, self.output - self.baseline_output, explicand - self.baseline)
-            if self.values is not summed:  # what it handed out counts
+            if self.plan.secants:  # what it handed out counts
                 self.missing = self.missing + (self.values - summed).flatten(1).sum(dim=1)
 
     def _check_explicand(self, end: Tensor) -> None:
@@ -258,6 +258,12 @@ class _Walk:
 
     # -- drawing -------------------------------------------------------------------------------------------------------
 
+    def _draw_blocks(self) -> Iterator[_Block]:
+        if isinstance(self.path, GrownPath):
+            return self._grow(self.path)
+        assert isinstance(self.path, KnownPath)
+        return self._span(self.path) if self.plan.secants and not self.plan.ends else self._draw(self.path)
+
     def _grow(self, path: GrownPath) -> Iterator[_Block]:
         """One segment at a time: the next vertex depends on what was found at this one."""
         gradient = self.plan.at_vertices or path.wants_gradient
@@ -285,34 +291,47 @@ class _Walk:
             point, here = reached, there
         self._end(point, here, moves=memory.get("moves"))
 
-    def _draw(self, path: Path) -> Iterator[_Block]:
+    def _draw(self, path: KnownPath) -> Iterator[_Block]:
         """As many segments at a time as fit a batch."""
-        assert isinstance(path, KnownPath)
-        block_size = max(1, self.task.batch.points // (POINTS_A_PAIR if self.plan.secants else 1) // len(self.pairs))
         gradient = self.plan.at_vertices
-        spans = self.plan.secants and not gradient  # outputs at the vertices then come with the secants
         everywhere = gradient or self.keep.curves
-        for start in range(0, path.segments, block_size):
-            numbers = range(start, min(start + block_size, path.segments) + 1)
-            vertices = path.vertices(self.pairs, numbers)
-            self._check_shape(vertices, (len(numbers), *self.pairs.explicand.shape))
-            at_starts = there = secants = None
-            if self.plan.secants:
-                secants, at_starts, there = self._find_secants(vertices[:-1], vertices[1:])
-            if start == 0:
-                here = self._keep_curve(at_starts.map(_first_row)) if spans else self._visit(vertices[:1], gradient)
-                self._begin(vertices[0], here)
-            if spans:
-                self._keep_curve(there)
-            elif everywhere:
+        vertices = self._vertices(path, range(1))
+        here = self._visit(vertices, gradient)
+        self._begin(vertices[0], here)
+        for numbers in self._blocks(path):
+            vertices = self._vertices(path, numbers)
+            at_starts = there = None
+            if everywhere:
                 there = self._visit(vertices[1:], gradient)
                 at_starts = _shift(here, there)
-            if there is not None:
-                here = there.map(_last_row)
+                here = there.map(lambda values: values[-1:])
+            secants = self._find_secants(vertices[:-1], vertices[1:])[0] if self.plan.secants else None
             yield _Block(vertices[:-1], vertices[1:], at_starts, there, secants)
-        if not everywhere and not spans:
+        if not everywhere:
             here = self._visit(vertices[-1:], gradient=False)
         self._end(vertices[-1], here)
+
+    def _span(self, path: KnownPath) -> Iterator[_Block]:
+        """The same where the rule takes secants alone: they come with the outputs at the vertices."""
+        for numbers in self._blocks(path):
+            vertices = self._vertices(path, numbers)
+            secants, at_starts, at_ends = self._find_secants(vertices[:-1], vertices[1:])
+            if numbers.start == 0:
+                self._begin(vertices[0], self._keep_curve(at_starts.map(lambda values: values[:1])))
+            yield _Block(vertices[:-1], vertices[1:], at_starts, self._keep_curve(at_ends), secants)
+        self._end(vertices[-1], at_ends)
+
+    def _blocks(self, path: KnownPath) -> Iterator[range]:
+        """The numbers of the vertices of as many segments as fit a batch."""
+        points = len(self.pairs) * (POINTS_A_PAIR if self.plan.secants else 1)
+        size = max(1, self.task.batch.points // points)
+        for start in range(0, path.segments, size):
+            yield range(start, min(start + size, path.segments) + 1)
+
+    def _vertices(self, path: KnownPath, numbers: range) -> Tensor:
+        vertices = path.vertices(self.pairs, numbers)
+        self._check_shape(vertices, (len(numbers), *self.pairs.explicand.shape))
+        return vertices
 
     def _begin(self, point: Tensor, at: Evaluation) -> None:
         """Put on record where the paths begin."""
@@ -381,19 +400,22 @@ class _Walk:
 
     def _find_secants(self, starts: Tensor, ends: Tensor) -> tuple[Tensor, Evaluation, Evaluation]:
         """The slopes over segments, (T, n, ...), and the outputs at their starts and ends."""
-        times, count = starts.shape[:2]
-        both = (starts, ends) if self.path.from_explicand else (ends, starts)
-        values = self.task.session.find_secants(
-            *(points.flatten(0, 1) for points in both), self.pairs.rows.repeat(times), self.pairs.target.repeat(times)
+        (near, far), rows, target = (starts, ends), self.pairs.rows, self.pairs.target
+        if not self.path.from_explicand:
+            near, far = far, near
+        secants, output, far_output = (
+            values.reshape(*near.shape[:2], *values.shape[1:])
+            for values in self.task.session.find_secants(
+                near.flatten(0, 1), far.flatten(0, 1), rows.repeat(len(near)), target.repeat(len(near))
+            )
         )
-        secants, *outputs = (value.reshape(times, count, *value.shape[1:]) for value in values)
-        products = (secants * (both[0] - both[1])).flatten(2)
-        missing = products.sum(dim=2) - (outputs[0] - outputs[1]).to(products.dtype)
+        products = (secants * (near - far)).flatten(2)
+        missing = products.sum(dim=2) - (output - far_output).to(products.dtype)
         numbers = slice(None) if self.active is None else self.active
         self.missing[numbers] += missing.sum(dim=0)
         self.contributed[numbers] += products.abs().sum(dim=(0, 2))
-        at_starts, at_ends = map(Evaluation, outputs if self.path.from_explicand else outputs[::-1])
-        return secants, at_starts, at_ends
+        at_near, at_far = Evaluation(output), Evaluation(far_output)
+        return (secants, at_near, at_far) if self.path.from_explicand else (secants, at_far, at_near)
 
     # -- summing -------------------------------------------------------------------------------------------------------
 
@@ -433,8 +455,10 @@ class _Walk:
             return values.flatten(0, 1).movedim(1, -1) if channels_last else values.flatten(0, 1)
 
         average = None if average is None else flatten(average)
-        ends = [average if at.gradient is None else flatten(at.gradient) for at in (near, far)]
-        for term in self.rule.terms(Segments(flatten(step), change, *ends, average)):
+        # a secant's slope is that of the whole segment
+        at_near, at_far = (average if at.gradient is None or not self.plan.ends else flatten(at.gradient) for at in (near, far))
+        assert at_near is not None and at_far is not None
+        for term in self.rule.terms(Segments(flatten(step), change, at_near, at_far, average)):
             term = term.movedim(-1, 1) if channels_last and term.ndim == 4 else term
             yield term.reshape(*near.output.shape, *term.shape[1:])
 
@@ -464,14 +488,6 @@ class _Walk:
 
 def _first(values: Tensor) -> Tensor:
     return values[0]
-
-
-def _first_row(values: Tensor) -> Tensor:
-    return values[:1]
-
-
-def _last_row(values: Tensor) -> Tensor:
-    return values[-1:]
 
 
 def _shift(here: Evaluation, there: Evaluation) -> Evaluation:

@@ -1,9 +1,9 @@
 """Multipliers of the secant rule: a gradient in which every operation has its slope between two points.
 
-The network runs at the far points, where the arguments of each operation that is not linear are recorded, and then at the near
-ones, where each gets its slope from the one to the other in place of its derivative (see `slopes`). Functions are intercepted as
-they are called, so a module used twice, a functional call and an in-place one are all seen; they are matched one by one between
-the two passes, so it does not matter which axis of an activation is the batch.
+The network runs at the far points, where the arguments of each operation that is not linear are recorded, and then at the
+near ones, where each gets its slope from the one to the other in place of its derivative (see `slopes`). Functions are
+intercepted as they are called, so a module used twice, a functional call and an in-place one are all seen; they are matched one
+by one between the two passes, so it does not matter which axis of an activation is the batch.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def find_multipliers(
     The equation holds as far as `operations_without_rule` has nothing to name.
     """
     points = near.detach().requires_grad_()
-    output, far_output = rescale(network, points, far, rows, target)
     try:
+        output, far_output = rescale(network, points, far, rows, target)
         multipliers = network.gradient(output, points)
     except CheckpointError as error:
         raise ModelError(

@@ -188,9 +188,7 @@ class Session:
             self._fall_back("the copy gave other scores")
         return self.is_prepared
 
-    def _confirm_step(
-        self, step: Callable[..., tuple[Tensor, ...]], args: list[Tensor], values: tuple[Tensor, ...]
-    ) -> bool:
+    def _confirm_step(self, step: Callable[..., tuple[Tensor, ...]], args: list[Tensor], values: tuple[Tensor, ...]) -> bool:
         """Whether the network itself gives these values on a few of the points; if it does not, it is used from here on."""
         few = self._choose_few(len(args[0]))
         for own, prepared in zip(step(self._plain, *(arg[few] for arg in args)), values, strict=True):

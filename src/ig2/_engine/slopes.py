@@ -290,8 +290,8 @@ def _softmax(call: Call, recorded: list[Tensor]) -> Tensor:
 
 
 # -- operations that are taken apart ---------------------------------------------------------------------------------------
-# Each function has the signature of the operation it stands for, and computes the same from operations that are linear or have a
-# rule. It returns None where it cannot.
+# Each function has the signature of the operation it stands for, and computes the same from operations that are linear or
+# have a rule. It returns None where it cannot.
 
 
 def _divide(a: Any, b: Any, *, rounding_mode: str | None = None) -> Tensor | None:
@@ -350,7 +350,7 @@ def _at_least_float(z: Tensor) -> Tensor:
     return z.float() if z.dtype in (torch.float16, torch.bfloat16) else z
 
 
-def _normalise(z: Tensor, dims: Sequence[int], eps: float, centres: bool = True) -> Tensor:
+def _normalise(z: Tensor, dims: tuple[int, ...], eps: float, centres: bool = True) -> Tensor:
     """(z − mean) / √(variance + eps) along some axes; or z / √(mean of z² + eps)."""
     z = z - z.mean(dims, keepdim=True) if centres else z
     return z * (z.square().mean(dims, keepdim=True) + eps).rsqrt()
@@ -380,9 +380,8 @@ def _group_norm(
     return _scale(normal, weight, bias)
 
 
-def _instance_norm(
-    z: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Any, variance: Any, own: bool, momentum: float, eps: float, *_: bool
-) -> Tensor | None:
+def _instance_norm(z: Tensor, weight: Any, bias: Any, mean: Any, variance: Any, own: bool, *rest: Any) -> Tensor | None:
+    _, eps, *_ = rest
     return _group_norm(z, z.shape[1], weight, bias, eps) if own else None
 
 
@@ -416,7 +415,7 @@ def _lstm_cell(z: Tensor, state: Sequence[Tensor], *weights: Tensor) -> tuple[Te
     return let_out.sigmoid() * cell.tanh(), cell
 
 
-def _gates(z: Tensor, state: Tensor, w: Tensor, u: Tensor, b: Tensor | None = None, c: Tensor | None = None, *, count: int) -> Any:
+def _gates(z: Tensor, state: Tensor, w: Tensor, u: Tensor, b: Any = None, c: Any = None, *, count: int) -> Any:
     return (nn.functional.linear(z, w, b) + nn.functional.linear(state, u, c)).chunk(count, dim=-1)
 
 
@@ -435,14 +434,14 @@ def _recurrent(cell: _Cell, size: int) -> Callable[..., Any]:
     """Layers of a cell over time, with a state of so many tensors."""
 
     def run(
-        z: Tensor, state: Any, weights: Any, biases: bool, layers: int, dropout: float, train: bool, both: bool, batch_first: bool
+        z: Tensor, state: Any, weights: Any, biases: bool, layers: int, dropout: float, train: bool, both: bool, first: bool
     ) -> tuple[Tensor, ...] | None:
         states = [state] if isinstance(state, Tensor) else list(state)
         each = 4 if biases else 2
         lines = layers * (2 if both else 1)
         if not isinstance(weights, (list, tuple)) or len(weights) != each * lines or (train and dropout > 0):
             return None  # of a packed sequence, or with a projection
-        z = z.transpose(0, 1) if batch_first else z
+        z = z.transpose(0, 1) if first else z
         last: list[tuple[Tensor, ...]] = []
         for layer in range(layers):
             outputs = []
@@ -456,7 +455,7 @@ def _recurrent(cell: _Cell, size: int) -> Callable[..., Any]:
                 outputs.append(torch.stack(steps[::-1] if backward else steps))
                 last.append(now)
             z = torch.cat(outputs, dim=-1)
-        z = z.transpose(0, 1) if batch_first else z
+        z = z.transpose(0, 1) if first else z
         return z, *(torch.stack([state[i] for state in last]) for i in range(size))
 
     return run

@@ -17,7 +17,7 @@ REGIONS = 50  # that KernelSHAP divides an image into
 COALITIONS = 1000  # of them; each is one run of the network
 
 RULES = (
-    "left", "right", "midpoint", "trapezoid", "gauss", "direct", "shared", "aligned", "tempered", "blended", "scaled",
+    "left", "right", "midpoint", "trapezoid", "gauss", "secant", "direct", "shared", "aligned", "tempered", "blended", "scaled",
 )  # fmt: skip
 
 
@@ -119,6 +119,7 @@ def find_rule(name: str | None, methods: Iterable[NamedMethod]) -> Rule | None:
     """
     if name is None:
         return None
+    name = "direct" if name == "idgi" else name  # as its paper calls it
     if name not in RULES:
         raise ChoiceError(f"there is no rule {name!r}{suggest(name, RULES)}")
     if not any(method.takes_rule for method in methods):

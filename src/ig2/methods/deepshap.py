@@ -19,8 +19,8 @@ class DeepSHAP(PathMethod):
     φᵢ = E[mᵢ·(xᵢ − xʳᵢ)] with the multiplier m = Δf/Δx, which is the gradient of f where every non-linearity y(z) has the
     slope (y(z) − y(zʳ)) / (z − zʳ): the rule `ig2.rules.secant` on `Straight(1)`. The values sum to f(x) − mean f(references)
     on networks of linear maps, functions of one variable, products of activations, maxima, and what is built of them, such
-    as softmax, normalisations, attention and recurrent layers. Where there is anything else they do not, and a warning says how far
-    they are off.
+    as softmax, normalisations, attention and recurrent layers. Where there is anything else they do not, and a warning says
+    how far they are off.
 
     >>> import torch
     >>> DeepSHAP()(lambda x: x.relu().sum(dim=1), torch.tensor([[3.0, -1.0]]), references=torch.tensor([[-1.0, 1.0]])).values
