@@ -161,6 +161,9 @@ def test_each_segment_takes_two_passes_and_a_known_path_no_others():
     seen.clear()
     ig2.PathMethod(paths.Straight(5), rule=rules.secant)(Spy(), randn(1, 4), **call)
     assert seen[before:] == [2, 2, 2, 2, 1, 1]  # a pair takes the memory of three points
+    seen.clear()
+    ig2.DeepSHAP()(Spy(), randn(1, 4), **{**call, "references": randn(4, 4, seed=1)})
+    assert seen[before:] == [2, 2, 2, 2]
 
 
 @dataclass(frozen=True, repr=False)
@@ -179,7 +182,7 @@ class Own(Rule):
         return ((segments.near + segments.far - segments.average) * segments.step,)
 
 
-@pytest.mark.parametrize("path", [paths.Straight(3), paths.GradPath(3), paths.Guided(3)], ids=repr)
+@pytest.mark.parametrize("path", [paths.Straight(3), paths.GradPath(3), paths.Guided(3)], ids=lambda path: type(path).__name__)
 def test_a_rule_of_ones_own_gets_secants(path: paths.Path):
     net, x, references = tanh_mlp(), data(2, 6), data(2, 6, seed=1)
 
@@ -415,7 +418,9 @@ def test_models_of_transformers_add_up(name: str, attention: str):
 # -- what has no secant ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", [paths.Straight(3), paths.GradPath(3, 1.0), paths.Guided(3), Bent()], ids=repr)
+@pytest.mark.parametrize(
+    "path", [paths.Straight(3), paths.GradPath(3, 1.0), paths.Guided(3), Bent()], ids=lambda path: type(path).__name__
+)
 def test_an_operation_without_a_secant_is_named_and_nothing_is_claimed(path: paths.Path):
     first, last = spread_weights(nn.Linear(4, 4)), spread_weights(nn.Linear(4, 2))
     net = nn.Sequential(first, Cumulated(), last)
