@@ -10,7 +10,7 @@ from performance.store import Row, table
 
 QUADRATURES = (ig2.rules.left, ig2.rules.right, ig2.rules.midpoint, ig2.rules.trapezoid, ig2.rules.gauss(4))
 COMPLETE = (ig2.rules.direct, ig2.rules.shared, ig2.rules.aligned, ig2.rules.tempered, ig2.rules.blended)
-RULES = (*QUADRATURES, *COMPLETE, ig2.rules.scaled(ig2.rules.left))
+RULES = (*QUADRATURES, ig2.rules.secant, *COMPLETE, ig2.rules.scaled(ig2.rules.left))
 
 
 def run(quick: bool = False) -> list[Row]:

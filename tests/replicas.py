@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -245,6 +245,73 @@ def scaled(rule: Rule) -> Rule:
         return found * factor if defined else np.full_like(found, np.nan)
 
     return attribute
+
+
+def secant(net: nn.Module, target: int, points: Sequence[Array]) -> Array:
+    """Multipliers between the ends of each segment, layer by layer and number by number, times its step."""
+    return np.asarray(sum(_multipliers(net, target, near, far) * (near - far) for near, far in itertools.pairwise(points)))
+
+
+def _multipliers(net: nn.Module, target: int, near: Array, far: Array) -> Array:
+    assert isinstance(net, nn.Sequential)
+    activations = [(near, far)]
+    for layer in net:
+        activations.append(tuple(_run_layer(layer, z) for z in activations[-1]))  # type: ignore[arg-type]
+    multiplier = np.zeros_like(activations[-1][0])
+    multiplier[target] = 1
+    for layer, ends in zip(reversed(net), reversed(activations[:-1]), strict=True):
+        multiplier = _run_back(layer, multiplier, *ends)
+    return multiplier
+
+
+FUNCTIONS: dict[type, tuple[Callable[[float], float], Callable[[float], float]]] = {
+    nn.ReLU: (lambda z: max(z, 0.0), lambda z: float(z > 0)),
+    nn.Tanh: (math.tanh, lambda z: 1 - math.tanh(z) ** 2),
+    nn.Sigmoid: (lambda z: 1 / (1 + math.exp(-z)), lambda z: math.exp(-z) / (1 + math.exp(-z)) ** 2),
+}
+
+
+def _taps(layer: nn.Conv2d, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], float]]:
+    """Each place of a convolution's output, a place of its input of this shape that it sees, and the weight between."""
+    weight = layer.weight.detach().numpy()
+    (channels, height, width), side = shape, weight.shape[2]
+    for place in itertools.product(range(len(weight)), range(height - side + 1), range(width - side + 1)):
+        for c, i, j in itertools.product(range(channels), range(side), range(side)):
+            yield place, (c, place[1] + i, place[2] + j), weight[place[0], c, i, j]
+
+
+def _run_layer(layer: nn.Module, z: Array) -> Array:
+    if isinstance(layer, nn.Linear):
+        return layer.weight.detach().numpy() @ z + layer.bias.detach().numpy()
+    if isinstance(layer, nn.Flatten):
+        return z.ravel()
+    if isinstance(layer, nn.Conv2d):
+        assert layer.bias is not None
+        side = layer.kernel_size[0]
+        y = np.zeros((layer.out_channels, z.shape[1] - side + 1, z.shape[2] - side + 1))
+        for place, seen, weight in _taps(layer, z.shape):
+            y[place] += weight * z[seen]
+        return y + layer.bias.detach().numpy()[:, None, None]
+    return np.vectorize(FUNCTIONS[type(layer)][0])(z)  # type: ignore[no-any-return]
+
+
+def _run_back(layer: nn.Module, multiplier: Array, near: Array, far: Array) -> Array:
+    """From the multipliers of a layer's output to those of its input."""
+    if isinstance(layer, nn.Linear):
+        return layer.weight.detach().numpy().T @ multiplier
+    if isinstance(layer, nn.Flatten):
+        return multiplier.reshape(near.shape)
+    back = np.zeros_like(near)
+    if isinstance(layer, nn.Conv2d):
+        for place, seen, weight in _taps(layer, near.shape):
+            back[seen] += weight * multiplier[place]
+        return back
+    function, derivative = FUNCTIONS[type(layer)]
+    for place in np.ndindex(near.shape):
+        a, b = near[place], far[place]
+        slope = derivative(a) if a == b else (function(a) - function(b)) / (a - b)
+        back[place] = slope * multiplier[place]
+    return back
 
 
 # -- the authors' algorithm --------------------------------------------------------------------------------------------

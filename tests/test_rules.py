@@ -59,7 +59,8 @@ def test_a_rule_of_ones_own_sees_each_segment_from_the_explicand(path: ig2.paths
 
 
 def test_each_rule_has_a_docstring_of_its_own():
-    names = ("left", "right", "midpoint", "trapezoid", "direct", "shared", "aligned", "tempered", "blended")
+    names = ("left", "right", "midpoint", "trapezoid", "direct", "shared", "aligned", "tempered", "blended", "secant")
     docs = [getattr(ig2.rules, name).__doc__ for name in names]
     assert len(set(docs)) == len(names) and all(doc.startswith(("φ =", "s =")) for doc in docs)
     assert "Yang 2023" in ig2.rules.direct.__doc__ and "Zhuo 2024" in ig2.rules.left.__doc__
+    assert ig2.rules.idgi is ig2.rules.direct and "IDGI" in ig2.rules.direct.__doc__

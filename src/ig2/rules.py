@@ -3,6 +3,7 @@
 A path is a polyline p₀ = x, …, pₖ = baseline, and a rule turns each of its segments into attribution. A `Quadrature` averages
 gradients on the segment and multiplies the average by the step pₜ − pₜ₊₁. A `Sharing` rule instead hands out what the output
 really did on the segment, f(pₜ) − f(pₜ₊₁), so that attributions sum to f(x) − f(baseline) on any path and at any step size.
+`secant` reaches the same by slopes that span the segment in place of derivatives at a point of it.
 Any other `Rule` says which gradients it takes (`plan`) and what it makes of them (`terms`).
 """
 
@@ -31,6 +32,13 @@ class Plan:
     ends: bool = False
     """Whether the rule needs the gradients and outputs at both ends. `Rule.terms` is then called for every segment; without
     `ends`, a segment adds its average gradient times its step, and `terms` is not called."""
+    secants: bool = False
+    """Whether the average is one of slopes over the segment rather than of gradients at nodes; see `secant`. `Rule.terms` is
+    then called for every segment. Without `ends`, the gradients at both ends are the secant's too."""
+
+    def __post_init__(self) -> None:
+        if self.secants and self.nodes:
+            raise InputError(f"a plan takes its average from secants or from nodes, got both: secants=True, nodes={self.nodes}")
 
     def reverse(self) -> Plan:
         """The same plan for a path that is drawn from its baseline."""
@@ -64,7 +72,7 @@ class Segments:
     far: Tensor
     """∇f(pₜ₊₁), (n, ...)."""
     average: Tensor | None = None
-    """The weighted average of the gradients at the plan's nodes, (n, ...), if it has any."""
+    """The weighted average of the gradients at the plan's nodes, or the secant multipliers, (n, ...), if it has any."""
 
 
 @dataclass(frozen=True)
@@ -201,9 +209,9 @@ class Sharing(Rule):
 
 
 class _Direct(Sharing):
-    """s = g²: the change in the output is shared in proportion to the squared gradient, as in IDGI [Yang 2023].
+    """s = g²: the rule of IDGI [Yang 2023], which shares the change in the output in proportion to the squared gradient.
 
-    All shares have the sign of the change, whatever the step of a feature was.
+    All shares have the sign of the change, whatever the step of a feature was. `idgi` is another name for it.
     """
 
     def portions(self, gradient: Tensor, moved: Tensor, change: Tensor) -> Tensor:
@@ -277,6 +285,31 @@ class _Blended(_Shared):
         *_, missed, done = sums
         # where nothing was missed all was predicted, also that nothing changes
         return torch.where(missed > 0, 1 - missed / done, 1.0).nan_to_num(0).clamp(min=0)
+
+
+class _Secant(Rule):
+    """φ = Σₜ m ⊙ (pₜ − pₜ₊₁), where m is ∇f with every non-linearity's slope replaced by its secant over the segment.
+
+    Between the ends a = pₜ and b = pₜ₊₁ of a segment, a function h of one variable has the slope (h(a) − h(b)) / (a − b), its
+    derivative where a = b, as in DeepLIFT's rescale rule [Shrikumar 2017]; a product has by each factor the mean of the other
+    one at both ends; softmax, normalisations and attention are built of such parts. One backward pass with these slopes yields
+    m, and Σm·(a − b) = f(a) − f(b) whatever the length of the segment, with signs. One segment on a straight line is
+    `ig2.DeepSHAP`; many tend to the integral. Where an operation has no such slope the sums are off, and a warning names it.
+
+    >>> import ig2
+    >>> method = ig2.IntegratedGradients(steps=1, rule=secant)
+    >>> method(lambda x: x[:, 0] * x[:, 1].relu(), torch.tensor([[4.0, 3.0]])).values  # of a product each gets half
+    tensor([[6., 6.]])
+    """
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(secants=True)
+
+    @property
+    def complete(self) -> bool:
+        """Where every operation of the network has a secant: each call checks its sums, and claims nothing if they are off."""
+        return True
 
 
 @dataclass(frozen=True, repr=False)
@@ -410,12 +443,13 @@ left = Quadrature("left", (0.0,), (1.0,))
 right = Quadrature("right", (1.0,), (1.0,))
 midpoint = Quadrature("midpoint", (0.5,), (1.0,))
 trapezoid = Quadrature("trapezoid", (0.0, 1.0), (0.5, 0.5))
-direct = _Direct("direct")
+direct = idgi = _Direct("direct")
 shared = _Shared("shared")
 aligned = _Aligned("aligned")
 tempered = _Tempered("tempered")
 blended = _Blended("blended")
 decision = _Decision("decision")
+secant = _Secant("secant")
 
 # For help(ig2.rules.left); the others show the docstrings of their classes.
 vars(left)["__doc__"] = """φ = Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁): the gradient at the end nearer the explicand, as IG² was published

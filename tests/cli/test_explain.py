@@ -11,9 +11,9 @@ import pytest
 import torch
 from commands import explained, page_data, summary
 
-from ig2 import Attribution
+from ig2 import Attribution, rules
 from ig2.cli import explain, inputs
-from ig2.cli.methods import METHODS
+from ig2.cli.methods import METHODS, find_rule
 from ig2.demo import photos as demo_photos
 from ig2.demo import tables
 
@@ -427,3 +427,8 @@ def test_the_reports_open_in_a_browser_in_silence(ig2, digit):
 def test_text_is_never_taken_for_markup_of_the_terminal(ig2):
     said = ig2("explain", "-t", "Where is [bold]Rome[/bold] :smile: [/]?", "--method", "gradient")
     assert said.out.startswith("Where is [bold]Rome[/bold] :smile: [/]?\n")
+
+
+def test_a_rule_answers_to_the_name_its_paper_gave_it():
+    assert find_rule("idgi", METHODS.values()) is rules.direct
+    assert find_rule("secant", METHODS.values()) is rules.secant

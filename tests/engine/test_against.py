@@ -23,6 +23,7 @@ METHODS = {
     "blur": ig2.BlurIG(9, sigma=2.0),
     "ig2": ig2.IG2(steps=9),
     "ig2, published": ig2.IG2(steps=9, rule=ig2.rules.left),
+    "ig2, secants": ig2.IG2(steps=3, rule=ig2.rules.secant),
     "gradcfe": ig2.GradCFE(steps=9),
     "smooth": ig2.SmoothGrad(ig2.Gradient(), samples=4),
     "smooth ig2": ig2.SmoothGrad(ig2.IG2(steps=5), samples=3),

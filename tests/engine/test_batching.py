@@ -36,6 +36,8 @@ METHODS = {
     "IG2": ig2.IG2(steps=5, step_size=0.5),
     "IG2 gauss": ig2.IG2(steps=5, rule=ig2.rules.gauss(3)),
     "IG2 tempered": ig2.IG2(steps=5, rule=ig2.rules.tempered),
+    "IG2 secant": ig2.IG2(steps=4, rule=ig2.rules.secant),
+    "straight secant": ig2.PathMethod(ig2.paths.Straight(4), rule=ig2.rules.secant),
     "GradCFE": ig2.GradCFE(steps=5),
     "to GradCF": ig2.PathMethod(
         ig2.paths.Straight(5), ig2.references.GradCF(REFERENCES, ig2.paths.GradPath(3)), ig2.rules.midpoint

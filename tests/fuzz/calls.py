@@ -17,7 +17,7 @@ from .networks import Case, mapped, tensors
 
 QUADRATURES = [rules.left, rules.right, rules.midpoint, rules.trapezoid, rules.gauss(2)]
 SHARING = [rules.direct, rules.shared, rules.aligned, rules.tempered, rules.blended]
-RULES = [*QUADRATURES, *SHARING, *SHARING, rules.scaled(rules.left), rules.scaled(rules.trapezoid)]
+RULES = [*QUADRATURES, rules.secant, *SHARING, *SHARING, rules.scaled(rules.left), rules.scaled(rules.trapezoid)]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,9 @@ class Call:
         """Whether the values sum to the change in the output by construction."""
         if isinstance(self.method, ig2.KernelSHAP):
             return True
-        return isinstance(self.method, ig2.PathMethod) and self.method.rule is not None and self.method.rule.complete
+        rule = self.method.rule if isinstance(self.method, ig2.PathMethod) else None
+        # secants are complete where every operation has one, and a warning says where not
+        return rule is not None and rule.complete and not rule.plan.secants
 
     def __str__(self) -> str:
         given = {} if self.references is None else {"references": type(self.references).__name__}

@@ -15,7 +15,7 @@ from networks import Toy, data, relu_cnn, relu_mlp, seeded, tanh_mlp
 
 SHARING = [rules.direct, rules.shared, rules.aligned, rules.blended, rules.tempered]
 COMPLETE = [*SHARING, *map(rules.scaled, (rules.left, rules.gauss(2), rules.direct))]
-RULES = [rules.left, rules.right, rules.midpoint, rules.trapezoid, rules.gauss(3), *COMPLETE]
+RULES = [rules.left, rules.right, rules.midpoint, rules.trapezoid, rules.gauss(3), rules.secant, *COMPLETE]
 seeds = st.integers(0, 10_000)
 nets = st.builds(
     lambda family, features, seed: family(features=features, seed=seed),
@@ -54,7 +54,7 @@ def residual(method, net, x, references, **options):
 # -- completeness ------------------------------------------------------------------------------------------------------
 
 
-@given(nets, some_path, st.sampled_from(COMPLETE), seeds, st.booleans())
+@given(nets, some_path, st.sampled_from([*COMPLETE, rules.secant]), seeds, st.booleans())
 def test_complete_rules_are_complete_on_any_path_at_any_step_size(net, path, rule, seed, bounded):
     low = -1 if bounded else -2
     x, references = data(2, features_of(net), seed=seed, low=low, high=-low), data(2, features_of(net), seed=seed + 1)

@@ -1,7 +1,7 @@
 """The only loop over gradients in the library.
 
 For every pair of an explicand and a reference, walk the path and let the rule turn each segment into attribution. Segments are
-summed as the path is block, so memory does not grow with its length.
+summed as the path is drawn, so memory does not grow with its length.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ig2._engine.additivity import check_additivity
 from ig2._engine.memory import explain_memory_errors
+from ig2._engine.secants import POINTS_A_PAIR
 from ig2._engine.session import Evaluation
 from ig2._engine.task import Task
 from ig2.attribution import Result
@@ -58,6 +60,12 @@ def integrate(
         with explain_memory_errors():  # a smaller batch would not help
             records[name] = torch.zeros(len(task), count, *shape, dtype=dtype, device=task.x.device)
 
+    def make_pairs(row: Tensor, which: Tensor) -> Pairs:
+        samples = references[row.to(references.device), which.to(references.device)].to(task.x)
+        explicand = session.lay_out(task.x[row])
+        number = row * count + which
+        return Pairs(explicand, session.lay_out(samples), task.rows[row], task.target[row], session.model.bounds, number, task)
+
     if keep.paths:  # the largest by far: where they do not fit, nothing need be walked
         reserve("paths", path.segments + 1, *task.x.shape[1:])
     task.progress.expect(total * path.segments)
@@ -65,9 +73,7 @@ def integrate(
     def work(piece: range) -> None:
         pair = torch.arange(piece.start, piece.stop, device=task.x.device)
         row, which = pair // count, pair % count
-        samples = references[row.to(references.device), which.to(references.device)].to(task.x)
-        explicand = session.lay_out(task.x[row])
-        pairs = Pairs(explicand, session.lay_out(samples), task.rows[row], task.target[row], session.model.bounds, pair, task)
+        pairs = make_pairs(row, which)
         walk = _walk_and_confirm(task, path, rule, pairs, keep)
         _check_finite(walk, pairs, which, session.where)
         for i, (explicand_row, reference) in enumerate(zip(row.tolist(), which.tolist(), strict=True)):
@@ -80,12 +86,24 @@ def integrate(
                 reserve(name, *record.shape[1:], dtype=task.x.dtype if record.is_floating_point() else record.dtype)
             records[name][row, which] = record.to(records[name].dtype)
 
-    task.batch.over(total, work)
+    takes_secants = rule is not None and rule.plan.secants
+    task.batch.over(total, work, POINTS_A_PAIR if takes_secants else 1)
+    output = records.pop("outputs")
+    if takes_secants:
+
+        def find_segments(row: Tensor, which: Tensor) -> Tensor:
+            walk = _Walk(task, path, None, make_pairs(row, which), Keep(paths=True), lambda _: None)
+            vertices = walk.records()["paths"][0]
+            return torch.stack([vertices[:-1], vertices[1:]])
+
+        change = output - records["baseline_outputs"]
+        size = records.pop("contributed") + records["baseline_outputs"].abs()
+        session.adds_up &= check_additivity(task, records.pop("missing"), change, size, find_segments)
     return Result(
         values.mean,
         spread=values.deviation(count) if count > 1 else None,
         gradcfe=displacement.mean if keep.baselines else None,
-        output=records.pop("outputs").mean(dim=1),
+        output=output.mean(dim=1),
         weights=weights,
         **records,
     )
@@ -95,7 +113,8 @@ def count_evaluations(path: Path, rule: Rule | None) -> int:
     """How many points of each path the network is run at."""
     plan = Plan() if rule is None else rule.plan
     everywhere = isinstance(path, GrownPath) or plan.at_vertices
-    return (path.segments + 1 if everywhere else 2) + path.segments * len(plan.between)
+    each = POINTS_A_PAIR if plan.secants else len(plan.between)
+    return (path.segments + 1 if everywhere else 0 if plan.secants else 2) + path.segments * each
 
 
 class Moments:
@@ -170,6 +189,7 @@ class _Block:
     ends: Tensor
     at_starts: Evaluation | None
     at_ends: Evaluation | None
+    secants: Tensor | None = None  # slopes over each segment, (T, n, ...)
 
 
 class _Walk:
@@ -191,12 +211,14 @@ class _Walk:
             self.reference, scores = task.session.represent(pairs.reference, pairs.rows)
             self.reference_output = scores.gather(1, pairs.target[:, None])[:, 0]
         self.sums = [torch.zeros_like(pairs.explicand)]  # along the path, of what the rule makes of each segment
+        # of secants, how far their sums are from what the output did, and the sums of their sizes, (n,)
+        self.missing, self.contributed = torch.zeros(2, len(pairs), dtype=pairs.explicand.dtype, device=pairs.rows.device)
         self.curves: dict[str, list[Tensor]] = {}  # what is kept of every vertex, each (n, ...), by the names of a result
         self._run(tick)
 
     def _run(self, tick: Callable[[int], None]) -> None:
         count, ticked = len(self.pairs), 0
-        for block in self._grow(self.path) if isinstance(self.path, GrownPath) else self._draw(self.path):
+        for block in self._draw_blocks():
             if self.rule is not None:
                 self._contribute(block)
             if self.keep.paths:
@@ -212,7 +234,10 @@ class _Walk:
         if self.rule is not None:
             if ticked:  # where every path ends at its start there is nothing to sum
                 self.values, self.trust = self.rule.total(*self.sums), self.rule.trust(*self.sums)
-            self.values = self.rule.finish(self.values, self.output - self.baseline_output, explicand - self.baseline)
+            summed = self.values
+            self.values = self.rule.finish(summed, self.output - self.baseline_output, explicand - self.baseline)
+            if self.plan.secants:  # what it handed out counts
+                self.missing = self.missing + (self.values - summed).flatten(1).sum(dim=1)
 
     def _check_explicand(self, end: Tensor) -> None:
         """See that a path of the user's has the explicand at its end; ours may be off by rounding."""
@@ -238,6 +263,8 @@ class _Walk:
             "outputs": self.output,
             "baseline_outputs": self.baseline_output,
             "reference_outputs": self.reference_output,
+            "missing": self.missing if self.plan.secants else None,
+            "contributed": self.contributed if self.plan.secants else None,
             "trust": self.trust,
             "arrival": self.arrival,
             "per_reference": self.values if self.keep.per_reference else None,
@@ -258,6 +285,12 @@ class _Walk:
         return (1 - left).to(self.first.dtype)
 
     # -- drawing -------------------------------------------------------------------------------------------------------
+
+    def _draw_blocks(self) -> Iterator[_Block]:
+        if isinstance(self.path, GrownPath):
+            return self._grow(self.path)
+        assert isinstance(self.path, KnownPath)
+        return self._span(self.path) if self.plan.secants and not self.plan.ends else self._draw(self.path)
 
     def _grow(self, path: GrownPath) -> Iterator[_Block]:
         """One segment at a time: the next vertex depends on what was found at this one."""
@@ -281,33 +314,52 @@ class _Walk:
             is_last = step + 1 == path.segments
             gradient = gradient if not is_last else self.plan.ends or bool(self.plan.weight(1))
             there = self._visit(reached[None], gradient, measure=True, ascent=not is_last)
-            yield _Block(point[None], reached[None], here, there)
+            secants = self._find_secants(point[None], reached[None])[0] if self.plan.secants else None
+            yield _Block(point[None], reached[None], here, there, secants)
             point, here = reached, there
         self._end(point, here, moves=memory.get("moves"))
 
-    def _draw(self, path: Path) -> Iterator[_Block]:
+    def _draw(self, path: KnownPath) -> Iterator[_Block]:
         """As many segments at a time as fit a batch."""
-        assert isinstance(path, KnownPath)
-        block_size = max(1, self.task.batch.points // len(self.pairs))
         gradient = self.plan.at_vertices
         everywhere = gradient or self.keep.curves
-        vertices = path.vertices(self.pairs, range(1))
-        self._check_shape(vertices, (1, *self.pairs.explicand.shape))
+        vertices = self._vertices(path, range(1))
         here = self._visit(vertices, gradient)
         self._begin(vertices[0], here)
-        for start in range(0, path.segments, block_size):
-            numbers = range(start, min(start + block_size, path.segments) + 1)
-            vertices = path.vertices(self.pairs, numbers)
-            self._check_shape(vertices, (len(numbers), *self.pairs.explicand.shape))
+        for numbers in self._blocks(path):
+            vertices = self._vertices(path, numbers)
             at_starts = there = None
             if everywhere:
                 there = self._visit(vertices[1:], gradient)
                 at_starts = _shift(here, there)
                 here = there.map(lambda values: values[-1:])
-            yield _Block(vertices[:-1], vertices[1:], at_starts, there)
+            secants = self._find_secants(vertices[:-1], vertices[1:])[0] if self.plan.secants else None
+            yield _Block(vertices[:-1], vertices[1:], at_starts, there, secants)
         if not everywhere:
             here = self._visit(vertices[-1:], gradient=False)
         self._end(vertices[-1], here)
+
+    def _span(self, path: KnownPath) -> Iterator[_Block]:
+        """The same where the rule takes secants alone: they come with the outputs at the vertices."""
+        for numbers in self._blocks(path):
+            vertices = self._vertices(path, numbers)
+            secants, at_starts, at_ends = self._find_secants(vertices[:-1], vertices[1:])
+            if numbers.start == 0:
+                self._begin(vertices[0], self._keep_curve(at_starts.map(lambda values: values[:1])))
+            yield _Block(vertices[:-1], vertices[1:], at_starts, self._keep_curve(at_ends), secants)
+        self._end(vertices[-1], at_ends)
+
+    def _blocks(self, path: KnownPath) -> Iterator[range]:
+        """The numbers of the vertices of as many segments as fit a batch."""
+        points = len(self.pairs) * (POINTS_A_PAIR if self.plan.secants else 1)
+        size = max(1, self.task.batch.points // points)
+        for start in range(0, path.segments, size):
+            yield range(start, min(start + size, path.segments) + 1)
+
+    def _vertices(self, path: KnownPath, numbers: range) -> Tensor:
+        vertices = path.vertices(self.pairs, numbers)
+        self._check_shape(vertices, (len(numbers), *self.pairs.explicand.shape))
+        return vertices
 
     def _begin(self, point: Tensor, at: Evaluation) -> None:
         """Put on record where the paths begin."""
@@ -342,7 +394,9 @@ class _Walk:
 
     def _visit(self, vertices: Tensor, gradient: bool, measure: bool = False, ascent: bool = True) -> Evaluation:
         """Evaluate vertices (T, n, ...), and put on record what is to be kept."""
-        at = self._evaluate(vertices, gradient, measure, ascent)
+        return self._keep_curve(self._evaluate(vertices, gradient, measure, ascent))
+
+    def _keep_curve(self, at: Evaluation) -> Evaluation:
         if self.keep.curves:
             self._record("output_curve", at.output)
             if at.distance is not None:
@@ -372,20 +426,40 @@ class _Walk:
             reference=reference,
         ).map(lambda values: values.reshape(times, -1, *values.shape[1:])[:, :count])
 
+    def _find_secants(self, starts: Tensor, ends: Tensor) -> tuple[Tensor, Evaluation, Evaluation]:
+        """The slopes over segments, (T, n, ...), and the outputs at their starts and ends."""
+        (near, far), rows, target = (starts, ends), self.pairs.rows, self.pairs.target
+        if not self.path.from_explicand:
+            near, far = far, near
+        secants, output, far_output = (
+            values.reshape(*near.shape[:2], *values.shape[1:])
+            for values in self.task.session.find_secants(
+                near.flatten(0, 1), far.flatten(0, 1), rows.repeat(len(near)), target.repeat(len(near))
+            )
+        )
+        products = (secants * (near - far)).flatten(2)
+        missing = products.sum(dim=2) - (output - far_output).to(products.dtype)
+        numbers = slice(None) if self.active is None else self.active
+        self.missing[numbers] += missing.sum(dim=0)
+        self.contributed[numbers] += products.abs().sum(dim=(0, 2))
+        at_near, at_far = Evaluation(output), Evaluation(far_output)
+        return (secants, at_near, at_far) if self.path.from_explicand else (secants, at_far, at_near)
+
     # -- summing -------------------------------------------------------------------------------------------------------
 
     def _contribute(self, block: _Block) -> None:
         """Add what the rule makes of the segments to the sums of all n pairs."""
         plan, sign = self.plan, 1 if self.path.from_explicand else -1
         step = block.starts - block.ends
-        if not plan.ends and not plan.between and len(step) == 1 and self.active is None:
+        if not plan.ends and not plan.between and not plan.secants and len(step) == 1 and self.active is None:
             # in place, gradient by gradient: the fewest passes over the samples
             for weight, gradient in self._weighted_ends(block):
                 self.sums[0].addcmul_(gradient[0], step[0], value=weight * sign)
             return
         step = step if sign == 1 else -step
-        average = self._average(block) if plan.nodes else None
-        terms = self._terms(block, step, average) if plan.ends else () if average is None else (average * step,)
+        average = block.secants if plan.secants else self._average(block) if plan.nodes else None
+        calls_rule = plan.ends or plan.secants
+        terms = self._terms(block, step, average) if calls_rule else () if average is None else (average * step,)
         for i, term in enumerate(terms):
             term = term[0] if len(term) == 1 else term.sum(dim=0)
             if i == len(self.sums):
@@ -401,7 +475,6 @@ class _Walk:
         if not self.path.from_explicand:
             near, far = far, near
         assert self.rule is not None and near is not None and far is not None
-        assert near.gradient is not None and far.gradient is not None
         change = (near.output - far.output).flatten().to(step.dtype)
         # channels last: with the channels at the end, a sample is a row without a copy
         channels_last = step.ndim == 5 and not step.flatten(0, 1).is_contiguous()
@@ -409,8 +482,11 @@ class _Walk:
         def flatten(values: Tensor) -> Tensor:
             return values.flatten(0, 1).movedim(1, -1) if channels_last else values.flatten(0, 1)
 
-        gradients = (flatten(near.gradient), flatten(far.gradient), None if average is None else flatten(average))
-        for term in self.rule.terms(Segments(flatten(step), change, *gradients)):
+        average = None if average is None else flatten(average)
+        # a secant's slope is that of the whole segment
+        at_near, at_far = (average if at.gradient is None or not self.plan.ends else flatten(at.gradient) for at in (near, far))
+        assert at_near is not None and at_far is not None
+        for term in self.rule.terms(Segments(flatten(step), change, at_near, at_far, average)):
             term = term.movedim(-1, 1) if channels_last and term.ndim == 4 else term
             yield term.reshape(*near.output.shape, *term.shape[1:])
 

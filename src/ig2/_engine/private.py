@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
+from types import FunctionType
 from typing import Any
 
 from torch import Tensor, nn
@@ -16,6 +18,7 @@ from torch.utils._pytree import tree_iter, tree_map_only
 __all__ = [
     "TorchDispatchMode",
     "base_of",
+    "body_of",
     "buffers_of",
     "has_batch_statistics",
     "has_running_statistics",
@@ -93,3 +96,25 @@ def saved_by(node: Any) -> dict[str, Any]:
     """What a node of autograd's graph keeps for its backward pass, by name."""
     prefix = "_saved_"
     return {name.removeprefix(prefix): getattr(node, name) for name in dir(node) if name.startswith(prefix)}
+
+
+@cache
+def body_of(function: Any) -> Callable[..., Any] | None:
+    """A function that PyTorch wrote in Python, such that a `TorchFunctionMode` sees the calls in it rather than itself.
+
+    Each begins by asking whether a mode wants to have the call; this copy of its code is always told that none does. Methods of
+    a tensor are left alone, since most call C's method of the same name, which a mode takes for themselves.
+    """
+    is_function = isinstance(function, FunctionType) and function.__module__ in ("torch.nn.functional", "torch.functional")
+    if not is_function and function is not Tensor.norm:
+        return None
+    answers = {name: _answer_no for name in function.__globals__ if name.startswith("has_torch_function")}
+    body = FunctionType(
+        function.__code__, {**function.__globals__, **answers}, function.__name__, function.__defaults__, function.__closure__
+    )
+    body.__kwdefaults__ = function.__kwdefaults__
+    return body
+
+
+def _answer_no(*_: Any) -> bool:
+    return False

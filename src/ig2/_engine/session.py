@@ -28,6 +28,7 @@ from ig2._engine.inspection import (
 from ig2._engine.isolation import CopyError, open_model
 from ig2._engine.memory import explain_memory_errors, is_out_of_memory
 from ig2._engine.network import Network
+from ig2._engine.secants import find_multipliers, operations_without_rule, rescale
 from ig2.errors import InputError, ModelError, describe
 from ig2.model import Layer, Model, Preparation, find_layer
 
@@ -80,7 +81,8 @@ class Session:
         self.gradients = 0  # gradients by a point
         self.preparation: dict[str, Any] = {}  # what was done to make the network fast, and what could not be
         self._wish = model.preparation if prepares else None  # it does not pay for a few passes
-        self._compared: set[tuple[Request | None, int]] = set()  # requests and batch sizes that were compared
+        self.adds_up = True  # whether no sum that should match the change in the output was seen to be off
+        self._compared: set[tuple[object, int]] = set()  # requests and batch sizes that were compared
         self._undo = ExitStack()
         self._is_copy = False  # whether the network runs on modules of our own
         self._wrapped = model  # as the user wrapped it
@@ -230,17 +232,17 @@ class Session:
             self._fall_back("the copy gave other scores")
         return self.is_prepared
 
-    def _confirm_step(self, request: Request, args: list[Tensor], values: tuple[Tensor, ...]) -> bool:
+    def _confirm_step(self, step: Callable[..., tuple[Tensor, ...]], args: list[Tensor], values: tuple[Tensor, ...]) -> bool:
         """Whether the network itself gives these values on a few of the points; if it does not, it is used from here on."""
         few = self._choose_few(len(args[0]))
-        for own, prepared in zip(self._step(self._plain, request, *(arg[few] for arg in args)), values, strict=True):
+        for own, prepared in zip(step(self._plain, *(arg[few] for arg in args)), values, strict=True):
             is_gradient = own.ndim > 1
             if not (self._is_same_gradient if is_gradient else self._is_same_score)(own, prepared[few]):
                 self._fall_back(f"the copy gave other {'gradients' if is_gradient else 'scores'}")
                 return False
         return True
 
-    def _is_new(self, request: Request | None, count: int) -> bool:
+    def _is_new(self, request: object, count: int) -> bool:
         """Whether the copy has not been compared on this request and size of batch; from here on it has."""
         is_new = self.is_prepared and (request, count) not in self._compared
         self._compared.add((request, count))
@@ -310,6 +312,21 @@ class Session:
         self.gradients += len(points)
         return self._network.gradient(output, points)
 
+    def find_secants(self, near: Tensor, far: Tensor, rows: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Multipliers m with Σ m·(near − far) = f(near) − f(far), (n, ...), and f at the near and at the far points, (n,)."""
+        args = [near, far, rows, target]
+        self.forwards += 2 * len(near)
+        self.gradients += len(near)
+        values = self._run(lambda network: find_multipliers(network, *args))
+        if self._is_new(find_multipliers, len(near)) and not self._confirm_step(find_multipliers, args, values):
+            values = find_multipliers(self._network, *args)
+        multipliers, output, far_output = values
+        return self.lay_out(multipliers), output, far_output
+
+    def list_without_rule(self, near: Tensor, far: Tensor, rows: Tensor, target: Tensor) -> list[str]:
+        """The operations of the network that have no secant."""
+        return operations_without_rule(rescale(self._network, near.detach().requires_grad_(), far, rows, target)[0])
+
     def representation(self, points: Tensor, rows: Tensor) -> Tensor:
         """The representation at the points, (n, features)."""
         return self.represent(points, rows)[0]
@@ -357,10 +374,11 @@ class Session:
         self.gradients += len(points) * (request.gradient + request.ascent)
         values = self._recorder.replay(request, args)
         if values is None:
-            values = self._run(lambda network: self._step(network, request, *args))
-            if self._is_new(request, len(points)) and not self._confirm_step(request, args, values):
-                values = self._step(self._network, request, *args)
-            self._recorder.observe(request, partial(self._step, self._network, request), args, values)
+            values = self._run(lambda network: self._step(request, network, *args))
+            step = partial(self._step, request)
+            if self._is_new(request, len(points)) and not self._confirm_step(step, args, values):
+                values = step(self._network, *args)
+            self._recorder.observe(request, partial(step, self._network), args, values)
         output, *others = values
         return Evaluation(output, *others) if gradient else Evaluation(output, None, *others)
 
@@ -402,7 +420,7 @@ class Session:
         return activation.detach(), gradient, output.detach()
 
     def _step(
-        self, network: Network, request: Request, points: Tensor, rows: Tensor, target: Tensor, reference: Tensor | None = None
+        self, request: Request, network: Network, points: Tensor, rows: Tensor, target: Tensor, reference: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """The output; its gradient, if requested; the distance, if requested; the gradient of that, if requested."""
         points = points.detach().requires_grad_()

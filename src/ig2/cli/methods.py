@@ -21,7 +21,7 @@ MASKS = 1000  # of RISE, the same
 WINDOWS = 8  # of Occlusion on a side of an image, without overlap
 
 RULES = (
-    "left", "right", "midpoint", "trapezoid", "gauss", "direct", "shared", "aligned", "tempered", "blended", "scaled",
+    "left", "right", "midpoint", "trapezoid", "gauss", "secant", "direct", "shared", "aligned", "tempered", "blended", "scaled",
 )  # fmt: skip
 
 
@@ -185,6 +185,7 @@ def find_rule(name: str | None, methods: Iterable[NamedMethod]) -> Rule | None:
     """
     if name is None:
         return None
+    name = "direct" if name == "idgi" else name  # as its paper calls it
     if name not in RULES:
         raise ChoiceError(f"there is no rule {name!r}{suggest(name, RULES)}")
     if not any(method.takes_rule for method in methods):

@@ -209,9 +209,11 @@ class CaptumMethod(_Adapter):
         defaults = (self.references, method.default_references, getattr(method, "references", None))
         if any(default is not None for default in defaults):
             return self.references
+        if isinstance(_innermost(method), ig2.DeepSHAP):
+            return 0.0
         if isinstance(method, PathMethod) and method.path.uses_reference:
             raise InputError(f"{type(method).__name__} needs references: pass baselines=samples (R, ...)")
-        return 0.0 if isinstance(_innermost(method), ig2.DeepSHAP) else None
+        return None
 
 
 # -- Captum's classes ------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from ig2.methods.kernelshap import Grid, Groups, KernelSHAP, Superpixels
 from ig2.methods.noisegrad import FusionGrad, NoiseGrad
 from ig2.methods.occlusion import Occlusion
 from ig2.methods.path import IG2, BlurIG, ExpectedIG, GradCFE, GuidedIG, IntegratedGradients, PathMethod
+from ig2.methods.recipes import DIG, LPI, SAMP, SIG, UDIG, WG, GeodesicIG, RevealIG
 from ig2.methods.rise import RISE
 from ig2.methods.scale import Pooled, Smoothed
-from ig2.methods.recipes import DIG, LPI, SAMP, SIG, UDIG, WG, GeodesicIG, RevealIG
 from ig2.methods.simple import Gradient, InputXGradient, Random
 from ig2.methods.smoothgrad import SmoothGrad, VarGrad
 from ig2.methods.xrai import XRAI

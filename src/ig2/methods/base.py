@@ -156,7 +156,7 @@ class Method(metaclass=_MethodType):
                 "against": summary(against),
                 "model": repr(model),
                 "seed": int(seed),
-                "complete": self.complete,
+                "complete": self.complete and session.adds_up,
                 "versions": {"ig2": ig2.__version__, "torch": torch.__version__},
                 "representation": session.where,
                 "preparation": session.preparation,

@@ -121,7 +121,7 @@ class Deletion(PerturbationCurve):
 
 @dataclass(frozen=True, eq=False)
 class DiffID(PerturbationCurve):
-    """How much better a network predicts without the least important features than without the most [Yang-Akhtar 2023].
+    """How much better a network predicts without the least important features than without the most [Yang 2023b].
 
     The mean over shares k/thresholds, 0 < k < thresholds, of A(the share of smallest φ replaced) − A(that of largest φ
     replaced), from −1 to 1. A is accuracy: 1 where the class explained is predicted, else 0. What replacing features does to
