@@ -215,6 +215,8 @@ def test_equal_weights_change_nothing_and_a_weight_of_zero_drops_its_reference()
     equal = ig2.ExpectedIG(5)(NET, X, TARGET, references.Weighted(pool, [1, 1, 1, 1]))
     torch.testing.assert_close(equal.values, plain.values, rtol=0, atol=1e-14)
     torch.testing.assert_close(equal.spread, plain.spread, rtol=0, atol=1e-14)
+    shap = ig2.DeepSHAP()(NET, X, TARGET, references.Weighted(pool, [0, 1, 1, 0]))
+    torch.testing.assert_close(shap.values, ig2.DeepSHAP()(NET, X, TARGET, pool[1:3]).values, rtol=0, atol=1e-14)
     without = ig2.ExpectedIG(5)(NET, X, TARGET, references.Weighted(pool, [0, 1, 1, 0]))
     torch.testing.assert_close(without.values, ig2.ExpectedIG(5)(NET, X, TARGET, pool[1:3]).values, rtol=0, atol=1e-14)
 
@@ -492,7 +494,7 @@ def test_methods_without_references_need_none_and_ignore_them(name: str):
         ("decode", lambda: ig2.PathMethod(paths.Latent(lambda x: x, lambda z: z[:, :2]))(NET, X, references=0)),
         ("weights", lambda: ig2.IG2()(NET, X, references=references.Weighted(REFERENCES, [1, 2, 3]))),
         ("negative", lambda: ig2.IG2()(NET, X, references=references.Weighted(REFERENCES, [1, -1]))),
-        ("weights", lambda: ig2.DeepSHAP()(NET, X, references=references.Weighted(REFERENCES, [1, 2]))),
+        ("weights", lambda: ig2.KernelSHAP()(NET, X, references=references.Weighted(REFERENCES, [1, 2]))),
     ],
 )
 def test_errors_say_what_is_wrong(word: str, call: Any):

@@ -23,7 +23,7 @@ class Weighted(References):
     """Other references, with weights in the mean over them: φ = Σᵣ wᵣ φᵣ, where Σᵣ wᵣ = 1.
 
     A complete rule then sums to f(x) − Σᵣ wᵣ f(baselineᵣ), and that is what `Attribution.residual` compares with. Path
-    methods take weights; KernelSHAP and DeepSHAP raise an error.
+    methods take weights; KernelSHAP raises an error.
 
     Args:
         references: samples (R, ...) or (B, R, ...), a number, or another strategy.
