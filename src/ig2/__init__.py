@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Superpixels,
     )
     from ig2.model import Model, Preparation, wrap
+    from ig2.runs import open, run
 else:  # the same names at run time, each imported when it is first used
     __getattr__, __dir__ = attach(
         __name__,
@@ -49,6 +50,7 @@ else:  # the same names at run time, each imported when it is first used
                 "IntegratedGradients", "KernelSHAP", "Method", "PathMethod", "Random", "SmoothGrad", "Superpixels",
             ],
             "model": ["Model", "Preparation", "wrap"],
+            "runs": ["open", "run"],
             "": ["methods", "paths", "references", "rules"],
         },
     )  # fmt: skip
@@ -83,9 +85,11 @@ __all__ = [
     "Superpixels",
     "compare",
     "methods",
+    "open",
     "paths",
     "references",
     "rules",
+    "run",
     "scores",
     "wrap",
 ]
