@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import re
 import time
 from array import array
 from collections import deque
@@ -31,10 +33,10 @@ from ig2.adapters.loading import as_vision_subject, load_network
 from ig2.adapters.tabular import TableSubject
 from ig2.benchmarks.store import code_digest, fingerprint, key_of, place
 from ig2.errors import InputError, describe, format_count, reason, warn
-from ig2.methods import IG2, Method, PathMethod
+from ig2.methods import IG2, Gradient, Method, PathMethod
 from ig2.methods.base import summary
 from ig2.methods.kernelshap import Groups
-from ig2.metrics.base import Metric
+from ig2.metrics.base import Metric, Scores
 from ig2.model import Function, Model, as_model
 from ig2.runs import store as stores
 from ig2.runs.aggregates import Aggregates
@@ -338,8 +340,7 @@ class _State:
                 "failed": self.failed,
                 "items": int(self.before.get("items", 0)) + self.items,
                 "seconds": float(self.before.get("seconds", 0.0)) + seconds,
-                "rate": self.items / seconds if self.items and seconds else self.before.get("rate"),
-                "updated": datetime.now(UTC).isoformat(timespec="seconds"),
+                "rate": self.items / seconds if self.items and seconds else float(self.before.get("rate", 0.0)),
             },
         )
 
@@ -464,9 +465,8 @@ def _needs_references(method: Any) -> bool:
 
 
 def _name_metric(metric: Any) -> str:
-    """A metric's name as a column: "insertion", "max_sensitivity"."""
-    name = getattr(metric, "name", type(metric).__name__)
-    return "".join(sign if sign.isalnum() else "_" for sign in str(name).lower()).strip("_")
+    """A metric's class as a column: "insertion", "max_sensitivity"."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(metric).__name__).lower()
 
 
 def _is_pool(references: Any) -> bool:
@@ -578,3 +578,43 @@ def _check_manifest(folder: Path, plan: Plan, made: dict[str, Any]) -> None:
             "versions": {"ig2": ig2.__version__, "torch": torch.__version__},
         },
     )
+
+
+# -- scores of what is stored ------------------------------------------------------------------------------------------
+
+
+def score_store(
+    store: Store, metric: Metric, source: Any, model: Any, *, column: str | None = None, batch: int | None = None, seed: int = 0
+) -> Scores:
+    """Score the rows of a store by a metric; see `Store.score`."""
+    if not isinstance(metric, Metric):
+        raise InputError(f"metric must be of ig2.metrics, got {describe(metric)}")
+    kept = store.manifest["fingerprint"].get("settings", {}).get("values")
+    if kept not in ("float32", "float16"):
+        raise InputError(f"{store.folder} keeps {describe(kept)} of the values, and a metric needs all: run it with float32")
+    items = find_source(source)
+    subject, bare = _find_model(model, items)
+    own: tuple[Any, ...] = (None, None, None, None, seed, "float32", False, (), column)
+    plan = _make_plan(items, subject, bare, Gradient(), *own)
+    ids = store.where("error is None").ids
+    wanted, values, undefined = _hash_ids(iter(ids)), dict[str, float](), dict[str, int]()
+    for members in group_items((item for item in items if _contains(wanted, item.id)), batch or BATCHES[plan.kind]):
+        rows = store.find([item.id for item in members])
+        loaded = plan.read(members)
+        sound = [place for place in range(len(members)) if place not in loaded.failures]
+        for places, samples in plan.batch(loaded, sound):
+            chosen = [rows[members[place].id] for place in places]
+            tensor = torch.zeros(samples.attributed.shape)
+            for number, row in enumerate(chosen):
+                tensor[number][: len(row["values"])] = torch.from_numpy(np.array(row["values"], dtype=np.float32))
+            against = None if chosen[0].get("against") is None else torch.tensor([row["against"] for row in chosen])
+            targets = torch.tensor([row["target"] for row in chosen])
+            scores = metric(bare, samples.like_x(tensor), samples.x, targets, against=against, seed=seed)
+            values.update(zip([members[place].id for place in places], scores.values.double().tolist(), strict=True))
+            for why, times in scores.undefined.items():
+                undefined[why] = undefined.get(why, 0) + times
+    missing = len(ids) - len(values)
+    if missing:
+        undefined["the source does not have the item, or it cannot be read"] = missing
+    ordered = torch.tensor([values.get(identity, math.nan) for identity in ids], dtype=torch.float64)
+    return Scores(ordered, metric.name, metric.better, undefined, settings=summary(metric))

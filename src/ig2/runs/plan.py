@@ -16,7 +16,7 @@ from ig2.adapters.base import Batch, Subject, extract_tensor
 from ig2.adapters.text import TextBatch, TextSubject
 from ig2.adapters.vision import Photo
 from ig2.attribution import Attribution
-from ig2.errors import IG2Warning, InputError, describe, reason
+from ig2.errors import IG2Error, IG2Warning, InputError, describe, reason
 from ig2.methods import Grid, Method
 from ig2.methods.kernelshap import Groups
 from ig2.metrics.base import Metric
@@ -94,9 +94,9 @@ class Plan:
         loaded = Loaded(items, inputs, labels, failures, None)
         if self.kind not in ("image", "tensor"):
             return loaded  # reading a text asks the network about padding
-        return replace(loaded, batches=self._batch(loaded, [i for i in range(len(items)) if i not in failures]))
+        return replace(loaded, batches=self.batch(loaded, [i for i in range(len(items)) if i not in failures]))
 
-    def _batch(self, loaded: Loaded, places: list[int]) -> list[tuple[list[int], Batch]]:
+    def batch(self, loaded: Loaded, places: list[int]) -> list[tuple[list[int], Batch]]:
         """Read inputs as one batch; one by one where that fails, and note which of them are at fault."""
         if not places:
             return []
@@ -106,9 +106,9 @@ class Plan:
             if len(places) == 1:
                 loaded.failures[places[0]] = error
                 return []
-        alone = [pair for place in places for pair in self._batch(loaded, [place])]
+        alone = [pair for place in places for pair in self.batch(loaded, [place])]
         sound = [place for members, _ in alone for place in members]
-        return self._batch(loaded, sound) if len(sound) < len(places) else alone
+        return self.batch(loaded, sound) if len(sound) < len(places) else alone
 
     def _read(self, ids: list[str], inputs: list[Any]) -> Batch:
         if self.subject is None:
@@ -132,11 +132,12 @@ class Plan:
             if quiet:
                 warnings.simplefilter("ignore", IG2Warning)
             sound = [place for place in range(len(loaded.items)) if place not in loaded.failures]
-            batches = self._batch(loaded, sound) if loaded.batches is None else loaded.batches
+            batches = self.batch(loaded, sound) if loaded.batches is None else loaded.batches
             for places, batch in batches:
                 self._attempt(loaded, places, batch, rows)
         for place, error in loaded.failures.items():
-            rows[place] = {"error": reason(error), "error_kind": type(error).__name__}
+            message = " ".join(str(error).split()) if isinstance(error, IG2Error) else reason(error)
+            rows[place] = {"error": message, "error_kind": type(error).__name__}
         return [
             {"id": item.id, **self._describe_label(loaded.labels[place]), **rows[place]}
             for place, item in enumerate(loaded.items)
@@ -154,7 +155,7 @@ class Plan:
         rest = [place for place in places if place not in loaded.failures]
         parts = [rest] if len(rest) < len(places) else [[place] for place in rest]
         for part in parts:
-            for members, smaller in self._batch(loaded, part):
+            for members, smaller in self.batch(loaded, part):
                 self._attempt(loaded, members, smaller, rows)
 
     def _explain(self, batch: Batch) -> list[Row]:

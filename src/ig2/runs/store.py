@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ig2._utils.checks import is_number
 from ig2._utils.suggestions import suggest
 from ig2.errors import InputError, describe, format_count, import_extra
 from ig2.runs.aggregates import Aggregates
@@ -97,10 +98,14 @@ class Store:
         return dict(sorted((str(count["values"]), int(count["counts"])) for count in counts))
 
     @property
-    def progress(self) -> dict[str, Any]:
-        """How far the run is: `total`, `done` and `failed` items, and what it took so far, `items` in `seconds`."""
+    def progress(self) -> dict[str, float]:
+        """How far the run is: `total`, `done` and `failed` items, `items` explained in `seconds`, and the last `rate`."""
         path = self.folder / PROGRESS
-        return read_json(path) if path.exists() else {}
+        content = read_json(path) if path.exists() else {}
+        wrong = [name for name, number in content.items() if not is_number(number) or number < 0]
+        if wrong:
+            raise InputError(f"{path} is damaged: {wrong[0]} is {describe(content[wrong[0]])}, expected a number")
+        return content
 
     @property
     def aggregates(self) -> Aggregates:
@@ -184,6 +189,32 @@ class Store:
         left, right = tables[0].filter(both), tables[1].take(places.drop_null())
         joined = {name: left[name] for name in left.column_names}
         return pyarrow.table(joined | {name + suffix: right[name] for name in right.column_names if name != "id"})
+
+    def find(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return rows by their ids; those that the store does not have are missing."""
+        compute = arrow("pyarrow.compute")
+        with self._name_damage():
+            table = self.dataset.to_table(filter=self._both(compute.field("id").isin(list(ids))))
+        return {row["id"]: row for row in read_rows(table)}
+
+    def score(self, metric: Any, source: Any, model: Any, **options: Any) -> Any:
+        """Score the values of all rows without errors by a metric that was not asked for in the run.
+
+        Args:
+            metric: of `ig2.metrics`; one that compares with no truth.
+            source: where the inputs are, as for `ig2.run`.
+            model: the model explained, as for `ig2.run`.
+            options: `column`, `batch` and `seed`, as for `ig2.run`.
+
+        Returns:
+            `ig2.metrics.Scores`, in the order of `where("error is None").ids`.
+
+        Raises:
+            InputError: if the store keeps the values pooled, or not at all.
+        """
+        from ig2.runs.execution import score_store
+
+        return score_store(self, metric, source, model, **options)
 
     # -- other eyes ----------------------------------------------------------------------------------------------------
 
