@@ -8,9 +8,9 @@ import re
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from os import PathLike
@@ -200,7 +200,8 @@ def run(
             explained = explain_on_cluster(plan, batches, cluster, where)
         else:
             explained = explain_locally(plan, batches, readers, where)
-        _write_rows(plan, explained, writer, folder, bar)
+        with closing(explained):  # ends its threads or actors, whatever ends the writing
+            _write_rows(plan, explained, writer, folder, bar)
         state.finish()
     return stores.open(folder)
 
@@ -208,7 +209,7 @@ def run(
 # -- the loop ----------------------------------------------------------------------------------------------------------
 
 
-def explain_locally(plan: Plan, batches: Iterator[list[Item]], readers: int, device: str) -> Iterator[list[Row]]:
+def explain_locally(plan: Plan, batches: Iterator[list[Item]], readers: int, device: str) -> Generator[list[Row], None, None]:
     """Explain batches in this process, in their order, while threads read those that come next."""
     loads: deque[Future[Any]] = deque()
     with ThreadPoolExecutor(readers, "ig2-read") as pool:
