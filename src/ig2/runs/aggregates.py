@@ -96,10 +96,12 @@ class Mean:
     total: float = 0.0
 
     def add(self, value: float) -> None:
+        """Count a number."""
         self.count, self.total = self.count + 1, self.total + value
 
     @property
     def value(self) -> float:
+        """The mean; NaN where there are no numbers."""
         return self.total / self.count if self.count else math.nan
 
 

@@ -593,7 +593,8 @@ def score_store(
     kept = store.manifest["fingerprint"].get("settings", {}).get("values")
     if kept not in ("float32", "float16"):
         raise InputError(f"{store.folder} keeps {describe(kept)} of the values, and a metric needs all: run it with float32")
-    items = find_source(source)
+    origin = store.manifest["fingerprint"].get("source", {})
+    items = find_source(source, id=origin.get("id")) if origin.get("id") is not None else find_source(source)
     subject, bare = _find_model(model, items)
     own: tuple[Any, ...] = (None, None, None, None, seed, "float32", False, (), column)
     plan = _make_plan(items, subject, bare, Gradient(), *own)
