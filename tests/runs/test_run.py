@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas
+import pyarrow
 import pytest
 import torch
 from torch import nn
@@ -160,7 +162,8 @@ def test_a_pool_that_is_a_source(photos: Path, subject: vision.VisionSubject, tm
     with pytest.warns(ig2.IG2Warning, match=r"red/broken\.png"):
         store = ig2.run(photos / "green", subject, ig2.ExpectedIG(3), tmp_path / "store", references=photos, count=2)
     assert store.manifest["fingerprint"]["settings"]["references"]["place"] == str(photos)
-    pool = [item.content for item in execution.find_source(photos) if "broken" not in item.id]
+    items = [item for item in execution.find_source(photos) if "broken" not in item.id]
+    pool = [vision.Photo(item.content, item.id, item.label) for item in items]
     attribution = subject.explain([photos / "green/0.png"], ig2.ExpectedIG(3), pool=pool, count=2)
     np.testing.assert_allclose(store["0.png"]["values"], attribution.values[0].numpy(), atol=1e-6)
 
@@ -249,6 +252,18 @@ def test_a_bad_item_is_a_row_with_its_error_and_the_rest_goes_on(net: nn.Module,
     for i in (0, 1, 3, 5, 11):
         np.testing.assert_allclose(store[str(i)]["values"], whole[str(i)]["values"], atol=1e-6)
     assert store.progress["failed"] == 2 and store.aggregates.rows == 10
+
+
+def test_the_rest_of_a_batch_stays_together(net: nn.Module, tmp_path: Path) -> None:
+    samples, sizes = data(5, 5), list[int]()
+    samples[1] = torch.nan
+
+    def make(subject: Any, batch: Any) -> ig2.Method:
+        sizes.append(len(batch))
+        return ig2.IntegratedGradients(3)
+
+    assert ig2.run(samples, net, make, tmp_path / "store").failures == {"InputError": 1}
+    assert sizes == [5, 4]
 
 
 def test_an_item_of_another_shape_is_a_row_with_its_error(subject: vision.VisionSubject, tmp_path: Path) -> None:
@@ -446,6 +461,37 @@ def test_killed_ten_times_it_ends_as_if_nothing_had_been(tmp_path: Path) -> None
     assert content(one) == content(other)
     assert aggregates(one) == aggregates(other)
     assert not list((out / "journal").iterdir()) and not list(out.rglob(".*"))
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_number_of_items(tmp_path: Path) -> None:
+    class Noise(torch.utils.data.Dataset[torch.Tensor]):
+        def __init__(self, count: int) -> None:
+            self.count = count
+
+        def __len__(self) -> int:
+            return self.count
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return torch.full((200,), float(index % 7))
+
+    net = seeded(lambda: nn.Linear(200, 3), 0).eval().float()
+
+    def measure(count: int) -> tuple[int, int]:
+        arrays: list[int] = []
+        tracemalloc.start()
+        ig2.run(
+            Noise(count), net, ig2.Gradient(), tmp_path / str(count), batch=100, part_bytes=2**16,
+            progress=lambda done, total: arrays.append(pyarrow.total_allocated_bytes()),
+        )  # fmt: skip
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak, max(arrays)
+
+    measure(100)
+    (objects, arrays), (more_objects, more_arrays) = measure(500), measure(2500)
+    assert more_objects < objects + 8 * 2000 + 200_000  # eight bytes for each id; the values of 2,000 items have 1.6 MB
+    assert more_arrays < arrays + 200_000
 
 
 # -- the front door ----------------------------------------------------------------------------------------------------

@@ -217,11 +217,21 @@ def flip_bits(path: Path) -> None:
     path.write_bytes(bytes(content))
 
 
+def flip_a_value(path: Path) -> None:
+    """Change one byte of the values, which nothing but a checksum notices."""
+    group = pyarrow.parquet.ParquetFile(path).metadata.row_group(0)
+    (column,) = [group.column(i) for i in range(group.num_columns) if group.column(i).path_in_schema.startswith("values.")]
+    place = column.data_page_offset + int(0.8 * column.total_compressed_size)
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(bytes(content))
+
+
 def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("damage", [truncate, flip_bits, empty])
+@pytest.mark.parametrize("damage", [truncate, flip_bits, flip_a_value, empty])
 def test_a_damaged_part_is_named(store: Store, damage: Callable[[Path], None]) -> None:
     (path,) = store.files
     damage(path)

@@ -31,6 +31,7 @@ from ig2._utils.suggestions import ChoiceError
 from ig2.adapters.base import Batch, Subject
 from ig2.adapters.loading import as_vision_subject, load_network
 from ig2.adapters.tabular import TableSubject
+from ig2.adapters.vision import Photo
 from ig2.benchmarks.store import code_digest, fingerprint, key_of, place
 from ig2.errors import InputError, describe, format_count, reason, warn
 from ig2.methods import IG2, Gradient, Method, PathMethod
@@ -485,6 +486,8 @@ def _read_pool(subject: Subject, references: Any, column: str | None) -> Batch:
             continue
         try:
             content = extract_input(source.load(item.content), subject.kind, column)
+            if subject.kind == "image":  # with the class of its folder, which is never contrasted with itself
+                content = Photo(content, item.id, None if item.label is None else str(item.label))
             subject.pool([content])
         except Exception as error:  # as any item's
             warn(f"the reference {item.id!r} is skipped: {reason(error)}")
