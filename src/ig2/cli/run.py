@@ -122,7 +122,7 @@ def print_store(store: Store, details: bool = False) -> None:
                 label = name.replace("relative_", "")
                 print_line(console, label, f"{middle:.3g} (80 % between {low:.3g} and {high:.3g})", WIDTH)
         for name in ("least_trusted", "largest_residuals") if details else ():
-            entries = [f"{identity} ({value:.2g})" for value, identity in aggregates.extremes.get(name, ())[:SHOWN]]
+            entries = [f"{identity} ({value:.3g})" for value, identity in aggregates.extremes.get(name, ())[:SHOWN]]
             if entries:
                 print_line(console, name.replace("_", " "), ", ".join(entries), WIDTH)
     print_path(console, "store", store.folder, INDENT + WIDTH)

@@ -49,9 +49,7 @@ class Worker:
         return {"rows": np.array([pickle.dumps(part, protocol=5) for part in rows], dtype=object)}
 
 
-def explain_on_cluster(
-    plan: Plan, batches: Iterator[list[Item]], cluster: Cluster, device: str
-) -> Generator[list[Row], None, None]:
+def explain_on_cluster(plan: Plan, batches: Iterator[list[Item]], cluster: Cluster) -> Generator[list[Row], None, None]:
     """Explain batches by Ray's actors, and yield their rows in order.
 
     Raises:

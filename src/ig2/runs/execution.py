@@ -140,7 +140,7 @@ def run(
         label: the column of the source with the classes.
         column: the column with the text or the image, of rows that have several.
         batch: items in one call of the method. Results do not depend on it, but for rounding.
-        device: where the network runs; "auto" takes a GPU if there is one.
+        device: where the network runs; "auto" takes a GPU if there is one. With Ray, `cluster` decides.
         readers: threads that read ahead.
         retry_failed: explain again the items that failed before.
         engine: "local" for this process, "ray" for several, of this machine or a cluster.
@@ -171,7 +171,7 @@ def run(
         raise ChoiceError(f"engine must be 'local' or 'ray', got {describe(engine)}")
     items = find_source(source, id=id, label=label, skip=folder)
     subject, bare = _find_model(model, items)
-    where = find_device(device)
+    where = "cpu" if engine == "ray" else find_device(device)  # Ray's actors have the GPUs
     if subject is not None:
         subject.to(where)
     elif bare.device is not None:
@@ -198,7 +198,7 @@ def run(
         if engine == "ray":
             from ig2.runs.cluster import explain_on_cluster
 
-            explained = explain_on_cluster(plan, batches, cluster, where)
+            explained = explain_on_cluster(plan, batches, cluster)
         else:
             explained = explain_locally(plan, batches, readers, where)
         with closing(explained):  # ends its threads or actors, whatever ends the writing

@@ -76,7 +76,7 @@ class Images(Source):
     """The images of a folder and its sub-folders, or of a list or pattern; ids are paths, sub-folders are classes.
 
     Args:
-        place: a folder, a pattern such as "photos/*.jpg", or a list of files.
+        place: a folder, a pattern such as `photos/*.jpg`, or a list of files.
         skip: a folder to leave aside: the store, where it is inside.
     """
 
