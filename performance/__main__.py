@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from performance import authors, metrics, overhead, peers, precision, residuals, scaling
+from performance import authors, metrics, overhead, peers, precision, residuals, runs, scaling
 from performance.store import Row, save
 
 SUITES = {
@@ -16,6 +16,7 @@ SUITES = {
     "residuals": residuals.run,
     "precision": precision.run,
     "metrics": metrics.run,
+    "runs": runs.run,
 }
 
 

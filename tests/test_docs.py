@@ -45,6 +45,7 @@ MODULES = (
     "ig2.adapters.tabular",
     "ig2.adapters.loading",
     "ig2.report",
+    "ig2.runs",
     "ig2.compat",
     "ig2.compat.captum",
     "ig2.compat.quantus",

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         VarGrad,
     )
     from ig2.model import Model, Preparation, wrap
+    from ig2.runs import open, run
 else:  # the same names at run time, each imported when it is first used
     __getattr__, __dir__ = attach(
         __name__,
@@ -80,6 +81,7 @@ else:  # the same names at run time, each imported when it is first used
                 "RestartedAGI", "RevealIG", "SmoothGrad", "Smoothed", "Superpixels", "VarGrad",
             ],
             "model": ["Model", "Preparation", "wrap"],
+            "runs": ["open", "run"],
             "": ["methods", "paths", "references", "rules"],
         },
     )  # fmt: skip
@@ -142,9 +144,11 @@ __all__ = [
     "VarGrad",
     "compare",
     "methods",
+    "open",
     "paths",
     "references",
     "rules",
+    "run",
     "scores",
     "wrap",
 ]

@@ -52,11 +52,22 @@ def write_file(path: str | PathLike[str], content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, target)
+        _sync_folder(target.parent)
     except OSError as error:
         raise FileError(error.errno, error.strerror or str(error), str(target)) from error
     finally:
         with suppress(OSError):
             draft.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the renames in a folder survive a power cut, where the system can do that."""
+    with suppress(OSError, AttributeError):  # Windows opens no folders
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def find_cache() -> Path:

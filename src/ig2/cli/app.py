@@ -23,6 +23,8 @@ from ig2.cli.options import (
     FetchOptions,
     FiguresOptions,
     Group,
+    RunCommandOptions,
+    StatusOptions,
     VerifyOptions,
     add_command,
     format_examples,
@@ -82,6 +84,33 @@ def explain(options: ExplainOptions) -> None:
     from ig2.cli.explain import run
 
     run(options)
+
+
+RUN_EXAMPLES = (
+    "ig2 run photos/ --out photos-ig2 --values grid:14",
+    "ig2 run patients.parquet --id patient --label outcome --model mypackage.models:build --metrics insertion,deletion",
+    "ig2 run photos/ --engine ray --workers 8 --gpus-per-worker 1",
+)
+
+
+@add_command(app, epilog=format_examples(RUN_EXAMPLES))
+def run(options: RunCommandOptions) -> None:
+    """Explain a whole data set into a store of Parquet files.
+
+    It can be stopped at any moment: the same command goes on, and explains nothing twice. An item that cannot be explained
+    becomes a row with its error.
+    """
+    from ig2.cli.run import run
+
+    run(options)
+
+
+@add_command(app)
+def status(options: StatusOptions) -> None:
+    """Print how far a run is, which items failed and why, and how long the rest will take."""
+    from ig2.cli.run import print_status
+
+    print_status(options)
 
 
 @add_command(app)

@@ -155,6 +155,78 @@ class ExplainOptions(RunOptions, TerminalOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunCommandOptions(RunOptions, TerminalOptions):
+    """The options of `ig2 run`."""
+
+    source: str = argument(
+        "A folder, file or pattern of images, of tables (.parquet, .csv, .tsv, .jsonl) or of .txt files with a text on each "
+        "line; a folder of Hugging Face's save_to_disk; or module:function that returns a data set.",
+        "SOURCE",
+    )
+    target: str = option(
+        "auto",
+        "The class to explain: a number, a name, or [bold]auto[/bold] for the predicted one.",
+        metavar="CLASS",
+        panel=None,
+    )
+    against: str | None = option(
+        None, "Rather than which: as for [bold]ig2 explain[/bold]. Default: next for a classifier.", metavar="CLASS", panel=None
+    )
+    out: Path = out_option("ig2-run")
+    retry_failed: bool = option(False, "Explain again the items that failed.", panel=None)
+    id: str | None = option(None, "The column with the ids. Default: file name and row number.", metavar="COLUMN", panel=None)
+    label: str | None = option(None, "The column with the classes.", metavar="COLUMN", panel=None)
+    column: str | None = option(None, "The column with the text or image, of rows that have several.", panel=None)
+    values: str | None = option(
+        None,
+        "What to keep of the values: float32, float16, units (words, columns), grid:14, superpixels:50 or none. Default: "
+        "units, of images float32.",
+        panel=None,
+        complete=("float32", "float16", "units", "grid:14", "superpixels:50", "none"),
+    )
+    gradcf: bool = option(False, "Keep the counterfactuals too.", panel=None)
+    metrics: str | None = option(
+        None, "Scores for every item, separated by commas: insertion,deletion.", metavar="METRICS", panel=None
+    )
+    model: str | None = option(None, "As for [bold]ig2 explain[/bold].", "--model", "-m", complete=MODELS)
+    trust: bool = option(False, "Open a model file that is a program.")
+    size: str | None = option(None, "Pixels that a network alone takes. Default: 224.", metavar="N")
+    mean: str | None = option(None, "What it wants subtracted. Default: 0.", metavar="NUMBERS")
+    std: str | None = option(None, "What it wants divided by. Default: 1.", metavar="NUMBERS")
+    classes: str | None = option(None, "Names of its outputs, or a .txt file of them.", metavar="NAMES")
+    method: str = option("ig2", "The method; [bold]ig2 explain --help[/bold] lists them.", complete=METHODS)
+    rule: str | None = option(None, "How gradients on a path become attribution.", complete=RULES)
+    references: str | None = option(
+        None,
+        "The pool to choose references from, a source; zeros, white, blurred or farthest; or module:function that returns a "
+        "strategy. Default: samples that come with the model.",
+        metavar="SOURCE",
+    )
+    count: int | None = option(None, "References for each item. Default: 10.", bounds=(1, 1000))
+    steps: int = option(50, "Steps of a path.", bounds=(1, 10_000))
+    batch: int | None = option(None, "Items explained at once. Default: by the kind of data.", bounds=(1, 100_000))
+    readers: int = option(2, "Threads that read ahead.", bounds=(1, 256))
+    engine: str = option("local", "local for this process, ray for several processes or machines.", complete=("local", "ray"))
+    workers: int = option(2, "Processes that explain, with Ray.", bounds=(1, 100_000))
+    gpus_per_worker: float = option(0.0, "GPUs of each of them.", metavar="N")
+    address: str | None = option(None, "Of a Ray cluster. Default: one on this machine.")
+
+    def as_explain_options(self) -> ExplainOptions:
+        """What loading a model takes from the options."""
+        return ExplainOptions(
+            model=self.model, trust=self.trust, size=self.size, mean=self.mean, std=self.std, classes=self.classes,
+            seed=self.seed, device=self.device,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusOptions(DebugOptions):
+    """The options of `ig2 status`."""
+
+    store: Path = argument("The folder of the store.", "STORE")
+
+
+@dataclass(frozen=True, kw_only=True)
 class DemoOptions(TerminalOptions):
     """The options of `ig2 demo`."""
 

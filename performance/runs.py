@@ -1,0 +1,111 @@
+"""`ig2.run` beside the bare call on the same batches: items a second, and memory against the number of items."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import nn
+
+import ig2
+from performance.store import Row, table
+
+IMAGE = 64  # pixels
+MEMORY = """
+import sys, tempfile
+import torch, ig2
+torch.set_num_threads(1)
+class Noise(torch.utils.data.Dataset):
+    def __init__(self, count): self.count = count
+    def __len__(self): return self.count
+    def __getitem__(self, index): return torch.rand(1000, generator=torch.Generator().manual_seed(index))
+net = torch.nn.Sequential(torch.nn.Linear(1000, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3)).eval()
+with tempfile.TemporaryDirectory() as folder:
+    ig2.run(Noise(int(sys.argv[1])), net, ig2.Gradient(), folder, batch=250)
+# not ru_maxrss, which begins with the peak of the process that started this one
+(line,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(int(line.split()[1]) / 1024)
+"""
+
+
+class Photos(torch.utils.data.Dataset[torch.Tensor]):
+    """Noise of the size of small photos, made when it is read."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.rand(3, IMAGE, IMAGE, generator=torch.Generator().manual_seed(index))
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for before, after in ((3, 16), (16, 32), (32, 64)):
+        layers += [nn.Conv2d(before, after, 3, 2, 1), nn.BatchNorm2d(after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)).eval()
+
+
+def run(quick: bool) -> list[Row]:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    count, batch = (32, 8) if quick else (256, 16)
+    net, source = network().to(device), Photos(count)
+    rows = []
+    for name, method in {
+        "IntegratedGradients(10)": ig2.IntegratedGradients(10),
+        "IntegratedGradients(50)": ig2.IntegratedGradients(50),
+    }.items():
+        bare, whole = [], []
+        for _ in range(1 if quick else 5):
+            bare.append(_time_bare(net, method, source, batch))
+            with tempfile.TemporaryDirectory() as folder:
+                whole.append(_time(partial(ig2.run, source, net, method, folder, batch=batch)))
+        # the quickest of each: what else a machine does only ever adds
+        (wall, cpu), (run_wall, run_cpu) = (tuple(map(min, zip(*times, strict=True))) for times in (bare, whole))
+        rows.append(
+            {
+                "what": name,
+                "items/s alone": round(count / wall, 1),
+                "items/s of ig2.run": round(count / run_wall, 1),
+                "share": round(wall / run_wall, 3),
+                "share of CPU time": round(cpu / run_cpu, 3),
+            }
+        )
+    print(table(rows, f"ig2.run beside the bare call, {count} photos of {IMAGE} × {IMAGE} pixels on {device}"))
+    memory: list[Row] = []
+    for items in (500, 1000) if quick else (1000, 10_000, 100_000):
+        command = [sys.executable, "-c", MEMORY, str(items)]
+        peak = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+        memory.append({"what": "peak memory", "items": items, "MiB": round(peak)})
+    print(table(memory, "memory against the number of items, values of 1,000 float32 each"))
+    return [*rows, *memory]
+
+
+def _time(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds of the clock, and of all threads together."""
+    start, cpu = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - start, time.process_time() - cpu
+
+
+def _time_bare(net: nn.Module, method: ig2.Method, source: Photos, batch: int) -> tuple[float, float]:
+    """Read, stack and explain the same batches; nothing is kept."""
+
+    def work() -> None:
+        for first in range(0, len(source), batch):
+            method(net, torch.stack([source[i] for i in range(first, min(first + batch, len(source)))]))
+
+    return _time(work)
+
+
+if __name__ == "__main__":
+    print(json.dumps(run("--quick" in sys.argv), indent=1))

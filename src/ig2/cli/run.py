@@ -1,0 +1,206 @@
+"""`ig2 run` and `ig2 status`: a whole data set into a store, and how far that is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import ig2
+from ig2._utils.suggestions import ChoiceError, suggest
+from ig2.adapters.base import Batch, Subject
+from ig2.adapters.loading import load_function, load_network
+from ig2.cli.explain import parse_against
+from ig2.cli.methods import METHODS, find_methods, find_rule
+from ig2.cli.models import load_model
+from ig2.cli.options import RunCommandOptions, StatusOptions
+from ig2.cli.output import INDENT, Watch, open_console, print_heading, print_line, print_path, show_progress
+from ig2.methods.kernelshap import Groups
+from ig2.metrics import Metric
+from ig2.references.base import References
+from ig2.runs import Cluster, Source, Store, find_source
+
+METRICS = {
+    "insertion": "Insertion", "deletion": "Deletion", "infidelity": "Infidelity", "faithfulness": "Faithfulness",
+    "monotonicity": "Monotonicity", "completeness": "Completeness",
+}  # fmt: skip
+REFERENCES = {"zeros": "Zeros", "white": "White", "blurred": "BlurredExplicand", "farthest": "MaximalDistance"}
+WIDTH = 18  # of the labels
+SHOWN = 5  # items of a list
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A method as the command line names it, made for each batch."""
+
+    name: str
+    steps: int
+    rule: str | None
+
+    @property
+    def contrasts(self) -> bool:
+        """Whether it takes references rather than a baseline of its own."""
+        return METHODS[self.name].contrasts
+
+    def __call__(self, subject: Subject | None, batch: Batch) -> ig2.Method:
+        named = METHODS[self.name]
+        rule = find_rule(self.rule, [named])
+        return named.make(subject, batch, self.steps, **({} if rule is None else {"rule": rule}))
+
+
+def run(options: RunCommandOptions) -> None:
+    """Explain every item of the source, and print where the store is."""
+    source = find_source(options.source, id=options.id, label=options.label, skip=options.out)
+    with show_progress(options.quiet) as watch:
+        watch("model")
+        model = _load(options, source)
+        kind = model.kind if isinstance(model, Subject) else None
+        if kind is not None:
+            find_methods([options.method], kind)
+        elif options.method not in METHODS:
+            find_methods([options.method], "image")  # says what there is
+        find_rule(options.rule, [METHODS[options.method]])
+        against: Any = "auto" if options.against is None else options.against
+        if isinstance(model, Subject) and options.against is not None:
+            against = parse_against(model, options.against)
+        store = ig2.run(
+            source,
+            model,
+            Recipe(options.method, options.steps, options.rule),
+            options.out,
+            target=None if options.target == "auto" else _parse_target(model, options.target),
+            against=against,
+            references=_find_references(options.references),
+            count=options.count,
+            seed=options.seed,
+            values=parse_values(options.values),
+            gradcf=options.gradcf,
+            metrics=_find_metrics(options.metrics),
+            column=options.column,
+            batch=options.batch,
+            device=options.device,
+            readers=options.readers,
+            retry_failed=options.retry_failed,
+            engine=options.engine,  # type: ignore[arg-type]  # checked there
+            cluster=Cluster(options.workers, options.gpus_per_worker, options.address),
+            progress=_report(watch),
+        )
+    print_store(store)
+
+
+def print_status(options: StatusOptions) -> None:
+    """Print how far a store is."""
+    print_store(ig2.open(options.store), details=True)
+
+
+def print_store(store: Store, details: bool = False) -> None:
+    """Print how many items are done, which failed and why, and how long the rest will take."""
+    console, progress, made = open_console(), store.progress, store.manifest["fingerprint"]
+    total, done, rate = round(progress.get("total", 0)), len(store), progress.get("rate", 0)
+    failures = store.failures
+    print_heading(console, f"{done:,} of {total:,} items", f"{sum(failures.values()):,} failed" if failures else "")
+    for kind, times in failures.items():
+        row = next(store.where(f"error_kind == {kind!r}").iterate(["id", "error"]))
+        print_line(console, kind, f"{times:,}, such as {row['id']}: {row['error']}", WIDTH)
+    if rate > 0:
+        left = f"; {_format_seconds((total - done) / rate)} left" if done < total else ""
+        print_line(console, "speed", f"{rate:.3g} items/s{left}", WIDTH)
+    if details:
+        for name in ("method", "model", "source"):
+            content = made.get(name)
+            parts = content if isinstance(content, dict) else {"": content}
+            plain = {key: value for key, value in parts.items() if isinstance(value, (str, int, float)) and key != "digest"}
+            print_line(console, name, ", ".join(f"{key} {value}" for key, value in plain.items()), WIDTH)
+    aggregates = store.aggregates
+    if aggregates.rows:
+        for name in ("trust", "relative_residual"):
+            low, middle, high = (aggregates.quantile(name, share) for share in (0.1, 0.5, 0.9))
+            if middle == middle:
+                label = name.replace("relative_", "")
+                print_line(console, label, f"{middle:.3g} (80 % between {low:.3g} and {high:.3g})", WIDTH)
+        for name in ("least_trusted", "largest_residuals") if details else ():
+            entries = [f"{identity} ({value:.3g})" for value, identity in aggregates.extremes.get(name, ())[:SHOWN]]
+            if entries:
+                print_line(console, name.replace("_", " "), ", ".join(entries), WIDTH)
+    print_path(console, "store", store.folder, INDENT + WIDTH)
+
+
+# -- what was typed ----------------------------------------------------------------------------------------------------
+
+
+def _load(options: RunCommandOptions, source: Source) -> Any:
+    """Load the model: for sources that may be several things, it decides what they are."""
+    network = load_network(options.model, trust=options.trust) if options.model is not None and len(source.kinds) > 1 else None
+    if isinstance(network, Subject) and not any((options.size, options.mean, options.std, options.classes)):
+        return network
+    if network is not None and "tensor" in source.kinds:
+        return network
+    kind = network.kind if isinstance(network, Subject) else source.kinds[0]
+    if kind == "tensor":
+        raise ChoiceError(f"{options.source} is a data set of tensors: name the network that takes them with --model")
+    return load_model(options.as_explain_options(), kind, [Path(options.source)])
+
+
+def _parse_target(model: Any, wanted: str) -> int:
+    if isinstance(model, Subject):
+        return model.index(wanted)
+    if not wanted.isdecimal():
+        raise ChoiceError(f"--target {wanted!r}: the classes of a network alone are numbers")
+    return int(wanted)
+
+
+def parse_values(wanted: str | None) -> Any:
+    """Return what to keep of the values: "grid:14" is a grid of 14 × 14, "superpixels:50" about fifty regions.
+
+    Raises:
+        ChoiceError: for anything else.
+    """
+    name, colon, number = (wanted or "").partition(":")
+    pooled: dict[str, Callable[[int], Groups]] = {"grid": lambda side: ig2.Grid(side, side), "superpixels": ig2.Superpixels}
+    if name in pooled and (not colon or number.isdecimal()):
+        return pooled[name](int(number or (14 if name == "grid" else 50)))
+    if wanted is not None and wanted not in ("float32", "float16", "units", "none"):
+        raise ChoiceError(f"--values {wanted!r} is unknown: choose from float32, float16, units, grid:14, superpixels:50, none")
+    return wanted
+
+
+def _find_references(wanted: str | None) -> Any:
+    """Return a strategy by its name or by a function that makes it, or a source for the pool."""
+    if wanted in REFERENCES:
+        return getattr(ig2.references, REFERENCES[str(wanted)])()
+    if wanted is None or ":" not in wanted or Path(wanted).exists():
+        return wanted
+    made = load_function(wanted)
+    made = made() if callable(made) and not isinstance(made, References) else made
+    return made if isinstance(made, References) else find_source(made, name=wanted)
+
+
+def _find_metrics(wanted: str | None) -> dict[str, Metric]:
+    names = [name.strip() for name in (wanted or "").split(",") if name.strip()]
+    for name in names:
+        if name not in METRICS:
+            raise ChoiceError(f"there is no metric {name!r} for a run{suggest(name, METRICS)}")
+    return {name: getattr(ig2.metrics, METRICS[name])() for name in names}
+
+
+# -- progress ----------------------------------------------------------------------------------------------------------
+
+
+def _report(watch: Watch) -> Callable[[int, int], None]:
+    """Return a function of (done, total) that shows the items a second of this run."""
+    began: list[tuple[float, int]] = []
+
+    def report(done: int, total: int) -> None:
+        began.append((time.monotonic(), done)) if not began else None
+        seconds, items = time.monotonic() - began[0][0], done - began[0][1]
+        rate = items / seconds if items and seconds else 0.0
+        watch(f"{rate:.3g} items/s" if rate else "explaining", done, total, (total - done) / rate if rate else None)
+
+    return report
+
+
+def _format_seconds(seconds: float) -> str:
+    return str(timedelta(seconds=round(min(seconds, 1e9))))

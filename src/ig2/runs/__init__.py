@@ -1,0 +1,40 @@
+"""Whole data sets: sources, a run that can be stopped and resumed, and the store of its rows."""
+
+from typing import TYPE_CHECKING
+
+from ig2._utils.lazy import attach
+
+if TYPE_CHECKING:
+    from ig2.runs.aggregates import Aggregates, ClassAggregates, Mean, Sketch
+    from ig2.runs.execution import Cluster, run
+    from ig2.runs.sources import HuggingFace, Images, Item, Lines, Rows, Samples, Source, find_source
+    from ig2.runs.store import Store, open
+else:  # a store is read without PyTorch
+    __getattr__, __dir__ = attach(
+        __name__,
+        {
+            "aggregates": ["Aggregates", "ClassAggregates", "Mean", "Sketch"],
+            "execution": ["Cluster", "run"],
+            "sources": ["HuggingFace", "Images", "Item", "Lines", "Rows", "Samples", "Source", "find_source"],
+            "store": ["Store", "open"],
+        },
+    )
+
+__all__ = [
+    "Aggregates",
+    "ClassAggregates",
+    "Cluster",
+    "HuggingFace",
+    "Images",
+    "Item",
+    "Lines",
+    "Mean",
+    "Rows",
+    "Samples",
+    "Sketch",
+    "Source",
+    "Store",
+    "find_source",
+    "open",
+    "run",
+]

@@ -1,0 +1,315 @@
+"""What a run shows as a whole, kept up to date row by row: means, quantiles, extremes and curves.
+
+Everything is computed from the rows as they are stored and in their order, so that a run that was killed ends with the same
+numbers, to the last bit, as one that was not. Memory depends on the numbers of classes and features, not on that of rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ig2.errors import InputError, describe, reason
+
+ACCURACY = 0.01  # of a quantile, as a share of it
+GAMMA = (1 + ACCURACY) / (1 - ACCURACY)
+SMALLEST = 1e-12  # smaller numbers count as zero
+EXTREMES = 20  # items in each list of extremes
+SIDE = 14  # of the grid that images are pooled to
+MOST_FEATURES = 4096
+MOST_SKETCHES = 512  # features with quantiles
+MOST_WORDS = 10_000  # the first different words of a run; later ones are not counted
+SCALARS = ("output", "baseline_output", "residual", "relative_residual", "trust", "arrival", "spread")
+CURVE = "_curve"  # the end of the name of a column with curves
+
+
+@dataclass
+class Sketch:
+    """Quantiles of a stream in bounded memory, each within 1 % of itself, whatever the order [Masson 2019].
+
+    A number v falls into the bucket ⌈log_γ |v|⌉ of its sign with γ = (1 + α) / (1 − α), and 2·γ^bucket / (γ + 1) is
+    within α·|v| of it.
+
+    >>> sketch = Sketch()
+    >>> sketch.add(range(1, 1001))
+    >>> abs(sketch.quantile(0.5) - 500) < 5
+    True
+    """
+
+    buckets: dict[int, int] = field(default_factory=dict)
+    """How many numbers each bucket has; even keys are positive, odd ones negative."""
+    zeros: int = 0
+
+    def add(self, values: Iterable[float]) -> None:
+        """Count numbers; those that are not finite are ignored."""
+        numbers = np.asarray(list(values) if not isinstance(values, np.ndarray) else values, dtype=np.float64)
+        numbers = numbers[np.isfinite(numbers)]
+        for key in _find_buckets(numbers).tolist():
+            self._count(key)
+
+    def _count(self, key: int | None) -> None:
+        if key is None or key == ZERO:
+            self.zeros += 1
+        else:
+            self.buckets[key] = self.buckets.get(key, 0) + 1
+
+    def __len__(self) -> int:
+        return self.zeros + sum(self.buckets.values())
+
+    def quantile(self, share: float) -> float:
+        """The number below which this share of all lies; NaN where there are none."""
+        ordered = sorted((_read_bucket(key), count) for key, count in self.buckets.items())
+        ordered = sorted([*ordered, (0.0, self.zeros)]) if self.zeros else ordered
+        rank, seen = share * (len(self) - 1), 0
+        for value, count in ordered:
+            seen += count
+            if seen > rank:
+                return value
+        return math.nan
+
+
+ZERO = -(2**31)  # the bucket of zero
+
+
+def _find_buckets(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+    size = np.abs(numbers)
+    with np.errstate(divide="ignore"):
+        bucket = np.ceil(np.log(np.maximum(size, SMALLEST)) / math.log(GAMMA)).astype(np.int64)
+    return np.where(size < SMALLEST, ZERO, 2 * bucket + (numbers < 0))
+
+
+def _read_bucket(key: int) -> float:
+    value = 2 * GAMMA ** (key // 2) / (GAMMA + 1)
+    return -value if key % 2 else value
+
+
+@dataclass
+class Mean:
+    """A sum and a count."""
+
+    count: int = 0
+    total: float = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a number."""
+        self.count, self.total = self.count + 1, self.total + value
+
+    @property
+    def value(self) -> float:
+        """The mean; NaN where there are no numbers."""
+        return self.total / self.count if self.count else math.nan
+
+
+@dataclass
+class ClassAggregates:
+    """What is known of the rows of one explained class."""
+
+    count: int = 0
+    means: dict[str, Mean] = field(default_factory=dict)
+    """Of output, residual, trust and the other scalars and metrics."""
+    sketches: dict[str, Sketch] = field(default_factory=dict)
+    """Their quantiles."""
+    features: NDArray[np.float64] | None = None
+    """The sum of the values of each feature."""
+    curves: dict[str, tuple[int, NDArray[np.float64]]] = field(default_factory=dict)
+    """How many curves of a metric there are, and their sum."""
+
+
+@dataclass
+class Aggregates:
+    """Running aggregates of the rows without errors."""
+
+    rows: int = 0
+    classes: dict[int, ClassAggregates] = field(default_factory=dict)
+    feature_sketches: list[Sketch] = field(default_factory=list)
+    """Quantiles of the values of each feature, over all classes."""
+    words: dict[str, tuple[Mean, Sketch]] = field(default_factory=dict)
+    """The mean and the quantiles of the values of each word."""
+    extremes: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
+    """`most_trusted`, `least_trusted` and `largest_residuals`: a number and an id each."""
+
+    # -- what they say -------------------------------------------------------------------------------------------------
+
+    def mean(self, column: str, target: int | None = None) -> float:
+        """The mean of a column, of one explained class or of all."""
+        means = [part.means[column] for part in self._choose(target) if column in part.means]
+        return Mean(sum(mean.count for mean in means), math.fsum(mean.total for mean in means)).value
+
+    def quantile(self, column: str, share: float, target: int | None = None) -> float:
+        """A quantile of a column, within 1 % of itself."""
+        merged = Sketch()
+        for part in self._choose(target):
+            sketch = part.sketches.get(column, Sketch())
+            merged.zeros += sketch.zeros
+            for key, count in sketch.buckets.items():
+                merged.buckets[key] = merged.buckets.get(key, 0) + count
+        return merged.quantile(share)
+
+    def feature_means(self, target: int | None = None) -> NDArray[np.float64]:
+        """The mean value of each feature: a table's column, or a field of an image's 14 × 14."""
+        parts = [part for part in self._choose(target) if part.features is not None]
+        sums = [part.features for part in parts if part.features is not None]
+        return np.sum(sums, axis=0) / sum(part.count for part in parts) if sums else np.zeros(0)
+
+    def curve(self, metric: str, target: int | None = None) -> NDArray[np.float64]:
+        """The mean curve of a metric, such as "insertion"."""
+        pairs = [part.curves[metric] for part in self._choose(target) if metric in part.curves]
+        return np.sum([total for _, total in pairs], axis=0) / sum(count for count, _ in pairs) if pairs else np.zeros(0)
+
+    def _choose(self, target: int | None) -> list[ClassAggregates]:
+        if target is None:
+            return [self.classes[label] for label in sorted(self.classes)]
+        return [self.classes[target]] if target in self.classes else []
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def absorb(self, rows: Iterable[Mapping[str, Any]], metrics: Sequence[str] = ()) -> None:
+        """Add rows of a store, in their order.
+
+        Args:
+            rows: as a `Store` yields them.
+            metrics: the columns that are scores.
+        """
+        for row in rows:
+            if row.get("error") is None:
+                self._absorb(row, metrics)
+
+    def _absorb(self, row: Mapping[str, Any], metrics: Sequence[str]) -> None:
+        self.rows += 1
+        part = self.classes.setdefault(int(row["target"]), ClassAggregates())
+        part.count += 1
+        for name in (*SCALARS, *metrics):
+            value = row.get(name)
+            if value is not None and math.isfinite(value):
+                part.means.setdefault(name, Mean()).add(float(value))
+                part.sketches.setdefault(name, Sketch()).add([float(value)])
+        for name in metrics:
+            curve = row.get(name + CURVE)
+            if curve is not None and np.isfinite(curve).all():
+                count, total = part.curves.get(name, (0, np.zeros(len(curve))))
+                part.curves[name] = (count + 1, total + np.asarray(curve, dtype=np.float64))
+        values = row.get("values")
+        if values is not None and "regions" not in row:
+            if "units" not in row:
+                self._absorb_features(part, pool_values(values))
+            elif len(row["units"]) == values.size:  # otherwise they are of tokens and not of words
+                self._absorb_words(row["units"], values)
+        identity = str(row["id"])
+        trust, residual = row.get("trust"), row.get("relative_residual")
+        if trust is not None:
+            self._rank("least_trusted", float(trust), identity, 1)
+            self._rank("most_trusted", float(trust), identity, -1)
+        if residual is not None:
+            self._rank("largest_residuals", float(residual), identity, -1)
+
+    def _rank(self, name: str, value: float, identity: str, sign: int) -> None:
+        entries = self.extremes.setdefault(name, [])
+        entries.append((value, identity))
+        entries.sort(key=lambda entry: (sign * entry[0], entry[1]))
+        del entries[EXTREMES:]
+
+    def _absorb_words(self, units: Sequence[str], values: NDArray[Any]) -> None:
+        for word, value in zip(units, np.asarray(values, dtype=np.float64).ravel().tolist(), strict=True):
+            word = word.lower()
+            if word not in self.words:
+                if len(self.words) >= MOST_WORDS:
+                    continue
+                self.words[word] = (Mean(), Sketch())
+            mean, sketch = self.words[word]
+            mean.add(value)
+            sketch.add([value])
+
+    def _absorb_features(self, part: ClassAggregates, features: NDArray[np.float64]) -> None:
+        if not features.size or features.size > MOST_FEATURES:
+            return
+        part.features = features if part.features is None else part.features + features
+        if features.size <= MOST_SKETCHES:
+            self.feature_sketches = self.feature_sketches or [Sketch() for _ in range(features.size)]
+            for sketch, key in zip(self.feature_sketches, _find_buckets(features).tolist(), strict=True):
+                sketch._count(key)
+
+    # -- JSON ----------------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """What JSON can hold; numbers come back to the last bit."""
+        return {
+            "rows": self.rows,
+            "classes": {
+                str(label): {
+                    "count": part.count,
+                    "means": {name: [mean.count, mean.total] for name, mean in part.means.items()},
+                    "sketches": {name: _write_sketch(sketch) for name, sketch in part.sketches.items()},
+                    "features": None if part.features is None else part.features.tolist(),
+                    "curves": {name: [count, total.tolist()] for name, (count, total) in part.curves.items()},
+                }
+                for label, part in self.classes.items()
+            },
+            "feature_sketches": [_write_sketch(sketch) for sketch in self.feature_sketches],
+            "words": {word: [mean.count, mean.total, _write_sketch(sketch)] for word, (mean, sketch) in self.words.items()},
+            "extremes": self.extremes,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Aggregates:
+        """Read what `to_json` returned.
+
+        Raises:
+            InputError: if it is something else.
+        """
+        try:
+            return cls(
+                int(content["rows"]),
+                {
+                    int(label): ClassAggregates(
+                        int(part["count"]),
+                        {name: Mean(int(count), float(total)) for name, (count, total) in part["means"].items()},
+                        {name: _read_sketch(sketch) for name, sketch in part["sketches"].items()},
+                        None if part["features"] is None else np.array(part["features"], dtype=np.float64),
+                        {name: (int(n), np.array(total, dtype=np.float64)) for name, (n, total) in part["curves"].items()},
+                    )
+                    for label, part in content["classes"].items()
+                },
+                [_read_sketch(sketch) for sketch in content["feature_sketches"]],
+                {
+                    str(word): (Mean(int(count), float(total)), _read_sketch(sketch))
+                    for word, (count, total, sketch) in content["words"].items()
+                },
+                {
+                    str(name): [(float(value), str(identity)) for value, identity in entries]
+                    for name, entries in content["extremes"].items()
+                },
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"the aggregates are damaged: {reason(error)}; got {describe(content)}") from error
+
+
+def _write_sketch(sketch: Sketch) -> list[Any]:
+    return [sketch.zeros, {str(key): count for key, count in sketch.buckets.items()}]
+
+
+def _read_sketch(content: Sequence[Any]) -> Sketch:
+    zeros, buckets = content
+    return Sketch({int(key): int(count) for key, count in buckets.items()}, int(zeros))
+
+
+def pool_values(values: NDArray[Any]) -> NDArray[np.float64]:
+    """A row's values as features to take means of: an image's as sums over channels and the fields of a 14 × 14 grid.
+
+    >>> pool_values(np.ones((3, 28, 28))).shape
+    (196,)
+    """
+    numbers: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
+    if numbers.ndim < 2:
+        return numbers.ravel()
+    plane: NDArray[np.float64] = numbers.reshape(-1, *numbers.shape[-2:]).sum(axis=0)
+    for axis in (0, 1):
+        side = plane.shape[axis]
+        if side > SIDE:
+            starts = -(-np.arange(SIDE) * side // SIDE)  # where a grid of `ig2.Grid` begins a field
+            plane = np.add.reduceat(plane, starts, axis=axis)
+    return plane.ravel()

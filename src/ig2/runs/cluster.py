@@ -1,0 +1,105 @@
+"""A run on several processes, of one machine or of a cluster, by Ray Data. Ray schedules, restarts and retries; we do not.
+
+Batches of items go to a pool of actors that hold the model; their rows come back in the order of the batches, and this process
+writes them, as it does without Ray. So the store is the same, row for row.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import pickle
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ig2._utils.checks import check_count
+from ig2.errors import InputError, describe, import_extra
+from ig2.runs.plan import Plan, Row
+from ig2.runs.sources import Item
+
+if TYPE_CHECKING:
+    from ig2.runs.execution import Cluster
+
+WAVE = 1024  # tasks handed to Ray at a time, so that the list of a long run is never in memory as a whole
+TASK = 4  # batches of a task: while one is explained, the next is read
+IN_FLIGHT = 2  # tasks that an actor has, so that it need not wait for the next
+
+
+class Worker:
+    """An actor: the model, and what is done with a list of batches of items."""
+
+    def __init__(self, plan: bytes, device: str, threads: int) -> None:
+        import torch
+
+        torch.set_num_threads(threads)
+        self.plan: Plan = pickle.loads(plan)  # written by our own driver, as are the items
+        self.device = device
+        if self.plan.subject is not None:
+            self.plan.subject.to(device)
+        elif self.plan.model.device is not None:
+            self.plan.model.net.to(device)
+
+    def __call__(self, block: dict[str, Any]) -> dict[str, Any]:
+        import numpy as np
+
+        from ig2.runs.execution import explain_locally
+
+        rows = [list(explain_locally(self.plan, iter(pickle.loads(content)), 1, self.device)) for content in block["batches"]]
+        return {"rows": np.array([pickle.dumps(part, protocol=5) for part in rows], dtype=object)}
+
+
+def explain_on_cluster(plan: Plan, batches: Iterator[list[Item]], cluster: Cluster) -> Generator[list[Row], None, None]:
+    """Explain batches by Ray's actors, and yield their rows in order.
+
+    Raises:
+        InputError: if Ray cannot be reached or has fewer GPUs than asked for.
+    """
+    import torch
+
+    ray = import_extra("ray", "ray", "engine='ray'")
+    data = import_extra("ray.data", "ray", "engine='ray'")
+    check_count(cluster.workers, "workers")
+    with _connect(ray, cluster):
+        logging.getLogger("ray.data").setLevel(logging.WARNING)
+        context = data.DataContext.get_current()
+        context.execution_options.preserve_order, context.enable_progress_bars = True, False
+        # as bytes: an actor that Ray restarts gets them again, where a reference to them may be lost
+        content = import_extra("ray.cloudpickle", "ray", "engine='ray'").dumps(plan)
+        threads = torch.get_num_threads() if cluster.gpus_per_worker else max(1, torch.get_num_threads() // cluster.workers)
+        tasks = iter(lambda: list(itertools.islice(batches, TASK)), [])
+        while wave := [{"batches": pickle.dumps(task, protocol=5)} for task in itertools.islice(tasks, WAVE)]:
+            dataset = data.from_items(wave, override_num_blocks=len(wave)).map_batches(
+                Worker,
+                fn_constructor_args=(content, "cuda" if cluster.gpus_per_worker else "cpu", threads),
+                batch_size=1,
+                batch_format="numpy",
+                compute=data.ActorPoolStrategy(size=min(cluster.workers, len(wave)), max_tasks_in_flight_per_actor=IN_FLIGHT),
+                num_gpus=cluster.gpus_per_worker or None,
+                num_cpus=None if cluster.gpus_per_worker else 1,
+            )
+            for block in dataset.iter_batches(batch_size=1, prefetch_batches=1):
+                for rows in block["rows"]:
+                    yield from pickle.loads(rows)
+
+
+@contextmanager
+def _connect(ray: Any, cluster: Cluster) -> Iterator[None]:
+    """Start or join Ray, unless the caller has, and leave it at the end: a run that was stopped leaves no actors behind."""
+    own = not ray.is_initialized()
+    if own:
+        try:
+            options = {} if cluster.address is not None else {"num_cpus": cluster.workers + 1, "include_dashboard": False}
+            ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.WARNING, **options)
+        except Exception as error:  # whatever Ray meets
+            raise InputError(f"Ray cannot be started or reached at {describe(cluster.address)}: {error}") from error
+    try:
+        gpus = ray.cluster_resources().get("GPU", 0)
+        if cluster.gpus_per_worker * cluster.workers > gpus:
+            raise InputError(
+                f"{cluster.workers} workers with {cluster.gpus_per_worker:g} GPUs each need more than the {gpus:g} that Ray has"
+            )
+        yield
+    finally:
+        if own:
+            ray.shutdown()

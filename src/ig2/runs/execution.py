@@ -1,0 +1,625 @@
+"""`ig2.run`: every item of a source explained once, into a store that survives whatever stops it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import ig2
+from ig2._utils.checks import check_count, check_seed
+from ig2._utils.devices import find_device
+from ig2._utils.files import FileError
+from ig2._utils.progress import Progress, ProgressOption
+from ig2._utils.suggestions import ChoiceError
+from ig2.adapters.base import Batch, Subject
+from ig2.adapters.loading import as_vision_subject, load_network
+from ig2.adapters.tabular import TableSubject
+from ig2.adapters.vision import Photo
+from ig2.benchmarks.store import code_digest, fingerprint, key_of, place
+from ig2.errors import InputError, describe, format_count, reason, warn
+from ig2.methods import IG2, Gradient, Method, PathMethod
+from ig2.methods.base import summary
+from ig2.methods.kernelshap import Groups
+from ig2.metrics.base import Metric, Scores
+from ig2.model import Function, Model, as_model
+from ig2.runs import store as stores
+from ig2.runs.aggregates import Aggregates
+from ig2.runs.files import (
+    AGGREGATES,
+    FLUSH_SECONDS,
+    FORMAT,
+    MANIFEST,
+    PART_BYTES,
+    PROGRESS,
+    Writer,
+    drop_failed,
+    find_differences,
+    list_parts,
+    lock_store,
+    open_part,
+    read_json,
+    read_manifest,
+    read_part,
+    write_json,
+)
+from ig2.runs.plan import MakeMethod, Plan, Row, Values, make_table
+from ig2.runs.sources import Item, Source, extract_input, find_source, group_items
+from ig2.runs.store import Store
+
+Engine = Literal["local", "ray"]
+BATCHES = {"image": 16, "text": 32, "table": 128, "tensor": 64}  # items in one call of the method
+POOL = 200  # items of a pool that references are chosen from
+READERS = 2  # threads
+FIRST_FAILURES = 100  # after so many failed items and not one success, the run is at fault and not the items
+IN_FLIGHT = 2  # tables that wait for the writer
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """How a run is spread by Ray.
+
+    Args:
+        workers: how many processes explain, each with the model.
+        gpus_per_worker: of the GPUs that Ray knows; 0 for CPUs alone.
+        address: of a Ray cluster; by default one is started on this machine.
+    """
+
+    workers: int = 1
+    gpus_per_worker: float = 0.0
+    address: str | None = None
+
+
+def run(
+    source: Any,
+    model: Subject | Model | nn.Module | str,
+    method: Method | MakeMethod | None = None,
+    out: str | PathLike[str] = "ig2-run",
+    *,
+    target: int | str | None = None,
+    against: Any = "auto",
+    references: Any = None,
+    count: int | None = None,
+    seed: int = 0,
+    values: Values | Groups | None = None,
+    gradcf: bool = False,
+    metrics: Mapping[str, Metric] | Sequence[Metric] = (),
+    id: str | None = None,
+    label: str | None = None,
+    column: str | None = None,
+    batch: int | None = None,
+    device: str = "auto",
+    readers: int = READERS,
+    retry_failed: bool = False,
+    engine: Engine = "local",
+    cluster: Cluster = Cluster(),
+    part_bytes: int = PART_BYTES,
+    flush_seconds: float = FLUSH_SECONDS,
+    progress: ProgressOption = False,
+) -> Store:
+    """Explain every item of a source, and store a row for each.
+
+    The same call goes on where an earlier one stopped, whatever stopped it: items on the disk are not explained again, and the
+    rows are those of a run that was never stopped. An item that cannot be explained becomes a row with its error.
+
+    Args:
+        source: a folder, file or pattern of images, tables (Parquet, CSV, TSV, JSON lines) or texts; `module:function`; a data
+            set of Hugging Face or PyTorch; a `Source`. It may have grown since the last run.
+        model: a subject of `ig2.adapters`, which knows its data; a network or what `ig2.wrap` returned, for sources of tensors;
+            or a name, as `ig2.adapters.loading.load_network` takes it.
+        method: by default `IG2()`. Or a function of (subject, batch) that returns one.
+        out: the folder of the store.
+        target: the class explained, by number or name. By default that predicted.
+        against: the classes it is explained against, as every method takes them. By default "next" of a subject with several
+            classes, None of anything else.
+        references: a strategy of `ig2.references` or samples, for every call of the method; or a source, whose first 200 items
+            are the pool that a subject chooses from. By default a subject's own pool, for methods that need references.
+        count: how many references a subject chooses for each item.
+        seed: of everything random.
+        values: what to keep of the values: "float32", "float16", "units" (a number for each word or column), a grid or regions
+            (`ig2.Grid(14, 14)`, `ig2.Superpixels(50)`), or "none". By default units of texts and tables, float32 of the rest.
+        gradcf: keep where the paths ended, of methods that end in a counterfactual.
+        metrics: to score every item by, by name or in a list.
+        id: the column of the source with the ids.
+        label: the column of the source with the classes.
+        column: the column with the text or the image, of rows that have several.
+        batch: items in one call of the method. Results do not depend on it, but for rounding.
+        device: where the network runs; "auto" takes a GPU if there is one. With Ray, `cluster` decides.
+        readers: threads that read ahead.
+        retry_failed: explain again the items that failed before.
+        engine: "local" for this process, "ray" for several, of this machine or a cluster.
+        cluster: how the work is spread by Ray.
+        part_bytes: the size of a part of the store, as rows in memory.
+        flush_seconds: how long rows wait at most before they are on the disk.
+        progress: True for a bar, or a function called with (done, total).
+
+    Returns:
+        The store, opened.
+
+    Raises:
+        InputError: if an argument cannot be used; if the store is of another run, with what differs; if another process writes
+            to it; if not one of the first items can be explained.
+        FileError: if the store cannot be written. What was written stays, and the same call goes on.
+
+    >>> import tempfile, torch
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = run(torch.eye(4), torch.nn.Linear(4, 3), ig2.IntegratedGradients(), folder)
+    ...     len(store), store["2"]["values"].shape
+    (4, (4,))
+    """
+    folder = Path(out)
+    check_seed(seed)
+    for name, number in (("readers", readers), ("workers", cluster.workers), ("part_bytes", part_bytes)):
+        check_count(number, name)
+    if engine not in ("local", "ray"):
+        raise ChoiceError(f"engine must be 'local' or 'ray', got {describe(engine)}")
+    items = find_source(source, id=id, label=label, skip=folder)
+    subject, bare = _find_model(model, items)
+    where = "cpu" if engine == "ray" else find_device(device)  # Ray's actors have the GPUs
+    if subject is not None:
+        subject.to(where)
+    elif bare.device is not None:
+        bare.net.to(where)
+    plan = _make_plan(items, subject, bare, method, target, against, references, count, seed, values, gradcf, metrics, column)
+    made = _fingerprint(plan, references)
+    with ExitStack() as stack:
+        _make_folder(folder)
+        stack.enter_context(lock_store(folder))
+        _check_manifest(folder, plan, made)
+        if retry_failed:
+            drop_failed(folder)
+        known = _hash_ids(_stored_ids(folder))
+        total, pending = _count_items(items, known)
+        state = _State(folder, plan, total, total - pending)
+        writer = Writer(folder, state.absorb, part_bytes, flush_seconds)
+        state.number = lambda: writer.number
+        state.catch_up()
+        bar = stack.enter_context(Progress(progress, "explain", "item"))
+        bar.expect(total)
+        bar.advance(total - pending)
+        waiting = (item for item in items if not _contains(known, item.id))
+        batches = group_items(waiting, check_count(batch, "batch") if batch is not None else BATCHES[plan.kind])
+        if engine == "ray":
+            from ig2.runs.cluster import explain_on_cluster
+
+            explained = explain_on_cluster(plan, batches, cluster)
+        else:
+            explained = explain_locally(plan, batches, readers, where)
+        with closing(explained):  # ends its threads or actors, whatever ends the writing
+            _write_rows(plan, explained, writer, folder, bar)
+        state.finish()
+    return stores.open(folder)
+
+
+# -- the loop ----------------------------------------------------------------------------------------------------------
+
+
+def explain_locally(plan: Plan, batches: Iterator[list[Item]], readers: int, device: str) -> Generator[list[Row], None, None]:
+    """Explain batches in this process, in their order, while threads read those that come next."""
+    loads: deque[Future[Any]] = deque()
+    with ThreadPoolExecutor(readers, "ig2-read") as pool:
+        try:
+            first = True
+            for items in batches:
+                loads.append(pool.submit(_read_ahead, plan, items, device))
+                if len(loads) > readers:
+                    yield plan.explain(loads.popleft().result(), quiet=not first)
+                    first = False
+            while loads:
+                yield plan.explain(loads.popleft().result(), quiet=not first)
+                first = False
+        finally:
+            for load in loads:
+                load.cancel()
+
+
+def _read_ahead(plan: Plan, items: list[Item], device: str) -> Any:
+    """Read items, into memory that a GPU copies from without waiting."""
+    loaded = plan.read(items)
+    if device.startswith("cuda") and loaded.batches is not None:
+        pinned = [
+            (places, replace(batch, x=batch.x.pin_memory()) if isinstance(batch.x, Tensor) else batch)
+            for places, batch in loaded.batches
+        ]
+        return replace(loaded, batches=pinned)
+    return loaded
+
+
+def _write_rows(plan: Plan, explained: Iterator[list[Row]], writer: Writer, folder: Path, bar: Progress) -> None:
+    """Write rows in the order they come, in a thread of their own, a few tables behind the explaining."""
+    schema = _stored_schema(folder)
+    early: list[Row] = []  # failures from before the first success, which shows the shape of the values
+    writes: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(1, "ig2-write") as thread:
+        try:
+            for rows in explained:
+                if schema is None:
+                    early += rows
+                    success = next((row for row in rows if "error" not in row), None)
+                    if success is None:
+                        _check_hope(early)
+                        continue
+                    schema, rows = plan.make_schema(success), early
+                writes.append(thread.submit(writer.add, make_table(rows, schema)))
+                while len(writes) > IN_FLIGHT:
+                    writes.popleft().result()
+                bar.advance(len(rows))
+            if schema is None and early:
+                raise InputError(f"none of {format_count(len(early), 'item')} can be explained: {early[0]['error']}")
+        finally:
+            # whatever ended the run, what is explained goes to the disk: an error of the disk comes first
+            try:
+                while writes:
+                    writes.popleft().result()
+            except FileError:
+                for write in writes:
+                    write.cancel()
+                raise
+            thread.submit(writer.close).result()
+
+
+def _check_hope(early: Sequence[Row]) -> None:
+    if len(early) >= FIRST_FAILURES:
+        raise InputError(
+            f"none of the first {len(early)} items can be explained, so the run is at fault and not they: {early[0]['error']}"
+        )
+
+
+@dataclass
+class _State:
+    """How far the run is, and its aggregates, beside the rows on the disk."""
+
+    folder: Path
+    plan: Plan
+    total: int
+    done: int
+    aggregates: Aggregates = field(default_factory=Aggregates)
+    number: Callable[[], int] = lambda: 0  # of the next journal file
+    files: int = 0  # the first journal file that the aggregates do not have
+    failed: int = 0
+    began: float = field(default_factory=time.monotonic)
+    before: dict[str, Any] = field(default_factory=dict)
+    items: int = 0
+
+    def catch_up(self) -> None:
+        """Read the aggregates, and add the rows of the file that was written just before a run was killed."""
+        path = self.folder / PROGRESS
+        self.before = read_json(path) if path.exists() else {}
+        content = read_json(self.folder / AGGREGATES) if (self.folder / AGGREGATES).exists() else {}
+        if content:
+            self.aggregates, self.files = Aggregates.from_json(content), int(content.get("files", 0))
+        known, rest = 0, []
+        for part in list_parts(self.folder):
+            errors = read_part(part, ["error"])["error"]
+            self.failed += len(errors) - errors.null_count
+            if int(part.stem.rpartition("-")[2]) < self.files:
+                known += errors.null_count
+            else:
+                rest.append(part)
+        if known != self.aggregates.rows:  # a part was deleted because it was damaged, or joined before its rows were added
+            self.aggregates, rest = Aggregates(), list_parts(self.folder)
+        for part in rest:
+            self._add(read_part(part))
+            self.files = max(self.files, int(part.stem.rpartition("-")[2]) + 1)
+        self._write()
+
+    def absorb(self, table: Any) -> None:
+        """Add rows that are on the disk."""
+        self._add(table)
+        self.files = self.number()
+        self.done += len(table)
+        self.items += len(table)
+        self.failed += len(table) - table["error"].null_count
+        self._write()
+
+    def _add(self, table: Any) -> None:
+        self.aggregates.absorb(stores.read_rows(table), list(self.plan.metrics))
+
+    def _write(self) -> None:
+        write_json(self.folder / AGGREGATES, {"files": self.files, **self.aggregates.to_json()})
+        seconds = time.monotonic() - self.began
+        write_json(
+            self.folder / PROGRESS,
+            {
+                "total": self.total,
+                "done": self.done,
+                "failed": self.failed,
+                "items": int(self.before.get("items", 0)) + self.items,
+                "seconds": float(self.before.get("seconds", 0.0)) + seconds,
+                "rate": self.items / seconds if self.items and seconds else float(self.before.get("rate", 0.0)),
+            },
+        )
+
+    def finish(self) -> None:
+        self._write()
+
+
+# -- ids ---------------------------------------------------------------------------------------------------------------
+
+
+def _hash_ids(ids: Iterator[str]) -> NDArray[np.uint64]:
+    """Return the sorted hashes of ids: eight bytes an item, where a set of texts takes a hundred."""
+    numbers = array("Q", map(_hash, ids))
+    return np.sort(np.frombuffer(numbers, dtype=np.uint64)) if numbers else np.zeros(0, np.uint64)
+
+
+def _hash(identity: str) -> int:
+    return int.from_bytes(hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def _contains(hashes: NDArray[np.uint64], identity: str) -> bool:
+    number = np.uint64(_hash(identity))
+    where = int(np.searchsorted(hashes, number))
+    return where < len(hashes) and bool(hashes[where] == number)
+
+
+def _stored_ids(folder: Path) -> Iterator[str]:
+    for path in list_parts(folder):
+        for chunk in read_part(path, ["id"])["id"].chunks:
+            yield from (str(identity) for identity in chunk.to_pylist())
+
+
+def _count_items(source: Source, known: NDArray[np.uint64]) -> tuple[int, int]:
+    """Return how many items there are, and how many of them wait.
+
+    Raises:
+        InputError: if there are none, or two have one id.
+    """
+    hashes = _hash_ids(source.ids())
+    if not len(hashes):
+        raise InputError(f"the source has no items: {describe(source.describe())}")
+    if len(hashes) > 1 and (hashes[1:] == hashes[:-1]).any():
+        double, seen = hashes[1:][hashes[1:] == hashes[:-1]][0], 0
+        for identity in source.ids():
+            seen += _hash(identity) == int(double)
+            if seen == 2:
+                raise InputError(f"the id {identity!r} is a duplicate: name a column with different ids (id=, --id)")
+    waiting = len(hashes) - int(np.isin(hashes, known, assume_unique=True).sum())
+    return len(hashes), waiting
+
+
+def _stored_schema(folder: Path) -> Any:
+    parts = list_parts(folder)
+    if not parts:
+        return None
+    with open_part(parts[0]) as part:
+        return part.schema_arrow
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def _find_model(model: Any, source: Source) -> tuple[Subject | None, Model]:
+    if isinstance(model, str):
+        model = load_network(model)
+    if isinstance(model, nn.Module) and "tensor" not in source.kinds and source.kinds == ("image",):
+        model = as_vision_subject(model, type(model).__name__)
+    if isinstance(model, Subject):
+        if model.kind not in source.kinds:
+            raise InputError(f"{model.name} reads {model.kind}s, and the source has {' or '.join(source.kinds)}s")
+        return model, model.model
+    if "tensor" not in source.kinds:
+        raise InputError(
+            f"the source has {' or '.join(source.kinds)}s, and {describe(model)} reads tensors: give a subject of "
+            "ig2.adapters, which knows how they reach the network"
+        )
+    return None, as_model(model)
+
+
+def _make_plan(
+    source: Source, subject: Subject | None, model: Model, method: Any, target: Any, against: Any, references: Any,
+    count: int | None, seed: int, values: Any, gradcf: bool, metrics: Any, column: str | None,
+) -> Plan:  # fmt: skip
+    method = IG2() if method is None else method
+    kind = "tensor" if subject is None else subject.kind
+    values = ("units" if kind in ("text", "table") else "float32") if values is None else values
+    if not isinstance(values, Groups) and values not in ("float32", "float16", "units", "none"):
+        raise ChoiceError(f"values must be float32, float16, units, none, a grid or superpixels, got {describe(values)}")
+    if (isinstance(values, Groups) and kind not in ("image", "tensor")) or (values == "units" and kind in ("image", "tensor")):
+        raise ChoiceError(f"values={describe(values)} is not for {kind}s: units are words and columns, grids are for images")
+    named = dict(metrics) if isinstance(metrics, Mapping) else {_name_metric(metric): metric for metric in metrics}
+    for name, metric in named.items():
+        if not isinstance(metric, Metric):
+            raise InputError(f"metrics must be of ig2.metrics, got {describe(metric)}")
+        if metric.truth is not None and not metric.truth_optional:
+            raise InputError(f"{name} compares with a truth, which a run has not: score the store instead")
+    pool, chosen = None, references
+    if _is_pool(references):
+        if subject is None:
+            raise InputError("a pool of references is for a subject of ig2.adapters: give a strategy of ig2.references instead")
+        pool, chosen = _read_pool(subject, references, column), None
+    needs = isinstance(method, Method) and method.default_references is None and not method.runs_once
+    needs = (
+        needs and getattr(method, "references", None) is None and getattr(getattr(method, "path", None), "uses_reference", True)
+    )
+    contrast = subject is not None and chosen is None and (pool is not None or needs or getattr(method, "contrasts", False))
+    if subject is not None:
+        target, against = subject._read_classes(target), subject._read_classes(against) if against != "auto" else against
+    return Plan(
+        source, subject, model, method, target, against if subject is not None or against != "auto" else None, chosen, contrast,
+        pool, count, seed, values, gradcf, named, column,
+    )  # fmt: skip
+
+
+def _needs_references(method: Any) -> bool:
+    """Whether a method has no references unless a call gives some; a function that makes methods says so in `contrasts`."""
+    if not isinstance(method, Method):
+        return bool(getattr(method, "contrasts", False))
+    if isinstance(method, PathMethod):
+        return method.path.uses_reference and method.references is None and method.default_references is None
+    return method.default_references is None and not method.runs_once
+
+
+def _name_metric(metric: Any) -> str:
+    """A metric's class as a column: "insertion", "max_sensitivity"."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(metric).__name__).lower()
+
+
+def _is_pool(references: Any) -> bool:
+    from_datasets = type(references).__module__.partition(".")[0] == "datasets"
+    return isinstance(references, (str, PathLike, Source, torch.utils.data.Dataset)) or from_datasets
+
+
+def _read_pool(subject: Subject, references: Any, column: str | None) -> Batch:
+    """Read the pool: evenly spaced items of a source, at most 200, less those that cannot be read."""
+    source = find_source(references)
+    total = sum(1 for _ in source.ids())
+    step, inputs = max(1, total // POOL), list[Any]()
+    for number, item in enumerate(source):
+        if number % step or len(inputs) >= POOL:
+            continue
+        try:
+            content = extract_input(source.load(item.content), subject.kind, column)
+            if subject.kind == "image":  # with the class of its folder, which is never contrasted with itself
+                content = Photo(content, item.id, None if item.label is None else str(item.label))
+            subject.pool([content])
+        except Exception as error:  # as any item's
+            warn(f"the reference {item.id!r} is skipped: {reason(error)}")
+            continue
+        inputs.append(content)
+    if not inputs:
+        raise InputError(f"none of the references of {describe(source.describe())} can be read")
+    return subject.pool(inputs)
+
+
+def _fingerprint(plan: Plan, references: Any) -> dict[str, Any]:
+    """Everything that decides the rows, in words and digests, by which a store knows its run."""
+    pool = find_source(references).describe() if plan.pool is not None else None
+    return {
+        "code": f"ig2 {ig2.__version__} ({code_digest()})",
+        "model": _describe_model(plan),
+        "method": {**_describe_part(plan.method), "digest": key_of(fingerprint(plan.method))},
+        "settings": {
+            "target": plan.target,
+            "against": plan.against,
+            "references": pool or _describe_part(plan.references),
+            "references_digest": None if plan.references is None else key_of(fingerprint(plan.references)),
+            "count": plan.count,
+            "seed": plan.seed,
+            "values": summary(plan.values),
+            "gradcf": plan.gradcf,
+            "metrics": {name: summary(metric) for name, metric in plan.metrics.items()},
+            "column": plan.column,
+        },
+        "source": plan.source.describe(),
+    }
+
+
+def _describe_part(part: Any) -> Any:
+    content = summary(part)
+    return content if isinstance(content, dict) or part is None else {"type": content}
+
+
+def _describe_model(plan: Plan) -> dict[str, Any]:
+    net = plan.model.net
+    name = type(net).__name__ if plan.subject is None else plan.subject.name
+    if isinstance(net, Function):  # whose numbers cannot be read
+        owner = getattr(net.function, "__self__", None)
+        digest = key_of(
+            place(net.function) if hasattr(net.function, "__qualname__") else type(net.function).__name__, repr(owner)
+        )
+    else:
+        digest = key_of(repr(net), fingerprint(net.state_dict()))
+    preprocess = plan.model.preprocess
+    if isinstance(preprocess, nn.Module):
+        digest = key_of(digest, repr(preprocess), fingerprint(preprocess.state_dict()))
+    return {"name": name, "weights": digest, "settings": repr(plan.model)}
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        others = [
+            path.name for path in folder.iterdir() if path.name not in ("lock", "journal", "parts") and path.suffix != ".part"
+        ]
+    except (FileExistsError, NotADirectoryError) as error:
+        raise InputError(f"{folder} is a file, or in one: choose a folder") from error
+    except OSError as error:
+        raise FileError(error.errno, reason(error), str(folder)) from error
+    if others and not (folder / MANIFEST).exists():
+        raise InputError(f"{folder} holds something else ({describe(others[0])}): choose an empty or new folder for the store")
+
+
+def _check_manifest(folder: Path, plan: Plan, made: dict[str, Any]) -> None:
+    """See that the store is of this run; write its manifest if it is new."""
+    if (folder / MANIFEST).exists():
+        differences = find_differences(read_manifest(folder)["fingerprint"], made)
+        if differences:
+            more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
+            raise InputError(
+                f"{folder} is of another run: {differences[0]}{more}; use the same settings, or choose another folder"
+            )
+        return
+    subject = plan.subject
+    units = [column.name for column in subject.attributed] if isinstance(subject, TableSubject) else None
+    write_json(
+        folder / MANIFEST,
+        {
+            "format": FORMAT,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "digest": key_of(made),
+            "fingerprint": made,
+            "kind": plan.kind,
+            "classes": None if subject is None else subject.classes,
+            "units": units if plan.values == "units" else None,
+            "metrics": list(plan.metrics),
+            "versions": {"ig2": ig2.__version__, "torch": torch.__version__},
+        },
+    )
+
+
+# -- scores of what is stored ------------------------------------------------------------------------------------------
+
+
+def score_store(
+    store: Store, metric: Metric, source: Any, model: Any, *, column: str | None = None, batch: int | None = None, seed: int = 0
+) -> Scores:
+    """Score the rows of a store by a metric; see `Store.score`."""
+    if not isinstance(metric, Metric):
+        raise InputError(f"metric must be of ig2.metrics, got {describe(metric)}")
+    kept = store.manifest["fingerprint"].get("settings", {}).get("values")
+    if kept not in ("float32", "float16"):
+        raise InputError(f"{store.folder} keeps {describe(kept)} of the values, and a metric needs all: run it with float32")
+    origin = store.manifest["fingerprint"].get("source", {})
+    items = find_source(source, id=origin.get("id")) if origin.get("id") is not None else find_source(source)
+    subject, bare = _find_model(model, items)
+    own: tuple[Any, ...] = (None, None, None, None, seed, "float32", False, (), column)
+    plan = _make_plan(items, subject, bare, Gradient(), *own)
+    ids = store.where("error is None").ids
+    wanted, values, undefined = _hash_ids(iter(ids)), dict[str, float](), dict[str, int]()
+    for members in group_items((item for item in items if _contains(wanted, item.id)), batch or BATCHES[plan.kind]):
+        rows = store.find([item.id for item in members])
+        loaded = plan.read(members)
+        sound = [place for place in range(len(members)) if place not in loaded.failures]
+        for places, samples in plan.batch(loaded, sound):
+            chosen = [rows[members[place].id] for place in places]
+            tensor = torch.zeros(samples.attributed.shape)
+            for number, row in enumerate(chosen):
+                tensor[number][: len(row["values"])] = torch.from_numpy(np.array(row["values"], dtype=np.float32))
+            against = None if chosen[0].get("against") is None else torch.tensor([row["against"] for row in chosen])
+            targets = torch.tensor([row["target"] for row in chosen])
+            scores = metric(bare, samples.like_x(tensor), samples.x, targets, against=against, seed=seed)
+            values.update(zip([members[place].id for place in places], scores.values.double().tolist(), strict=True))
+            for why, times in scores.undefined.items():
+                undefined[why] = undefined.get(why, 0) + times
+    missing = len(ids) - len(values)
+    if missing:
+        undefined["the source does not have the item, or it cannot be read"] = missing
+    ordered = torch.tensor([values.get(identity, math.nan) for identity in ids], dtype=torch.float64)
+    return Scores(ordered, metric.name, metric.better, undefined, settings=summary(metric))

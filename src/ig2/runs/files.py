@@ -1,0 +1,325 @@
+"""The files of a store: parts, a journal of what is too young for a part, a manifest, and a lock.
+
+    STORE/manifest.json      what made it: code, model, method, settings, source
+    STORE/parts/*.parquet    rows, in files of some 32 MB
+    STORE/journal/*.parquet  the newest rows, which the next part takes over
+    STORE/aggregates.json    running means, quantiles and extremes
+    STORE/progress.json      how far the run is
+    STORE/lock               held by the process that writes
+
+Every file appears by an atomic rename after it was flushed to the disk, so a reader never sees half of one. Journal files have
+increasing numbers, and a part is named by the numbers it took over: a journal file that a part covers is a leftover of a run
+that was killed between writing the part and deleting the file, and is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ig2._utils.files import FileError, check_regular, write_file
+from ig2.errors import InputError, describe, import_extra, reason
+
+FORMAT = "ig2.run/1"
+MANIFEST, AGGREGATES, PROGRESS, LOCK = "manifest.json", "aggregates.json", "progress.json", "lock"
+PARTS, JOURNAL = "parts", "journal"
+PART_BYTES = 32 * 2**20  # of rows in memory; zstd makes about two thirds of noise
+GROUP_BYTES = 2 * 2**20  # of a row group, the least that is read for one row
+FLUSH_SECONDS = 10.0  # the most work, in time, that a killed run does again
+LARGEST_JSON = 256 * 2**20  # bytes; a manifest or aggregates of ours have a few million at most
+PART_NAME = re.compile(r"part-(\d{8})-(\d{8})\.parquet")
+JOURNAL_NAME = re.compile(r"(\d{8})\.parquet")
+
+
+def arrow(module: str = "pyarrow") -> Any:
+    """Import pyarrow, or one of its modules."""
+    return import_extra(module, "run", "a store of attributions")
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file atomically."""
+    write_file(path, json.dumps(content, ensure_ascii=False, indent=1, default=str).encode("utf-8", "backslashreplace"))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read an object from a JSON file.
+
+    Raises:
+        InputError: if it is missing, too large, or holds something else.
+    """
+    check_regular(path)
+    try:
+        if path.stat().st_size > LARGEST_JSON:
+            raise InputError(f"{path} has {path.stat().st_size:,} bytes: a store's has {LARGEST_JSON:,} at most")
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {reason(error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: {reason(error)}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path} is damaged: it holds {describe(content)}, expected an object")
+    return content
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of a store.
+
+    Raises:
+        InputError: if the folder is no store, or one of another format.
+    """
+    path = folder / MANIFEST
+    if not path.exists():
+        raise InputError(f"{folder} is no store: it has no {MANIFEST}; ig2 run makes one")
+    manifest = read_json(path)
+    if manifest.get("format") != FORMAT:
+        raise InputError(f"{path} has the format {describe(manifest.get('format'))}, expected {FORMAT!r}")
+    if not isinstance(manifest.get("fingerprint"), dict):
+        raise InputError(f"{path} is damaged: it has no fingerprint")
+    return manifest
+
+
+def find_differences(there: Any, here: Any, name: str = "") -> list[str]:
+    """Return what differs between two fingerprints, in words.
+
+    >>> find_differences({"method": {"steps": 50}, "seed": 0}, {"method": {"steps": 20}, "seed": 0})
+    ['method.steps is 50 there and 20 here']
+    """
+    if isinstance(there, dict) and isinstance(here, dict):
+        keys = [*there, *(key for key in here if key not in there)]
+        inner = [find_differences(there.get(key), here.get(key), f"{name}.{key}" if name else str(key)) for key in keys]
+        texts = [text for texts in inner for text in texts]
+        # a digest says that something differs, which is of use only where no setting says what
+        return [text for text in texts if "digest is " not in text] or texts
+    # a manifest has lists where the run has tuples, and short texts of long ones
+    if json.dumps(there, default=str) == json.dumps(here, default=str):
+        return []
+    return [f"{name} is {describe(there)} there and {describe(here)} here"]
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def list_parts(folder: Path) -> list[Path]:
+    """Return the files of a store that hold rows, in their order."""
+    parts = _list_matching(folder / PARTS, PART_NAME)
+    covered = [(int(match[1]), int(match[2])) for match, _ in parts]
+    journal = [
+        path
+        for match, path in _list_matching(folder / JOURNAL, JOURNAL_NAME)
+        if not any(first <= int(match[1]) <= last for first, last in covered)
+    ]
+    return [path for _, path in parts] + journal
+
+
+def _list_matching(folder: Path, pattern: re.Pattern[str]) -> list[tuple[re.Match[str], Path]]:
+    try:
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise InputError(f"{folder} cannot be read: {reason(error)}") from error
+    return [(match, folder / name) for name in names if (match := pattern.fullmatch(name))]
+
+
+@contextmanager
+def explain_damage(path: object) -> Iterator[None]:
+    """Turn whatever pyarrow raises inside into an `InputError` that names the file and what to do."""
+    try:
+        yield
+    except InputError:
+        raise
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged file makes pyarrow raise whatever it meets
+        raise InputError(
+            f"{path} is damaged ({reason(error)}): delete that file, and the same command explains its items again"
+        ) from error
+
+
+def open_part(path: Path) -> Any:
+    """Open a Parquet file whose pages are verified by their checksums.
+
+    Raises:
+        InputError: if it is damaged.
+    """
+    with explain_damage(path):
+        check_regular(path)
+        return arrow("pyarrow.parquet").ParquetFile(path, page_checksum_verification=True)
+
+
+def read_part(path: Path, columns: Sequence[str] | None = None) -> Any:
+    """Read the rows of a part as an Arrow table.
+
+    Raises:
+        InputError: if it is damaged.
+    """
+    with explain_damage(path), open_part(path) as file:
+        return file.read(columns=None if columns is None else list(columns))
+
+
+def write_part(path: Path, table: Any) -> None:
+    """Write an Arrow table as a Parquet file, atomically.
+
+    Raises:
+        FileError: if it cannot be written, because the disk is full for example.
+    """
+    pyarrow, parquet = arrow(), arrow("pyarrow.parquet")
+    stream = pyarrow.BufferOutputStream()
+    rows = max(1, int(len(table) * GROUP_BYTES / max(1, table.nbytes)))
+    parquet.write_table(
+        table, stream, compression="zstd", row_group_size=rows, write_page_checksum=True, use_dictionary=_repeating(table)
+    )
+    write_file(path, stream.getvalue())
+
+
+def _repeating(table: Any) -> list[str]:
+    """Return the columns whose cells repeat; dictionaries of tensors or ids only cost time."""
+    return [field.name for field in table.schema if str(field.type) == "string" and field.name != "id"]
+
+
+class Writer:
+    """Collects rows and writes them: every few seconds to the journal, and as a part when there is enough for one.
+
+    Args:
+        folder: the store.
+        written: called with each table once it is on the disk.
+        part_bytes: the size of a part, as rows in memory.
+        flush_seconds: how long rows wait at most.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        written: Callable[[Any], None],
+        part_bytes: int = PART_BYTES,
+        flush_seconds: float = FLUSH_SECONDS,
+    ) -> None:
+        self.folder, self.written, self.part_bytes, self.flush_seconds = folder, written, part_bytes, flush_seconds
+        for name in (PARTS, JOURNAL):
+            with suppress(FileExistsError):
+                (folder / name).mkdir()
+        for draft in [*folder.glob(".*.part"), *folder.glob("*/.*.part")]:  # of a run that was killed while it wrote
+            draft.unlink(missing_ok=True)
+        in_use = set(list_parts(folder))
+        for _, path in _list_matching(folder / JOURNAL, JOURNAL_NAME):
+            if path not in in_use:  # a part has its rows
+                path.unlink()
+        self.journal = [path for path in list_parts(folder) if path.parent.name == JOURNAL]
+        self.journal_bytes = sum(path.stat().st_size for path in self.journal)
+        names = [path.stem.rpartition("-")[2] for path in list_parts(folder)]
+        self.number = max(map(int, names), default=-1) + 1  # of the next journal file
+        self.buffer: list[Any] = []
+        self.buffer_bytes = 0
+        self.since = time.monotonic()
+
+    def add(self, table: Any) -> None:
+        """Take over a table; whether it is on the disk is for `written` to hear."""
+        self.buffer.append(table)
+        self.buffer_bytes += table.nbytes
+        if self.buffer_bytes >= self.part_bytes or time.monotonic() - self.since >= self.flush_seconds:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has been collected."""
+        if self.buffer:
+            table = arrow().concat_tables(self.buffer)
+            if self.buffer_bytes >= self.part_bytes and not self.journal:
+                write_part(self._name_part(self.number, self.number), table)
+            else:
+                path = self.folder / JOURNAL / f"{self.number:08d}.parquet"
+                write_part(path, table)
+                self.journal.append(path)
+                self.journal_bytes += self.buffer_bytes
+            self.number += 1
+            self.buffer, self.buffer_bytes = [], 0
+            self.written(table)
+        self.since = time.monotonic()
+        if self.journal_bytes >= self.part_bytes:
+            self.compact()
+
+    def compact(self) -> None:
+        """Make a part of the journal."""
+        if not self.journal:
+            return
+        table = arrow().concat_tables([read_part(path) for path in self.journal])
+        write_part(self._name_part(int(self.journal[0].stem), int(self.journal[-1].stem)), table)
+        for path in self.journal:
+            path.unlink(missing_ok=True)
+        self.journal, self.journal_bytes = [], 0
+
+    def close(self) -> None:
+        """Write everything that is left."""
+        self.flush()
+        self.compact()
+
+    def _name_part(self, first: int, last: int) -> Path:
+        return self.folder / PARTS / f"part-{first:08d}-{last:08d}.parquet"
+
+
+def drop_failed(folder: Path) -> int:
+    """Remove the rows of items that failed, so that they are explained again; return how many there were."""
+    compute, dropped = arrow("pyarrow.compute"), 0
+    for path in list_parts(folder):
+        errors = read_part(path, ["error"])["error"]
+        failed = len(errors) - errors.null_count
+        if not failed:
+            continue
+        table = read_part(path)
+        table = table.filter(compute.is_null(table["error"]))
+        if len(table):
+            write_part(path, table)
+        else:
+            path.unlink()
+        dropped += failed
+    return dropped
+
+
+# -- the lock ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def lock_store(folder: Path) -> Iterator[None]:
+    """Hold the store's lock: one process writes at a time. The system frees the lock of a process that died.
+
+    Raises:
+        InputError: if another process holds it.
+    """
+    path = folder / LOCK
+    check_regular(path)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise FileError(error.errno, reason(error), str(path)) from error
+    try:
+        try:
+            _lock(descriptor)
+        except OSError as error:
+            holder = " ".join(os.read(descriptor, 200).decode("utf-8", "replace").split()) or "just started"
+            raise InputError(f"another run writes to {folder} ({holder}): wait for its end, or choose another --out") from error
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+        yield
+    finally:
+        os.close(descriptor)  # which frees the lock
+
+
+def _lock(descriptor: int) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        locking: Any = msvcrt
+        locking.locking(descriptor, locking.LK_NBLCK, 1)
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

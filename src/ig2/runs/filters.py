@@ -1,0 +1,98 @@
+"""Conditions on the rows of a store, from a sentence such as "trust < 0.2 and target != label". Nothing of it is executed."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Collection
+from functools import reduce
+from typing import Any
+
+from ig2._utils.suggestions import suggest
+from ig2.errors import InputError, describe, reason
+from ig2.runs.files import arrow
+
+LONGEST = 4000  # characters; a deep nest of brackets would exhaust the stack
+COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}  # fmt: skip
+ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+}  # fmt: skip
+EXPECTED = "columns, numbers, texts in quotes, < <= > >= == != in, `is None`, abs(), + - * /, and, or, not"
+
+
+def parse_condition(text: str, columns: Collection[str]) -> Any:
+    """Return the Arrow expression of a condition.
+
+    >>> parse_condition("trust < 0.2 and target != label", ["trust", "target", "label"])
+    <pyarrow.compute.Expression ((trust < 0.2) and (target != label))>
+
+    Args:
+        text: Python's comparisons of columns and constants, joined by and, or, not. A comparison with a cell that is empty is
+            not true.
+        columns: the columns that have one number or text for each row.
+
+    Raises:
+        InputError: for anything else.
+    """
+    if not isinstance(text, str) or not text.strip() or len(text) > LONGEST:
+        raise InputError(f"a condition is a text such as 'trust < 0.2', got {describe(text)}")
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+        return _Translator(text, columns).translate(tree.body)
+    except InputError:
+        raise
+    except SyntaxError as error:
+        raise InputError(f"the condition {text!r} cannot be read ({error.msg}): expected {EXPECTED}") from error
+    except (ValueError, RecursionError, MemoryError, OverflowError, TypeError) as error:
+        raise InputError(f"the condition {describe(text)} cannot be used: {reason(error)}") from error
+    except arrow().ArrowException as error:
+        raise InputError(f"the condition {text!r} cannot be used: {reason(error)}") from error
+
+
+class _Translator:
+    def __init__(self, text: str, columns: Collection[str]) -> None:
+        self.text, self.columns, self.compute = text, columns, arrow("pyarrow.compute")
+
+    def translate(self, node: ast.expr) -> Any:
+        match node:
+            case ast.BoolOp(op=op, values=values):
+                join = operator.and_ if isinstance(op, ast.And) else operator.or_
+                return reduce(join, map(self.translate, values))
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return ~self.translate(operand)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return self.compute.negate(self.translate(operand))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
+                return ARITHMETIC[type(op)](self.translate(left), self.translate(right))
+            case ast.Compare(left=left, ops=ops, comparators=comparators):
+                pairs = zip([left, *comparators], ops, comparators, strict=False)
+                return reduce(operator.and_, [self._compare(first, op, second) for first, op, second in pairs])
+            case ast.Call(func=ast.Name(id="abs"), args=[argument], keywords=[]):
+                return self.compute.abs(self.translate(argument))
+            case ast.Name(id=name):
+                return self._find_column(name)
+            case ast.Constant(value=bool() | int() | float() | str() as value):
+                return self.compute.scalar(value)
+        raise InputError(f"{ast.unparse(node)!r} in the condition {self.text!r} is not allowed: expected {EXPECTED}")
+
+    def _compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Any:
+        match op, right:
+            case ((ast.Is() | ast.Eq()), ast.Constant(value=None)):
+                return self.translate(left).is_null()
+            case ((ast.IsNot() | ast.NotEq()), ast.Constant(value=None)):
+                return ~self.translate(left).is_null()
+            case ((ast.In() | ast.NotIn()), (ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items))):
+                values = [ast.literal_eval(item) for item in items]
+                is_one = self.translate(left).isin(values)
+                return is_one if isinstance(op, ast.In) else ~is_one
+        if type(op) not in COMPARISONS:
+            raise InputError(f"the condition {self.text!r} compares by something else than {EXPECTED}")
+        return COMPARISONS[type(op)](self.translate(left), self.translate(right))
+
+    def _find_column(self, name: str) -> Any:
+        if name not in self.columns:
+            raise InputError(f"the store has no column {name!r} to compare{suggest(name, self.columns, choice='it has')}")
+        return self.compute.field(name)

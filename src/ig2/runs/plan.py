@@ -1,0 +1,336 @@
+"""What a run does with a batch of items: read them, explain them, and make a row of each, whatever happens."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ig2._engine.task import scores
+from ig2.adapters.base import Batch, Subject, extract_tensor
+from ig2.adapters.text import TextBatch, TextSubject
+from ig2.adapters.vision import Photo
+from ig2.attribution import Attribution
+from ig2.errors import IG2Error, IG2Warning, InputError, describe, reason
+from ig2.methods import Grid, Method
+from ig2.methods.kernelshap import Groups
+from ig2.metrics.base import Metric
+from ig2.model import Model
+from ig2.runs.aggregates import CURVE
+from ig2.runs.files import arrow
+from ig2.runs.sources import Item, Kind, Source, extract_input, split_label
+from ig2.runs.store import SHAPE
+
+Values = Literal["float32", "float16", "units", "none"]
+MakeMethod = Callable[[Subject | None, Batch], Method]
+Row = dict[str, Any]
+NUMBERS = ("output", "baseline_output", "residual", "relative_residual", "trust", "arrival", "spread")
+INTEGERS = ("label", "target", "prediction")
+TEXTS = ("id", "error", "error_kind", "label_name", "target_name", "prediction_name")
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """Items that have been read, as far as they could be."""
+
+    items: list[Item]
+    inputs: list[Any]
+    """What the model reads of each."""
+    labels: list[Any]
+    failures: dict[int, BaseException]
+    """Why items could not be read, by their places."""
+    batches: list[tuple[list[int], Batch]] | None
+    """The others, with their places; None where they are read when their turn comes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Everything that decides the rows of a run. It can be sent to other processes."""
+
+    source: Source
+    subject: Subject | None
+    """The model and the data it reads, or None for a model of tensors."""
+    model: Model
+    method: Method | MakeMethod
+    target: int | None
+    against: Any
+    references: Any
+    """What every call of the method gets, or None."""
+    contrast: bool
+    """Whether the subject chooses references from the pool."""
+    pool: Batch | None
+    count: int | None
+    seed: int
+    values: Values | Groups
+    gradcf: bool
+    metrics: Mapping[str, Metric]
+    column: str | None
+    _known: dict[str, Any] = field(default_factory=dict, repr=False)  # what the first batch shows
+
+    @property
+    def kind(self) -> Kind:
+        """What the model reads."""
+        return "tensor" if self.subject is None else self.subject.kind
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def read(self, items: list[Item]) -> Loaded:
+        """Read items. It may run in another thread than `explain`: it does not use the network."""
+        inputs: list[Any] = [None] * len(items)
+        labels: list[Any] = [item.label for item in items]
+        failures: dict[int, BaseException] = {}
+        for place, item in enumerate(items):
+            try:
+                content = self.source.load(item.content)
+                inputs[place] = extract_input(content, self.kind, self.column)
+                labels[place] = split_label(content) if labels[place] is None else labels[place]
+            except Exception as error:  # whatever a broken file or the user's data set raises
+                failures[place] = error
+        loaded = Loaded(items, inputs, labels, failures, None)
+        if self.kind not in ("image", "tensor"):
+            return loaded  # reading a text asks the network about padding
+        return replace(loaded, batches=self.batch(loaded, [i for i in range(len(items)) if i not in failures]))
+
+    def batch(self, loaded: Loaded, places: list[int]) -> list[tuple[list[int], Batch]]:
+        """Read inputs as one batch; one by one where that fails, and note which of them are at fault."""
+        if not places:
+            return []
+        try:
+            return [(places, self._read([loaded.items[i].id for i in places], [loaded.inputs[i] for i in places]))]
+        except Exception as error:  # as above
+            if len(places) == 1:
+                loaded.failures[places[0]] = error
+                return []
+        alone = [pair for place in places for pair in self.batch(loaded, [place])]
+        sound = [place for members, _ in alone for place in members]
+        return self.batch(loaded, sound) if len(sound) < len(places) else alone
+
+    def _read(self, ids: list[str], inputs: list[Any]) -> Batch:
+        if self.subject is None:
+            samples = [_as_sample(content) for content in inputs]
+            return Batch(tuple(ids), torch.stack(samples))
+        if self.subject.kind == "image":
+            inputs = [Photo(content, name) for content, name in zip(inputs, ids, strict=True)]
+        return self.subject.read(inputs)
+
+    # -- explaining ----------------------------------------------------------------------------------------------------
+
+    def explain(self, loaded: Loaded, quiet: bool = True) -> list[Row]:
+        """Return a row for each item: what was found, or why it could not be.
+
+        Args:
+            loaded: the items.
+            quiet: whether to drop warnings, which come again with every batch.
+        """
+        rows: dict[int, Row] = {}
+        with warnings.catch_warnings():
+            if quiet:
+                warnings.simplefilter("ignore", IG2Warning)
+            sound = [place for place in range(len(loaded.items)) if place not in loaded.failures]
+            batches = self.batch(loaded, sound) if loaded.batches is None else loaded.batches
+            for places, batch in batches:
+                self._attempt(loaded, places, batch, rows)
+        for place, error in loaded.failures.items():
+            message = " ".join(str(error).split()) if isinstance(error, IG2Error) else reason(error)
+            rows[place] = {"error": message, "error_kind": type(error).__name__}
+        return [
+            {"id": item.id, **self._describe_label(loaded.labels[place]), **rows[place]}
+            for place, item in enumerate(loaded.items)
+        ]
+
+    def _attempt(self, loaded: Loaded, places: list[int], batch: Batch, rows: dict[int, Row]) -> None:
+        """Explain a batch, and again without those at fault; one by one where nothing says which these are."""
+        try:
+            rows.update(zip(places, self._explain(batch), strict=True))
+            return
+        except Exception as error:  # of one input of many, which must not end the run
+            named = getattr(error, "rows", ())
+            bad = [places[row] for row in named if row < len(places)] or (places if len(places) == 1 else [])
+            loaded.failures.update(dict.fromkeys(bad, error))
+        rest = [place for place in places if place not in loaded.failures]
+        parts = [rest] if len(rest) < len(places) else [[place] for place in rest]
+        for part in parts:
+            for members, smaller in self.batch(loaded, part):
+                self._attempt(loaded, members, smaller, rows)
+
+    def _explain(self, batch: Batch) -> list[Row]:
+        method = self.method if isinstance(self.method, Method) else self.method(self.subject, batch)
+        against = self._choose_against(batch)
+        references = self.references
+        if self.contrast and self.subject is not None:
+            pool = self._choose_pool()
+            chosen = self.subject.contrast(batch, self.target, pool, self.count, self.seed, against=against)
+            references = chosen.samples
+        elif references is None and isinstance(self.subject, TextSubject) and isinstance(batch, TextBatch):
+            references = self.subject.baseline(batch) if method.default_references is not None else None
+        attribution = method(self.model, batch.x, self.target, references, against=against, seed=self.seed).to("cpu")
+        columns = self._describe(batch, attribution) | self._keep_values(batch, attribution)
+        for name, metric in self.metrics.items():
+            result = metric(self.model, attribution, seed=self.seed)
+            columns[name] = [value if np.isfinite(value) else None for value in result.values.tolist()]
+            if result.curves is not None:
+                columns[name + CURVE] = list(result.curves.cpu().float().numpy())
+        return [{name: cells[row] for name, cells in columns.items()} for row in range(len(batch))]
+
+    def _choose_pool(self) -> Batch:
+        if "pool" not in self._known:
+            assert self.subject is not None
+            self._known["pool"] = self.subject.pool() if self.pool is None else self.pool
+        pool: Batch = self._known["pool"]
+        return pool
+
+    def _choose_against(self, batch: Batch) -> Any:
+        if self.against != "auto":
+            return self.against
+        if "against" not in self._known:
+            several = (
+                self.subject is not None and self.subject.outputs == "classes" and self.subject.predict(batch).shape[1] > 1
+            )
+            self._known["against"] = "next" if several else None
+        return self._known["against"]
+
+    # -- columns -------------------------------------------------------------------------------------------------------
+
+    def _describe(self, batch: Batch, attribution: Attribution) -> dict[str, Sequence[Any]]:
+        predicted = attribution.target if self.target is None else scores(self.model, batch.x).argmax(dim=1)
+        targets, predictions = attribution.target.tolist(), predicted.tolist()
+        columns: dict[str, Sequence[Any]] = {"target": targets, "prediction": predictions}
+        if self.subject is not None:
+            columns["target_name"] = [self.subject.label(label) for label in targets]
+            columns["prediction_name"] = [self.subject.label(label) for label in predictions]
+        if attribution.against is not None:
+            columns["against"] = attribution.against.reshape(len(batch), -1).tolist()
+        for name in ("output", "baseline_output", "residual", "relative_residual"):
+            numbers = getattr(attribution, name)
+            if numbers is not None:
+                columns[name] = numbers.double().tolist()
+        for name in ("trust", "arrival"):
+            of_paths = getattr(attribution, name)
+            if of_paths is not None and of_paths.numel():
+                columns[name] = of_paths.double().median(dim=1).values.tolist()
+        if attribution.spread is not None:
+            sizes = [extract_tensor(attribution, part).abs().flatten(1).sum(1) for part in (attribution.spread, None)]
+            columns["spread"] = [float(share) if share.isfinite() else None for share in sizes[0] / sizes[1]]
+        return columns
+
+    def _keep_values(self, batch: Batch, attribution: Attribution) -> dict[str, Sequence[Any]]:
+        columns: dict[str, Sequence[Any]] = {}
+        if self.kind in ("text", "table") and batch.units is not None:
+            columns |= {"units": batch.units} if self.kind == "text" else {"cells": batch.cells or ()}
+        if self.gradcf:
+            if attribution.gradcf is None:
+                raise InputError("the method ends in no counterfactual: omit gradcf")
+            columns["gradcf"] = list(extract_tensor(attribution, attribution.gradcf).float().numpy())
+        if self.values == "none":
+            return columns
+        values = extract_tensor(attribution, None)
+        if isinstance(self.values, Groups):
+            return columns | _pool(self.values, batch.attributed, values)
+        if self.values == "units":
+            if self.subject is None or batch.units is None:
+                raise InputError("units are words or columns, and these inputs have none: keep float32, or a grid")
+            return columns | {"values": [row.astype(np.float32) for row in self.subject.names(batch).sum_units(values)]}
+        kept = list(values.numpy().astype(np.float16 if self.values == "float16" else np.float32))
+        if isinstance(batch, TextBatch):  # without its padding
+            lengths = batch.mask.sum(dim=1).tolist()
+            kept = [row[:length] for row, length in zip(kept, lengths, strict=True)]
+            columns[SHAPE] = [list(row.shape) for row in kept]
+            kept = [row.reshape(-1) for row in kept]
+        return columns | {"values": kept}
+
+    def _describe_label(self, label: Any) -> Row:
+        """The class that the source says an item is of, by number and name, as far as they are known."""
+        if label is None or isinstance(label, (float, dict, list, tuple, Tensor, np.ndarray)):
+            return {}
+        classes = None if self.subject is None else self.subject.classes
+        if isinstance(label, (int, np.integer)):
+            named = self.subject is not None and (classes is None or 0 <= int(label) < len(classes))
+            return {"label": int(label), "label_name": self.subject.label(int(label)) if named and self.subject else None}
+        names = [name.lower() for name in classes or ()]
+        text = str(label)
+        number = names.index(text.lower()) if text.lower() in names else int(text) if text.isdecimal() and not names else None
+        return {"label": number, "label_name": text}
+
+    # -- tables --------------------------------------------------------------------------------------------------------
+
+    def make_schema(self, row: Row) -> Any:
+        """Return the Arrow schema of the store, from its first row that has values."""
+        pyarrow = arrow()
+        integers, texts = pyarrow.list_(pyarrow.int64()), pyarrow.list_(pyarrow.string())
+        floats = pyarrow.list_(pyarrow.float32())
+        types: dict[str, Any] = {name: pyarrow.string() for name in TEXTS}
+        types |= {name: pyarrow.int64() for name in INTEGERS} | {"against": integers}
+        types |= {name: pyarrow.float64() for name in (*NUMBERS, *self.metrics)}
+        types |= {name + CURVE: floats for name in self.metrics if name + CURVE in row}
+        types |= {name: texts for name in ("units", "cells") if name in row}
+        ragged = SHAPE in row or (self.kind == "text" and "values" in row) or ("regions" in row)
+        if SHAPE in row:
+            types[SHAPE] = integers
+        for name in ("values", "regions", "gradcf"):
+            if name in row:
+                element = pyarrow.from_numpy_dtype(row[name].dtype)
+                flat = name == "values" and ragged
+                types[name] = pyarrow.list_(element) if flat else pyarrow.fixed_shape_tensor(element, row[name].shape)
+        return pyarrow.schema(types)
+
+
+def make_table(rows: Sequence[Row], schema: Any) -> Any:
+    """Return rows as an Arrow table; one whose tensors have another shape becomes a row with an error."""
+    pyarrow = arrow()
+    for row in rows:
+        for column in schema:
+            shape, tensor = getattr(column.type, "shape", None), row.get(column.name)
+            if shape is None or tensor is None or tensor.shape == tuple(shape):
+                continue
+            if column.name == "gradcf" and tensor.shape[1:] == tuple(shape)[1:] and len(tensor) < shape[0]:
+                # an item with fewer references than the first one
+                row["gradcf"] = np.concatenate([tensor, np.full((shape[0] - len(tensor), *shape[1:]), np.nan, tensor.dtype)])
+                continue
+            message = f"the {column.name} of this item are {tuple(tensor.shape)}, those of the store {tuple(shape)}"
+            identity = row["id"]
+            row.clear()
+            row.update(id=identity, error=message, error_kind="InputError")
+    columns = []
+    for column in schema:
+        cells = [row.get(column.name) for row in rows]
+        if not isinstance(column.type, pyarrow.FixedShapeTensorType):
+            columns.append(pyarrow.array(cells, column.type))
+            continue
+        width, dtype = column.type.storage_type.list_size, column.type.value_type.to_pandas_dtype()
+        flat = np.zeros((len(rows), width), dtype)
+        for place, cell in enumerate(cells):
+            if cell is not None:
+                flat[place] = cell.reshape(-1)
+        empty = pyarrow.array([cell is None for cell in cells], pyarrow.bool_())
+        storage = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(flat.reshape(-1)), width, mask=empty)
+        columns.append(pyarrow.ExtensionArray.from_storage(column.type, storage))
+    return pyarrow.table(columns, schema=schema)
+
+
+def _pool(groups: Groups, samples: Tensor, values: Tensor) -> dict[str, Sequence[Any]]:
+    """Return the sum of the values of each group, and where the groups are if each image has its own."""
+    labels = groups.labels(samples.cpu()).expand(len(values), *[1] * (values.ndim - 3), *values.shape[-2:])
+    labels = labels.reshape(len(values), *values.shape[-2:])
+    plane = values.reshape(len(values), -1, *values.shape[-2:]).sum(dim=1)
+    sums = []
+    for label, row in zip(labels, plane, strict=True):
+        total = torch.zeros(int(label.max()) + 1, dtype=row.dtype).index_add(0, label.reshape(-1), row.reshape(-1))
+        sums.append(total.float().numpy())
+    if isinstance(groups, Grid):
+        return {"values": [row.reshape(groups.rows, groups.columns) for row in sums]}
+    return {"values": sums, "regions": list(labels.numpy().astype(np.uint16))}
+
+
+def _as_sample(content: Any) -> Tensor:
+    if isinstance(content, (tuple, list)) and content:
+        content = content[0]  # a data set's (sample, label)
+    if isinstance(content, np.ndarray):
+        content = torch.from_numpy(content)
+    if not isinstance(content, Tensor):
+        raise InputError(f"a sample must be a tensor or an array, got {describe(content)}")
+    return content

@@ -1,0 +1,466 @@
+"""Where the items of a run come from, and by what ids they are known.
+
+A source yields its items in one order, always the same, without reading what is in them: an id, and a small handle that `load`
+turns into the input. So ids are listed quickly, items on the disk are skipped unread, and a handle travels to another machine.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import io
+import itertools
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from ig2._utils.files import check_regular
+from ig2._utils.suggestions import ChoiceError, suggest
+from ig2.adapters.images import FORMATS, MOST_PIXELS, SUFFIXES
+from ig2.errors import InputError, describe, import_extra, reason
+from ig2.runs.files import arrow, explain_damage
+
+Kind = Literal["image", "text", "table", "tensor"]
+PARQUET = (".parquet", ".pq")
+TABLES = (*PARQUET, ".csv", ".tsv", ".jsonl", ".ndjson")
+TEXTS = (".txt",)
+LONGEST_LINE = 16 * 2**20  # characters
+ROWS_AT_ONCE = 256  # read from Parquet
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item of a source: its id, a handle for `Source.load`, and its class where the source knows it."""
+
+    id: str
+    content: Any
+    label: Any = None
+
+
+class Source(ABC):
+    """A sequence of items in a fixed order. Subclass it and write `items` and `describe`."""
+
+    kinds: ClassVar[tuple[Kind, ...]]
+    """What its items can be."""
+
+    @abstractmethod
+    def items(self) -> Iterator[Item]:
+        """Yield every item, without reading more of it than its id."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What makes another source: its place and options, not how many items it has by now."""
+
+    def ids(self) -> Iterator[str]:
+        """Yield the id of every item; a source that has a quicker way than `items` takes it."""
+        return (item.id for item in self.items())
+
+    def load(self, content: Any) -> Any:
+        """Return the input that a handle stands for. By default the handle is the input."""
+        return content
+
+    def __iter__(self) -> Iterator[Item]:
+        return self.items()
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Images(Source):
+    """The images of a folder and its sub-folders, or of a list or pattern; ids are paths, sub-folders are classes.
+
+    Args:
+        place: a folder, a pattern such as `photos/*.jpg`, or a list of files.
+        skip: a folder to leave aside: the store, where it is inside.
+    """
+
+    place: str | PathLike[str] | tuple[str, ...]
+    skip: Path | None = None
+    kinds: ClassVar[tuple[Kind, ...]] = ("image",)
+
+    def items(self) -> Iterator[Item]:
+        if isinstance(self.place, tuple):
+            yield from (Item(str(path), str(path)) for path in self.place)
+            return
+        root = Path(self.place)
+        if not root.is_dir():
+            yield from (Item(path, path) for path in _match(str(self.place), SUFFIXES))
+            return
+        skip = None if self.skip is None else self.skip.resolve()
+        for folder, below, names in os.walk(root, onerror=_raise):
+            below[:] = sorted(name for name in below if name[:1] != "." and Path(folder, name).resolve() != skip)
+            for name in sorted(names):
+                if name[:1] != "." and name.lower().endswith(SUFFIXES):
+                    path = Path(folder, name)
+                    yield Item(path.relative_to(root).as_posix(), str(path), None if path.parent == root else path.parent.name)
+
+    def describe(self) -> dict[str, Any]:
+        return {"type": "images", "place": _describe_place(self.place)}
+
+
+@dataclass(frozen=True)
+class Rows(Source):
+    """The rows of a Parquet, CSV, TSV or JSON-lines file, of a folder or pattern of them.
+
+    Args:
+        place: the file, folder or pattern.
+        id: the column with the ids; by default an id is the file's name and the number of the row, from 1.
+        label: the column with the classes, if there is one.
+    """
+
+    place: str | PathLike[str]
+    id: str | None = None
+    label: str | None = None
+    kinds: ClassVar[tuple[Kind, ...]] = ("table", "text", "image")
+
+    def _paths(self) -> Iterator[tuple[Path, str]]:
+        root = Path(self.place)
+        for path in map(Path, _list_folder(root, TABLES) if root.is_dir() else _match(str(self.place), TABLES)):
+            yield path, path.relative_to(root).as_posix() if root.is_dir() else path.name
+
+    def ids(self) -> Iterator[str]:
+        for path, name in self._paths():
+            if path.suffix.lower() not in PARQUET:
+                rows = enumerate(_read_rows(path), start=1)
+                yield from (self._name(row, f"{name}:{number}") for number, row in rows)
+            elif self.id is None:
+                with explain_damage(path), arrow("pyarrow.parquet").ParquetFile(path) as file:
+                    yield from (f"{name}:{number}" for number in range(1, file.metadata.num_rows + 1))
+            else:
+                yield from (self._name(row, name) for row in _read_rows(path, [self.id]))
+
+    def _name(self, row: Any, place: str) -> str:
+        return place if self.id is None or not isinstance(row, Mapping) else str(_find_cell(row, self.id, place))
+
+    def items(self) -> Iterator[Item]:
+        for path, name in self._paths():
+            for number, row in enumerate(_read_rows(path), start=1):
+                identity = f"{name}:{number}"
+                if not isinstance(row, Mapping):  # a line that cannot be read
+                    yield Item(identity, row)
+                    continue
+                label = None if self.label is None else _find_cell(row, self.label, identity)
+                yield Item(self._name(row, identity), row, label)
+
+    def load(self, content: Any) -> Any:
+        if isinstance(content, Mapping):
+            return content
+        raise InputError(str(content))
+
+    def describe(self) -> dict[str, Any]:
+        return {"type": "rows", "place": _describe_place(self.place), "id": self.id, "label": self.label}
+
+
+@dataclass(frozen=True)
+class Lines(Source):
+    """The lines of a text file, or of a folder of them; an id is the file's name and the number of the line, from 1."""
+
+    place: str | PathLike[str]
+    kinds: ClassVar[tuple[Kind, ...]] = ("text",)
+
+    def items(self) -> Iterator[Item]:
+        root = Path(self.place)
+        for path in _list_folder(root, TEXTS) if root.is_dir() else _match(str(self.place), ()):
+            name = Path(path).relative_to(root).as_posix() if root.is_dir() else Path(path).name
+            for number, line in enumerate(_read_lines(Path(path)), start=1):
+                if line.strip():
+                    yield Item(f"{name}:{number}", line.strip())
+
+    def describe(self) -> dict[str, Any]:
+        return {"type": "lines", "place": _describe_place(self.place)}
+
+
+# -- objects -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class HuggingFace(Source):
+    """A data set of Hugging Face `datasets`; an id is a column, or the number of the row.
+
+    Args:
+        data: a `datasets.Dataset`.
+        id: the column with the ids.
+        label: the column with the classes.
+        name: what the manifest calls it; by default its own name, or the folder it was loaded from.
+    """
+
+    data: Any = field(repr=False)
+    id: str | None = None
+    label: str | None = None
+    name: str | None = None
+    kinds: ClassVar[tuple[Kind, ...]] = ("image", "text", "table")
+
+    def items(self) -> Iterator[Item]:
+        names = [name for name in (self.id, self.label) if name is not None]
+        for name in names:
+            if name not in self.data.column_names:
+                raise InputError(f"the data set has no column {name!r}{suggest(name, self.data.column_names, choice='it has')}")
+        for start in range(0, len(self.data), ROWS_AT_ONCE):
+            stop = min(start + ROWS_AT_ONCE, len(self.data))
+            cells = self.data.select_columns(names)[start:stop] if names else {}
+            for number in range(start, stop):
+                identity = number if self.id is None else cells[self.id][number - start]
+                yield Item(str(identity), number, None if self.label is None else cells[self.label][number - start])
+
+    def load(self, content: Any) -> Any:
+        return self.data[content]
+
+    def describe(self) -> dict[str, Any]:
+        name = self.name or getattr(getattr(self.data, "info", None), "dataset_name", None)
+        return {"type": "hugging face", "name": name, "id": self.id, "label": self.label}
+
+
+@dataclass(frozen=True, eq=False)
+class Samples(Source):
+    """A `torch.utils.data.Dataset`, or anything with a length and items: samples, or (sample, label); ids are positions.
+
+    Args:
+        data: the data set, or `module:function` that returns it.
+        name: what the manifest calls it; by default the function, or the data set's class.
+    """
+
+    data: Any = field(repr=False)
+    name: str | None = None
+    kinds: ClassVar[tuple[Kind, ...]] = ("tensor", "image", "text", "table")
+
+    def __post_init__(self) -> None:
+        if not (hasattr(self.data, "__len__") and hasattr(self.data, "__getitem__")):
+            raise InputError(
+                f"a data set must have a length and items by their positions, got {describe(self.data)}: a stream has no ids "
+                "to resume by"
+            )
+
+    def items(self) -> Iterator[Item]:
+        return (Item(str(number), number) for number in range(len(self.data)))
+
+    def load(self, content: Any) -> Any:
+        return self.data[content]
+
+    def describe(self) -> dict[str, Any]:
+        return {"type": "samples", "name": self.name or type(self.data).__name__}
+
+
+# -- by name -----------------------------------------------------------------------------------------------------------
+
+
+def find_source(
+    place: Any, *, id: str | None = None, label: str | None = None, skip: Path | None = None, name: str | None = None
+) -> Source:
+    """Return the source that a path, a pattern, a `module:function` or an object stands for.
+
+    Args:
+        place: a folder, file or pattern of images, tables (Parquet, CSV, TSV, JSON lines) or texts; a folder that
+            `datasets.save_to_disk` made; `module:function`; a data set; or a source, which is returned.
+        id: the column with the ids, of rows.
+        label: the column with the classes, of rows.
+        skip: a folder of images to leave aside.
+        name: what the manifest calls an object.
+
+    Raises:
+        InputError: if it is none of these.
+    """
+    if isinstance(place, Source):
+        return place
+    if isinstance(place, (str, PathLike)):
+        return _find_path(os.fspath(place), id, label, skip)
+    if isinstance(place, (list, tuple)) and place and all(isinstance(item, (str, PathLike)) for item in place):
+        return Images(tuple(map(str, place)))
+    if type(place).__module__.partition(".")[0] == "datasets":
+        return HuggingFace(place, id, label, name)
+    if id is not None or label is not None:
+        raise ChoiceError(f"id and label name columns of tables, and this is {describe(place)}: omit them")
+    return Samples(place, name)
+
+
+def _find_path(place: str, id: str | None, label: str | None, skip: Path | None) -> Source:
+    from ig2.adapters.loading import FUNCTION, import_from_here, load_function
+
+    path = Path(place)
+    if FUNCTION.fullmatch(place) and not path.exists():
+        with import_from_here():
+            value = load_function(place)
+            if callable(value) and not isinstance(value, Source) and not hasattr(value, "__getitem__"):
+                try:
+                    value = value()
+                except Exception as error:  # whatever the user's code raises
+                    raise InputError(f"{place}() failed: {reason(error)}") from error
+        return find_source(value, id=id, label=label, name=place)
+    if path.is_dir() and ((path / "state.json").exists() or (path / "dataset_dict.json").exists()):
+        data = import_extra("datasets", "run", f"reading {place}").load_from_disk(place)
+        if not hasattr(data, "column_names") or isinstance(data, Mapping):
+            raise InputError(f"{place} has several splits ({', '.join(data)}): name one, {path / next(iter(data))}")
+        return HuggingFace(data, id, label, str(path.resolve()))
+    first = next(iter(_list_folder(path, (*TABLES, *TEXTS, *SUFFIXES))), None) if path.is_dir() else _first_match(place)
+    suffix = "" if first is None else Path(first).suffix.lower()
+    if suffix in TABLES:
+        return Rows(place, id, label)
+    if id is not None or label is not None:
+        raise ChoiceError(f"id and label name columns of tables, and {place} is none: omit them")
+    if suffix in TEXTS:
+        return Lines(place)
+    if suffix in SUFFIXES:
+        return Images(place, skip)
+    kinds = "images, .parquet, .csv, .tsv, .jsonl, .txt"
+    if first is None and not path.exists():
+        raise InputError(f"{place} does not exist; a source is a folder, file or pattern of {kinds}, or module:function")
+    raise InputError(f"{place} has no items: expected a folder, file or pattern of {kinds}")
+
+
+def _first_match(place: str) -> str | None:
+    if Path(place).exists():
+        return place
+    return next(iter(sorted(glob.glob(place, recursive=True))), None)
+
+
+def _match(place: str, suffixes: Sequence[str]) -> list[str]:
+    """Return the files that a path or pattern names."""
+    if Path(place).exists():
+        return [place]
+    paths = sorted(path for path in glob.glob(place, recursive=True) if not suffixes or path.lower().endswith(tuple(suffixes)))
+    if not paths:
+        raise InputError(f"{place} does not exist")
+    return paths
+
+
+def _list_folder(folder: Path, suffixes: Sequence[str]) -> Iterator[str]:
+    for place, below, names in os.walk(folder, onerror=_raise):
+        below[:] = sorted(name for name in below if name[:1] != ".")
+        for name in sorted(names):
+            if name[:1] != "." and name.lower().endswith(tuple(suffixes)):
+                yield os.path.join(place, name)
+
+
+def _raise(error: OSError) -> None:
+    raise InputError(f"{error.filename} cannot be read: {reason(error)}") from error
+
+
+def _describe_place(place: Any) -> Any:
+    return list(place) if isinstance(place, tuple) else str(Path(place).resolve())
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def _read_rows(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
+    """Yield the rows of a file as dicts, and what is wrong with those that cannot be read; of Parquet, some columns."""
+    suffix = path.suffix.lower()
+    check_regular(path)
+    if suffix in PARQUET:
+        with explain_damage(path), arrow("pyarrow.parquet").ParquetFile(path) as file:
+            for batch in file.iter_batches(ROWS_AT_ONCE, columns=columns):
+                yield from batch.to_pylist()
+    elif suffix in (".jsonl", ".ndjson"):
+        for line in _read_lines(path):
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                yield f"the line is not JSON: {reason(error)}"
+                continue
+            yield row if isinstance(row, dict) else f"the line holds {describe(row)}, expected an object"
+    else:
+        lines = _read_lines(path)
+        try:
+            reader = csv.DictReader(lines, delimiter="\t" if suffix == ".tsv" else ",", restkey="")
+            for cells in reader:
+                if "" in cells and isinstance(cells[""], list):
+                    yield "the row has more cells than the header"
+                else:
+                    yield {name: cell or "" for name, cell in cells.items()}
+        except csv.Error as error:
+            raise InputError(f"{path} is no table that can be read: {reason(error)}") from error
+
+
+def _read_lines(path: Path) -> Iterator[str]:
+    check_regular(path)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            while line := file.readline(LONGEST_LINE + 1):
+                if len(line) > LONGEST_LINE:
+                    raise InputError(f"{path} has a line of more than {LONGEST_LINE:,} characters")
+                yield line
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text in UTF-8") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {reason(error)}") from error
+
+
+def _find_cell(row: Mapping[str, Any], column: str, where: str) -> Any:
+    if column not in row:
+        raise InputError(f"{where} has no column {column!r}{suggest(column, map(str, row), choice='it has')}")
+    return row[column]
+
+
+# -- from what a source yields to what a model reads -------------------------------------------------------------------
+
+
+def extract_input(content: Any, kind: Kind, column: str | None) -> Any:
+    """Return what a subject of this kind reads, from what a source loaded: a path, a row, a text, a sample.
+
+    Raises:
+        InputError: if there is nothing of this kind in it.
+    """
+    if isinstance(content, (tuple, list)) and content and kind in ("image", "text", "table"):
+        content = content[0]  # a data set's (sample, label)
+    if kind == "table":
+        if not isinstance(content, Mapping):
+            raise InputError(f"the model reads rows, and this is {describe(content)}")
+        return dict(content)
+    if isinstance(content, Mapping) and kind != "tensor":
+        content = content[_find_column(content, kind, column)]
+    if kind == "image" and isinstance(content, Mapping):  # an encoded image, as Hugging Face stores it
+        content = content.get("bytes") or content.get("path")
+    if kind == "image" and isinstance(content, bytes):
+        return _open_image(content)
+    if kind == "text" and not isinstance(content, str):
+        raise InputError(f"the model reads texts, and this is {describe(content)}")
+    return content
+
+
+def _find_column(row: Mapping[str, Any], kind: Kind, column: str | None) -> str:
+    if column is not None:
+        if column not in row:
+            raise InputError(f"there is no column {column!r}{suggest(column, map(str, row), choice='it has')}")
+        return column
+    wanted: Any = str if kind == "text" else (bytes, Mapping)
+    columns = [name for name, cell in row.items() if isinstance(cell, wanted) or (kind == "image" and hasattr(cell, "convert"))]
+    if kind == "text" and "text" in columns:
+        return "text"
+    if len(columns) != 1:
+        raise InputError(
+            f"the row has {len(columns)} columns that may be the {kind}, {describe(list(row))}: name one as column"
+        )
+    return str(columns[0])
+
+
+def _open_image(content: bytes) -> Any:
+    pillow = import_extra("PIL.Image", "image", "reading images")
+    try:
+        image = pillow.open(io.BytesIO(content), formats=[name for name in FORMATS if name in pillow.OPEN or not pillow.init()])
+        if image.size[0] * image.size[1] > MOST_PIXELS:
+            raise InputError(f"the image has {image.size[0]} × {image.size[1]} pixels, more than {MOST_PIXELS:,}")
+        image.load()
+    except InputError:
+        raise
+    except Exception as error:  # a broken file makes Pillow's decoders raise whatever they meet
+        raise InputError(f"the image is broken: {reason(error)}") from error
+    return image
+
+
+def split_label(content: Any) -> Any:
+    """The class of a data set's (sample, label); None where there is none."""
+    if isinstance(content, (tuple, list)) and len(content) == 2:
+        label = content[1]
+        return label.item() if hasattr(label, "item") and getattr(label, "ndim", 0) == 0 else label
+    return None
+
+
+def group_items(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
+    """Yield lists of so many items; the last may be shorter."""
+    while batch := list(itertools.islice(items, size)):
+        yield batch

@@ -1,0 +1,330 @@
+"""A store of attributions, read lazily: what is asked for is read, and nothing is held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ig2._utils.checks import is_number
+from ig2._utils.suggestions import suggest
+from ig2.errors import InputError, describe, format_count, import_extra
+from ig2.runs.aggregates import Aggregates
+from ig2.runs.files import AGGREGATES, PROGRESS, arrow, explain_damage, list_parts, open_part, read_json, read_manifest
+from ig2.runs.filters import parse_condition
+
+ROWS_AT_ONCE = 64
+SHAPE = "values_shape"  # the column with each row's shape, where shapes differ
+
+
+def open(path: str | PathLike[str]) -> Store:
+    """Open a store that `ig2 run` made, or is making.
+
+    Args:
+        path: its folder.
+
+    Returns:
+        The rows that are on the disk now.
+
+    Raises:
+        InputError: if it is no store, or a damaged one.
+    """
+    folder = Path(path)
+    return Store(folder, read_manifest(folder), tuple(list_parts(folder)))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Store:
+    """The rows of a run: one for each item, by its id. Made by `ig2.open`."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    """What made it: code, model, method, settings, source."""
+    files: tuple[Path, ...]
+    condition: Any = field(default=None)
+    """The Arrow expression that rows fulfil."""
+    conditions: tuple[str, ...] = ()
+    """The same in words."""
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+
+    @property
+    def dataset(self) -> Any:
+        """The rows of all files as a `pyarrow.dataset.Dataset`."""
+        datasets, pyarrow = arrow("pyarrow.dataset"), arrow()
+        if not self.files:
+            return datasets.dataset(pyarrow.table({"id": pyarrow.array([], "string"), "error": pyarrow.array([], "string")}))
+        options = datasets.ParquetFragmentScanOptions(page_checksum_verification=True)
+        with open_part(self.files[-1]):  # says which file is damaged, if it is that one
+            pass
+        with explain_damage(self.folder):
+            parquet = datasets.ParquetFileFormat(default_fragment_scan_options=options)
+            return datasets.dataset([str(file) for file in self.files], format=parquet)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.dataset.schema.names)
+
+    @property
+    def scalars(self) -> list[str]:
+        """The columns with one number or text for each row, which conditions can compare."""
+        types = arrow("pyarrow.types")
+        return [
+            column.name
+            for column in self.dataset.schema
+            if types.is_integer(column.type) or types.is_floating(column.type) or types.is_string(column.type)
+        ]
+
+    def __len__(self) -> int:
+        with self._name_damage():
+            return int(self.dataset.count_rows(filter=self.condition))
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all rows, in their order."""
+        return [str(text) for text in self._read(["id"])["id"].to_pylist()]
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """How many items failed, by the kind of their errors."""
+        kinds = self.where("error is not None")._read(["error_kind"])["error_kind"] if self.files else None
+        counts = [] if kinds is None else kinds.value_counts().to_pylist()
+        return dict(sorted((str(count["values"]), int(count["counts"])) for count in counts))
+
+    @property
+    def progress(self) -> dict[str, float]:
+        """How far the run is: `total`, `done` and `failed` items, `items` explained in `seconds`, and the last `rate`."""
+        path = self.folder / PROGRESS
+        content = read_json(path) if path.exists() else {}
+        wrong = [name for name, number in content.items() if not is_number(number) or number < 0]
+        if wrong:
+            raise InputError(f"{path} is damaged: {wrong[0]} is {describe(content[wrong[0]])}, expected a number")
+        return content
+
+    @property
+    def aggregates(self) -> Aggregates:
+        """Running means, quantiles, extremes and curves of the whole run."""
+        path = self.folder / AGGREGATES
+        return Aggregates.from_json(read_json(path)) if path.exists() else Aggregates()
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, which: int | str) -> dict[str, Any]:
+        """A row by its id, or by its position.
+
+        Raises:
+            KeyError: if there is no such id.
+            IndexError: if there are fewer rows.
+        """
+        if isinstance(which, str):
+            compute = arrow("pyarrow.compute")
+            with self._name_damage():
+                table = self.dataset.to_table(filter=self._both(compute.field("id") == which))
+            if not len(table):
+                raise KeyError(f"{which!r} is not in {self.folder}")
+            return next(read_rows(table.slice(0, 1)))
+        if isinstance(which, bool) or not isinstance(which, (int, np.integer)):
+            raise InputError(f"a row is named by its id or its position, got {describe(which)}")
+        position = int(which) + (len(self) if which < 0 else 0)
+        if self.condition is not None:
+            ids = self.ids
+            if not 0 <= position < len(ids):
+                raise IndexError(f"row {which} of {len(ids)}")
+            return self[ids[position]]
+        left = position
+        for path in self.files if position >= 0 else ():
+            with explain_damage(path), open_part(path) as part:
+                if left >= part.metadata.num_rows:
+                    left -= part.metadata.num_rows
+                    continue
+                for group in range(part.num_row_groups):
+                    rows = part.metadata.row_group(group).num_rows
+                    if left < rows:
+                        return next(read_rows(part.read_row_group(group).slice(left, 1)))
+                    left -= rows
+        raise IndexError(f"row {which} of {len(self)}")
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows one after another: cells that are empty are None, tensors are NumPy arrays."""
+        return self.iterate()
+
+    def iterate(self, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the rows with some of their columns only."""
+        for batch in self._read_batches(columns):
+            yield from read_rows(batch)
+
+    def where(self, condition: str) -> Store:
+        """Return the rows that fulfil a condition, such as "trust < 0.2 and target != label".
+
+        Args:
+            condition: comparisons of columns and constants, joined by and, or, not; also in (…), is None, abs(), + - * /.
+
+        Raises:
+            InputError: for anything else, and for columns that the store does not have. Nothing of it is executed.
+        """
+        expression = self._both(parse_condition(condition, self.scalars))
+        return Store(self.folder, self.manifest, self.files, expression, (*self.conditions, condition))
+
+    def join(self, other: Store, suffix: str = "_other", columns: Sequence[str] | None = None) -> Any:
+        """Return an Arrow table of the rows that both stores have, side by side: of two models or two methods.
+
+        Args:
+            other: the other store.
+            suffix: what is put after the names of its columns.
+            columns: which to read of both; by default those with one number or text for each row.
+        """
+        compute, pyarrow = arrow("pyarrow.compute"), arrow()
+        tables = []
+        for store in (self, other):
+            names = [name for name in (store.scalars if columns is None else columns) if name != "id"]
+            tables.append(store._read(["id", *names]))
+        places = compute.index_in(tables[0]["id"], tables[1]["id"].combine_chunks())
+        both = places.is_valid()
+        left, right = tables[0].filter(both), tables[1].take(places.drop_null())
+        joined = {name: left[name] for name in left.column_names}
+        return pyarrow.table(joined | {name + suffix: right[name] for name in right.column_names if name != "id"})
+
+    def find(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return rows by their ids; those that the store does not have are missing."""
+        compute = arrow("pyarrow.compute")
+        with self._name_damage():
+            table = self.dataset.to_table(filter=self._both(compute.field("id").isin(list(ids))))
+        return {row["id"]: row for row in read_rows(table)}
+
+    def score(self, metric: Any, source: Any, model: Any, **options: Any) -> Any:
+        """Score the values of all rows without errors by a metric that was not asked for in the run.
+
+        Args:
+            metric: of `ig2.metrics`; one that compares with no truth.
+            source: where the inputs are, as for `ig2.run`.
+            model: the model explained, as for `ig2.run`.
+            options: `column`, `batch` and `seed`, as for `ig2.run`.
+
+        Returns:
+            `ig2.metrics.Scores`, in the order of `where("error is None").ids`.
+
+        Raises:
+            InputError: if the store keeps the values pooled, or not at all.
+        """
+        from ig2.runs.execution import score_store
+
+        return score_store(self, metric, source, model, **options)
+
+    # -- other eyes ----------------------------------------------------------------------------------------------------
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> Any:
+        """Return the rows as a `pyarrow.Table`."""
+        return self._read(columns)
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
+        """Return the rows as a pandas DataFrame; tensors are NumPy arrays in their shape."""
+        pandas = import_extra("pandas", "table", "to_pandas()")
+        names = self.columns if columns is None else list(columns)
+        frame = pandas.DataFrame(self.iterate(names), columns=[name for name in names if name != SHAPE])
+        nullable = {name: "Int64" for name in frame.columns if self._is_integer(name)}
+        return frame.astype(nullable)
+
+    def to_shap(self) -> Any:
+        """Return a `shap.Explanation` of the rows that have values, for SHAP's plots."""
+        from ig2.attribution import _read_number
+
+        shap = import_extra("shap", "shap", "to_shap()")
+        self._check_column("values")
+        wanted = [name for name in ("values", SHAPE, "baseline_output", "units", "cells") if name in self.columns]
+        rows = [row for row in self.iterate(wanted) if row["values"] is not None]
+        names = self.manifest.get("units")
+        content: dict[str, Any] = {"values": [row["values"] for row in rows]}
+        if "units" in wanted:
+            content["data"] = [np.array(row["units"], dtype=object) for row in rows]
+        else:
+            content["values"] = np.stack(content["values"]) if rows else np.zeros((0, 0))
+        if "cells" in wanted:
+            content["display_data"] = np.array([row["cells"] for row in rows])
+            content["data"] = np.array([[_read_number(cell) for cell in row["cells"]] for row in rows], dtype=object)
+        base = [row.get("baseline_output") or 0.0 for row in rows]
+        return shap.Explanation(**content, base_values=np.array(base), feature_names=names)
+
+    @property
+    def features(self) -> Any:
+        """The columns as `datasets.Features`: `load_dataset("parquet", data_dir=store / "parts", features=this)`."""
+        datasets, pyarrow = import_extra("datasets", "run", "features"), arrow()
+        plain = [
+            column.with_type(column.type.storage_type) if isinstance(column.type, pyarrow.BaseExtensionType) else column
+            for column in self.dataset.schema
+        ]
+        return datasets.Features.from_arrow_schema(pyarrow.schema(plain))
+
+    def __repr__(self) -> str:
+        made = self.manifest["fingerprint"]
+        parts = [f"Store {self.folder}: {format_count(len(self), 'row')} in {format_count(len(self.files), 'file')}"]
+        parts += [f"  where     {condition}" for condition in self.conditions]
+        for name in ("method", "model", "source"):
+            content = made.get(name)
+            shown = content.get("type", content.get("name")) if isinstance(content, Mapping) else content
+            parts.append(f"  {name:9s} {describe(shown)}")
+        return "\n".join([*parts, f"  columns   {', '.join(self.columns)}"])
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def _both(self, condition: Any) -> Any:
+        return condition if self.condition is None else self.condition & condition
+
+    def _is_integer(self, name: str) -> bool:
+        return bool(arrow("pyarrow.types").is_integer(self.dataset.schema.field(name).type))
+
+    def _check_column(self, name: str) -> None:
+        if name not in self.columns:
+            raise InputError(f"{self.folder} has no column {name!r}{suggest(name, self.columns, choice='it has')}")
+
+    def _read(self, columns: Sequence[str] | None) -> Any:
+        for name in columns or ():
+            self._check_column(name)
+        with self._name_damage():
+            return self.dataset.to_table(columns=None if columns is None else list(columns), filter=self.condition)
+
+    def _read_batches(self, columns: Sequence[str] | None) -> Iterator[Any]:
+        names = None if columns is None else list(columns)
+        for name in names or ():
+            self._check_column(name)
+        if names is not None and "values" in names and SHAPE in self.columns and SHAPE not in names:
+            names.append(SHAPE)
+        # little ahead of the reader: a part at a time, or all parts of a large store would be in memory
+        ahead = {"batch_size": ROWS_AT_ONCE, "batch_readahead": 1, "fragment_readahead": 1}
+        with self._name_damage():
+            yield from self.dataset.to_batches(columns=names, filter=self.condition, **ahead)
+
+    def _name_damage(self) -> Any:
+        return explain_damage(f"a part of {self.folder}" if len(self.files) != 1 else self.files[0])
+
+
+def read_rows(batch: Any) -> Iterator[dict[str, Any]]:
+    """Yield the rows of an Arrow table or batch."""
+    pyarrow = arrow()
+    cells: dict[str, list[Any]] = {}
+    for name in batch.schema.names:
+        column = batch[name]
+        column = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
+        is_tensor = isinstance(column.type, pyarrow.FixedShapeTensorType)
+        cells[name] = _read_tensors(column) if is_tensor else column.to_pylist()
+    shapes = cells.pop(SHAPE, None)
+    if "values" in cells and not isinstance(batch.schema.field("values").type, pyarrow.FixedShapeTensorType):
+        values = [None if row is None else np.asarray(row, dtype=np.float32) for row in cells["values"]]
+        if shapes is not None:
+            values = [None if row is None else row.reshape(shape) for row, shape in zip(values, shapes, strict=True)]
+        cells["values"] = values
+    for row in range(batch.num_rows):
+        yield {name: column[row] for name, column in cells.items()}
+
+
+def _read_tensors(column: Any) -> list[NDArray[Any] | None]:
+    shape, storage = column.type.shape, column.storage
+    width = int(np.prod(shape))
+    flat = storage.values.to_numpy(zero_copy_only=False)[storage.offset * width : (storage.offset + len(storage)) * width]
+    tensors = flat.reshape(len(storage), *shape)
+    return [None if is_null else tensor for tensor, is_null in zip(tensors, storage.is_null().to_pylist(), strict=True)]

@@ -1,0 +1,516 @@
+"""A run explains every item once, whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pyarrow
+import pytest
+import torch
+from torch import nn
+
+import ig2
+from ig2._utils.files import FileError
+from ig2._utils.suggestions import ChoiceError
+from ig2.adapters import tabular, text, vision
+from ig2.errors import InputError
+from ig2.runs import Store, execution
+from ig2.runs.files import lock_store
+from networks import data, refuses, seeded
+
+SOURCE = Path(__file__).parent.parent.parent / "src"
+
+
+def content(store: Store) -> list[str]:
+    """Every row of a store to the last bit, in order."""
+    rows = []
+    for row in ig2.open(store.folder):
+        cells = {key: cell.tobytes().hex() if isinstance(cell, np.ndarray) else cell for key, cell in row.items()}
+        rows.append(json.dumps(cells, sort_keys=True))
+    return rows
+
+
+def aggregates(store: Store) -> dict[str, Any]:
+    return store.aggregates.to_json()
+
+
+class Listed(torch.utils.data.Dataset[torch.Tensor]):
+    """Samples that note when they are read; some cannot be."""
+
+    def __init__(self, samples: torch.Tensor, broken: tuple[int, ...] = ()) -> None:
+        self.samples, self.broken, self.read = samples, set(broken), list[int]()
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.read.append(index)
+        if index in self.broken:
+            raise OSError(5, "Input/output error")
+        return self.samples[index]
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+
+
+def test_photos_with_references_metrics_and_classes(photos: Path, subject: vision.VisionSubject, tmp_path: Path) -> None:
+    metric = ig2.metrics.Insertion(thresholds=4)
+    method = ig2.IG2(3)
+    store = ig2.run(photos, subject, method, tmp_path / "store", count=3, metrics=[metric], gradcf=True, batch=5)
+    names = [item.id for item in execution.find_source(photos)][:5]
+    attribution = subject.explain([photos / name for name in names], method, count=3)
+    scores = metric(subject.model, attribution)
+    assert attribution.against is not None and attribution.trust is not None and attribution.gradcf is not None
+    for i, name in enumerate(names):
+        row = store[name]
+        assert row["label_name"] == name.split("/")[0] and row["label"] == ["red", "green"].index(row["label_name"])
+        assert row["target_name"] == subject.label(row["target"]) == subject.label(int(attribution.target[i]))
+        assert row["against"] == [int(attribution.against[i])]
+        assert row["trust"] == pytest.approx(float(attribution.trust[i].median()), abs=1e-6)
+        assert row["insertion"] == pytest.approx(float(scores.values[i]), abs=1e-6)
+        assert len(row["insertion_curve"]) == 5
+        np.testing.assert_allclose(row["values"], attribution.values[i].numpy(), atol=1e-6)
+        np.testing.assert_allclose(row["gradcf"], attribution.gradcf[i].numpy(), atol=1e-6)
+    assert len(store.aggregates.curve("insertion")) == 5
+
+
+@pytest.mark.parametrize("values", ["float16", ig2.Grid(4, 2), ig2.Superpixels(6), "none"])
+def test_values_are_pooled_and_keep_their_sum(photos: Path, subject: vision.VisionSubject, tmp_path: Path, values: Any) -> None:
+    full = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "full")
+    store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", values=values)
+    expected, row = full["red/3.png"]["values"], store["red/3.png"]
+    if values == "none":
+        assert "values" not in row
+    elif values == "float16":
+        assert row["values"].dtype == np.float16
+        np.testing.assert_allclose(row["values"], expected, rtol=1e-3, atol=1e-6)
+    elif isinstance(values, ig2.Grid):
+        blocks = expected.sum(axis=0).reshape(4, 2, 2, 4).sum(axis=(1, 3))
+        np.testing.assert_allclose(row["values"], blocks, atol=1e-6)
+    else:
+        plane, regions = expected.sum(axis=0), row["regions"]
+        assert regions.shape == (8, 8)
+        sums = [plane[regions == region].sum() for region in range(len(row["values"]))]
+        np.testing.assert_allclose(row["values"], sums, atol=1e-6)
+
+
+def test_words_of_texts(tmp_path: Path) -> None:
+    embedding = seeded(lambda: nn.Embedding(50, 4), 0).float()
+    net = seeded(lambda: nn.Linear(4, 3), 1).float()
+
+    class Mean(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = net
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            weights = mask[..., None].to(x)
+            return self.head((x * weights).sum(1) / weights.sum(1))
+
+    def cut(line: str) -> list[tuple[int, int, int]]:
+        places = [line.index(word) for word in line.split()]
+        return [(1 + sum(map(ord, word)) % 49, at, at + len(word)) for word, at in zip(line.split(), places, strict=True)]
+
+    subject = text.from_parts(embedding, Mean().eval(), cut, texts=["yes no", "hot cold warm", "red"])
+    (tmp_path / "lines.txt").write_text("one two three\nfour\nfive six\n", encoding="utf-8")
+    store = ig2.run(tmp_path / "lines.txt", subject, ig2.IntegratedGradients(3), tmp_path / "words")
+    assert store["lines.txt:1"]["units"] == ["one", "two", "three"] and store["lines.txt:2"]["values"].shape == (1,)
+    assert set(store.aggregates.words) == {"one", "two", "three", "four", "five", "six"}
+    raw = ig2.run(tmp_path / "lines.txt", subject, ig2.IntegratedGradients(3), tmp_path / "raw", values="float32")
+    assert raw["lines.txt:3"]["values"].shape == (2, 4)
+    np.testing.assert_allclose(raw["lines.txt:1"]["values"].sum(axis=1), store["lines.txt:1"]["values"], atol=1e-6)
+    metric = ig2.metrics.Deletion(thresholds=3, features="word")
+    scores = raw.score(metric, tmp_path / "lines.txt", subject)
+    lines = (tmp_path / "lines.txt").read_text().splitlines()
+    batch = subject.read(lines)
+    attribution = ig2.IntegratedGradients(3)(subject.model, batch.x, references=subject.baseline(batch), against="next")
+    torch.testing.assert_close(scores.values, metric(subject.model, attribution).values.double(), atol=1e-5, rtol=1e-5)
+
+
+def table_subject(classes: int = 3) -> tabular.TableSubject:
+    net = seeded(lambda: nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, classes)), 0).eval().float()
+    frame = pandas.DataFrame({"age": [20, 40, 60, 80], "town": ["a", "b", "a", "b"]})
+    return tabular.subject(net, tabular.infer_columns(frame), ["x", "y", "z"][:classes], rows=frame)
+
+
+def test_rows_of_a_table_and_those_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("key,age,town\np,30,a\nq,old,b\nr,50,c\ns,70,b\n", encoding="utf-8")
+    store = ig2.run(tmp_path / "t.csv", table_subject(), ig2.IntegratedGradients(3), tmp_path / "store", id="key")
+    assert store.manifest["units"] == ["age", "town"] and store["p"]["values"].shape == (2,)
+    assert store["p"]["cells"] == ["30", "a"]
+    assert store.failures == {"BadRowsError": 2}
+    assert "old" in store["q"]["error"] and "'c'" in store["r"]["error"]
+    explanation = store.to_shap()
+    assert explanation.values.shape == (2, 2) and list(explanation.feature_names) == ["age", "town"]
+
+
+def test_a_pool_that_is_a_source(photos: Path, subject: vision.VisionSubject, tmp_path: Path) -> None:
+    (photos / "red" / "broken.png").write_bytes(b"nothing")
+    with pytest.warns(ig2.IG2Warning, match=r"red/broken\.png"):
+        store = ig2.run(photos / "green", subject, ig2.ExpectedIG(3), tmp_path / "store", references=photos, count=2)
+    assert store.manifest["fingerprint"]["settings"]["references"]["place"] == str(photos)
+    items = [item for item in execution.find_source(photos) if "broken" not in item.id]
+    pool = [vision.Photo(item.content, item.id, item.label) for item in items]
+    attribution = subject.explain([photos / "green/0.png"], ig2.ExpectedIG(3), pool=pool, count=2)
+    np.testing.assert_allclose(store["0.png"]["values"], attribution.values[0].numpy(), atol=1e-6)
+
+
+def test_any_strategy_gives_the_references(net: nn.Module, samples: torch.Tensor, tmp_path: Path) -> None:
+    strategy = ig2.references.Samples(data(6, 5, seed=9), 3)
+    store = ig2.run(samples, net, ig2.ExpectedIG(3), tmp_path / "store", references=strategy, batch=7)
+    attribution = ig2.ExpectedIG(3)(net, samples, references=strategy)
+    np.testing.assert_allclose(np.stack([row["values"] for row in store]), attribution.values.numpy(), atol=1e-6)
+    assert all(row["spread"] > 0 for row in store)
+    other = ig2.references.Samples(data(6, 5, seed=8), 3)
+    refuses(InputError, "digest", lambda: ig2.run(samples, net, ig2.ExpectedIG(3), tmp_path / "store", references=other))
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def test_another_run_is_refused_with_what_differs(net: nn.Module, samples: torch.Tensor, tmp_path: Path) -> None:
+    out = tmp_path / "store"
+    ig2.run(samples, net, ig2.IntegratedGradients(4), out)
+    changed = seeded(lambda: nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)), 1).eval()
+    refuses(InputError, "method.rule", lambda: ig2.run(samples, net, ig2.IntegratedGradients(5), out))
+    refuses(InputError, "model.weights", lambda: ig2.run(samples, changed, ig2.IntegratedGradients(4), out))
+    refuses(
+        InputError,
+        "settings.seed is 0 there and 1 here",
+        lambda: ig2.run(samples, net, ig2.IntegratedGradients(4), out, seed=1),
+    )
+    refuses(InputError, "source.name", lambda: ig2.run(Listed(samples), net, ig2.IntegratedGradients(4), out))
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["fingerprint"]["code"] = "ig2 0.0.1"
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    refuses(InputError, "code is 'ig2 0.0.1'", lambda: ig2.run(samples, net, ig2.IntegratedGradients(4), out))
+
+
+def test_a_folder_of_something_else_is_refused(
+    net: nn.Module, samples: torch.Tensor, method: ig2.Method, tmp_path: Path
+) -> None:
+    (tmp_path / "thesis.doc").write_text("x")
+    refuses(InputError, "thesis.doc", lambda: ig2.run(samples, net, method, tmp_path))
+    refuses(InputError, "file", lambda: ig2.run(samples, net, method, tmp_path / "thesis.doc"))
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
+
+
+def test_arguments_that_do_not_fit(photos: Path, subject: vision.VisionSubject, net: nn.Module, tmp_path: Path) -> None:
+    def run(*arguments: Any, **options: Any) -> Any:
+        return lambda: ig2.run(*arguments, out=tmp_path / "store", **options)
+
+    refuses(ChoiceError, "units", run(photos, subject, values="units"))
+    refuses(ChoiceError, "float8", run(photos, subject, values="float8"))
+    refuses(ChoiceError, "engine", run(photos, subject, engine="spark"))
+    refuses(InputError, "truth", run(photos, subject, metrics=[ig2.metrics.GTAUC()]))
+    refuses(InputError, "metrics", run(photos, subject, metrics=["insertion"]))
+    refuses(InputError, "tensors", run(photos, ig2.wrap(net)))
+    (tmp_path / "lines.txt").write_text("one\n")
+    refuses(InputError, "reads images", run(tmp_path / "lines.txt", subject))
+    refuses(InputError, "strategy", run(data(3, 5), net, ig2.ExpectedIG(2), references=photos))
+    refuses(InputError, "no items", run(torch.zeros(0, 5), net))
+    assert not (tmp_path / "store" / "manifest.json").exists() or not ig2.open(tmp_path / "store").files
+
+
+def test_two_items_of_one_id_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("key,age,town\np,30,a\nq,40,b\np,50,a\n", encoding="utf-8")
+    refuses(
+        InputError, "'p' is a duplicate", lambda: ig2.run(tmp_path / "t.csv", table_subject(), None, tmp_path / "s", id="key")
+    )
+
+
+def test_a_run_in_which_nothing_works_says_so(net: nn.Module, tmp_path: Path) -> None:
+    refuses(InputError, "none of 4 items", lambda: ig2.run(data(4, 6), net, ig2.Gradient(), tmp_path / "a"))
+    refuses(InputError, "at fault", lambda: ig2.run(data(500, 6), net, ig2.Gradient(), tmp_path / "b", batch=50))
+    assert not ig2.open(tmp_path / "a").files
+
+
+# -- bad items ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_bad_item_is_a_row_with_its_error_and_the_rest_goes_on(net: nn.Module, tmp_path: Path) -> None:
+    samples = data(12, 5)
+    samples[4] = torch.nan
+    source: Any = Listed(samples, (2,))
+    whole = ig2.run(Listed(data(12, 5)), net, ig2.IntegratedGradients(3), tmp_path / "whole", batch=5)
+    store = ig2.run(source, net, ig2.IntegratedGradients(3), tmp_path / "store", batch=5)
+    assert len(store) == 12 and store.failures == {"InputError": 1, "OSError": 1}
+    assert store["2"]["error"] == "Input/output error" and "NaN" in store["4"]["error"]
+    for i in (0, 1, 3, 5, 11):
+        np.testing.assert_allclose(store[str(i)]["values"], whole[str(i)]["values"], atol=1e-6)
+    assert store.progress["failed"] == 2 and store.aggregates.rows == 10
+
+
+def test_the_rest_of_a_batch_stays_together(net: nn.Module, tmp_path: Path) -> None:
+    samples, sizes = data(5, 5), list[int]()
+    samples[1] = torch.nan
+
+    def make(subject: Any, batch: Any) -> ig2.Method:
+        sizes.append(len(batch))
+        return ig2.IntegratedGradients(3)
+
+    assert ig2.run(samples, net, make, tmp_path / "store").failures == {"InputError": 1}
+    assert sizes == [5, 4]
+
+
+def test_an_item_of_another_shape_is_a_row_with_its_error(subject: vision.VisionSubject, tmp_path: Path) -> None:
+    samples = [*data(3, 3, 8, 8), data(3, 9, 9), data(8, 8), *data(2, 3, 8, 8)]
+    net = seeded(lambda: nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(-3), nn.Linear(12, 2)), 0).eval()
+    store = ig2.run(samples, net, ig2.Gradient(), tmp_path / "store", batch=6)
+    assert [row["error"] is None for row in store] == [True, True, True, False, False, True, True]
+    assert "(3, 9, 9)" in store["3"]["error"]
+
+
+def test_failed_items_are_tried_again_when_asked(net: nn.Module, tmp_path: Path) -> None:
+    source = Listed(data(12, 5), (2, 7))
+    method, out = ig2.IntegratedGradients(3), tmp_path / "store"
+    ig2.run(source, net, method, out, batch=5)
+    source.broken, source.read = {7}, []
+    assert ig2.run(source, net, method, out, batch=5).failures == {"OSError": 2}
+    assert source.read == []
+    store = ig2.run(source, net, method, out, batch=5, retry_failed=True)
+    assert sorted(source.read) == [2, 7]
+    assert store.failures == {"OSError": 1} and len(store) == 12 and store["2"]["error"] is None
+    assert store.aggregates.rows == 11
+
+
+def test_a_source_that_has_grown_goes_on(net: nn.Module, tmp_path: Path) -> None:
+    samples = data(15, 5)
+    method, out = ig2.IntegratedGradients(3), tmp_path / "store"
+    ig2.run(Listed(samples[:10]), net, method, out, batch=5)
+    source = Listed(samples)
+    store = ig2.run(source, net, method, out, batch=5)
+    assert sorted(source.read) == [10, 11, 12, 13, 14]
+    whole = ig2.run(Listed(samples), net, method, tmp_path / "whole", batch=5)
+    assert content(store) == content(whole) and aggregates(store) == aggregates(whole)
+
+
+# -- what stops a run --------------------------------------------------------------------------------------------------
+
+
+def test_an_interrupted_run_keeps_what_it_has(net: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    method, out = ig2.IntegratedGradients(3), tmp_path / "store"
+    seen: list[int] = []
+
+    def stop(done: int, total: int) -> None:
+        seen.append(done)
+        if done >= 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ig2.run(Listed(data(30, 5)), net, method, out, batch=5, progress=stop)
+    assert 10 <= len(ig2.open(out)) < 30
+    assert seen[:2] == [5, 10]
+    store = ig2.run(Listed(data(30, 5)), net, method, out, batch=5)
+    whole = ig2.run(Listed(data(30, 5)), net, method, tmp_path / "whole", batch=5)
+    assert content(store) == content(whole) and aggregates(store) == aggregates(whole)
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A file system of this size, where this user may mount one."""
+    folder.mkdir()
+    mounted = shutil.which("mount") is not None and not subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False
+    ).returncode  # fmt: skip
+    if not mounted:
+        pytest.skip("mounting a small disk is not allowed here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_ends_the_run_and_a_larger_one_resumes_it(tmp_path: Path) -> None:
+    samples = torch.randn(60, 3000, generator=torch.Generator().manual_seed(0))
+    net = seeded(lambda: nn.Linear(3000, 3), 0).eval().float()
+    method = ig2.Gradient()
+    with small_disk(tmp_path / "disk", "400k") as disk:
+        run = lambda out: ig2.run(Listed(samples), net, method, out, batch=4, flush_seconds=0.0)  # noqa: E731
+        refuses(FileError, "No space left", lambda: run(disk / "store"))
+        half = ig2.open(disk / "store")
+        assert 0 < len(half) < 60 and len(list(half)) == len(half)
+        shutil.copytree(disk / "store", tmp_path / "store")
+    source = Listed(samples)
+    done = {int(name) for name in ig2.open(tmp_path / "store").ids}
+    store = ig2.run(source, net, method, tmp_path / "store", batch=4)
+    assert done.isdisjoint(source.read) and len(store) == 60
+    assert content(store) == content(run(tmp_path / "whole"))
+
+
+def test_a_write_that_fails_ends_the_run_and_keeps_the_rest(
+    net: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk, where none can be mounted."""
+    method, writes = ig2.IntegratedGradients(3), list[str]()
+
+    def fail(path: Path, table: Any) -> None:
+        writes.append(path.name)
+        if len(writes) > 3:
+            raise FileError(28, "No space left on device", str(path))
+        write_part(path, table)
+
+    from ig2.runs.files import write_part
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ig2.runs.files.write_part", fail)
+        refuses(
+            FileError, "No space", lambda: ig2.run(Listed(data(40, 5)), net, method, tmp_path / "s", batch=5, flush_seconds=0.0)
+        )
+    assert len(ig2.open(tmp_path / "s")) == 15
+    store = ig2.run(Listed(data(40, 5)), net, method, tmp_path / "s", batch=5)
+    assert content(store) == content(ig2.run(Listed(data(40, 5)), net, method, tmp_path / "w", batch=5))
+
+
+def test_a_second_run_into_one_store_is_refused(
+    net: nn.Module, samples: torch.Tensor, method: ig2.Method, tmp_path: Path
+) -> None:
+    out = tmp_path / "store"
+    out.mkdir()
+    with lock_store(out):
+        refuses(InputError, f"process {os.getpid()}", lambda: ig2.run(samples, net, method, out))
+    (out / "lock").write_text("process 4194305 on nowhere")  # one that died
+    assert len(ig2.run(samples, net, method, out)) == 20
+
+
+PROGRAM = """
+import os, sys, time
+import torch, ig2
+from torch import nn
+torch.set_num_threads(1)
+
+class Logged(torch.utils.data.Dataset):
+    def __init__(self, log):
+        self.samples, self.log = torch.randn(200, 6, generator=torch.Generator().manual_seed(0)), log
+    def __len__(self):
+        return 200
+    def __getitem__(self, index):
+        with open(self.log, "a") as file:
+            file.write(f"{index}\\n")
+        time.sleep(0.002)
+        return self.samples[index]
+
+def run(out, log, slow):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).eval()
+    def pause(done, total):
+        print(done, flush=True)
+        time.sleep(0.01 if slow == "slow" else 0)
+    ig2.run(Logged(log), net, ig2.IntegratedGradients(3), out, batch=4, flush_seconds=0.0, part_bytes=6000, progress=pause)
+
+# imports once, and what the first call of everything does; every line of its input is a run in a process of its own
+import tempfile
+with tempfile.TemporaryDirectory() as folder:
+    ig2.run(torch.eye(6), nn.Linear(6, 3), ig2.IntegratedGradients(3), folder)
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        run(*line.rstrip("\\n").split("\\t"))
+        os._exit(0)
+    print("started", child, flush=True)
+    print("ended", os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_killed_ten_times_it_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    arguments = [sys.executable, "-c", PROGRAM]
+    moments, log, out = np.random.default_rng(0), tmp_path / "log", tmp_path / "store"
+    with subprocess.Popen(arguments, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None and server.stdout is not None
+
+        def run(folder: Path, speed: str, kill_after: float | None) -> None:
+            """Start a run; kill it so long after its first batch."""
+            assert server.stdin is not None and server.stdout is not None
+            server.stdin.write(f"{folder}\t{log}\t{speed}\n")
+            server.stdin.flush()
+            process = int(server.stdout.readline().split()[1])
+            if kill_after is not None:
+                server.stdout.readline()
+                time.sleep(kill_after)
+                os.kill(process, signal.SIGKILL)
+            line = next(line for line in server.stdout if line.startswith("ended"))
+            assert int(line.split()[1]) == (0 if kill_after is None else signal.SIGKILL)
+
+        run(tmp_path / "whole", "fast", None)
+        for _ in range(10):
+            before = set(ig2.open(out).ids) if (out / "manifest.json").exists() else set()
+            log.write_text("")
+            run(out, "slow", moments.uniform(0, 0.06))
+            assert before.isdisjoint(log.read_text().split())
+            on_disk = ig2.open(out).ids
+            assert len(set(on_disk)) == len(on_disk) and before <= set(on_disk)
+        assert 0 < len(ig2.open(out)) < 200
+        run(out, "fast", None)
+        server.stdin.close()
+    one, other = ig2.open(out), ig2.open(tmp_path / "whole")
+    assert content(one) == content(other)
+    assert aggregates(one) == aggregates(other)
+    assert not list((out / "journal").iterdir()) and not list(out.rglob(".*"))
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_number_of_items(tmp_path: Path) -> None:
+    class Noise(torch.utils.data.Dataset[torch.Tensor]):
+        def __init__(self, count: int) -> None:
+            self.count = count
+
+        def __len__(self) -> int:
+            return self.count
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return torch.full((200,), float(index % 7))
+
+    net = seeded(lambda: nn.Linear(200, 3), 0).eval().float()
+
+    def measure(count: int) -> tuple[int, int]:
+        arrays: list[int] = []
+        tracemalloc.start()
+        ig2.run(
+            Noise(count), net, ig2.Gradient(), tmp_path / str(count), batch=100, part_bytes=2**16,
+            progress=lambda done, total: arrays.append(pyarrow.total_allocated_bytes()),
+        )  # fmt: skip
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak, max(arrays)
+
+    measure(100)
+    (objects, arrays), (more_objects, more_arrays) = measure(500), measure(2500)
+    assert more_objects < objects + 8 * 2000 + 200_000  # eight bytes for each id; the values of 2,000 items have 1.6 MB
+    assert more_arrays < arrays + 200_000
+
+
+# -- the front door ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_importing_the_library_imports_neither_torch_nor_pyarrow() -> None:
+    heavy = "{'torch', 'pyarrow', 'pandas', 'ray'} & set(sys.modules)"
+    check = f"import ig2, sys; assert not {heavy}; ig2.open; assert not {heavy}"
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    subprocess.run([sys.executable, "-c", check], env=environment, check=True)
+
+
+def test_a_named_model_reads_photos(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_nets.py").write_text(
+        "import torch\nfrom torch import nn\ndef build():\n    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 3)).eval()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with torch.random.fork_rng():
+        store = ig2.run(photos, "my_nets:build", ig2.Gradient(), tmp_path / "store", values=ig2.Grid(2, 2))
+    assert len(store) == 12 and store[0]["values"].shape == (2, 2) and store[0]["target_name"].startswith("class ")

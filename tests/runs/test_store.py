@@ -1,0 +1,278 @@
+"""A store is read back as it was written, by us and by others; what is damaged is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+from torch import nn
+
+import ig2
+from ig2._utils.files import FileError
+from ig2.errors import InputError
+from ig2.runs import Store, files
+from ig2.runs.files import Writer, find_differences, list_parts, write_part
+from networks import refuses
+
+
+@pytest.fixture
+def store(net: nn.Module, samples: torch.Tensor, method: ig2.Method, tmp_path: Path) -> Store:
+    pairs = [(sample, i % 3) for i, sample in enumerate(samples)]
+    return ig2.run(pairs, net, method, tmp_path / "store", batch=6)
+
+
+# -- by us -------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_what_the_method_returns(store: Store, net: nn.Module, samples: torch.Tensor, method: ig2.Method) -> None:
+    attribution = method(net, samples)
+    assert attribution.residual is not None and attribution.baseline_output is not None
+    assert len(store) == 20 and store.ids == [str(i) for i in range(20)]
+    for i, row in enumerate(store):
+        assert row["target"] == row["prediction"] == int(attribution.target[i])
+        assert row["label"] == i % 3
+        assert row["error"] is None and row["trust"] is None
+        assert row["output"] == pytest.approx(float(attribution.output[i]), abs=1e-6)
+        assert row["baseline_output"] == pytest.approx(float(attribution.baseline_output[i]), abs=1e-6)
+        assert row["residual"] == pytest.approx(float(attribution.residual[i]), abs=1e-6)
+        np.testing.assert_allclose(row["values"], attribution.values[i].numpy(), atol=1e-6)
+
+
+def test_a_row_is_found_by_id_and_by_position(store: Store) -> None:
+    every = list(store)
+    for which in (0, 7, 19, -1):
+        assert store[which]["id"] == every[which]["id"]
+        np.testing.assert_array_equal(store[which]["values"], every[which]["values"])
+    assert store["7"]["output"] == every[7]["output"]
+    assert store.find(["3", "5", "nobody"]).keys() == {"3", "5"}
+    refuses(KeyError, "nobody", lambda: store["nobody"])
+    refuses(IndexError, "20", lambda: store[20])
+    refuses(IndexError, "-21", lambda: store[-21])
+    refuses(InputError, "position", lambda: store[True])
+
+
+def test_conditions_keep_the_rows_that_fulfil_them(store: Store) -> None:
+    wrong = [row["id"] for row in store if row["target"] != row["label"]]
+    assert 0 < len(wrong) < 20
+    some = store.where("target != label")
+    assert some.ids == wrong and len(some) == len(wrong)
+    assert some[1]["id"] == wrong[1]
+    assert some.where(f"id != '{wrong[0]}'").ids == wrong[1:]
+    assert "target != label" in repr(some)
+    refuses(InputError, "values", lambda: store.where("values > 0"))
+
+
+def test_to_pandas_has_arrays_and_integers(store: Store) -> None:
+    frame = store.where("target == label").to_pandas(["id", "label", "values"])
+    assert list(frame.columns) == ["id", "label", "values"]
+    assert frame["label"].dtype == "Int64" and frame["values"].iloc[0].shape == (5,)
+    refuses(InputError, "thrust", lambda: store.to_pandas(["thrust"]))
+
+
+def test_to_shap_has_the_values_and_base_values(store: Store) -> None:
+    explanation = store.to_shap()
+    np.testing.assert_array_equal(explanation.values[3], store[3]["values"])
+    assert explanation.base_values[3] == store[3]["baseline_output"]
+
+
+def test_two_stores_are_joined_by_id(store: Store, net: nn.Module, samples: torch.Tensor, tmp_path: Path) -> None:
+    other = ig2.run(samples[:9], net, ig2.Gradient(), tmp_path / "other")
+    joined = store.where("id != '4'").join(other, "_gradient")
+    assert joined["id"].to_pylist() == ["0", "1", "2", "3", "5", "6", "7", "8"]
+    assert joined["output_gradient"].to_pylist() == pytest.approx(joined["output"].to_pylist(), abs=1e-6)
+    values = store.join(other, columns=["values"])
+    np.testing.assert_array_equal(values["values_other"].to_pylist()[2], other["2"]["values"])
+
+
+def test_a_metric_scores_what_is_stored(store: Store, net: nn.Module, samples: torch.Tensor, method: ig2.Method) -> None:
+    metric = ig2.metrics.Deletion(thresholds=5)
+    expected = metric(net, method(net, samples))
+    scores = store.score(metric, samples, net, batch=7)
+    torch.testing.assert_close(scores.values, expected.values.double(), atol=1e-5, rtol=1e-5)
+    assert scores.better == "lower"
+    fewer = store.score(metric, samples[:15], net)
+    assert fewer.n == 15 and sum(fewer.undefined.values()) == 5
+
+
+def test_pooled_values_cannot_be_scored(net: nn.Module, samples: torch.Tensor, method: ig2.Method, tmp_path: Path) -> None:
+    store = ig2.run(samples, net, method, tmp_path / "store", values="none")
+    refuses(InputError, "float32", lambda: store.score(ig2.metrics.Deletion(), samples, net))
+
+
+# -- by others ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_duckdb_pandas_polars_and_datasets_read_it(store: Store, tmp_path: Path) -> None:
+    import datasets
+    import duckdb
+    import pandas
+    import polars
+
+    parts, expected = store.folder / "parts", store[3]["values"].tolist()
+    rows = duckdb.sql(f"SELECT id, values FROM '{parts}/*.parquet' WHERE target != label ORDER BY id").fetchall()
+    assert sorted(store.where("target != label").ids) == [name for name, _ in rows]
+    assert dict(duckdb.sql(f"SELECT id, values FROM '{parts}/*.parquet'").fetchall())["3"] == expected
+    assert pandas.read_parquet(parts)["values"].iloc[3].tolist() == expected
+    assert polars.read_parquet(parts / "*.parquet").height == 20
+    datasets.disable_progress_bars()
+    loaded = datasets.load_dataset(
+        "parquet", data_dir=str(parts), features=store.features, split="train", cache_dir=str(tmp_path / "cache")
+    )
+    assert loaded[3]["values"] == expected and loaded[3]["id"] == "3"
+
+
+def test_tensors_are_arrow_tensors_compressed_by_zstd(store: Store) -> None:
+    (path,) = store.files
+    metadata = pyarrow.parquet.ParquetFile(path).metadata.row_group(0)
+    assert {metadata.column(i).compression for i in range(metadata.num_columns)} == {"ZSTD"}
+    field = pyarrow.parquet.read_schema(path).field("values")
+    assert field.type == pyarrow.fixed_shape_tensor(pyarrow.float32(), [5])
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def table(*ids: str) -> Any:
+    return pyarrow.table({"id": list(ids), "error": pyarrow.array([None] * len(ids), "string")})
+
+
+def read_ids(folder: Path) -> list[str]:
+    return [name for path in list_parts(folder) for name in files.read_part(path)["id"].to_pylist()]
+
+
+def test_the_journal_becomes_a_part_when_there_is_enough(tmp_path: Path) -> None:
+    seen: list[int] = []
+    writer = Writer(tmp_path, lambda rows: seen.append(len(rows)), part_bytes=60, flush_seconds=0)
+    for i in range(9):
+        writer.add(table(f"item number {i}"))
+    assert seen == [1] * 9
+    assert read_ids(tmp_path) == [f"item number {i}" for i in range(9)]
+    parts = sorted(path.name for path in (tmp_path / "parts").iterdir())
+    assert len(parts) > 1 and parts[0].startswith("part-00000000-")
+    writer.add(table("last"))
+    writer.close()
+    assert not list((tmp_path / "journal").iterdir())
+    assert len(read_ids(tmp_path)) == 10
+    assert Writer(tmp_path, seen.append).number == writer.number
+
+
+def test_a_run_killed_between_part_and_journal_has_no_row_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer(tmp_path, lambda rows: None, flush_seconds=0)
+    for name in "abc":
+        writer.add(table(name))
+
+    def die(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", die)
+        with pytest.raises(KeyboardInterrupt):
+            writer.compact()
+    assert len(list((tmp_path / "journal").iterdir())) == 3
+    (tmp_path / "parts" / ".0123.part").write_bytes(b"half")
+    assert read_ids(tmp_path) == ["a", "b", "c"]
+    again = Writer(tmp_path, lambda rows: None, flush_seconds=0)
+    assert not list((tmp_path / "journal").iterdir()) and not list((tmp_path / "parts").glob(".*"))
+    again.add(table("d"))
+    assert read_ids(tmp_path) == ["a", "b", "c", "d"]
+
+
+def test_a_part_that_cannot_be_written_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    refuses(FileError, "No space left", lambda: write_part(tmp_path / "part.parquet", table("a")))
+    assert not list(tmp_path.iterdir())
+
+
+def test_differences_are_named() -> None:
+    there = {"method": {"steps": 50, "digest": "a"}, "seed": 0, "list": [1, 2]}
+    assert find_differences(there, {"method": {"steps": 50, "digest": "a"}, "seed": 0, "list": (1, 2)}) == []
+    assert find_differences(there, {**there, "method": {"steps": 20, "digest": "b"}}) == [
+        "method.steps is 50 there and 20 here"
+    ]
+    assert "digest" in find_differences(there, {**there, "method": {"steps": 50, "digest": "b"}})[0]
+    assert find_differences(there, {"method": None})[0].startswith("method is dict")
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def flip_bits(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[8:40] = bytes(32)
+    path.write_bytes(bytes(content))
+
+
+def flip_a_value(path: Path) -> None:
+    """Change one byte of the values, which nothing but a checksum notices."""
+    group = pyarrow.parquet.ParquetFile(path).metadata.row_group(0)
+    (column,) = [group.column(i) for i in range(group.num_columns) if group.column(i).path_in_schema.startswith("values.")]
+    place = column.data_page_offset + int(0.8 * column.total_compressed_size)
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [truncate, flip_bits, flip_a_value, empty])
+def test_a_damaged_part_is_named(store: Store, damage: Callable[[Path], None]) -> None:
+    (path,) = store.files
+    damage(path)
+    refuses(InputError, "damaged", lambda: list(ig2.open(store.folder)))
+    refuses(InputError, path.name, lambda: ig2.open(store.folder)[0])
+
+
+def test_an_item_of_a_deleted_part_is_explained_again(
+    store: Store, net: nn.Module, samples: torch.Tensor, method: ig2.Method
+) -> None:
+    pairs = [(sample, i % 3) for i, sample in enumerate(samples)]
+    (path,) = store.files
+    rows = [row["output"] for row in store]
+    truncate(path)
+    refuses(InputError, "damaged", lambda: ig2.run(pairs, net, method, store.folder, batch=6))
+    path.unlink()
+    again = ig2.run(pairs, net, method, store.folder, batch=6)
+    assert [row["output"] for row in again] == rows
+    assert again.aggregates.rows == 20  # and not 40
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{", b'{"format": "other"}', b'{"format": "ig2.run/1"}', b"[" * 100_000, b"\xff\xfe"]
+)
+def test_a_damaged_manifest_is_named(store: Store, content: bytes) -> None:
+    (store.folder / "manifest.json").write_bytes(content)
+    refuses(InputError, "manifest.json", lambda: ig2.open(store.folder))
+
+
+def test_hostile_json_beside_the_manifest_is_refused(store: Store) -> None:
+    for name, read in (("progress", lambda: store.progress), ("aggregates", lambda: store.aggregates)):
+        (store.folder / f"{name}.json").write_text(json.dumps({"total": "\x1b[31m", "rows": []}), encoding="utf-8")
+        refuses(InputError, "damaged", read)
+
+
+def test_a_folder_that_is_no_store_says_so(tmp_path: Path) -> None:
+    refuses(InputError, "no store", lambda: ig2.open(tmp_path))
+    refuses(InputError, "no store", lambda: ig2.open(tmp_path / "nowhere"))
+
+
+def test_a_store_without_rows_can_be_opened(store: Store) -> None:
+    store.files[0].unlink()
+    empty_store = ig2.open(store.folder)
+    assert len(empty_store) == 0 and list(empty_store) == [] and empty_store.failures == {}
