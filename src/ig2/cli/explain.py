@@ -59,7 +59,8 @@ def run(options: ExplainOptions) -> None:
         check_exists(path)
     with files.draft_folder(options.out) as draft, show_progress(options.quiet, keep=True) as watch:
         watch("model")
-        subject = load_model(options, kind, sources).to(find_device(options.device))
+        described_by = [] if options.references is None else [options.references]
+        subject = load_model(options, kind, [*described_by, *sources]).to(find_device(options.device))
         target = None if options.target == "auto" else subject.index(options.target)
         against = parse_against(subject, options.against)
         try:

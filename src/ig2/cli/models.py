@@ -16,18 +16,18 @@ from ig2.adapters.base import Kind, Subject, quote_names
 from ig2.adapters.loading import as_vision_subject, load_subject
 from ig2.adapters.vision import VisionSubject
 from ig2.cli.inputs import read_lines
-from ig2.cli.options import ExplainOptions
+from ig2.cli.options import ModelOptions
 from ig2.cli.streams import print_error
 from ig2.errors import InputError, format_count, reason
 
 
-def load_model(options: ExplainOptions, kind: Kind, sources: Sequence[Path]) -> Subject:
+def load_model(options: ModelOptions, kind: Kind, sources: Sequence[Path]) -> Subject:
     """Load the model; print what is assumed of a network alone.
 
     Args:
         options: the model, and what was typed of its data.
         kind: the kind of the inputs.
-        sources: their files.
+        sources: files whose columns describe a table to a network alone, the first that is there.
 
     Raises:
         ChoiceError: if something was typed of the data of a model that brings its own.
@@ -41,7 +41,7 @@ def load_model(options: ExplainOptions, kind: Kind, sources: Sequence[Path]) -> 
         is_alone = True
         return _adapt_to_photos(net, name, settings) if kind == "image" else _adapt_to_table(net, name, settings, source)
 
-    source = options.references or next(iter(sources), Path())
+    source = next(iter(sources), Path())
     subject = load_subject(options.model, kind, trust=options.trust, adapt=None if kind == "text" else adapt)
     if settings and not is_alone:
         raise ChoiceError(
@@ -50,7 +50,7 @@ def load_model(options: ExplainOptions, kind: Kind, sources: Sequence[Path]) -> 
     return subject
 
 
-def _parse_settings(options: ExplainOptions) -> dict[str, Any]:
+def _parse_settings(options: ModelOptions) -> dict[str, Any]:
     """Return what was typed, by its name in `vision.subject`."""
     settings: dict[str, Any] = {}
     if options.size is not None:

@@ -70,22 +70,10 @@ class StoreOptions(TerminalOptions):
     fresh: bool = option(False, "Compute again what the folder has from earlier runs.", panel=None)
 
 
-# -- of each command ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
-class ExplainOptions(RunOptions, TerminalOptions):
-    """The options of `ig2 explain`."""
+class ModelOptions:
+    """The options of every command that explains a model: which one, and which of its classes."""
 
-    files: tuple[Path, ...] = argument(
-        "Photos or folders of photos, a .txt file of sentences, or a table (.csv, .tsv, .parquet).", "FILE", ()
-    )
-    texts: tuple[str, ...] = option((), "A sentence; may be given several times.", "--text", "-t", panel=None)
-    rows: str | None = option(
-        None,
-        "Rows of the table or lines of the .txt file, from 1 on: 1,4 or 2:5. Default: the first 100 rows, all lines.",
-        panel=None,
-    )
     target: str = option(
         "auto",
         "The class to explain: a number, a name, or [bold]auto[/bold] for the predicted one.",
@@ -124,6 +112,24 @@ class ExplainOptions(RunOptions, TerminalOptions):
     classes: str | None = option(
         None, "Names of its outputs: between commas, in a .txt file, or [bold]imagenet[/bold].", metavar="NAMES"
     )
+
+
+# -- of each command ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
+    """The options of `ig2 explain`."""
+
+    files: tuple[Path, ...] = argument(
+        "Photos or folders of photos, a .txt file of sentences, or a table (.csv, .tsv, .parquet).", "FILE", ()
+    )
+    texts: tuple[str, ...] = option((), "A sentence; may be given several times.", "--text", "-t", panel=None)
+    rows: str | None = option(
+        None,
+        "Rows of the table or lines of the .txt file, from 1 on: 1,4 or 2:5. Default: the first 100 rows, all lines.",
+        panel=None,
+    )
     method: str = option("ig2", "The method; see below.", complete=METHODS)
     compare: str | None = option(
         None,
@@ -155,22 +161,13 @@ class ExplainOptions(RunOptions, TerminalOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunCommandOptions(RunOptions, TerminalOptions):
+class RunCommandOptions(ModelOptions, RunOptions, TerminalOptions):
     """The options of `ig2 run`."""
 
     source: str = argument(
         "A folder, file or pattern of images, of tables (.parquet, .csv, .tsv, .jsonl) or of .txt files with a text on each "
         "line; a folder of Hugging Face's save_to_disk; or module:function that returns a data set.",
         "SOURCE",
-    )
-    target: str = option(
-        "auto",
-        "The class to explain: a number, a name, or [bold]auto[/bold] for the predicted one.",
-        metavar="CLASS",
-        panel=None,
-    )
-    against: str | None = option(
-        None, "Rather than which: as for [bold]ig2 explain[/bold]. Default: next for a classifier.", metavar="CLASS", panel=None
     )
     out: Path = out_option("ig2-run")
     retry_failed: bool = option(False, "Explain again the items that failed.", panel=None)
@@ -188,12 +185,6 @@ class RunCommandOptions(RunOptions, TerminalOptions):
     metrics: str | None = option(
         None, "Scores for every item, separated by commas: insertion,deletion.", metavar="METRICS", panel=None
     )
-    model: str | None = option(None, "As for [bold]ig2 explain[/bold].", "--model", "-m", complete=MODELS)
-    trust: bool = option(False, "Open a model file that is a program.")
-    size: str | None = option(None, "Pixels that a network alone takes. Default: 224.", metavar="N")
-    mean: str | None = option(None, "What it wants subtracted. Default: 0.", metavar="NUMBERS")
-    std: str | None = option(None, "What it wants divided by. Default: 1.", metavar="NUMBERS")
-    classes: str | None = option(None, "Names of its outputs, or a .txt file of them.", metavar="NAMES")
     method: str = option("ig2", "The method; [bold]ig2 explain --help[/bold] lists them.", complete=METHODS)
     rule: str | None = option(None, "How gradients on a path become attribution.", complete=RULES)
     references: str | None = option(
@@ -210,13 +201,6 @@ class RunCommandOptions(RunOptions, TerminalOptions):
     workers: int = option(2, "Processes that explain, with Ray.", bounds=(1, 100_000))
     gpus_per_worker: float = option(0.0, "GPUs of each of them.", metavar="N")
     address: str | None = option(None, "Of a Ray cluster. Default: one on this machine.")
-
-    def as_explain_options(self) -> ExplainOptions:
-        """What loading a model takes from the options."""
-        return ExplainOptions(
-            model=self.model, trust=self.trust, size=self.size, mean=self.mean, std=self.std, classes=self.classes,
-            seed=self.seed, device=self.device,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

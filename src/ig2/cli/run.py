@@ -134,14 +134,14 @@ def print_store(store: Store, details: bool = False) -> None:
 def _load(options: RunCommandOptions, source: Source) -> Any:
     """Load the model: for sources that may be several things, it decides what they are."""
     network = load_network(options.model, trust=options.trust) if options.model is not None and len(source.kinds) > 1 else None
-    if isinstance(network, Subject) and not any((options.size, options.mean, options.std, options.classes)):
+    if isinstance(network, Subject) and not any((options.size, options.bounds, options.mean, options.std, options.classes)):
         return network
     if network is not None and "tensor" in source.kinds:
         return network
     kind = network.kind if isinstance(network, Subject) else source.kinds[0]
     if kind == "tensor":
         raise ChoiceError(f"{options.source} is a data set of tensors: name the network that takes them with --model")
-    return load_model(options.as_explain_options(), kind, [Path(options.source)])
+    return load_model(options, kind, [Path(options.source)])
 
 
 def _parse_target(model: Any, wanted: str) -> int:
