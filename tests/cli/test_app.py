@@ -43,7 +43,7 @@ COMPLETED = {
     "explain --method gui": ["guided-ig"],
     "explain --compare ig,exp": ["ig,expected-ig"],
     "explain --compare ig,i": ["ig,idg", "ig,idgi", "ig,ig2", "ig,input-x-gradient"],  # not ig once more
-    "explain --rule s": ["scaled", "shared"],
+    "explain --rule s": ["scaled", "secant", "shared"],
     "explain --model dig": ["digits"],
     "explain --device c": ["cpu", "cuda"],
     "bench xai": ["xai-bench", "xai-tris", "xai-units"],
