@@ -101,7 +101,10 @@ def nodes_before(node: Node, without: Node | None = None) -> set[Node]:
 
 
 class Readings:
-    """Reads what modules return in the forward passes of this thread that run while it is open."""
+    """Reads what modules return in the forward passes of this thread that run while it is open.
+
+    Where the next layer writes into it, such as an in-place ReLU, what it made of it is read instead.
+    """
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         self.modules = modules
@@ -119,10 +122,8 @@ class Readings:
             handle.remove()
 
     @staticmethod
-    def _read(outputs: list[Any], module: nn.Module, args: tuple[Any, ...], result: Any) -> Any:
+    def _read(outputs: list[Any], module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
         outputs.append(result)
-        # a copy goes on: a layer that writes into its input, such as an in-place ReLU, would change what was read
-        return result.clone() if isinstance(result, Tensor) else None
 
 
 class Results(TorchFunctionMode):
