@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
-from ig2._engine.layers import LinearCalls, Results, in_this_thread, node_of, nodes_before
+from ig2._engine.layers import LinearCalls, Readings, Results, in_this_thread, node_of, nodes_before
 from ig2._engine.memory import Written, is_out_of_memory
 from ig2._engine.network import WITHOUT_GRAPH, Network
 from ig2.errors import WITHOUT_GRADIENTS, IG2Error, ModelError, describe, reason, warn
@@ -226,6 +226,26 @@ def find_convolution(network: Network) -> tuple[Layer, int]:
     if len(on_the_way) == 1 and module.stride == module.kernel_size and max(module.stride) > 1:
         raise ModelError(f"the only convolution, {name!r}, cuts the input into patches, as a transformer's does: {NAME_PLACES}")
     return Layer(name, module, "output"), sum(other is module for _, other, *_ in calls[: with_places[-1] + 1])
+
+
+def find_cuts(network: Network, axes: int) -> list[tuple[tuple[int, ...], Layer]]:
+    """The layers that all of the input passes through and that return places, tensors of so many axes, (n, channels, *places):
+    on each grid of places the last one, from the finest grid to the coarsest."""
+    modules = [(name, module) for name, module in network.model.modules if name]
+    with Readings([module for _, module in modules]) as readings:
+        leaves, scores = _forward_first(network)
+    end, inputs = node_of(scores), {node_of(leaf) for leaf in leaves}
+    cuts: dict[tuple[int, ...], Layer] = {}
+    depths: dict[tuple[int, ...], int] = {}  # how much of the network lies before each
+    for (name, module), outputs in zip(modules, readings.outputs, strict=True):
+        result = outputs[0] if len(outputs) == 1 else None
+        if not isinstance(result, Tensor) or not result.requires_grad or result.ndim != axes or result.shape[2:].numel() < 2:
+            continue
+        grid, node = tuple(result.shape[2:]), node_of(result)
+        depth = len(nodes_before(node))
+        if depth > depths.get(grid, 0) and inputs.isdisjoint(nodes_before(end, without=node)):
+            cuts[grid], depths[grid] = Layer(name, module, "output"), depth
+    return sorted(cuts.items(), key=lambda cut: cut[0], reverse=True)
 
 
 def _forward_first(network: Network) -> tuple[list[Tensor], Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -88,15 +89,41 @@ def node_of(tensor: Tensor) -> Node:
     return get_gradient_edge(tensor).node
 
 
-def nodes_before(node: Node) -> set[Node]:
-    """The node and all it depends on."""
+def nodes_before(node: Node, without: Node | None = None) -> set[Node]:
+    """The node and all it depends on; by ways that do not go through the node `without`."""
     seen, waiting = {node}, [node]
     while waiting:
         for before, _ in waiting.pop().next_functions:
-            if before is not None and before not in seen:
+            if before is not None and before not in seen and before is not without:
                 seen.add(before)
                 waiting.append(before)
     return seen
+
+
+class Readings:
+    """Reads what modules return in the forward passes of this thread that run while it is open.
+
+    Where the next layer writes into it, such as an in-place ReLU, what it made of it is read instead.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self.modules = modules
+        self.outputs: list[list[Any]] = [[] for _ in modules]  # of each module, in the order of its calls
+
+    def __enter__(self) -> Readings:
+        self._handles = [
+            module.register_forward_hook(in_this_thread(partial(self._read, outputs)))
+            for module, outputs in zip(self.modules, self.outputs, strict=True)
+        ]
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    @staticmethod
+    def _read(outputs: list[Any], module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
+        outputs.append(result)
 
 
 class Results(TorchFunctionMode):

@@ -9,13 +9,15 @@ by one between the two passes, so it does not matter which axis of an activation
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointError
 
+from ig2._engine.layers import Readings
 from ig2._engine.network import Network
 from ig2._engine.private import body_of, saved_by
 from ig2._engine.slopes import Call, find_rule, replace_slope, take_apart
@@ -49,6 +51,25 @@ def find_multipliers(
         ) from error
     network.forget()
     return multipliers, output.detach(), far_output
+
+
+def find_contributions(
+    network: Network, near: Tensor, far: Tensor, rows: Tensor, target: Tensor, modules: Sequence[nn.Module]
+) -> tuple[list[Tensor], Tensor, Tensor]:
+    """m ⊙ (h(near) − h(far)) for what each module h returns, (n, ...), and f at both, (n,).
+
+    Where all of the input goes through a module, its contributions sum to f(near) − f(far), as far as the multipliers' do.
+    """
+    with Readings(modules) as readings:
+        output, far_output = rescale(network, near.detach().requires_grad_(), far, rows, target)
+    activations = [at_near for _, at_near in readings.outputs]
+    multipliers = network.differentiate(output, activations)
+    network.forget()
+    contributions = [
+        torch.zeros_like(at_near) if multiplier is None else multiplier * (at_near - at_far).detach()
+        for (at_far, at_near), multiplier in zip(readings.outputs, multipliers, strict=True)
+    ]
+    return contributions, output.detach(), far_output
 
 
 def rescale(network: Network, near: Tensor, far: Tensor, rows: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

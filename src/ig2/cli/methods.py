@@ -135,6 +135,14 @@ METHODS: dict[str, NamedMethod] = {
         ),
         NamedMethod("fusiongrad", "FusionGrad", "the gradient, mean over both", lambda *_: ig2.FusionGrad(ig2.Gradient())),
         NamedMethod(
+            "strata",
+            "Strata",
+            "what two depths of the network agree on; images only",
+            lambda *_: ig2.Strata(),
+            contrasts=True,
+            images_only=True,
+        ),
+        NamedMethod(
             "deepshap", "DeepSHAP", "DeepLIFT's rescale rule from the references", lambda *_: ig2.DeepSHAP(), contrasts=True
         ),
         NamedMethod(

@@ -16,6 +16,7 @@ from ig2.methods.rise import RISE
 from ig2.methods.scale import Pooled, Smoothed
 from ig2.methods.simple import Gradient, InputXGradient, Random
 from ig2.methods.smoothgrad import SmoothGrad, VarGrad
+from ig2.methods.strata import Strata
 from ig2.methods.xrai import XRAI
 
 __all__ = [
@@ -23,5 +24,5 @@ __all__ = [
     "ActivationMap", "AttEXplore", "BlurIG", "DeepSHAP", "ExpectedIG", "FusionGrad", "GeodesicIG", "GradCAM", "GradCFE",
     "Gradient", "Grid", "Groups", "GuidedIG", "HiResCAM", "InputXGradient", "IntegratedGradients", "Keep", "KernelSHAP",
     "LayerCAM", "LeftIG", "Method", "NoiseGrad", "Occlusion", "PathMethod", "PathWeightedIG", "Pooled", "Random",
-    "RestartedAGI", "Result", "RevealIG", "SmoothGrad", "Smoothed", "Superpixels", "Task", "VarGrad",
+    "RestartedAGI", "Result", "RevealIG", "SmoothGrad", "Smoothed", "Strata", "Superpixels", "Task", "VarGrad",
 ]  # fmt: skip

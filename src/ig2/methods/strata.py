@@ -1,0 +1,157 @@
+"""Strata: what each place contributes at several depths of the network, where the depths agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ig2._engine.integrate import Keep
+from ig2._engine.secants import POINTS_A_PAIR
+from ig2._engine.task import Task
+from ig2.errors import InputError, ModelError, describe
+from ig2.methods.base import Method, Result
+from ig2.methods.cam import MODES
+from ig2.model import Layer
+from ig2.paths.base import per_sample
+from ig2.references.base import References, draw_weighted
+from ig2.rules import complete
+
+# Of the grids on a network's way, by the length of their longer side: finer ones are noisy, coarser ones cannot tell an object
+# from what is beside it. On photos of 224 pixels these are the strides 8 and 16.
+FINEST, COARSEST = 40, 7
+DEPTHS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Strata(Method):
+    """Contributions of places to the output, read at several depths of the network and multiplied.
+
+    Between an explicand x and a reference r, the multipliers m of `ig2.rules.secant` account for the change in the output at
+    every layer h that all of the input passes through: Σ m ⊙ (h(x) − h(r)) = f(x) − f(r). Summed over channels and averaged
+    over the references, that is a map c of the layer's places whose sum is f(x) − E f(r). Early layers give fine and noisy
+    maps, late ones coarse and clean ones. A place counts as far as they agree:
+
+        φ = (f(x) − E f(r)) · w / Σw,  w = Πₕ max(0, ±cₕ),
+
+    with ± the sign of the change, and each map brought to the size of x by linear interpolation and divided equally among
+    x's channels. So values sum to the change, and all have its sign. One pass forward at x, one at r, and one backward serve all
+    depths: it costs what `ig2.DeepSHAP` does.
+
+    Args:
+        layers: modules of the network or their names, such as ("layer2", "layer3"), each of which runs once in a forward pass.
+            By default those that all of the input passes through, the last one on each grid: the two finest of the grids
+            with 7 to 40 places along their longer side.
+        signed: take the mean of the maps instead of their product, and keep what speaks against the class.
+
+    >>> net = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(4, 1, bias=False)).eval()
+    >>> net.load_state_dict({"0.weight": torch.ones(1, 1, 1, 1), "3.weight": torch.tensor([[1.0, 1.0, 1.0, -1.0]])})
+    <All keys matched successfully>
+    >>> Strata(layers=["1"])(net, torch.tensor([[[[3.0, 1.0], [-2.0, 1.0]]]]), references=0).values.round(decimals=3)
+    tensor([[[[2.2500, 0.7500],
+              [0.0000, 0.0000]]]])
+    """
+
+    layers: Sequence[str | nn.Module] | None = None
+    signed: bool = False
+    takes_own_gradients = True
+
+    def __post_init__(self) -> None:
+        if self.layers is None:
+            return
+        if isinstance(self.layers, (str, nn.Module)) or not self.layers:
+            raise InputError(f"layers must be a list of modules or their names, or None, got {describe(self.layers)}")
+
+    @property
+    def complete(self) -> bool:
+        """Always: what is handed out is the change in the output."""
+        return True
+
+    def run(self, task: Task, references: References | None, keep: Keep) -> Result:
+        if task.x.ndim not in (4, 5) or len(task.session.inputs.attributed) > 1:
+            raise InputError(
+                f"Strata needs images (B, C, H, W) or volumes, one tensor, got {describe(task.session.inputs.explicand)}. "
+                "Features without places are for ig2.DeepSHAP, which has the same contributions at the input"
+            )
+        samples, weights = draw_weighted(self.require_references(references), task)
+        count = samples.shape[1]
+        shares = torch.full(samples.shape[:2], 1 / count) if weights is None else weights.cpu()
+        layers = self._find_layers(task)
+        maps: list[Tensor] = []  # of each layer, (B, *places)
+        baseline_outputs = torch.zeros(len(task), count, dtype=task.x.dtype, device=task.x.device)
+        task.progress.expect(len(task) * count)
+
+        def work(piece: range) -> None:
+            pair = torch.arange(piece.start, piece.stop, device=task.x.device)
+            rows, columns = pair // count, pair % count
+            far = samples[rows.to(samples.device), columns.to(samples.device)].to(task.x)
+            contributions, far_output = task.session.find_contributions(
+                task.x[rows], far, task.rows[rows], task.target[rows], layers
+            )
+            for i, contribution in enumerate(contributions):
+                places = self._check_places(layers[i], contribution, task.x).sum(dim=1)
+                if len(maps) == i:
+                    maps.append(places.new_zeros(len(task), *places.shape[1:]))
+                # one pair after the other in a fixed order: the mean does not depend on how pairs were batched
+                for row, column, values in zip(rows.tolist(), columns.tolist(), places, strict=True):
+                    maps[i][row] += float(shares[row, column]) * values
+            baseline_outputs[rows, columns] = far_output.to(task.x.dtype)
+            task.progress.advance(len(piece))
+
+        task.batch.over(len(task) * count, work, POINTS_A_PAIR)
+        mean_output = baseline_outputs.mean(dim=1) if weights is None else (weights * baseline_outputs).sum(dim=1)
+        values = self._combine([_enlarge(places, task.x) for places in maps], task.output - mean_output)
+        return Result(values.expand_as(task.x) / task.x.shape[1], baseline_outputs, weights=weights)
+
+    def _find_layers(self, task: Task) -> list[Layer]:
+        if self.layers is not None:
+            return [task.session.find_places(layer)[0] for layer in self.layers]
+        cuts = task.session.find_cuts(task.x.ndim)
+        if not cuts:
+            raise ModelError(
+                "the network has no layer with places that all of the input passes through: name some that most of it does, "
+                "Strata(layers=[...])"
+            )
+        fitting = [layer for grid, layer in cuts if COARSEST <= max(grid) <= FINEST]
+        return (fitting or [cuts[-1][1]])[:DEPTHS]
+
+    def _check_places(self, layer: Layer, contribution: Tensor, x: Tensor) -> Tensor:
+        if contribution.ndim != x.ndim:
+            raise InputError(
+                f"layer {layer.name!r} returns {describe(contribution)}, which is no map of the places of {describe(x)}: name "
+                "another one, Strata(layers=[...])"
+            )
+        finite = contribution.flatten(1).isfinite().all(dim=1)
+        if not finite.all():
+            raise ModelError(
+                f"the contributions at layer {layer.name!r} are not finite: explain a logit or log-probability instead of a "
+                "probability, or use float32 instead of half precision"
+            )
+        return contribution
+
+    def _combine(self, maps: Sequence[Tensor], change: Tensor) -> Tensor:
+        """One map (B, 1, *places) that sums to the change (B,), from those of the layers, each (B, 1, *places)."""
+        side = per_sample(torch.where(change < 0, -1.0, 1.0).to(change.dtype), maps[0])
+        units = torch.stack([_divide(places, places.abs()) for places in maps])
+        mean = units.mean(dim=0)
+        if not self.signed:
+            agreed = (units * side).clamp(min=0).prod(dim=0)
+            # where no place has the sign of the change at every depth, the mean decides
+            nowhere = agreed.flatten(1).sum(dim=1) == 0
+            mean = side * torch.where(per_sample(nowhere, agreed), (mean * side).clamp(min=0), agreed)
+        return complete(_divide(mean, mean.abs()) * per_sample(change.abs(), mean), change, torch.ones_like(mean))
+
+
+def _enlarge(places: Tensor, x: Tensor) -> Tensor:
+    """A map (B, *places) as (B, 1, *places of x), by linear interpolation, in x's precision."""
+    axes = x.ndim - 2
+    return functional.interpolate(places[:, None].to(x), x.shape[2:], mode=MODES[axes], align_corners=False)
+
+
+def _divide(places: Tensor, sizes: Tensor) -> Tensor:
+    """Maps (B, ...) divided by the sum of their sizes (B, ...), so that those of several layers can be multiplied."""
+    total = sizes.flatten(1).sum(dim=1)
+    return places / per_sample(total.where(total > 0, 1.0), places)
