@@ -38,8 +38,8 @@ class Strata(Method):
         φ = (f(x) − E f(r)) · w / Σw,  w = Πₕ max(0, ±cₕ),
 
     with ± the sign of the change, and each map brought to the size of x by linear interpolation and divided equally among
-    x's channels. So values sum to the change, and all have its sign. One pass forward at x, one at r, and one backward serve all
-    depths: it costs what `ig2.DeepSHAP` does.
+    x's channels. So values sum to the change, and all have its sign. One pass forward at x, one at r, and one backward serve
+    all depths: it costs what `ig2.DeepSHAP` does.
 
     Args:
         layers: modules of the network or their names, such as ("layer2", "layer3"), each of which runs once in a forward pass.
