@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import ig2
+from performance.authors import Contest
 from performance.overhead import explain, measure
 from performance.store import Row, save, seconds, side_by_side, table
 
@@ -138,8 +139,17 @@ def memory(name: str, size: int) -> list[Row]:
     return rows
 
 
+def beside_authors(name: str, size: int) -> list[Row]:
+    """Times faster than the published code's shape at equal steps, in float32; the columns of the clock count."""
+    net = network(name).requires_grad_()  # as weights come
+    assert isinstance(net.fc, nn.Module)
+    rows = [Contest(name, net, net.fc, *samples(size, count, PAPER_REFERENCES), 1.0).measure(10, 50, 3) for count in (1, 8)]
+    print(table(rows, f"{torch.cuda.get_device_name()}: beside the authors' shape"), flush=True)
+    return rows
+
+
 SIZES = {"inception_v3": 299, "resnet50": 224}
-PARTS = {"speed": speed, "overhead": overhead, "small": small, "memory": memory}
+PARTS = {"speed": speed, "overhead": overhead, "small": small, "memory": memory, "authors": beside_authors}
 
 
 def main() -> None:

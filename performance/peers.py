@@ -22,7 +22,6 @@ from ig2.methods.xrai import SIDE, rank_pixels
 from performance import wafer
 from performance.metrics import Watched
 from performance.store import Row, ratio, seconds, side_by_side, table
-from tests.replicas import authors_ig2
 
 Values = Callable[[], Any]  # makes attributions (B, ...)
 
@@ -39,7 +38,6 @@ class Match:
     word: str = ""  # on how the two differ
     truth: Values | None = None  # what both approach, where they sum or draw differently; of the first explicands
     answers: tuple[Values, Values] | None = None  # to compare in place of those timed
-    share: float = 1.0  # of the work that the peer is given; its time is scaled up
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------------
@@ -67,7 +65,6 @@ def _measure(match: Match, quick: bool) -> Row:
     works = {"ours": match.ours, "theirs": match.theirs[0] if quick else _find_fastest(match.theirs)}
     contestants = {name: Watched(partial(keeping, name, work)) for name, work in works.items()}
     times = side_by_side(dict(contestants), rounds=1 if quick else 3)
-    times["theirs"] = [time / match.share for time in times["theirs"]]
     errors = "–"
     if match.truth is not None and not quick:
         truth = torch.as_tensor(match.truth()).double()
@@ -282,28 +279,16 @@ def bent(quick: bool) -> list[Match]:
 
     w = Workload.wafers(2 if quick else 16, 2)
     steps, sigma = 8 if quick else 50, 10.0
-    exact, one = w.exact(), w.first(1)
+    exact = w.exact()
 
     def guided(w: Workload) -> tuple[Values, Values]:
         return w.ours(ig2.GuidedIG(steps)), w.one_by_one(pair.GuidedIG().GetMask, x_steps=steps)
-
-    def gradpath(w: Workload, theirs: Workload, steps: int) -> tuple[Values, Values]:
-        references = list(theirs.references.numpy())
-
-        def replica() -> Any:
-            theirs.net.requires_grad_()  # its backward passes go to the weights too
-            pairs = zip(theirs.x.numpy(), theirs.target.tolist(), strict=True)
-            found = [authors_ig2(theirs.net, x, references, goal, steps, 0.05)[0] for x, goal in pairs]
-            theirs.net.requires_grad_(False)
-            return np.stack(found)
-
-        return w.ours(ig2.IG2(steps, 0.05, ig2.rules.left), w.references), replica
 
     def blurred(steps: int) -> Method:
         return ig2.BlurIG(steps, sigma, "zero")
 
     saliency, maps = _name("saliency"), f"{len(w.x)} wafer maps"
-    (ours, theirs), (walked, published) = guided(w), gradpath(w, one, steps // 2)
+    ours, theirs = guided(w)
     return [
         Match(
             "GuidedIG", f"{maps} × {steps} steps", ours, saliency, [theirs], "difference: in float64, without ties",
@@ -313,11 +298,6 @@ def bent(quick: bool) -> list[Match]:
             "BlurIG", f"{maps} × {steps} blurs to σ = {sigma:g}", w.ours(blurred(steps)), saliency,
             [w.one_by_one(pair.BlurIG().GetMask, max_sigma=sigma, steps=steps, batch_size=size) for size in (25, 50)],
             "it sums by the left rule", w.first(2).ours(blurred(20 * steps)),
-        ),
-        Match(
-            "IG²", f"{maps} × {len(w.references)} references × {steps // 2} steps", walked, "the authors' algorithm",
-            [published], "it is timed on one map; difference: in float64", answers=gradpath(exact, exact, 8),
-            share=1 / len(w.x),
         ),
     ]  # fmt: skip
 

@@ -6,15 +6,13 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import nn
 
 import ig2
-from performance.store import Row, table
+from performance.store import Row, clock_and_cpu, table
 
 IMAGE = 64  # pixels
 MEMORY = """
@@ -68,7 +66,7 @@ def run(quick: bool) -> list[Row]:
         for _ in range(1 if quick else 5):
             bare.append(_time_bare(net, method, source, batch))
             with tempfile.TemporaryDirectory() as folder:
-                whole.append(_time(partial(ig2.run, source, net, method, folder, batch=batch)))
+                whole.append(clock_and_cpu(partial(ig2.run, source, net, method, folder, batch=batch)))
         # the quickest of each: what else a machine does only ever adds
         (wall, cpu), (run_wall, run_cpu) = (tuple(map(min, zip(*times, strict=True))) for times in (bare, whole))
         rows.append(
@@ -90,13 +88,6 @@ def run(quick: bool) -> list[Row]:
     return [*rows, *memory]
 
 
-def _time(work: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of the clock, and of all threads together."""
-    start, cpu = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - start, time.process_time() - cpu
-
-
 def _time_bare(net: nn.Module, method: ig2.Method, source: Photos, batch: int) -> tuple[float, float]:
     """Read, stack and explain the same batches; nothing is kept."""
 
@@ -104,7 +95,7 @@ def _time_bare(net: nn.Module, method: ig2.Method, source: Photos, batch: int) -
         for first in range(0, len(source), batch):
             method(net, torch.stack([source[i] for i in range(first, min(first + batch, len(source)))]))
 
-    return _time(work)
+    return clock_and_cpu(work)
 
 
 if __name__ == "__main__":

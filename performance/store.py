@@ -25,6 +25,13 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def clock_and_cpu(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds of the clock, and of all threads together."""
+    cpu = time.process_time()
+    clock = seconds(work)
+    return clock, time.process_time() - cpu
+
+
 def side_by_side(contestants: dict[str, Callable[[], object]], rounds: int = 3) -> dict[str, list[float]]:
     """Seconds of each contestant, taken in turns, so that whatever else the machine does hits all of them."""
     for work in contestants.values():

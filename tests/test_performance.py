@@ -2,9 +2,11 @@
 
 import importlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parent.parent
 
@@ -17,3 +19,15 @@ def test_a_small_run_ends_with_numbers(name, tmp_path, monkeypatch):
     main.main()
     rows = json.loads((tmp_path / "performance.json").read_text())["results"][name]
     assert rows and all(row.keys() == rows[0].keys() for row in rows)
+
+
+def test_both_sides_of_the_speed_contest_return_the_same_numbers(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    contest = importlib.import_module("performance.authors").Contest.wafers(1, 2)
+    contest.net.double()
+    # with a little noise: on maps of three values, ties of the pooling are broken by rounding
+    noise = 0.05 * torch.randn(3, 56, 56, generator=torch.Generator().manual_seed(0)).double()
+    contest = replace(contest, x=contest.x + noise, references=contest.references + noise)
+    ours, theirs = contest.ours(4), contest.theirs(4)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9 * float(theirs.abs().max()))
+    assert not torch.allclose(contest.ours(3), theirs, rtol=0, atol=1e-3 * float(theirs.abs().max()))
