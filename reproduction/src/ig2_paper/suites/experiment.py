@@ -36,8 +36,8 @@ from ig2.errors import IG2Warning, InputError, describe
 from ig2.methods import IG2, DeepSHAP, ExpectedIG, Gradient, GuidedIG, IntegratedGradients, KernelSHAP, Random
 from ig2.methods.base import Method
 from ig2.methods.kernelshap import Groups
-from ig2.metrics.base import Metric
 from ig2.metrics import removal
+from ig2.metrics.base import Metric
 from ig2.metrics.curves import Deletion, DiffID, Insertion, OutputOption
 from ig2.metrics.localisation import GTAUC, GTSum
 from ig2.model import Model
@@ -316,7 +316,7 @@ class Experiment(Suite):
         # the splits of another seed are others
         tuned = self.split == "test" and self.data is not None and self.seed == 0 and not self.quick and self.chosen_on
         tuning = f"; settings were chosen on {self.chosen_on}" if tuned else ""
-        rule = "" if self.study in (None, "rules", "cost") else f". The rule of IG² is {IG2().rule}"
+        rule = "" if self.study in (None, "rules", "cost", "leaderboard", "factors") else f". The rule of IG² is {IG2().rule}"
         return f"{self.source()}. The explicands are correctly classified samples from the {self.split} split{tuning}{rule}"
 
     def source(self) -> str:

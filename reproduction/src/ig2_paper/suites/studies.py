@@ -140,10 +140,14 @@ COLUMNS = {
     SECONDS: Column("lower", digits=4, about="for each sample, all of them explained in batches"),
     # shown, and not counted in ranks: they say much the same as ADD and DEL
     DIFFID: Column(
-        "higher", ranked=False, about="how much more of the probability is left without the least features than without the most"
+        "higher",
+        ranked=False,
+        about="how much more of the probability is left without the least features than without the most",
     ),
     IDSDS: Column(
-        "higher", ranked=False, about="Spearman's correlation of the sums over 16 patches with what the output loses without each"
+        "higher",
+        ranked=False,
+        about="Spearman's correlation of the sums over 16 patches with what the output loses without each",
     ),
 }
 
@@ -230,7 +234,9 @@ def _factors(experiment: Experiment) -> Mapping[str, MethodLike]:
     for (name, path), rule, (kind, references) in product(paths.items(), FACTOR_RULES, BASELINES.items()):
         method = PathMethod(path, None, rule)
         label = BETWEEN.join((name, str(rule), kind))
-        rows[label] = WithBaseline(experiment.no_reference, method) if references is None else WithReferences(references, method)
+        rows[label] = (
+            WithBaseline(experiment.no_reference, method) if references is None else WithReferences(references, method)
+        )
     return rows
 
 
@@ -241,9 +247,7 @@ LAYERS = Study("layers of the representation", _layers)
 STEPS = Study("size and number of steps", _steps, {DISTANCE: COLUMNS[DISTANCE]}, varies=("steps", "step_size"))
 ABLATION = Study("path × baseline", _ablation)
 COST = Study("computational cost", _cost, {SECONDS: COLUMNS[SECONDS]}, scored=False)
-LEADERBOARD = Study(
-    "every method", _leaderboard, {label: COLUMNS[label] for label in (DIFFID, IDSDS)} | COSTS
-)
+LEADERBOARD = Study("every method", _leaderboard, {label: COLUMNS[label] for label in (DIFFID, IDSDS)} | COSTS)
 FACTORS = Study("path × rule × references", _factors)
 EVERYWHERE: dict[str, Study] = {
     "rules": RULES,
