@@ -13,8 +13,6 @@ from ig2.plots.canvas import LINE_COLOURS, Canvas
 # Where a label may stand beside its point, the nearest first; far ones get a line to it
 OFFSETS = [(6, 0), (-6, 0), (0, 8), (0, -8)]
 OFFSETS += [(side * x, up * y) for y in (9, 18, 27, 38, 50) for x in (6, 30) for side in (1, -1) for up in (1, -1)]
-    (x, y) for y in (9, 18, 27, 38, 50) for x, y in ((6, y), (6, -y), (-6, y), (-6, -y), (30, y), (30, -y), (-30, y), (-30, -y))
-]
 
 
 def trade_off(points: Mapping[str, tuple[float, float]], front: Collection[str] = (), *, cost: str, quality: str) -> Figure:
