@@ -172,7 +172,7 @@ def load_effects(folder: str | PathLike[str]) -> dict[str, Effects]:
     return {name: Effects.load(path) for name, path in paths.items() if path.exists()}
 
 
-def write_page(leaderboard: Leaderboard, effects: Mapping[str, Effects], page: Path, picture: Path) -> None:
+def write_page(leaderboard: Leaderboard, effects: Mapping[str, Effects], page: Path, picture: Path, how: str = "") -> None:
     """Write the page, and the picture of quality against cost beside it.
 
     Args:
@@ -180,6 +180,7 @@ def write_page(leaderboard: Leaderboard, effects: Mapping[str, Effects], page: P
         effects: of the factors, by data set.
         page: the Markdown file.
         picture: the PNG file, in the same folder.
+        how: a sentence on how it is made.
     """
     from ig2.plots import trade_off  # matplotlib is an extra
 
@@ -187,7 +188,7 @@ def write_page(leaderboard: Leaderboard, effects: Mapping[str, Effects], page: P
     if points:
         figure = trade_off(points, find_front(points), cost=WORK, quality="rank over all data sets, 0 is first everywhere")
         figure.savefig(picture, dpi=110, metadata={"Software": None})
-    write_file(page, render_page(leaderboard, effects, picture.name if points else None).encode())
+    write_file(page, render_page(leaderboard, effects, picture.name if points else None, how).encode())
 
 
 def _choose_contests(names: Sequence[str] | None) -> list[Contest]:

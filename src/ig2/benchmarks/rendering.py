@@ -18,13 +18,14 @@ NONE = "–"
 WORK = "gradients an input; a forward pass alone counts a third"
 
 
-def render_page(leaderboard: Leaderboard, effects: Mapping[str, Effects], picture: str | None = None) -> str:
+def render_page(leaderboard: Leaderboard, effects: Mapping[str, Effects], picture: str | None = None, how: str = "") -> str:
     """Return the whole page.
 
     Args:
         leaderboard: the standings.
         effects: of path, rule, references and scale, by data set.
         picture: the file of quality against cost, beside the page.
+        how: a sentence on how it is made.
     """
     overall = leaderboard.overall()
     lines = ["# Leaderboard", *render_findings(leaderboard, effects)]
@@ -34,6 +35,8 @@ def render_page(leaderboard: Leaderboard, effects: Mapping[str, Effects], pictur
         "the mean over data sets of that rank as a share of the methods: 0 is first everywhere, 1 last. *Cost* is the median "
         f"over data sets, in {WORK}. A dash: [the method does not apply](#what-is-left-out)."
     )
+    if how:
+        lines.append(how)
     if picture:
         front = ", ".join(find_front(leaderboard.trade_off()))
         lines += ["## Quality against cost", f"![Rank of each method against its cost]({picture})"]

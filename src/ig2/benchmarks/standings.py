@@ -120,9 +120,13 @@ class Board:
             if said:
                 reasons[label] = f"failed: {said}"
                 continue
-            raw, scaled = ({metric: test.row(which, metric).values for metric in metrics} for which in (label, row))
+            # to the digits that are stored, so that ranks are the same after reading
+            raw, scaled = (
+                {metric: tuple(round_score(value) for value in test.row(which, metric).values) for metric in metrics}
+                for which in (label, row)
+            )
             cost = {what: test.row(label, what).mean for what in COSTS if what in test.metrics}
-            known = {what: None if math.isnan(cost.get(what, math.nan)) else cost[what] for what in COSTS}
+            known = {what: None if math.isnan(cost.get(what, math.nan)) else round_score(cost[what]) for what in COSTS}
             standings.append(Standing(label, test.methods[label], scale, raw, scaled, known))
         sizes = {len(one.raw[metric]) for one in standings for metric in metrics}
         blurred = [a for a in test.methods.values() if isinstance(a, Mapping) and a.get("type") == AtScale.__name__]
@@ -324,14 +328,19 @@ class Leaderboard:
             raise InputError(f"{path} holds no leaderboard: {type(error).__name__}: {error}") from error
 
 
+def round_score(value: float) -> float:
+    """Return a score to four digits."""
+    return float(f"{value:.4g}")
+
+
 def _read_board(name: str, content: dict[str, Any]) -> Board:
     metrics = {str(label): Column(**column) for label, column in content["metrics"].items()}
     standings = tuple(_read_standing(name, row, metrics) for row in content["standings"])
     if len({one.method for one in standings}) < len(standings):
         raise InputError(f"{name}: two rows have the same method: rename one of them")
     for label in metrics:
-        sizes = {one.method: len(kind[label]) for one in standings for kind in (one.raw, one.scaled)}
-        if len(set(sizes.values())) > 1:
+        sizes = {len(kind[label]) for one in standings for kind in (one.raw, one.scaled)}
+        if len(sizes) > 1:
             raise InputError(
                 f"{name}: rows have different numbers of values of {label}, one a sample is expected: {describe(sizes)}"
             )
@@ -358,5 +367,5 @@ def _tidy(thing: Any) -> Any:
     if isinstance(thing, (list, tuple)):
         return [_tidy(value) for value in thing]
     if isinstance(thing, float):
-        return float(f"{thing:.4g}") if math.isfinite(thing) else None
+        return round_score(thing) if math.isfinite(thing) else None
     return thing if thing is None or isinstance(thing, (str, int)) else str(thing)

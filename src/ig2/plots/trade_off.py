@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from ig2.errors import InputError, describe
@@ -55,9 +56,10 @@ def trade_off(points: Mapping[str, tuple[float, float]], front: Collection[str] 
             text = axes.annotate(
                 label, points[label], (x, y), textcoords="offset points", fontsize=7, va="center",
                 ha="left" if x > 0 else "right" if x < 0 else "center", fontweight="bold" if label in front else "normal",
-                arrowprops={"arrowstyle": "-", "color": "0.7", "linewidth": 0.5} if abs(y) > 9 else None,
+                arrowprops={"arrowstyle": "-", "color": "0.7", "linewidth": 0.5} if max(abs(x), abs(y)) > 9 else None,
             )  # fmt: skip
-            box = text.get_window_extent(renderer)
+            text.update_positions(renderer)
+            box = Text.get_window_extent(text, renderer)  # an annotation's own would include the line to the point
             is_inside = frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1)
             if is_inside and not any(box.overlaps(other) for other in taken):
                 break
