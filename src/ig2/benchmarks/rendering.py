@@ -58,7 +58,7 @@ def _note_source(leaderboard: Leaderboard) -> list[str]:
     embedded = [board.name for board in boards if board.embedded]
     if not embedded:
         return []
-    return [f"**Not yet of the public data sets: {_list(embedded)} are the small ones that come with the suites.**"]
+    return [f"**Not yet on the public data sets: the data of {_list(embedded)} are small ones that come with the suites.**"]
 
 
 def render_findings(leaderboard: Leaderboard, effects: Mapping[str, Effects]) -> list[str]:

@@ -41,7 +41,7 @@ def print_list() -> None:
     SUITES.check_any()
     from ig2.benchmarks.leaderboard import CONTESTS
 
-    width = max(map(len, [*SUITES, LEADERBOARD])) + 2
+    width = max(map(len, [*SUITES, LEADERBOARD])) + 1
     indent = " " * width
     for name, suite in SUITES.items():
         typer.echo(f"{name:<{width}}{suite.about}")
