@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+import ig2
 from ig2.benchmarks import Column, Suite
 from ig2.errors import IG2Warning
+from networks import data, relu_cnn
 
 TRUTH = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
 
@@ -130,3 +132,35 @@ class Wide(Toy):
     @classmethod
     def from_options(cls, options):
         return cls(seeds=options.seeds or 10, seed=options.seed, quick=options.quick)
+
+
+X, NET = data(4, 2, 8, 8, low=0), relu_cnn()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Maps(Suite):
+    """Scores what is left of the strongest value, and where it is."""
+
+    name = "maps"
+    title = "Maps"
+    calls: list = field(default_factory=list, repr=False)
+
+    def parts(self):
+        return ["first", "second"]
+
+    def methods(self):
+        return {"Gradient": ig2.Gradient(), "IG": ig2.IntegratedGradients(4)}
+
+    def metrics(self):
+        return {"peak": Column("lower"), "total": Column("higher"), "seconds": Column("lower", ranked=False)}
+
+    def describe_data(self):
+        return "four maps"
+
+    def prepare(self, part):
+        return X[:2] if part == "first" else X[2:]
+
+    def score(self, part, prepared, method):
+        result = method(NET, prepared, 1, None, seed=0)
+        values = result if isinstance(result, torch.Tensor) else result.values
+        return {"peak": values.flatten(1).abs().amax(dim=1).tolist(), "total": values.sum((1, 2, 3)).tolist(), "seconds": [1.0]}

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ig2.benchmarks import Table
+from ig2.benchmarks import Leaderboard, Table
+from ig2.benchmarks.leaderboard import load_effects
+from ig2.benchmarks.rendering import render_page
 from ig2.benchmarks.suite import BenchOptions, find_suite
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +29,17 @@ def test_the_pages_are_what_the_stored_tables_say(results):
     written = {"results.md", *(f"results/{path.name}" for path in (ROOT / "docs" / "results").iterdir())}
     pages = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in written - {"results/synthetic.md"}}
     assert pages == results.render_pages(STORE), "make the pages again: python -m ig2_paper.results --page"
+
+
+def test_the_leaderboard_page_is_what_the_stored_standings_say(results):
+    stored = ROOT / "reproduction" / "leaderboard"
+    board = Leaderboard.load(stored / "leaderboard.json")
+    page = render_page(board, load_effects(stored), "leaderboard.png", results.HOW)
+    assert (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8") == page, "python -m ig2_paper.results --page"
+    assert (ROOT / "docs" / "leaderboard.png").stat().st_size > 10_000
+    assert not any(one.quick for one in board.boards.values())
+    # the first table fits a screen
+    assert page.split("\n\n")[3 if any(one.embedded for one in board.boards.values()) else 2].count("\n") < 30
 
 
 def test_every_table_is_on_one_page_and_the_index_begins_with_the_findings(results):

@@ -1,47 +1,17 @@
 """Scales in suites: rows from one attribution, and the choice of a scale for each method."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 import torch
+from toysuite import NET, Maps, X
 
 import ig2
-from ig2.benchmarks import AtScale, BenchOptions, Column, Suite, choose_scales, run, select_scales
+from ig2.benchmarks import AtScale, BenchOptions, choose_scales, run, select_scales
 from ig2.benchmarks.suite import ChoiceError
 from ig2.errors import InputError
-from networks import data, refuses, relu_cnn
-
-X, NET = data(4, 2, 8, 8, low=0), relu_cnn()
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Maps(Suite):
-    """Scores what is left of the strongest value, and where it is."""
-
-    name = "maps"
-    title = "Maps"
-    calls: list = field(default_factory=list, repr=False)
-
-    def parts(self):
-        return ["first", "second"]
-
-    def methods(self):
-        return {"Gradient": ig2.Gradient(), "IG": ig2.IntegratedGradients(4)}
-
-    def metrics(self):
-        return {"peak": Column("lower"), "total": Column("higher"), "seconds": Column("lower", ranked=False)}
-
-    def describe_data(self):
-        return "four maps"
-
-    def prepare(self, part):
-        return X[:2] if part == "first" else X[2:]
-
-    def score(self, part, prepared, method):
-        result = method(NET, prepared, 1, None, seed=0)
-        values = result if isinstance(result, torch.Tensor) else result.values
-        return {"peak": values.flatten(1).abs().amax(dim=1).tolist(), "total": values.sum((1, 2, 3)).tolist(), "seconds": [1.0]}
+from networks import refuses
 
 
 def test_each_scale_is_a_row_after_its_method_and_the_others_stay(tmp_path):

@@ -53,9 +53,9 @@ def test_the_list_names_every_suite(ig2):
     said = ig2("bench", "--list")
     assert said.code == 0 and said.err == ""
     named = [line.split()[0] for line in said.out.splitlines() if not line.startswith(" ")]
-    assert named == list(SUITES) and "xai-bench" in SUITES
+    assert named == [*SUITES, "leaderboard"] and "xai-bench" in SUITES
     assert re.search(r"^wafer .*\n +studies: rules, distances, .*ablation", said.out, re.MULTILINE)
-    assert re.search(r"^toy        a toy$", said.out, re.MULTILINE)
+    assert re.search(r"^toy +a toy$", said.out, re.MULTILINE)
     assert max(map(len, said.out.splitlines())) <= 80
     assert not ig2.files()
 
@@ -265,3 +265,21 @@ def test_own_methods_may_import_their_neighbours_late(toy, ig2):
         "def mine(model, x, *rest, seed):\n    from neighbour import AMOUNT\n    return x + AMOUNT\n", encoding="utf-8"
     )
     assert toy("--own", "late:mine", "--seeds", 1).code == 0
+
+
+def test_a_method_of_ones_own_appears_in_the_leaderboard_by_one_option(ig2):
+    (ig2.folder / "mine.py").write_text(
+        "import ig2\n\n\ndef steep(model, x, target=None, references=None, *, seed=0):\n"
+        "    slope = ig2.Gradient()(model, x, target).values\n    return slope * (x - references[0])\n",
+        encoding="utf-8",
+    )
+    typed = ("bench", "leaderboard", "--study", "xai-units", "--samples", "3", "--methods", "gradient,ig", "--device", "cpu")
+    said = ig2(*typed, "--own", "steep=mine:steep", "-q")
+    assert said.code == 0, said.err
+    assert re.findall(r"^\| \d \| ([^|]+) \|", said.out, re.MULTILINE) == ["IG", "steep", "Gradient"]
+    page = Path("ig2-bench", "leaderboard.md").read_text(encoding="utf-8")
+    assert "added with `--own`: steep" in page and Path("ig2-bench", "leaderboard.png").stat().st_size > 1000
+    # the next run adds its row to the file
+    assert ig2(*typed[:7], "random", *typed[8:], "-q").out.count("\n| ") == 4
+    assert ig2(*typed, "--study", "nowhere", "-q").code == 2
+    assert "fresh" in ig2(*typed[:5], "2", *typed[6:], "-q").err  # of other samples

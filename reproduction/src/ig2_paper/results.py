@@ -17,7 +17,8 @@ from typing import Any
 
 import ig2
 from ig2 import benchmarks
-from ig2.benchmarks import Table
+from ig2.benchmarks import Leaderboard, Table
+from ig2.benchmarks.leaderboard import FILE, load_effects, write_page
 from ig2.benchmarks.suite import BenchOptions, Split, Suite, find_suite
 from ig2.benchmarks.table import EACH, settings_line
 from ig2.errors import IG2Error
@@ -25,7 +26,9 @@ from ig2.methods.base import summary
 from ig2_paper.suites.celeba import PAPER_ACCURACY
 
 STORE = Path("reproduction/results")
+BOARD = Path("reproduction/leaderboard")
 DOCS = Path("docs")
+HOW = "How it is made, and how to add a method of your own: [the leaderboard](benchmarks.md#the-leaderboard)."
 OURS = "IG² ("  # how the rows of IG² begin
 
 
@@ -382,6 +385,9 @@ def main() -> None:
         for page, text in render_pages(STORE).items():
             (DOCS / page).parent.mkdir(exist_ok=True)
             (DOCS / page).write_text(text, encoding="utf-8")
+        if (BOARD / FILE).exists():
+            stored = Leaderboard.load(BOARD / FILE), load_effects(BOARD)
+            write_page(*stored, DOCS / "leaderboard.md", DOCS / "leaderboard.png", HOW)
         print("the first page is", DOCS / INDEX, file=sys.stderr)
     if not complete:
         sys.exit(1)

@@ -5,16 +5,20 @@ from typing import TYPE_CHECKING
 from ig2._utils.lazy import attach
 
 if TYPE_CHECKING:
+    from ig2.benchmarks.leaderboard import run_factors, run_leaderboard
     from ig2.benchmarks.runner import Step, run
     from ig2.benchmarks.scales import choose_scales, select_scales
+    from ig2.benchmarks.standings import Board, Difference, Leaderboard, Standing
     from ig2.benchmarks.suite import SUITES, AtScale, BenchOptions, Column, Suite, WithoutReferences
     from ig2.benchmarks.table import Fact, Failure, Gap, Row, Table
 else:  # the same names at run time, each imported when it is first used: the command line names suites without PyTorch
     __getattr__, __dir__ = attach(
         __name__,
         {
+            "leaderboard": ["run_factors", "run_leaderboard"],
             "runner": ["Step", "run"],
             "scales": ["choose_scales", "select_scales"],
+            "standings": ["Board", "Difference", "Leaderboard", "Standing"],
             "suite": ["SUITES", "AtScale", "BenchOptions", "Column", "Suite", "WithoutReferences"],
             "table": ["Fact", "Failure", "Gap", "Row", "Table"],
         },
@@ -24,16 +28,22 @@ __all__ = [
     "SUITES",
     "AtScale",
     "BenchOptions",
+    "Board",
     "Column",
+    "Difference",
     "Fact",
     "Failure",
     "Gap",
+    "Leaderboard",
     "Row",
+    "Standing",
     "Step",
     "Suite",
     "Table",
     "WithoutReferences",
     "choose_scales",
     "run",
+    "run_factors",
+    "run_leaderboard",
     "select_scales",
 ]

@@ -113,12 +113,18 @@ def run(
 
 def choose_methods(suite: Suite, names: Sequence[str] | None, own: Mapping[str, MethodLike]) -> dict[str, MethodLike]:
     """Return the suite's methods of these names (None for all) in its order, then the user's own."""
+    return select_methods(suite.methods(), names, own)
+
+
+def select_methods(
+    suites: Mapping[str, MethodLike], names: Sequence[str] | None, own: Mapping[str, MethodLike]
+) -> dict[str, MethodLike]:
+    """Return those of a suite's methods that have these names (None for all), then the user's own."""
     if isinstance(names, str):
         raise ChoiceError(f"methods must be a list of labels, got the text {describe(names)}")
     for label, method in own.items():
         if not isinstance(label, str) or not label.strip() or not callable(method):
             raise ChoiceError(f"own methods must be callables by their labels, got {describe(label)}: {describe(method)}")
-    suites = suite.methods()
     known = {**suites, **own}
     if names is None:
         return known

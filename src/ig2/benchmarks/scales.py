@@ -37,7 +37,7 @@ def choose_scales(table: Table, criterion: str = RANK) -> dict[str, float]:
     metrics = ranked if criterion == RANK else [criterion]
     chosen = {}
     for label, rows in _group_scales(table).items():
-        ranks = [_rank([_score(table, row, metric) for row in rows.values()]) for metric in metrics]
+        ranks = [rank([_score(table, row, metric) for row in rows.values()]) for metric in metrics]
         means = [fmean(column) for column in zip(*ranks, strict=True)]
         chosen[label] = min(zip(means, rows, strict=True))[1]
     return chosen
@@ -92,6 +92,6 @@ def _score(table: Table, method: str, metric: str) -> float:
     return -math.inf if math.isnan(row.mean) else row.mean if row.better == "higher" else -row.mean
 
 
-def _rank(scores: Sequence[float]) -> list[float]:
-    """Rank scores from 1, the highest; equal ones share the mean of their ranks."""
+def rank(scores: Sequence[float]) -> list[float]:
+    """Return ranks of scores from 1, the highest; equal ones share the mean of their ranks."""
     return [1 + sum(o > score for o in scores) + (sum(o == score for o in scores) - 1) / 2 for score in scores]

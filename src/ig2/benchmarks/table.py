@@ -339,9 +339,9 @@ class Table:
     def to_markdown(self) -> str:
         """Return the whole table in Markdown, its columns aligned so that it reads as plain text too."""
         columns = self.columns()
-        heads = ["method", *(_cell(heading) for heading, _ in columns)]
+        heads = ["method", *(escape_cell(heading) for heading, _ in columns)]
         lines = [
-            [_cell(method), *(f"**{text}**" if best else text for text, best in (cells[i] for _, cells in columns))]
+            [escape_cell(method), *(f"**{text}**" if best else text for text, best in (cells[i] for _, cells in columns))]
             for i, method in enumerate(self.methods)
         ]
         widths = [max(3, *(len(line[column]) for line in [heads, *lines])) for column in range(len(heads))]
@@ -459,7 +459,7 @@ def _md(text: object) -> str:
     return re.sub(r"([\\`*_\[\]~])", r"\\\1", html.escape(_one_line(text), quote=False))
 
 
-def _cell(text: object) -> str:
+def escape_cell(text: object) -> str:
     """Return the same for a table, where a bar would begin the next cell."""
     return _md(text).replace("|", "\\|")
 

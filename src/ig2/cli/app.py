@@ -128,6 +128,7 @@ BENCH_EXAMPLES = (
     "ig2 bench wafer --quick",
     "ig2 bench imagenet --data path/to/pets --study rules",
     "ig2 bench xai-bench --own mine=mymodule:attribute --methods ig,ig2",
+    "ig2 bench leaderboard --data path/to/data --own mine=mymodule:attribute",
 )
 
 

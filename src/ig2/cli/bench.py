@@ -32,26 +32,35 @@ from ig2.cli.output import INDENT, open_console, print_path, show_progress
 from ig2.cli.streams import one_line, print_error
 from ig2.errors import InputError, describe, format_count
 
+LEADERBOARD = "leaderboard"
 LONGEST_LABEL = 24  # of a method; a longer one is folded
 
 
 def print_list() -> None:
     """Print every suite, what it compares, and its studies."""
     SUITES.check_any()
-    width = max(map(len, SUITES)) + 2
+    from ig2.benchmarks.leaderboard import CONTESTS
+
+    width = max(map(len, [*SUITES, LEADERBOARD])) + 1
     indent = " " * width
     for name, suite in SUITES.items():
         typer.echo(f"{name:<{width}}{suite.about}")
         if suite.studies:
             words = f"studies: {', '.join(suite.studies)}"
             typer.echo(textwrap.fill(words, 80, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False))
+    typer.echo(f"{LEADERBOARD:<{width}}every method on every data set, each at its own scale")
+    words = f"studies: {', '.join([*CONTESTS, 'factors'])}"
+    typer.echo(textwrap.fill(words, 80, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False))
 
 
 def run(options: BenchCommandOptions) -> None:
     """Score, write, and print the table; if a score failed, the exit code is 1."""
     SUITES.check_any()
     if options.suite is None:
-        raise ChoiceError(f"name a suite: {', '.join(SUITES)}")
+        raise ChoiceError(f"name a suite: {', '.join([*SUITES, LEADERBOARD])}")
+    if options.suite == LEADERBOARD:
+        run_leaderboard(options)
+        return
     with import_from_here(), show_progress(options.quiet) as watch, _explain_how_to_resume(options):
         table = benchmarks.run(
             options.suite,
@@ -68,6 +77,41 @@ def run(options: BenchCommandOptions) -> None:
             for failure in table.failures:
                 traceback.print_exception(failure.error)
         print_error(f"{format_count(len(table.failures), 'score')} failed, see the notes; the same command tries again")
+        raise typer.Exit(1)
+
+
+def run_leaderboard(options: BenchCommandOptions) -> None:
+    """Score every method on every data set, write the files, and print the first table."""
+    from ig2.benchmarks import leaderboard
+    from ig2.benchmarks.factors import FACTORS
+    from ig2.benchmarks.rendering import render_overview
+
+    options.check(LEADERBOARD, "data", "samples", "study")
+    names = None if options.study is None else _split_names(options.study)
+    shared = {name: getattr(options, name) for name in ("data", "samples", "quick", "seed", "device", "out", "fresh")}
+    with import_from_here(), show_progress(options.quiet) as watch, _explain_how_to_resume(options):
+        shared["progress"] = lambda step: watch(step.now, step.done, step.total, step.left)
+        if names is None or FACTORS in names:
+            leaderboard.run_factors(None if names == [FACTORS] else names and [n for n in names if n != FACTORS], **shared)
+        contests = None if names is None else [name for name in names if name != FACTORS]
+        methods = None if options.methods is None else _split_names(options.methods)
+        board = leaderboard.run_leaderboard(contests, methods, own=_load_own(options.own), **shared)
+    leaderboard.write_page(
+        board, leaderboard.load_effects(options.out), options.out / f"{LEADERBOARD}.md", options.out / f"{LEADERBOARD}.png"
+    )
+    typer.echo(render_overview(board))
+    for name, why in board.skipped.items():
+        print_error(f"{name} is skipped: {one_line(why)}")
+    console = open_console()
+    for label, name in (("page", "md"), ("picture", "png"), ("numbers", "json")):
+        print_path(console, label, options.out / f"{LEADERBOARD}.{name}", 9)
+    failed = {
+        f"{one}: {why}" for each in board.boards.values() for one, why in each.left_out.items() if why.startswith("failed")
+    }
+    if failed:
+        print_error(
+            f"{format_count(len(failed), 'method')} failed, the same command tries again: {one_line('; '.join(failed))}"
+        )
         raise typer.Exit(1)
 
 

@@ -46,6 +46,10 @@ def _complete_methods(incomplete: str) -> list[str]:
     return [before + comma + name for name in METHODS if name.startswith(last) and name not in chosen]
 
 
+def _complete_suites(incomplete: str) -> list[str]:
+    return [name for name in sorted([*SUITES, "leaderboard"]) if name.startswith(incomplete)]
+
+
 # -- shared ------------------------------------------------------------------------------------------------------------
 
 
@@ -222,7 +226,7 @@ class DemoOptions(TerminalOptions):
 class BenchCommandOptions(BenchOptions, StoreOptions):
     """The options of `ig2 bench`; those that a suite may use are in `BenchOptions`."""
 
-    suite: str | None = argument("The suite; [bold]--list[/bold] names them.", "NAME", None, SUITES)
+    suite: str | None = argument("The suite, or leaderboard; [bold]--list[/bold] names them.", "NAME", None, _complete_suites)
     show_list: bool = list_option("suites")
     methods: str | None = option(
         None,

@@ -18,6 +18,7 @@ from torch import Tensor
 from ig2 import rules
 from ig2._utils.checks import check_count, check_seed
 from ig2.attribution import Attribution
+from ig2.benchmarks.roster import Conditions, build_roster
 from ig2.benchmarks.suite import (
     AtScale,
     BenchOptions,
@@ -35,18 +36,21 @@ from ig2.errors import IG2Warning, InputError, describe
 from ig2.methods import IG2, DeepSHAP, ExpectedIG, Gradient, GuidedIG, IntegratedGradients, KernelSHAP, Random
 from ig2.methods.base import Method
 from ig2.methods.kernelshap import Groups
+from ig2.metrics import removal
 from ig2.metrics.base import Metric
-from ig2.metrics.curves import Deletion, Insertion, OutputOption
+from ig2.metrics.curves import Deletion, DiffID, Insertion, OutputOption
 from ig2.metrics.localisation import GTAUC, GTSum
 from ig2.model import Model
 from ig2.paths import GradPath
+from ig2.references import BlurredExplicand, References, Zeros
 from ig2.references.choice import round_robin
 from ig2_paper.datasets.base import LabelledSamples, update_digest
 from ig2_paper.networks.base import SampleNetwork
 from ig2_paper.networks.training import measure_accuracy, predict
-from ig2_paper.suites.studies import SECONDS, Study, WithReferences
+from ig2_paper.suites.studies import COUNTERFACTUAL as COUNTERFACTUAL
+from ig2_paper.suites.studies import DATA as DATA
+from ig2_paper.suites.studies import DIFFID, IDSDS, SECONDS, Study, WithReferences
 
-COUNTERFACTUAL, DATA = "counterfactual", "data"  # references of other classes, and samples whatever their class
 QUICK = {"samples": 3, "references": 2, "steps": 3, "guided": 3, "straight": 3, "coalitions": 200, "thresholds": 5}
 """Settings of a small run, to see that it runs."""
 
@@ -260,6 +264,22 @@ class Experiment(Suite):
             "IG² (blended)": self.ig2(rule=rules.blended),
         }
 
+    def contenders(self) -> Mapping[str, MethodLike]:
+        """The methods of the leaderboard."""
+        return build_roster(self.conditions())
+
+    def conditions(self) -> Conditions:
+        """What the methods of the leaderboard need to know of this data."""
+        names = ("steps", "step_size", "references", "straight", "guided", "coalitions")
+        shared = {name: getattr(self, name) for name in names}
+        # labels that do not exclude each other are no classes
+        return Conditions(**shared, images=self.spatial, classes=self.probability != "sigmoid", groups=self.groups())
+
+    @property
+    def no_reference(self) -> References:
+        """What stands for no reference at all."""
+        return BlurredExplicand() if self.background == "blurred" else Zeros()
+
     def ig2(self, **changes: Any) -> IG2:
         """IG² with the experiment's settings, or others."""
         return IG2(**{"steps": self.steps, "step_size": self.step_size, **changes})
@@ -296,7 +316,7 @@ class Experiment(Suite):
         # the splits of another seed are others
         tuned = self.split == "test" and self.data is not None and self.seed == 0 and not self.quick and self.chosen_on
         tuning = f"; settings were chosen on {self.chosen_on}" if tuned else ""
-        rule = "" if self.study in (None, "rules", "cost") else f". The rule of IG² is {IG2().rule}"
+        rule = "" if self.study in (None, "rules", "cost", "leaderboard", "factors") else f". The rule of IG² is {IG2().rule}"
         return f"{self.source()}. The explicands are correctly classified samples from the {self.split} split{tuning}{rule}"
 
     def source(self) -> str:
@@ -354,7 +374,7 @@ class Experiment(Suite):
         scores: dict[str, Tensor] = {}
         if study is not None and isinstance(attribution, Attribution):
             scores |= study.measure(attribution)
-        elif study is not None and study.timed:
+        elif study is not None and SECONDS in study.columns:
             if self.explicands.x.is_cuda:
                 torch.cuda.synchronize()
             scores[SECONDS] = torch.tensor([(time.perf_counter() - began) / len(self.explicands.target[prepared])])
@@ -397,6 +417,11 @@ class Experiment(Suite):
             "ADD": Insertion(self.background, self.thresholds, output=self.probability),
             "DEL": Deletion(self.background, self.thresholds, output=self.probability),
         }
+        further: dict[str, Metric] = {
+            DIFFID: DiffID(self.background, output=self.probability, measure="output"),
+            IDSDS: removal.IDSDS(self.background),
+        }
+        metrics |= {label: metric for label, metric in further.items() if self._study and label in self._study.columns}
         is_tensor = not isinstance(attribution, Attribution)
         x, target = (self.method_input(rows), explicands.target[rows]) if is_tensor else (None, None)
         scores = {label: metric(explicands.model, attribution, x, target, seed=self.seed) for label, metric in metrics.items()}

@@ -29,7 +29,7 @@ from ig2_paper.datasets import imagenet, pets, photos
 from ig2_paper.datasets.base import LabelledSamples
 from ig2_paper.datasets.listing import Listing, existing_folder
 from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA, AssignedReferences, Experiment, ExplicandSet
-from ig2_paper.suites.studies import EVERYWHERE, NORMS, Study, WithReferences
+from ig2_paper.suites.studies import EVERYWHERE, FACTORS, NORMS, Study, WithReferences
 
 INCEPTION = "torchvision:inception_v3"  # the paper's
 LAYERS = {
@@ -82,7 +82,7 @@ class ImageNet(Experiment):
     about: ClassVar[str] = "photos with marked objects, an ImageNet classifier"
     dataset: ClassVar[str] = "imagenet"
     heading: ClassVar[str] = "ImageNet"
-    studies: ClassVar[Mapping[str, Study]] = {**EVERYWHERE, "norms": NORMS, "references": REFERENCES}
+    studies: ClassVar[Mapping[str, Study]] = {**EVERYWHERE, "norms": NORMS, "factors": FACTORS, "references": REFERENCES}
     tried: ClassVar[tuple[int, float]] = (25, 1.5)
     published: ClassVar[tuple[int, float] | None] = PUBLISHED
     background: ClassVar[str] = "blurred"

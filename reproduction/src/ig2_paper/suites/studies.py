@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,14 +12,18 @@ from torch import Tensor
 
 from ig2 import rules
 from ig2.attribution import Attribution
+from ig2.benchmarks.roster import AtGradCF
 from ig2.benchmarks.suite import Column, MethodLike, WithoutReferences
-from ig2.methods import ExpectedIG, GuidedIG, IntegratedGradients
+from ig2.benchmarks.suites.synthetic import COSTS
+from ig2.methods import ExpectedIG, GuidedIG, IntegratedGradients, PathMethod
 from ig2.model import wrap
-from ig2.paths import GradPath, SparseL1, cosine, manhattan
-from ig2.references.gradcf import GradCF
+from ig2.paths import Path, SparseL1, Straight, cosine, manhattan
+from ig2.references import References
 
 if TYPE_CHECKING:
     from ig2_paper.suites.experiment import Experiment
+
+COUNTERFACTUAL, DATA = "counterfactual", "data"  # references of other classes, and samples whatever their class
 
 
 # -- methods in other circumstances ------------------------------------------------------------------------------------
@@ -36,14 +41,14 @@ class WithReferences:
 
 
 @dataclass(frozen=True)
-class AtGradCF:
-    """A method whose baselines are where GradPath leads from the explicand."""
+class WithBaseline:
+    """A method that takes references made of the explicand, or of nothing."""
 
+    baseline: References
     method: MethodLike
-    path: GradPath
 
     def __call__(self, model: Any, x: Any, target: Any, references: Any, **options: Any) -> Any:
-        return self.method(model, x, target, GradCF(references, self.path), **options)
+        return self.method(model, x, target, self.baseline, **options)
 
 
 @dataclass(frozen=True)
@@ -85,8 +90,8 @@ class Study:
 
     @property
     def timed(self) -> bool:
-        """Whether time is measured: then the work is done once before, while the device starts and finds its memory."""
-        return SECONDS in self.columns
+        """Whether only time is measured: then the work is done once before, while the device starts and finds its memory."""
+        return SECONDS in self.columns and not self.scored
 
     def measure(self, attribution: Attribution) -> dict[str, Tensor]:
         """The columns of an attribution, each (n,)."""
@@ -110,14 +115,40 @@ def _seconds(attribution: Attribution) -> Tensor:
     return torch.tensor([attribution.cost.seconds / len(attribution)], dtype=torch.float64)  # one number for the whole batch
 
 
-RESIDUAL, DISTANCE, SECONDS = "residual", "distance left", "seconds"
-MEASURES: dict[str, Callable[[Attribution], Tensor]] = {RESIDUAL: _residual, DISTANCE: _distance, SECONDS: _seconds}
+def _count(name: str) -> Callable[[Attribution], Tensor]:
+    def count(attribution: Attribution) -> Tensor:
+        number = getattr(attribution.cost, name)
+        return torch.tensor([torch.nan if number is None else number / len(attribution)], dtype=torch.float64)
+
+    return count
+
+
+RESIDUAL, DISTANCE, SECONDS, FORWARDS, GRADIENTS = "residual", "distance left", "seconds", "forwards", "gradients"
+DIFFID, IDSDS = "DiffID", "IDSDS"
+MEASURES: dict[str, Callable[[Attribution], Tensor]] = {
+    RESIDUAL: _residual,
+    DISTANCE: _distance,
+    SECONDS: _seconds,
+    FORWARDS: _count(FORWARDS),
+    GRADIENTS: _count(GRADIENTS),
+}
 COLUMNS = {
     RESIDUAL: Column("lower", digits=3, about="|Σφ − (f(x) − f(baseline))| as a share of that change of the output"),
     DISTANCE: Column(
         "lower", digits=3, about="between representations at the end of the path, as a share of that at its start"
     ),
     SECONDS: Column("lower", digits=4, about="for each sample, all of them explained in batches"),
+    # shown, and not counted in ranks: they say much the same as ADD and DEL
+    DIFFID: Column(
+        "higher",
+        ranked=False,
+        about="how much more of the probability is left without the least features than without the most",
+    ),
+    IDSDS: Column(
+        "higher",
+        ranked=False,
+        about="Spearman's correlation of the sums over 16 patches with what the output loses without each",
+    ),
 }
 
 
@@ -186,6 +217,29 @@ def _cost(experiment: Experiment) -> Mapping[str, MethodLike]:
     return {label: method for label, method in experiment.compared_methods().items() if label != "Random"}
 
 
+def _leaderboard(experiment: Experiment) -> Mapping[str, MethodLike]:
+    return experiment.contenders()
+
+
+PATHS, FACTOR_RULES = ("straight", "GradPath"), (rules.left, rules.direct, rules.blended, rules.secant)
+BASELINES = {"none": None, "data": DATA, "counterfactual": COUNTERFACTUAL}
+FACTORS_OF = ("path", "rule", "references")
+BETWEEN = " × "
+
+
+def _factors(experiment: Experiment) -> Mapping[str, MethodLike]:
+    """Every path with every rule and every kind of references; the scales are rows besides."""
+    paths: dict[str, Path] = {"straight": Straight(experiment.straight), "GradPath": experiment.path()}
+    rows: dict[str, MethodLike] = {}
+    for (name, path), rule, (kind, references) in product(paths.items(), FACTOR_RULES, BASELINES.items()):
+        method = PathMethod(path, None, rule)
+        label = BETWEEN.join((name, str(rule), kind))
+        rows[label] = (
+            WithBaseline(experiment.no_reference, method) if references is None else WithReferences(references, method)
+        )
+    return rows
+
+
 RULES = Study("integration rules", _rules, {RESIDUAL: COLUMNS[RESIDUAL]})
 DISTANCES = Study("distances between representations", _distances)
 NORMS = Study("norms of a step", _norms, varies=("step_size",))
@@ -193,6 +247,8 @@ LAYERS = Study("layers of the representation", _layers)
 STEPS = Study("size and number of steps", _steps, {DISTANCE: COLUMNS[DISTANCE]}, varies=("steps", "step_size"))
 ABLATION = Study("path × baseline", _ablation)
 COST = Study("computational cost", _cost, {SECONDS: COLUMNS[SECONDS]}, scored=False)
+LEADERBOARD = Study("every method", _leaderboard, {label: COLUMNS[label] for label in (DIFFID, IDSDS)} | COSTS)
+FACTORS = Study("path × rule × references", _factors)
 EVERYWHERE: dict[str, Study] = {
     "rules": RULES,
     "distances": DISTANCES,
@@ -200,4 +256,5 @@ EVERYWHERE: dict[str, Study] = {
     "steps": STEPS,
     "ablation": ABLATION,
     "cost": COST,
+    "leaderboard": LEADERBOARD,
 }

@@ -16,12 +16,15 @@ from torch import Tensor, nn
 from ig2._engine.inputs import Fixed
 from ig2._utils.files import check_regular
 from ig2.attribution import Attribution
+from ig2.benchmarks.roster import AtGradCF
 from ig2.benchmarks.suite import BenchOptions, Column, MethodLike
 from ig2.demo.questions import PAD
 from ig2.errors import InputError, describe
 from ig2.methods.deepshap import DeepSHAP
 from ig2.methods.kernelshap import Groups
-from ig2.metrics.curves import Deletion, Insertion
+from ig2.methods.path import PathMethod
+from ig2.metrics.base import Metric
+from ig2.metrics.curves import Deletion, DiffID, Insertion
 from ig2.model import wrap
 from ig2.references import choose_other_classes, round_robin
 from ig2_paper.datasets import trec
@@ -39,7 +42,17 @@ from ig2_paper.suites.experiment import (
     reference_name,
     select_correct,
 )
-from ig2_paper.suites.studies import ABLATION, EVERYWHERE, LAYERS, AtLayer, Study, WithReferences
+from ig2_paper.suites.studies import (
+    ABLATION,
+    DIFFID,
+    EVERYWHERE,
+    IDSDS,
+    LAYERS,
+    LEADERBOARD,
+    AtLayer,
+    Study,
+    WithReferences,
+)
 
 POOL = 50  # questions of each kind that can be references
 SAME = "same class"
@@ -127,6 +140,7 @@ def _one_by_one(experiment: Experiment) -> Mapping[str, MethodLike]:
     }
 
 
+WORD_COLUMNS = {label: column for label, column in LEADERBOARD.columns.items() if label != IDSDS}  # words have no patches
 ONE_BY_ONE = Study("references one by one, by their class", _one_by_one, ranked=False)
 
 
@@ -146,6 +160,7 @@ class TREC(Experiment):
         "layers": Study(LAYERS.about, _layers),
         "ablation": Study(ABLATION.about, _ablation),
         "one-by-one": ONE_BY_ONE,
+        "leaderboard": Study(LEADERBOARD.about, LEADERBOARD.methods, WORD_COLUMNS),
     }
     marked: ClassVar[bool] = False
     spatial: ClassVar[bool] = False
@@ -206,6 +221,10 @@ class TREC(Experiment):
         deepshap = WithPadding(DeepSHAP())
         changed: dict[str, MethodLike] = {"DeepSHAP": deepshap, "DeepSHAP (train data)": WithReferences(DATA, deepshap)}
         return {**super().compared_methods(), **changed}
+
+    def contenders(self) -> Mapping[str, MethodLike]:
+        methods = super().contenders()
+        return {label: WithPadding(method) if _takes_secants(method) else method for label, method in methods.items()}
 
     def groups(self) -> Words:
         return Words()
@@ -273,7 +292,10 @@ class TREC(Experiment):
         x, target, lengths = explicands.x[rows], explicands.target[rows], explicands.fixed[0][rows].sum(dim=1)
         if not isinstance(values, Tensor) or values.shape != x.shape:
             raise InputError(f"the attribution is {describe(values)}: expected {tuple(x.shape)}, the shape of the embeddings")
-        metrics = {"ADD": Insertion(background=0.0, features="word"), "DEL": Deletion(background=0.0, features="word")}
+        options: dict[str, Any] = {"background": 0.0, "features": "word"}
+        metrics: dict[str, Metric] = {"ADD": Insertion(**options), "DEL": Deletion(**options)}
+        if self.study == "leaderboard":
+            metrics[DIFFID] = DiffID(**options, measure="output")
         scores = {label: torch.full((len(x),), torch.nan) for label in metrics}
         for length in lengths.unique().tolist():
             texts = lengths == length
@@ -300,6 +322,12 @@ def _choose_one_by_one(target: Tensor, pool: LabelledSamples, seed: int) -> dict
         rows[name] = torch.tensor([[indices[i % len(indices)]] for i in range(len(target))])
     same = [rows[pool.classes[label]][i] for i, label in enumerate(target.tolist())]
     return {**rows, SAME: torch.stack(same)}
+
+
+def _takes_secants(method: Any) -> bool:
+    """Whether a method's slopes are those between two ends."""
+    inner = method.method if isinstance(method, AtGradCF) else method
+    return isinstance(inner, PathMethod) and inner.rule is not None and inner.rule.plan.secants
 
 
 def _find_vectors(folder: Path | None) -> Path | None:

@@ -26,7 +26,7 @@ from ig2_paper.suites.experiment import (
     accuracy_facts,
     select_correct,
 )
-from ig2_paper.suites.studies import EVERYWHERE, NORMS, Study
+from ig2_paper.suites.studies import EVERYWHERE, FACTORS, NORMS, Study
 
 NORMAL = "None"
 
@@ -43,7 +43,7 @@ class Wafer(Experiment):
     about: ClassVar[str] = "wafer maps with eight failure patterns, the paper's CNN"
     dataset: ClassVar[str] = "wafer"
     heading: ClassVar[str] = "Wafer maps"
-    studies: ClassVar[Mapping[str, Study]] = {**EVERYWHERE, "norms": NORMS}
+    studies: ClassVar[Mapping[str, Study]] = {**EVERYWHERE, "norms": NORMS, "factors": FACTORS}
     tried: ClassVar[tuple[int, float]] = (100, 0.1)
     published: ClassVar[tuple[int, float] | None] = (2000, 0.02)
     paper_scores: ClassVar[Mapping[str | None, Mapping[str, tuple[float, ...]]]] = {

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ig2._engine.inputs import check_numeric
 from ig2.attribution import Attribution
-from ig2.benchmarks.suite import Column, MethodLike, check_returned
+from ig2.benchmarks.suite import AtScale, Column, MethodLike, check_returned
 from ig2.errors import InputError, describe
 
 COSTS = {
@@ -21,9 +21,18 @@ COSTS = {
 
 
 def attribute(
-    method: MethodLike, model: Any, x: Tensor, target: Any, references: Tensor, seed: int
+    method: MethodLike, model: Any, x: Tensor, target: Any, references: Tensor, seed: int, last: list[Any] | None = None
 ) -> tuple[Tensor, dict[str, list[float]]]:
     """Explain x by a method, its own or a user's.
+
+    Args:
+        method: what explains.
+        model: the network.
+        x: the explicands.
+        target: their classes.
+        references: what to contrast with.
+        seed: of everything random.
+        last: where the last method and what it returned are kept, so that its scales, which come next, blur that.
 
     Returns:
         The values, in x's shape and in float64 on the CPU; and the columns `COSTS`, one value each.
@@ -32,8 +41,13 @@ def attribute(
         InputError: if the method returned something else than values in x's shape.
     """
     began = time.perf_counter()
-    # copies: what someone's own method writes into its input must not reach the next one
-    attribution = method(model, x.clone(), target, references.clone(), seed=seed)
+    if isinstance(method, AtScale) and last and last[0] is method.method and last[1] is x:
+        attribution = method.blur(last[2])
+    else:
+        # copies: what someone's own method writes into its input must not reach the next one
+        attribution = method(model, x.clone(), target, references.clone(), seed=seed)
+    if last is not None and not isinstance(method, AtScale):
+        last[:] = [method, x, attribution]
     seconds = time.perf_counter() - began
     check_returned(attribution, x)
     values = check_numeric(attribution.values if isinstance(attribution, Attribution) else attribution, "the attribution")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Any, ClassVar, Self
 
@@ -240,12 +241,16 @@ class XAITris(Suite):
         accuracy = float(right.double().mean())
         return Prepared(wrap(net.to(self.device)), x, labels.to(self.device), new.truth[rows], references, accuracy)
 
+    @cached_property
+    def _last(self) -> list[Any]:
+        return []
+
     def facts(self, part: str, prepared: Prepared) -> Mapping[str, Sequence[float]]:
         """How often the network is right."""
         return {f"accuracy, {part}": [prepared.accuracy]}
 
     def score(self, part: str, prepared: Prepared, method: MethodLike) -> Mapping[str, Sequence[float]]:
         x, labels, references = prepared.x, prepared.labels, prepared.references
-        values, costs = attribute(method, prepared.model, x, labels, references, self.seed)
+        values, costs = attribute(method, prepared.model, x, labels, references, self.seed, self._last)
         auc, share = (metric(sign="absolute")(None, values, truth=prepared.truth).values.tolist() for metric in (GTAUC, GTSum))
         return {part.partition(",")[0]: auc, "on truth": share, **costs}

@@ -1,0 +1,266 @@
+"""The leaderboard: every method of the roster on every data set, each at the scale chosen for it; resumed where it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ig2._utils.devices import find_device
+from ig2._utils.files import write_file
+from ig2._utils.suggestions import ChoiceError, suggest
+from ig2.benchmarks.factors import FACTORS, Effects, analyse_table
+from ig2.benchmarks.rendering import WORK, render_page
+from ig2.benchmarks.roster import NEEDS, ROSTER, Conditions, build_roster
+from ig2.benchmarks.runner import Step, run, select_methods
+from ig2.benchmarks.standings import Board, Leaderboard, find_front
+from ig2.benchmarks.suite import BenchOptions, MethodLike, Split, Suite, find_suite
+from ig2.benchmarks.suites.xai_tris import XAITris
+from ig2.errors import InputError, describe
+from ig2.methods import Grid
+
+NAME = "leaderboard"
+FILE = f"{NAME}.json"
+TEST, VALIDATION, QUICK = 100, 40, 3  # samples of a data set
+LARGE, SMALL = (2.0, 4.0, 8.0), (1.0, 2.0, 4.0)  # pixels that maps are blurred by, on photos and on small pictures
+PAPER = "ig2_paper.suites"  # by its modules: they are then found in a source tree as well as installed
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A data set of the leaderboard."""
+
+    name: str
+    """Also of its folder."""
+    suite: str
+    """As `find_suite` takes it."""
+    scales: tuple[float, ...] = ()
+    embedded: bool = True
+    """Whether the suite has data of its own where no folder is given."""
+    samples: int = TEST
+    factors: bool = False
+    """Whether path × rule × references × scale are studied on it."""
+
+    @property
+    def makes_data(self) -> bool:
+        """Whether there is no folder at all."""
+        return ":" not in self.suite
+
+
+CONTESTS = {
+    one.name: one
+    for one in (
+        Contest("pets", f"{PAPER}.imagenet:ImageNet", LARGE, embedded=False, factors=True),
+        Contest("imagenet-val", f"{PAPER}.imagenet:ImageNet", LARGE),
+        Contest("celeba", f"{PAPER}.celeba:CelebA", LARGE),
+        Contest("wafer", f"{PAPER}.wafer:Wafer", SMALL, samples=120, factors=True),  # of 120 a hundred have something to mark
+        Contest("trec", f"{PAPER}.trec:TREC"),
+        Contest("mnist", f"{PAPER}.mnist:MNIST", SMALL),
+        Contest("xai-tris", "xai-tris", SMALL, samples=30),
+        Contest("xai-units", "xai-units"),
+    )
+}
+FACTOR_SCALES = (4.0, 8.0)
+
+
+def run_leaderboard(
+    names: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    *,
+    own: Mapping[str, MethodLike] | None = None,
+    data: str | PathLike[str] | None = None,
+    samples: int | None = None,
+    quick: bool = False,
+    seed: int = 0,
+    device: str = "auto",
+    out: str | PathLike[str] | None = None,
+    fresh: bool = False,
+    progress: Callable[[Step], object] | bool = False,
+) -> Leaderboard:
+    """Score every method of `ig2.benchmarks.roster.ROSTER` on every data set.
+
+    The scale of each method is chosen on the validation split, by the lowest mean rank over the metrics among its own scales,
+    and reported on the test split with the raw maps beside it. With a folder every score is stored as soon as it is computed,
+    and the boards are added to the leaderboard.json that is there.
+
+    Args:
+        names: data sets of `CONTESTS`; by default all.
+        methods: of the roster, by their labels or the first words of them; by default all.
+        own: methods of your own by their labels, called as `method(model, x, target, references, seed=...)`.
+        data: a folder that holds the data sets by name; those that are missing are named in `skipped`. By default the suites'
+            own data.
+        samples: how many are explained of each data set, by default 100; to choose scales, as many and at most 40.
+        quick: a small run, to see that it runs.
+        seed: of everything random.
+        device: where networks run.
+        out: a folder for leaderboard.json and the scores.
+        fresh: score again what is stored.
+        progress: True for bars, or a function called with a `Step`.
+
+    Returns:
+        What this run scored, and what the folder had before.
+
+    Raises:
+        ChoiceError: for a data set or method that does not exist.
+        InputError: if the folder has rows of other samples of the same data set.
+    """
+    folder = None if out is None else Path(out)
+    own = own or {}
+    chosen = _choose_contests(names)
+    everything = {label: one.build(Conditions()) for label, one in ROSTER.items()}
+    labels = list(select_methods(everything, methods, own))
+    board = Leaderboard()
+    if folder is not None and (folder / FILE).exists():
+        board = Leaderboard.load(folder / FILE)
+    for contest in chosen:
+        place = _find_data(contest, data)
+        if isinstance(place, str):
+            board = board.add(Leaderboard(skipped={contest.name: place}))
+            continue
+        options = {"samples": samples, "quick": quick, "seed": seed, "device": find_device(device)}
+        try:
+            scored = _score(contest, place, options, labels, own, folder, fresh, progress)
+        except InputError as error:
+            board = board.add(Leaderboard(skipped={contest.name: str(error)}))
+            continue
+        board = board.add(Leaderboard({contest.name: scored}), fresh)
+        if folder is not None:
+            write_file(folder / FILE, board.to_json().encode())
+    return board
+
+
+def run_factors(
+    names: Sequence[str] | None = None,
+    *,
+    data: str | PathLike[str] | None = None,
+    samples: int | None = None,
+    quick: bool = False,
+    seed: int = 0,
+    device: str = "auto",
+    out: str | PathLike[str] | None = None,
+    fresh: bool = False,
+    progress: Callable[[Step], object] | bool = False,
+) -> dict[str, Effects]:
+    """Score every combination of path, rule, references and scale, and separate what each contributes.
+
+    The arguments are those of `run_leaderboard`.
+
+    Returns:
+        The effects by data set, of those that are available.
+    """
+    effects = {}
+    for contest in _choose_contests(names or [one.name for one in CONTESTS.values() if one.factors]):
+        place = _find_data(contest, data)
+        if not contest.factors or isinstance(place, str):
+            continue
+        common: dict[str, Any] = {"quick": quick, "seed": seed, "device": find_device(device)}
+        count = samples or (None if quick or place is None else contest.samples)
+        options = BenchOptions(data=place, samples=count, study="factors", scales=FACTOR_SCALES, **common)
+        tables = None if out is None else Path(out) / "tables"
+        table = run(find_suite(contest.suite, options), out=tables, fresh=fresh, progress=progress)
+        effects[contest.name] = analyse_table(table)
+        if out is not None:
+            write_file(Path(out) / f"{FACTORS}-{contest.name}.json", effects[contest.name].to_json().encode())
+    return effects
+
+
+def load_effects(folder: str | PathLike[str]) -> dict[str, Effects]:
+    """Return the effects that `run_factors` stored in a folder, by data set."""
+    paths = {name: Path(folder) / f"{FACTORS}-{name}.json" for name in CONTESTS}
+    return {name: Effects.load(path) for name, path in paths.items() if path.exists()}
+
+
+def write_page(leaderboard: Leaderboard, effects: Mapping[str, Effects], page: Path, picture: Path, how: str = "") -> None:
+    """Write the page, and the picture of quality against cost beside it.
+
+    Args:
+        leaderboard: the standings.
+        effects: of the factors, by data set.
+        page: the Markdown file.
+        picture: the PNG file, in the same folder.
+        how: a sentence on how it is made.
+    """
+    from ig2.plots import trade_off  # matplotlib is an extra
+
+    points = leaderboard.trade_off()
+    if points:
+        figure = trade_off(points, find_front(points), cost=WORK, quality="rank over all data sets, 0 is first everywhere")
+        figure.savefig(picture, dpi=110, metadata={"Software": None})
+    write_file(page, render_page(leaderboard, effects, picture.name if points else None, how).encode())
+
+
+def _choose_contests(names: Sequence[str] | None) -> list[Contest]:
+    for name in names or ():
+        if name not in CONTESTS:
+            raise ChoiceError(f"the leaderboard has no data set {describe(name)}{suggest(name, [*CONTESTS, FACTORS])}")
+    return [one for one in CONTESTS.values() if names is None or one.name in names]
+
+
+def _find_data(contest: Contest, root: str | PathLike[str] | None) -> Path | str | None:
+    """Return the folder of the data, None for the suite's own, or why there is neither."""
+    if contest.makes_data:
+        return None
+    if root is None:
+        return None if contest.embedded else "needs a folder of data (--data)"
+    folder = Path(root) / contest.name
+    return folder if folder.is_dir() else f"{folder} is not available"
+
+
+def _score(
+    contest: Contest,
+    place: Path | None,
+    options: Mapping[str, Any],
+    labels: Sequence[str],
+    own: Mapping[str, MethodLike],
+    folder: Path | None,
+    fresh: bool,
+    progress: Callable[[Step], object] | bool,
+) -> Board:
+    tables = {}
+    left_out: dict[str, str] = {}
+    splits: list[Split] = ["validation", "test"] if contest.scales else ["test"]
+    for split in splits:
+        suite, roster = _build_suite(contest, place, split, options)
+        left_out = {label: _explain_absence(label) for label in labels if label not in roster and label not in own}
+        there = {label: roster[label] for label in labels if label in roster and label not in own}
+        if not there and not own:
+            raise InputError(f"none of the methods chosen applies: {'; '.join(f'{a}: {b}' for a, b in left_out.items())}")
+        out = None if folder is None else folder / ("tables" if split == "test" else "tables/validation")
+        tables[split] = run(suite, [], own={**there, **own}, out=out, fresh=fresh, progress=progress)
+    return Board.from_tables(
+        contest.name, tables["test"], tables.get("validation"), left_out, place is None and not contest.makes_data
+    )
+
+
+def _explain_absence(label: str) -> str:
+    return "needs " + " and ".join(NEEDS[need] for need in ROSTER[label].needs)
+
+
+def _build_suite(
+    contest: Contest, place: Path | None, split: Split, options: Mapping[str, Any]
+) -> tuple[Suite, Mapping[str, MethodLike]]:
+    """Return the suite with the leaderboard's columns, and its methods."""
+    common = {name: options[name] for name in ("quick", "seed", "device")}
+    test = options["samples"] or (QUICK if options["quick"] else contest.samples)
+    count = test if split == "test" else min(test, VALIDATION)
+    if contest.makes_data:
+        suite = find_suite(contest.suite, BenchOptions(samples=count, **common))
+        # another seed draws other samples, and trains another network on them
+        suite = replace(suite, scales=contest.scales, seed=suite.seed + (split == "validation"))
+        return suite, build_roster(_describe_conditions(suite))
+    # of a suite's own data, as many as it chooses
+    samples = None if place is None and not options["samples"] and not options["quick"] else count
+    suite = find_suite(
+        contest.suite, BenchOptions(data=place, samples=samples, study=NAME, split=split, scales=contest.scales, **common)
+    )
+    return suite, suite.methods()
+
+
+def _describe_conditions(suite: Suite) -> Conditions:
+    if isinstance(suite, XAITris):
+        conditions = Conditions(references=suite.references, groups=Grid(8, 8), coalitions=512, guided=50)
+    else:  # a unit has one output, and its truth is against its reference
+        conditions = Conditions(images=False, classes=False, one_reference=True, references=1, coalitions=512)
+    return replace(conditions, steps=3, straight=3, guided=3, coalitions=200) if suite.quick else conditions

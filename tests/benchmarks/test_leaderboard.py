@@ -1,0 +1,286 @@
+"""The leaderboard: its roster, ranks, paired differences, file, and what each of four parts contributes."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from toysuite import Maps
+
+import ig2
+from ig2.benchmarks import Column, leaderboard, roster
+from ig2.benchmarks.factors import Effects, analyse, analyse_table
+from ig2.benchmarks.intervals import bootstrap
+from ig2.benchmarks.leaderboard import run_leaderboard
+from ig2.benchmarks.rendering import render_page
+from ig2.benchmarks.roster import ROSTER, Conditions, Contender, build_roster
+from ig2.benchmarks.runner import run
+from ig2.benchmarks.standings import Board, Leaderboard, Standing, find_front
+from ig2.benchmarks.suite import ChoiceError
+from ig2.errors import InputError
+from networks import data, refuses, relu_cnn
+
+WITHOUT_GRADIENTS = {"Random", "KernelSHAP", "RISE", "Occlusion"}
+QUICK = {"samples": 3, "device": "cpu"}
+
+
+def wrong(model, x, target=None, references=None, *, seed=0):
+    """The opposite of a good attribution."""
+    return -ig2.IntegratedGradients()(model, x, target, references).values
+
+
+def board(scores, better=("higher", "lower"), costs=None):
+    """Methods by their scores of two metrics, sample by sample, at one scale."""
+    metrics = {"ADD": Column(better[0]), "DEL": Column(better[1]), "DiffID": Column("higher", ranked=False)}
+    standings = []
+    for method, (add, delete) in scores.items():
+        values = {"ADD": tuple(map(float, add)), "DEL": tuple(map(float, delete)), "DiffID": tuple(map(float, add))}
+        cost = {"forwards": None, "gradients": None, "seconds": 0.1} if costs is None else costs[method]
+        standings.append(Standing(method, "a method", 0.0, values, values, cost))
+    return Board("toy", "Toys", "toys", 3, False, (), {}, {}, metrics, tuple(standings))
+
+
+# -- roster ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_data_set_lacks_leaves_out_the_methods_that_need_it():
+    everything, texts, units = (
+        set(build_roster(Conditions(images=images, classes=classes)))
+        for images, classes in ((True, True), (False, True), (False, False))
+    )
+    assert everything == set(ROSTER)
+    assert everything - texts == {"AttEXplore", "RISE", "Grad-CAM", "LayerCAM", "HiResCAM", "XRAI"}
+    assert texts - units == {"MFABA", "AGI", "BIG"}
+
+
+def test_one_line_adds_a_method(monkeypatch):
+    monkeypatch.setitem(ROSTER, "Ones", Contender(lambda c: lambda model, x, *_, **__: torch.ones_like(x)))
+    boards = run_leaderboard(["xai-units"], ["ones", "ig"], **QUICK).boards
+    assert list(boards["xai-units"].mean_ranks()) == ["IG", "Ones"]
+
+
+def test_methods_with_a_baseline_of_their_own_get_no_references_unless_the_truth_is_against_them():
+    x, references = data(2, 3), data(2, 1, 3, seed=1)
+    net = lambda x: (x**3).sum(dim=1)  # noqa: E731
+    methods = {one: build_roster(Conditions(images=False, one_reference=one))["IG"] for one in (True, False)}
+    values = {one: method(net, x, None, references, seed=0).values for one, method in methods.items()}
+    torch.testing.assert_close(values[True], x**3 - references[:, 0] ** 3)
+    torch.testing.assert_close(values[False], x**3)
+
+
+def test_lpi_chooses_among_the_references_of_all_explicands():
+    x, references = data(3, 4), data(3, 5, 4, seed=1)
+    net = torch.nn.Linear(4, 3).double()
+    values = roster.FromPool(4, 5)(net, x, 0, references, seed=0)
+    pool = references.flatten(0, 1)
+    same = ig2.LPI(torch.unique(pool, dim=0), 1, 5, 4)(net, x, 0)
+    torch.testing.assert_close(values.values, same.values)
+
+
+# -- ranks and differences ---------------------------------------------------------------------------------------------
+
+
+def test_ranks_are_means_over_the_metrics_that_count_and_ties_share_theirs():
+    toys = board({"a": ([1, 2, 3], [5, 5, 5]), "b": ([2, 2, 2], [4, 4, 4]), "c": ([0, 0, math.nan], [9, 9, 9])})
+    assert toys.ranks("ADD") == {"a": 1.5, "b": 1.5, "c": 3} and toys.ranks("DEL") == {"a": 2, "b": 1, "c": 3}
+    assert toys.mean_ranks() == {"b": 1.25, "a": 1.75, "c": 3} and list(toys.mean_ranks()) == ["b", "a", "c"]
+    assert Leaderboard({"toy": toys}).overall() == {"b": 0.125, "a": 0.375, "c": 1.0}
+
+
+def test_differences_are_paired_and_positive_where_better():
+    toys = board({"a": ([1, 5, 9], [1, 2, 3]), "b": ([0.5, 4.5, 8.5], [2, 3, math.nan])})
+    gap = toys.difference("a", "b", "ADD")
+    assert (gap.mean, gap.low, gap.high) == (0.5, 0.5, 0.5) and gap.is_clear  # whatever the spread between samples
+    assert toys.difference("a", "b", "DEL").mean == 1.0 and toys.difference("b", "a", "DEL").mean == -1.0
+    refuses(InputError, "no method", lambda: toys.difference("a", "z", "ADD"))
+
+
+def test_the_bootstrap_is_near_the_normal_interval_of_many_samples():
+    values = np.random.default_rng(3).normal(0.2, 1, 500)
+    mean, low, high = bootstrap([*values, math.nan])
+    half = 1.96 * values.std(ddof=1) / math.sqrt(500)
+    assert mean == pytest.approx(values.mean()) and (low, high) == pytest.approx((mean - half, mean + half), abs=0.1 * half)
+    assert bootstrap(values) == bootstrap(values) and math.isnan(bootstrap([1.0])[1]) and math.isnan(bootstrap([])[0])
+
+
+def test_the_interval_covers_the_true_difference_about_as_often_as_it_says():
+    draws = np.random.default_rng(0).normal(0.5, 1, (100, 60))
+    covered = sum(low <= 0.5 <= high for _, low, high in (bootstrap(row) for row in draws))
+    assert 86 <= covered <= 100
+
+
+def test_the_front_holds_what_none_beats_in_both():
+    assert find_front({"a": (1, 5), "b": (2, 6), "c": (3, 4), "d": (3, 9), "e": (9, 4)}) == ["a", "c"]
+
+
+def test_the_work_counts_a_forward_pass_as_a_third_of_a_gradient():
+    costs = {
+        "a": {"forwards": 6.0, "gradients": 6.0, "seconds": 1.0},
+        "b": {"forwards": 30.0, "gradients": 0.0, "seconds": 1.0},
+    }
+    toys = board({"a": ([1], [1]), "b": ([2], [2])}, costs=costs)
+    assert [one.work for one in toys.standings] == [6, 10] and toys.cost_ranks() == {"a": 1, "b": 2}
+
+
+def test_each_method_is_reported_at_the_scale_chosen_on_the_validation_split():
+    test = run(Maps(scales=(1.0, 2.5)))
+    # validation prefers the raw maps of one method and the most blurred of the other
+    rows = []
+    for row in test.rows:
+        order = 2.0 * ("blurred" in row.method) + ("2.5" in row.method)
+        worth = -order if row.method.startswith("Gradient") else order
+        rows.append(replace(row, mean=worth if row.better == "higher" else -worth))
+    maps = Board.from_tables("maps", test, replace(test, rows=tuple(rows)))
+    assert {one.method: one.scale for one in maps.standings} == {"Gradient": 0.0, "IG": 2.5} and maps.scales == (1.0, 2.5)
+    one = maps.standing("IG")
+    assert one.scaled["peak"] == pytest.approx(test.row("IG, blurred by 2.5 px", "peak").values, rel=1e-3)
+    assert one.raw["peak"] == pytest.approx(test.row("IG", "peak").values, rel=1e-3) and one.cost["seconds"] == 1.0
+
+
+# -- runs and files ----------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_method_ranks_last():
+    units = run_leaderboard(["xai-units"], ["random", "gradient", "ig", "deepshap"], own={"wrong": wrong}, **QUICK)
+    assert list(units.boards["xai-units"].mean_ranks())[-1] == "wrong"
+    assert units.boards["xai-units"].difference("wrong", "IG", "linear").high < 0
+
+
+CALLS = []  # not in a closure: what a function closes over is part of it, and another one is scored again
+
+
+def stops(model, x, target=None, references=None, *, seed=0):
+    CALLS.append(1)
+    if len(CALLS) == 3:
+        raise KeyboardInterrupt
+    return x * 2
+
+
+def test_a_run_that_was_stopped_ends_in_the_same_table(tmp_path):
+    CALLS.clear()
+
+    def again():
+        return run_leaderboard(["xai-units"], ["ig"], own={"mine": stops}, out=tmp_path, **QUICK)
+
+    with pytest.raises(KeyboardInterrupt):
+        again()
+    resumed = again()
+    assert len(CALLS) == 8 + 1  # each of the eight parts once, and the one that was stopped twice
+    whole = run_leaderboard(["xai-units"], ["ig"], own={"mine": stops}, **QUICK)
+    for one, other in zip(resumed.boards["xai-units"].standings, whole.boards["xai-units"].standings, strict=True):
+        assert (one.method, one.scaled) == (other.method, other.scaled)
+    count = len(CALLS)
+    assert again().to_json() == resumed.to_json() and len(CALLS) == count
+
+
+def test_the_file_is_read_back_and_checked(tmp_path):
+    path = tmp_path / "leaderboard.json"
+    toys = board({"a": ([1.25, 2, math.nan], [5, 5, 5]), "b": ([2, 2, 2], [4, 4, 4])})
+    first = Leaderboard({"toy": toys}, {"pets": "missing"})
+    path.write_text(first.to_json(), encoding="utf-8")
+    assert Leaderboard.load(path).to_json() == first.to_json() and '"format": 1,' in path.read_text()
+    assert Leaderboard.load(path).boards["toy"].mean_ranks() == toys.mean_ranks()
+    content = json.loads(path.read_text())
+    for key, change in {
+        "format": lambda c: c.update(format=2),
+        "values": lambda c: c["boards"]["toy"]["standings"][0]["raw"].update(ADD=[1]),
+        "same method": lambda c: c["boards"]["toy"]["standings"].append(c["boards"]["toy"]["standings"][0]),
+        "scale": lambda c: c["boards"]["toy"]["standings"][0].update(scale=-1),
+        "holds no leaderboard": lambda c: c["boards"]["toy"].pop("metrics"),
+    }.items():
+        changed = json.loads(json.dumps(content))
+        change(changed)
+        path.write_text(json.dumps(changed), encoding="utf-8")
+        refuses(InputError, key, lambda: Leaderboard.load(path))
+
+
+def test_rows_of_the_same_samples_are_added_and_of_others_refused():
+    first = Leaderboard({"toy": board({"a": ([1], [1]), "b": ([2], [2])})}, {"pets": "missing"})
+    second = Leaderboard({"toy": board({"b": ([9], [9]), "c": ([3], [3])})})
+    both = first.add(second)
+    assert {one.method: one.scaled["ADD"] for one in both.boards["toy"].standings} == {"a": (1,), "b": (9,), "c": (3,)}
+    assert both.skipped == {"pets": "missing"}
+    other = Leaderboard({"toy": replace(second.boards["toy"], data="other toys")})
+    refuses(InputError, "other samples", lambda: first.add(other))
+    assert first.add(other, fresh=True).boards == other.boards
+
+
+def test_data_that_are_missing_are_named_and_skipped(tmp_path):
+    (tmp_path / "wafer").mkdir()  # empty
+    units = run_leaderboard(["pets", "wafer", "xai-units"], ["ig"], data=tmp_path, **QUICK)
+    assert list(units.boards) == ["xai-units"] and set(units.skipped) == {"pets", "wafer"}
+    assert str(tmp_path / "pets") in units.skipped["pets"] and "wm811k.npz" in units.skipped["wafer"]
+    assert "Data set pets: " in render_page(units, {})
+    refuses(ChoiceError, "no data set", lambda: run_leaderboard(["nowhere"]))
+    refuses(ChoiceError, "no method", lambda: run_leaderboard(["xai-units"], ["nothing"]))
+
+
+def test_a_method_that_does_not_apply_is_left_out_with_the_reason():
+    units = run_leaderboard(["xai-units"], ["ig", "grad-cam"], **QUICK).boards["xai-units"]
+    assert [one.method for one in units.standings] == ["IG"] and "pictures" in units.left_out["Grad-CAM"]
+    assert "pictures" in run_leaderboard(["xai-units"], ["grad-cam"], **QUICK).skipped["xai-units"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:no attack crossed")
+def test_every_method_runs_and_counts_its_cost():
+    x, references = data(2, 2, 8, 8, low=0), data(2, 3, 2, 8, 8, low=0, seed=1)
+    small = Conditions(steps=2, references=3, straight=3, guided=3, coalitions=40, groups=ig2.Grid(4, 4))
+    model = ig2.wrap(relu_cnn(), bounds=(0, 1))
+    for label, method in build_roster(small).items():
+        attribution = method(model, x, 1, references, seed=0)
+        assert attribution.values.shape == x.shape and attribution.values.isfinite().all(), label
+        assert attribution.cost.forwards > 0 and (attribution.cost.gradients > 0) == (label not in WITHOUT_GRADIENTS), label
+
+
+def test_every_data_set_of_the_paper_is_in_the_contests():
+    assert set(leaderboard.CONTESTS) >= {"pets", "imagenet-val", "celeba", "wafer", "trec", "mnist", "xai-tris", "xai-units"}
+
+
+# -- factors -----------------------------------------------------------------------------------------------------------
+
+LEVELS = {"path": ["straight", "GradPath"], "rule": ["left", "direct", "secant"]}
+
+
+def test_effects_are_those_the_scores_were_made_of():
+    generator = np.random.default_rng(1)
+    truth = np.array([[0.0, 0.3, 0.0], [0.2, 0.5, 0.5]])  # 0.2 of the path, 0.3 of direct, and 0.3 of GradPath × secant alone
+    scores = truth + generator.normal(0, 1, (50, 1, 1)) + generator.normal(0, 0.01, (50, 2, 3))
+    shares, levels, largest = analyse(scores, LEVELS)
+    assert [one.what for one in levels] == ["path: GradPath", "rule: direct", "rule: secant"]
+    assert [one.mean for one in levels] == pytest.approx([0.3, 0.3, 0.15], abs=0.01)
+    assert all(one.low <= one.mean <= one.high and one.high - one.low < 0.05 for one in levels)  # samples are paired
+    centred = truth - truth.mean()
+    a, b = centred.mean(axis=1, keepdims=True), centred.mean(axis=0, keepdims=True)
+    parts = [3 * (a**2).sum(), 2 * (b**2).sum(), ((centred - a - b) ** 2).sum()]
+    assert [one.mean for one in shares] == pytest.approx(np.array(parts) / (centred**2).sum(), abs=0.02)
+    assert sum(one.mean for one in shares) == pytest.approx(1, abs=1e-4)
+    assert largest[0].what in ("GradPath × secant", "straight × secant") and abs(largest[0].mean) == pytest.approx(
+        0.1, abs=0.01
+    )
+
+
+def test_lower_is_better_turns_every_difference():
+    scores = np.random.default_rng(0).normal(size=(6, 2, 3))
+    for one, other in zip(analyse(scores, LEVELS)[1], analyse(scores, LEVELS, "lower")[1], strict=True):
+        assert one.mean == -other.mean and one.low == pytest.approx(-other.high, abs=1e-5)
+
+
+def test_a_table_of_combinations_is_analysed_by_its_labels(tmp_path):
+    names = [
+        f"{path} × {rule} × {kind}" for path in ("straight", "GradPath") for rule in ("left", "direct") for kind in ("a", "b")
+    ]
+    methods = {name: ig2.Smoothed(ig2.Gradient(), 1.0 * ("direct" in name)) for name in names}
+    table = run(replace(Maps(), scales=(1.0,)), [], own=methods)
+    table = replace(table, metrics={"peak": table.metrics["peak"]})
+    effects = analyse_table(table)
+    shares = {one.what: one.mean for one in effects.shares["peak"]}
+    assert shares["path"] == shares["references"] == 0 and shares["rule"] > 0.1 and shares["scale"] > 0.1
+    better = {one.what: one.mean for one in effects.levels["peak"]}
+    assert better["rule: direct"] > 0 and better["scale: 1 px"] > 0 and better["path: GradPath"] == 0  # a lower peak is better
+    (tmp_path / "f.json").write_text(effects.to_json(), encoding="utf-8")
+    assert Effects.load(tmp_path / "f.json") == effects and "rule: direct" in effects.to_markdown()
+    missing = replace(table, methods={name: about for name, about in table.methods.items() if name != names[0]})
+    refuses(InputError, "lacks", lambda: analyse_table(missing))
