@@ -22,6 +22,7 @@ from ig2.benchmarks.leaderboard import FILE, load_effects, write_page
 from ig2.benchmarks.suite import BenchOptions, Split, Suite, find_suite
 from ig2.benchmarks.table import EACH, settings_line
 from ig2.errors import IG2Error
+from ig2.methods import DeepSHAP
 from ig2.methods.base import summary
 from ig2_paper.suites.celeba import PAPER_ACCURACY
 
@@ -146,6 +147,8 @@ def load_table(path: Path) -> Table:
 
 
 def _rename(value: Any) -> Any:
+    if value == {"type": "DeepSHAP"}:
+        return summary(DeepSHAP())  # it was not made of a path and a rule then; its values were the same
     if isinstance(value, dict):
         return {RENAMED.get(key, key): _rename(item) for key, item in value.items()}
     return RENAMED.get(value, value) if isinstance(value, str) else value

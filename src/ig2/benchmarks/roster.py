@@ -38,6 +38,7 @@ from ig2.methods import (
     Random,
     RevealIG,
     SmoothGrad,
+    Strata,
     VarGrad,
 )
 from ig2.methods.kernelshap import Groups
@@ -178,6 +179,7 @@ ROSTER: dict[str, Contender] = {
     ),
     # the secant rule on a straight line, of one segment first
     "DeepSHAP": Contender(lambda c: DeepSHAP()),
+    "Strata": Contender(lambda c: Strata(), (IMAGES,)),
     "Secants, 2": Contender(lambda c: ExpectedIG(2, rules.secant)),
     "Secants, 5": Contender(lambda c: ExpectedIG(5, rules.secant)),
     "Secants, 10": Contender(lambda c: ExpectedIG(10, rules.secant)),
