@@ -39,6 +39,7 @@ LONG = 20.0  # seconds, from which on a run's length is printed before it begins
 # References for a quick look, not fewer steps: with 4, 3 and 2 of 6 the map of a photo has a rank correlation of 0.92 to 0.97,
 # 0.84 to 0.94 and 0.80 to 0.88 with that of all; with half the steps, at the cost of 3, 0.79 to 0.83.
 QUICK = 2
+COUNT = 4  # references for each input
 FINER = 2  # times as many steps and references
 SHOWN_CLASSES = 3  # of references, in a line
 
@@ -80,7 +81,7 @@ def run(options: ExplainOptions) -> None:
             skipped += skipped_references
         shown = "" if total <= PART else f" (the first {PART} of {total:,} inputs)"
         share = min(1.0, PART / total)  # of the first part
-        announce = None if options.quiet else lambda seconds: announce_cost(seconds / share, options.count)
+        announce = None if options.quiet else lambda seconds: announce_cost(seconds / share, options.count or COUNT)
         first: tuple[Explanation, Content] | None = None
         summaries: list[dict[str, Any]] = []
         for part, batch in zip(parts, inputs.batches(), strict=True):
@@ -144,7 +145,7 @@ def attribute(
     target: int | None = None,
     against: Sequence[int] | Literal["next"] | None = None,
     references: Batch | None = None,
-    count: int = 6,
+    count: int | None = None,
     steps: int = 50,
     rule: Rule | None = None,
     seed: int = 0,
@@ -161,7 +162,7 @@ def attribute(
         against: the classes it is explained against, as differences of outputs and by references of them where the pool has
             some; "next" for the most likely of the others. By default references are of any other class.
         references: what references are chosen from; by default what comes with the model.
-        count: references for each input.
+        count: references for each input; by default 4, or as many as there are.
         steps: steps of each path to a reference; a method with a single path beside such gets as many points as they do.
         rule: for the methods that take one; by default each has its own.
         seed: the seed of everything random.
@@ -170,7 +171,7 @@ def attribute(
     Raises:
         ModelError: if the model's answer to an input is not finite.
     """
-    scores = subject.predict(batch)
+    scores, most = subject.predict(batch), count or COUNT
     against = None if against == "next" and scores.shape[1] == 1 else against
     for name, outputs in zip(batch.names, scores, strict=True):
         if not outputs.isfinite().all():
@@ -182,17 +183,17 @@ def attribute(
         watch("references")
         rivals = classes
         if against == "next" and classes is not None and references is None:
-            rivals = _find_rivals(subject, scores, explained, classes, count)
-        contrast = subject.contrast(batch, target, references, count=count, seed=seed, against=rivals)
+            rivals = _find_rivals(subject, scores, explained, classes, most)
+        contrast = subject.contrast(batch, target, references, count=count, seed=seed, against=rivals, most=most)
     explanation = Explanation(subject, batch, tuple(methods), against=classes, is_next=against == "next")
     calls: list[tuple[NamedMethod, ig2.Method, Any]] = []
     for named in methods:
         # beside methods with `count` paths, those with one path take as many points as they do: pictures at comparable cost
-        points = steps if named.contrasts or contrast is None else steps * count
+        points = steps if named.contrasts or contrast is None else steps * most
         method = named.make(subject, batch, points, **({"rule": rule} if rule is not None and named.takes_rule else {}))
         samples: Any = None
         if named.contrasts and contrast is not None:
-            samples = contrast.samples
+            samples = contrast.samples_for(method)
             explanation.contrasts[named.title] = contrast
         elif named.has_baseline and isinstance(subject, TextSubject) and isinstance(batch, TextBatch):
             samples = subject.baseline(batch)
@@ -217,7 +218,7 @@ def attribute(
             curves=method.follows_paths,
             per_reference=method.follows_paths and named.contrasts and not isinstance(method, ig2.GradCFE),
         )
-        explanation.attributions[named.title] = subject.add_names(batch, attribution.to("cpu"))
+        explanation.attributions[named.title] = subject.add_names(batch, attribution.to("cpu"), scores)
     return explanation
 
 
@@ -372,6 +373,7 @@ def format_verdict(verdict: str, steps: int | None) -> str:
 
 def suggest_finer(explanation: Explanation, options: ExplainOptions) -> str:
     """Return the options for a finer map: more references, unless there are no more, and more steps."""
-    had = [len(labels) for contrast in explanation.contrasts.values() for labels in contrast.labels[:1]]
-    count = f" --count {FINER * options.count}" if had and had[0] == options.count else ""
+    had = [len(labels) for contrast in explanation.contrasts.values() for labels in contrast.labels]
+    wanted = options.count or COUNT
+    count = f" --count {FINER * wanted}" if had and max(had) == wanted else ""
     return f"--steps {FINER * options.steps}{count}, for {FINER ** (2 if count else 1)} times as long"

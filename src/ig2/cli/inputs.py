@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ TEXTS = (".txt",)
 FIRST_ROWS = 100  # of a table, without --rows
 # that are explained at once and shown in the report; with a thousand photos a report would have half a gigabyte
 PART = 100
+MOST_REFERENCES = 60  # photos of a folder that references are chosen from; more are reported as skipped
 LARGEST_TEXT = 10_000_000  # bytes
 NO_ANSWER = "the model's answer is not a finite number"
 Skipped = tuple[SkippedView, ...]
@@ -39,7 +39,7 @@ def list_files(paths: Sequence[Path], out: Path, skip_bad: bool = False) -> list
             found.append(path)
             continue
         try:
-            images = [Path(photo.source) for photo in vision.read_folder(path, limit=sys.maxsize)]
+            images = [Path(photo.source) for photo in vision.read_folder(path)]
         except InputError:
             if not skip_bad:
                 raise
@@ -167,7 +167,7 @@ def read_references(subject: Subject, source: Path, seed: int, skip_bad: bool = 
     if isinstance(subject, TableSubject):
         inputs = InputList.from_table(subject, source, range)
     elif subject.kind == "image":
-        photos, total = vision.read_folder(source, seed=seed), len(vision.read_folder(source, limit=sys.maxsize))
+        photos, total = vision.read_folder(source, MOST_REFERENCES, seed), len(vision.read_folder(source))
         if len(photos) < total:
             reason = f"references are chosen from {len(photos)} of its {total:,} photos, of all sub-folders alike"
             unread = (SkippedView(f"{total - len(photos):,} photos of {source}", reason),)
