@@ -78,7 +78,7 @@ class Contrast:
         return self.samples.references if isinstance(self.samples, Weighted) else self.samples
 
     def samples_for(self, method: Method) -> Any:
-        """What this method takes as `references`: for one that takes no weights, as many for each as the one with the fewest."""
+        """What this method takes as `references`: without weights, as many for each as the one with the fewest."""
         if not isinstance(self.samples, Weighted) or not isinstance(method, (KernelSHAP, Occlusion, RISE)):
             return self.samples
         fewest = min(map(len, self.names))
@@ -296,8 +296,8 @@ class Subject(ABC):
         if count is not None and min(counts) < count:
             short = [name for name, reached in zip(batch.names, counts, strict=True) if reached < count]
             warn(
-                f"{min(counts)} reference{'s' * (min(counts) != 1)}, and not {count}: of the {len(pool)} looked at, no more can "
-                f"be contrasted with {quote_names(short, 3)}"
+                f"{min(counts)} reference{'s' * (min(counts) != 1)}, and not {count}: of the {len(pool)} looked at, no more "
+                f"can be contrasted with {quote_names(short, 3)}"
             )
         # a sample's references do not depend on the others': where it has fewer, some of them stand there again without weight
         longest = max(counts)
