@@ -7,7 +7,7 @@ import hashlib
 import io
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from ig2.report.content import Image, InputView, MethodView, Numbers, ReferenceV
 REFERENCE_SIDE = 128
 REFERENCE_PICTURE_SIDE = 160
 REFERENCE_BITS = 8
+THUMBNAIL_SIDE = 88  # twice what is shown, for dense screens
 # Six photos by five methods with eight references each make 6 MB so; 16 bits would add half a megabyte.
 MAP_BITS = 14
 # More points than this on a curve would not be seen.
@@ -44,6 +45,11 @@ class PictureStore:
             self._indices[key] = len(self.urls)
             self.urls.append(_encode_picture(picture, side))
         return self._indices[key]
+
+
+def encode_thumbnail(picture: Image | None) -> str | None:
+    """A small picture for the index, as a data URL."""
+    return None if picture is None else _encode_picture(picture, THUMBNAIL_SIDE)
 
 
 def _encode_picture(picture: Image, side: int | None) -> str:
@@ -97,6 +103,11 @@ def mark_method(method: MethodView) -> dict[str, str]:
     """What a method's residual, trust and arrival are worth for one input: "good", "poor", or "none" of both."""
     change = None if method.baseline_output is None else method.output - method.baseline_output
     return _mark(method, change, bool(method.settings.get("complete")))
+
+
+def worst_mark(marks: Iterable[str]) -> str:
+    """The worst of some marks."""
+    return max(["none", *marks], key=("none", "good", "poor").index)
 
 
 def _mark(view: MethodView | ReferenceView, change: float | None, is_complete: bool) -> dict[str, str]:
