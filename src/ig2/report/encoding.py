@@ -49,16 +49,16 @@ class PictureStore:
 
 def encode_thumbnail(picture: Image | None) -> str | None:
     """A small picture for the index, as a data URL."""
-    return None if picture is None else _encode_picture(picture, THUMBNAIL_SIDE)
+    return None if picture is None else _encode_picture(picture, THUMBNAIL_SIDE, exact_side=0)
 
 
-def _encode_picture(picture: Image, side: int | None) -> str:
+def _encode_picture(picture: Image, side: int | None, exact_side: int = EXACT_PICTURE_SIDE) -> str:
     """A data URL in whichever format is smaller."""
     image = import_extra("PIL.Image", "image", "pictures in a report").fromarray(picture)
     if side is not None:
         image.thumbnail((side, side))
     files: dict[str, bytes] = {}
-    for name in ("png",) if max(picture.shape) <= EXACT_PICTURE_SIDE else ("png", "jpeg"):
+    for name in ("png",) if max(picture.shape) <= exact_side else ("png", "jpeg"):
         buffer = io.BytesIO()
         image.save(buffer, name, **({"quality": 88} if name == "jpeg" else {}))
         files[name] = buffer.getvalue()

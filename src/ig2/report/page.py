@@ -184,7 +184,7 @@ def _join_verdicts(verdicts: Iterable[tuple[str, str, str]]) -> list[dict[str, A
     """Each verdict once, with the methods it is on, and the worst of the marks they have from any input."""
     joined: dict[str, dict[str, Any]] = {}
     for name, text, mark in verdicts:
-        sentence, _, advice = text.strip().rstrip(".").partition(": ")
+        sentence, _, advice = text.replace("explicands", "inputs").strip().rstrip(".").partition(": ")
         verdict = joined.setdefault(sentence, {"sentence": sentence, "advice": advice, "names": {}, "mark": "none"})
         verdict["names"][name] = None
         verdict["mark"] = worst_mark([verdict["mark"], mark])
