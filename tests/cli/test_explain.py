@@ -279,6 +279,15 @@ def test_fewer_references_than_asked_for_are_a_line(ig2):
     used = len(page_data(Path("ig2-out"))["inputs"][0]["methods"][0]["references"])
     line = f"{used} references, and not 500: of the 24 looked at, no more can be contrasted with 'photo.png'"
     assert used < 24 and said.err == f"ig2: warning: {line}\n"
+    subject = runpy.run_path("mine.py")["small"]()
+    photos = [Path("photo.png"), *(ig2.photo(f"pool/{seed}.png", seed=seed) for seed in range(1, 9))]
+    first, *others = subject.predict(subject.read(photos)).argmax(dim=1).tolist()
+    fitting = [path for path, label in zip(photos[1:], others, strict=True) if label != first][:2]  # of 4 by default
+    for path in set(photos[1:]) - set(fitting):
+        path.unlink()
+    said = ig2("explain", "photo.png", "-m", "mine:small", "--steps", 1, "--references", "pool")
+    assert "2 from pool" in said.out
+    assert said.code == 0 and said.err == ""
 
 
 def test_a_table_for_another_network_says_which_was_taken(ig2):

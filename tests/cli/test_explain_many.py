@@ -24,14 +24,16 @@ from ig2.runs import execution
 COMMAND = ("explain", "photos", "-m", "mine:small", "--steps", 2, "--count", 2, "--compare", "ig")
 
 
+@pytest.fixture(autouse=True)
+def _quick_pictures(monkeypatch):
+    """Pictures of nothing: matplotlib would take most of the time."""
+    empty = SimpleNamespace(savefig=lambda file, **_: Path(file).touch() if isinstance(file, Path) else None)
+    monkeypatch.setattr(files, "draw_input", lambda *_: empty)
+
+
 @pytest.fixture
 def photos(ig2, monkeypatch):
-    """Seven photos in a folder, of which four are many, explained three at a time, with empty pictures, which are quick."""
-    monkeypatch.setattr(
-        files,
-        "draw_input",
-        lambda *_: SimpleNamespace(savefig=lambda file, **_: Path(file).touch() if isinstance(file, Path) else None),
-    )
+    """Seven photos in a folder, of which four are many, explained three at a time."""
     monkeypatch.setattr(explain, "MANY", 4)
     monkeypatch.setitem(execution.BATCHES, "image", 3)
     ig2.module()
@@ -40,6 +42,7 @@ def photos(ig2, monkeypatch):
     return Path("photos")
 
 
+@pytest.mark.slow
 def test_many_inputs_have_the_numbers_of_few_and_broken_ones_are_skipped(ig2, photos, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(explain, "MANY", 100)
@@ -97,6 +100,7 @@ def stopped():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_signals_as_in_a_terminal")
 def test_the_same_command_goes_on_where_it_was_stopped(ig2, photos, monkeypatch):
     ig2.module(STOPPED)
@@ -122,6 +126,7 @@ def test_the_same_command_goes_on_where_it_was_stopped(ig2, photos, monkeypatch)
         )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_signals_as_in_a_terminal")
 @pytest.mark.parametrize("change", ["setting", "photo"])
 def test_what_is_not_the_same_run_begins_again(ig2, photos, monkeypatch, change):
@@ -138,6 +143,7 @@ def test_what_is_not_the_same_run_begins_again(ig2, photos, monkeypatch, change)
     assert len(summary(Path("out"))["inputs"]) == 7 and not Path("out/.unfinished").exists()
 
 
+@pytest.mark.slow
 def test_an_output_folder_holds_one_run_of_many_or_few(ig2, photos):
     assert ig2(*COMMAND, "-o", "out").code == 0
     assert ig2(*COMMAND, "-o", "out").code == 0  # replaces itself
@@ -169,6 +175,7 @@ def test_where_no_input_is_sound_nothing_is_left(ig2, photos):
     assert "none of 7 items can be explained" in ig2.refused(*COMMAND, "-o", "out")
 
 
+@pytest.mark.slow
 def test_many_sentences_and_rows(ig2, monkeypatch):
     monkeypatch.setattr(explain, "MANY", 2)
     Path("lines.txt").write_text("Who wrote Hamlet?\nWhere is Rome?\nWho wrote Hamlet?\n")
