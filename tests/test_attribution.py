@@ -445,6 +445,10 @@ def test_names_are_shown():
     plain = full()[:1].to_frame()
     assert plain["unit"].tolist() == [f"feature {i}" for i in range(4)] and plain["input"].tolist() == [0] * 4
     refuses(InputError, "a single tensor", lambda: structured().to_frame())
+    refuses(InputError, "per", lambda: full().to_frame(per="photo"))
+    each = full().to_frame(per="input")
+    assert len(each) == len(full()) and each["output"].tolist() == full().output.tolist()
+    assert each["trust"].tolist() == full().trust.median(dim=1).values.tolist() and "prediction" not in each
 
 
 @pytest.mark.filterwarnings("ignore")

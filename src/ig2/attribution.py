@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -232,6 +232,13 @@ class Attribution(_Fields[Structured]):
         rounding = 8 * torch.finfo(self.output.dtype).eps * (self.output.abs() + self.baseline_output.abs())
         return torch.where(missing <= rounding, 0.0, missing / change)
 
+    def median(self, name: Literal["trust", "arrival"]) -> Tensor | None:
+        """The median of the trust or the arrival over the references that count, (B,); None where there are none."""
+        values: Tensor | None = getattr(self, name)
+        if values is None or not values.numel():
+            return None
+        return (values if self.weights is None else values.where(self.weights > 0, torch.nan)).nanmedian(dim=1).values
+
     @property
     def verdict(self) -> str:
         """What the residual, the trust and the arrival mean, in a sentence."""
@@ -268,9 +275,10 @@ class Attribution(_Fields[Structured]):
     @property
     def _trust_verdict(self) -> str:
         """Whether to believe the signs; nothing where the rule does not ask."""
-        if self.trust is None or not self.trust.numel():
+        trust = self.median("trust")
+        if trust is None:
             return ""
-        little = self.trust.median(dim=1).values < LITTLE_TRUST
+        little = trust < LITTLE_TRUST
         if not little.any():
             return "; its signs can be believed too, since the gradient predicts the output"
         of = f" for {int(little.sum())} of {len(self)} explicands" if not little.all() else ""
@@ -279,9 +287,9 @@ class Attribution(_Fields[Structured]):
     @property
     def _arrival_verdict(self) -> str:
         """What to say of paths that ended on the way; nothing where they arrived."""
-        if self.arrival is None or self.steps_taken is None or not self.arrival.numel():
+        typical = self.median("arrival")
+        if typical is None or self.steps_taken is None:
             return ""
-        typical = self.arrival.median(dim=1).values
         short = typical < LITTLE_ARRIVAL
         if not short.any():
             return ""
@@ -506,18 +514,33 @@ class Attribution(_Fields[Structured]):
             raise InputError(f"expected attributions of a single tensor, this one is of {len(tensors)}")
         return tensors[0]
 
-    def to_frame(self) -> Any:
-        """A pandas DataFrame with a row for each explicand's word, column or feature.
+    def to_frame(self, per: Literal["unit", "input"] = "unit") -> Any:
+        """A pandas DataFrame with a row for each explicand's word, column or feature, or for each explicand.
+
+        Args:
+            per: "unit" for words, columns and features; "input" for a row of numbers on each explicand, as of many images.
 
         Returns:
-            Its columns are `input`, `explained`, `unit` and `value`; of tables also `cell`, what stands in the column, and
-            `would_become`, what stands there in the counterfactual, both in the user's units.
+            Of units the columns are `input`, `explained`, `unit` and `value`; of tables also `cell`, what stands in the
+            column, and `would_become`, what stands there in the counterfactual, both in the user's units. Of inputs they
+            are `input`, `explained`, `prediction` where it is known, and as far as the method has them `output`,
+            `baseline_output`, `total`, `residual`, `relative_residual`, and the medians over references of `trust` and
+            `arrival`.
 
         Raises:
-            InputError: if several tensors are attributed.
+            InputError: if several tensors are attributed, or `per` is something else.
+
+        >>> import ig2, torch
+        >>> frame = ig2.Gradient()(torch.nn.Linear(4, 3), torch.eye(4)[:2], target=1).to_frame(per="input")
+        >>> list(frame.columns), len(frame)
+        (['input', 'explained', 'output', 'total'], 2)
         """
+        if per not in ("unit", "input"):
+            raise InputError(f"per must be 'unit' or 'input', got {describe(per)}")
         pandas = import_extra("pandas", "table", "to_frame()")
         names = self.names
+        if per == "input":
+            return pandas.DataFrame(self._describe_inputs())
         inputs: Sequence[Any] = range(len(self)) if names is None else names.samples
         columns: dict[str, list[Any]] = {"input": [], "explained": [], "unit": [], "value": []}
         for name, explained, units, values in zip(inputs, self.explained, self.units, self.sum_units(), strict=True):
@@ -529,6 +552,21 @@ class Attribution(_Fields[Structured]):
             if (rows := getattr(names, field_name, None)) is not None:
                 columns[column] = [text for row in rows for text in row]
         return pandas.DataFrame(columns)
+
+    def _describe_inputs(self) -> dict[str, Any]:
+        """What is known of each explicand, by columns."""
+        names = self.names
+        texts = {
+            "input": list(range(len(self))) if names is None else names.samples,
+            "explained": self.explained,
+            "prediction": None if names is None else names.predictions,
+        }
+        numbers = {
+            name: getattr(self, name) for name in ("output", "baseline_output", "total", "residual", "relative_residual")
+        }
+        numbers |= {"trust": self.median("trust"), "arrival": self.median("arrival")}
+        known = {name: values.detach().cpu().numpy() for name, values in numbers.items() if values is not None}
+        return {name: values for name, values in texts.items() if values is not None} | known
 
     # -- other eyes ----------------------------------------------------------------------------------------------------
 

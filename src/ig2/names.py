@@ -50,6 +50,8 @@ class Names:
     """What stands in the columns, in the user's units."""
     becomes: tuple[tuple[str, ...], ...] | None = None
     """What stands there in the counterfactual, where GradPath ended, the mean over references."""
+    predictions: tuple[str, ...] | None = None
+    """What the model says of each."""
 
     def __post_init__(self) -> None:
         for name in self._rowed():
@@ -64,7 +66,7 @@ class Names:
 
     @staticmethod
     def _rowed() -> tuple[str, ...]:
-        return ("samples", "units", "groups", "cells", "becomes")
+        return ("samples", "units", "groups", "cells", "becomes", "predictions")
 
     def name_output(self, index: int) -> str:
         """An output in words."""

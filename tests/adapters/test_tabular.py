@@ -191,12 +191,9 @@ def test_fixed_categories_come_along_and_are_not_attributed(space: tabular.Space
     # beside each row a reference has that row's plan, and is judged with it
     with torch.no_grad():
         for row in range(6):
-            beside = codes.value[row].expand(len(chosen.names[row]), -1)
-            prepared = (
-                (chosen.samples[0][row], beside)
-                if space == "standard"
-                else mine.model.preprocess(chosen.samples[0][row], beside)
-            )
+            samples = chosen.tensors[0][row][: len(chosen.names[row])]
+            beside = codes.value[row].expand(len(samples), -1)
+            prepared = (samples, beside) if space == "standard" else mine.model.preprocess(samples, beside)
             said = net(*prepared).argmax(dim=1)
             assert [mine.label(i) for i in said.tolist()] == list(chosen.labels[row])
             assert 0 not in said
@@ -427,6 +424,16 @@ def test_a_frame_has_a_row_for_each_column_in_the_users_units() -> None:
     assert "would_become" not in straight and "cell" in straight
 
 
+def test_cells_are_the_users_own_and_no_longer_than_a_person_writes(tmp_path: Path) -> None:
+    mine = tabular.subject(nn.Linear(2, 2).eval(), ["a", "b"], rows=[{"a": 1, "b": 2}, {"a": 3, "b": 4}])
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n21.961527265845056,0.10\n12345678901,1e-3\n")
+    for source in (path, [{"a": 21.961527265845056, "b": "0.10"}, {"a": 12345678901, "b": "1e-3"}]):
+        assert mine.read(source).cells == (("21.9615", "0.10"), ("12345678901", "1e-3"))
+    frame = mine.explain(path, ig2.ExpectedIG(steps=2), target=0, against=None, references=0.0).to_frame()
+    assert frame["cell"].tolist() == ["21.9615", "0.10", "12345678901", "1e-3"]
+
+
 def test_references_are_of_the_class_explained_against_where_the_pool_has_any() -> None:
     columns = [Number("a"), Number("b"), Number("c")]
     mine = tabular.subject(nn.Identity(), columns, classes=["x", "y", "z"], representation="output")
@@ -438,7 +445,7 @@ def test_references_are_of_the_class_explained_against_where_the_pool_has_any() 
     chosen = mine.explain(rows, ig2.ExpectedIG(), against="z", pool=pool, count=3)
     assert chosen.against.tolist() == [2] and chosen.settings["contrast"][0]["classes"] == ["z"] * 3
     lacking = mine.explain(rows, ig2.ExpectedIG(), against="y", pool=zs, count=2)
-    assert lacking.explained == ["x rather than y"] and "none of the pool's 3 'y'" in lacking.settings["contrast"][0]["why"]
+    assert lacking.explained == ["x rather than y"] and "none of the 3 looked at 'y'" in lacking.settings["contrast"][0]["why"]
     both = mine.contrast(mine.read(rows), pool=pool, count=4, against=[[1, 2]])
     assert sorted(both.labels[0]) == ["y", "y", "z", "z"]
     alone = mine.explain(rows, ig2.ExpectedIG(), against=None, pool=pool, count=4)

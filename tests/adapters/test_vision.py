@@ -170,6 +170,44 @@ def test_the_choice_depends_on_the_seed_and_not_on_the_neighbours() -> None:
     assert together.labels[0].count("b") == 2  # each class gives one before any gives two
 
 
+def ragged() -> tuple[vision.VisionSubject, ig2.adapters.base.Batch, ig2.adapters.base.Batch]:
+    """A subject, three photos and a pool of which each of them has another number of references."""
+    mine = vision.subject(linear_net(), size=(8, 8), classes=["a", "b", "c"])
+    photos = mine.read([noise(seed=seed) for seed in range(60)])
+    classes = mine.predict(photos).argmax(dim=1)
+    numbers = {label: (classes == label).nonzero()[:, 0].tolist() for label in range(3)}
+    pool = [number for label, count in ((0, 4), (1, 2), (2, 1)) for number in numbers[label][:count]]
+    batch = [numbers[label][-1] for label in range(3)]
+    return mine, *(mine.read([noise(seed=seed) for seed in chosen]) for chosen in (batch, pool))
+
+
+@pytest.mark.parametrize(
+    "method", [ig2.IG2(steps=6), ig2.ExpectedIG(steps=6), ig2.DeepSHAP(), ig2.GradCFE(steps=6)], ids=lambda m: type(m).__name__
+)
+def test_an_attribution_does_not_depend_on_the_references_of_its_neighbours(method: ig2.Method) -> None:
+    mine, batch, pool = ragged()
+    together = mine.explain(batch, method, pool=pool, against=None)
+    assert [len(entry["references"]) for entry in together.settings["contrast"]] == [3, 5, 6]
+    for row in range(3):
+        one = ig2.adapters.base.Batch((batch.names[row],), batch.x[row : row + 1])
+        alone = mine.explain(one, method, pool=pool, against=None)
+        assert alone.weights is None
+        for name in ("values", "output", "baseline_output", "residual", "spread"):
+            if getattr(alone, name) is not None:
+                assert torch.allclose(getattr(together[row], name), getattr(alone, name), atol=1e-5), name
+        for name in ("trust", "arrival"):
+            if getattr(alone, name) is not None:
+                assert torch.allclose(together[row].median(name), alone.median(name), atol=1e-5), name
+        assert together[row].verdict == alone.verdict
+
+
+def test_a_method_without_weights_gets_as_many_references_for_each() -> None:
+    mine, batch, pool = ragged()
+    attribution = mine.explain(batch, ig2.Occlusion(4), pool=pool, against=None)
+    fewest = mine.contrast(batch, pool=pool).tensors[:, :3]
+    assert torch.equal(attribution.values, ig2.Occlusion(4)(mine.model, batch.x, references=fewest).values)
+
+
 def test_what_someone_calls_the_explained_class_is_no_reference_either() -> None:
     mine = vision.subject(linear_net(), size=(8, 8), classes=["a", "b", "c"])
     photos = [vision.Photo(noise(seed=seed), f"photo {seed}", label="A" if seed % 2 else "x") for seed in range(30)]
@@ -188,11 +226,12 @@ def test_a_pool_of_nothing_else_is_an_error() -> None:
 def test_fewer_references_than_asked_for_are_counted_in_a_warning() -> None:
     mine = vision.subject(linear_net(classes=1), size=(8, 8), outputs="numbers", classes=["age"])
     pool = mine.read([noise(seed=seed) for seed in range(5)])
-    with pytest.warns(ig2.IG2Warning, match="4 references for each sample, and not 9: of the 5 looked at") as told:
+    with pytest.warns(ig2.IG2Warning, match="4 references, and not 9: of the 5 looked at") as told:
         mine.contrast(mine.read([noise(seed=3)]), 0, pool, count=9)
     assert told[0].filename == __file__
     assert len(mine.contrast(mine.read([noise(seed=3)]), 0, pool).names[0]) == 4  # without a number nothing was asked for
     assert len(mine.contrast(mine.read([noise(seed=3)]), 0, pool, count=4).names[0]) == 4
+    assert len(mine.contrast(mine.read([noise(seed=3)]), 0, pool, most=2).names[0]) == 2
 
 
 @pytest.mark.parametrize(
@@ -279,7 +318,7 @@ def test_a_folder_of_photos_flat_or_by_class(tmp_path: Path) -> None:
     for name in ("cat/1.png", "cat/2.png", "cat/3.png", "dog/1.PNG", ".hidden/4.png", "notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("RGB", (4, 4)).save(tmp_path / name, "png")
-    found = vision.read_folder(tmp_path)
+    found = vision.read_folder(tmp_path)  # all of them
     assert [(photo.name, photo.label) for photo in found] == [
         (os.path.join("cat", "1.png"), "cat"),
         (os.path.join("cat", "2.png"), "cat"),
@@ -290,6 +329,13 @@ def test_a_folder_of_photos_flat_or_by_class(tmp_path: Path) -> None:
     assert [photo.label for photo in vision.read_folder(tmp_path / "cat")] == [None] * 3
     mine = vision.subject(linear_net(), size=(8, 8))
     assert mine.read(found).labels == ("cat", "cat", "cat", "dog")
+
+
+def test_no_photo_of_a_folder_is_dropped_in_silence(tmp_path: Path) -> None:
+    for number in range(70):
+        Image.new("RGB", (4, 4)).save(tmp_path / f"{number}.png")
+    assert len(vision.read_folder(tmp_path)) == 70
+    assert len(vision.read_folder(tmp_path, limit=3)) == 3
 
 
 def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:

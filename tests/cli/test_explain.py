@@ -12,7 +12,7 @@ import torch
 from commands import explained, page_data, summary
 
 from ig2 import Attribution, rules
-from ig2.cli import explain, inputs
+from ig2.cli import inputs
 from ig2.cli.methods import METHODS, find_rule
 from ig2.demo import photos as demo_photos
 from ig2.demo import tables
@@ -277,8 +277,17 @@ def test_fewer_references_than_asked_for_are_a_line(ig2):
     said = ig2("explain", ig2.photo(), "-m", "mine:small", "--steps", 1, "--count", 500)
     assert said.code == 0
     used = len(page_data(Path("ig2-out"))["inputs"][0]["methods"][0]["references"])
-    line = f"{used} references for each sample, and not 500: of the 24 looked at, no more can be contrasted with 'photo.png'"
+    line = f"{used} references, and not 500: of the 24 looked at, no more can be contrasted with 'photo.png'"
     assert used < 24 and said.err == f"ig2: warning: {line}\n"
+    subject = runpy.run_path("mine.py")["small"]()
+    photos = [Path("photo.png"), *(ig2.photo(f"pool/{seed}.png", seed=seed) for seed in range(1, 9))]
+    first, *others = subject.predict(subject.read(photos)).argmax(dim=1).tolist()
+    fitting = [path for path, label in zip(photos[1:], others, strict=True) if label != first][:2]  # of 4 by default
+    for path in set(photos[1:]) - set(fitting):
+        path.unlink()
+    said = ig2("explain", "photo.png", "-m", "mine:small", "--steps", 1, "--references", "pool")
+    assert "2 from pool" in said.out
+    assert said.code == 0 and said.err == ""
 
 
 def test_a_table_for_another_network_says_which_was_taken(ig2):
@@ -335,40 +344,6 @@ def test_rows_beyond_the_limit_are_listed_as_skipped(ig2, monkeypatch):
     assert len(summary(Path("ig2-out"))["inputs"]) == 3
     said = ig2("explain", "rows.csv", "-m", "iris", "--method", "gradient", "--rows", "4:7")
     assert "skipped" not in said.out and len(summary(Path("ig2-out"))["inputs"]) == 4
-
-
-@pytest.mark.parametrize("skip_bad", [False, True])
-def test_more_inputs_than_a_report_shows_are_all_explained(ig2, monkeypatch, skip_bad):
-    """In parts: the numbers are those of a run in one part, and the files of all parts are listed."""
-    ig2.module()
-    for seed in range(7):
-        ig2.photo(f"photos/{'ab'[seed % 2]}/{seed}.png", seed=seed)
-    bad = ["--skip-bad"] * skip_bad
-    command = ("explain", "photos", "-m", "mine:small", "--steps", 2, "--count", 2, "--compare", "ig", *bad)
-    assert ig2(*command, "--out", "whole").code == 0
-    whole = summary(Path("whole"))["inputs"]
-    for module in (inputs, explain):
-        monkeypatch.setattr(module, "PART", 3)
-    if skip_bad:
-        for name in ("c/7.png", "c/8.png", "c/9.png", "c/10.png", "c/11.png"):  # one part has no sound input
-            ig2.photo(f"photos/{name}").write_text("no photo")
-    said = ig2(*command, "--out", "parts")
-    assert said.code == 0
-    assert re.search(r"more  inputs 4 to 7 are in the pictures and numbers; the report shows the first 3\n", said.out)
-    listed = summary(Path("parts"))
-    assert len(listed["skipped"]) == 5 * skip_bad
-    assert [entry["name"] for entry in listed["inputs"]] == [f"{i}.png" for i in (0, 2, 4, 6, 1, 3, 5)]
-    assert sorted(listed["files"]) == sorted(os.listdir("parts"))
-    shown = page_data(Path("parts"))
-    assert [view["name"] for view in shown["inputs"]] == ["0.png", "2.png", "4.png"]
-    for entry, alone in zip(listed["inputs"], whole, strict=True):
-        for method, found in entry["methods"].items():
-            values = [
-                Attribution.load(Path(out, one["methods"][method]["file"])).values[one["methods"][method]["row"]]
-                for out, one in (("parts", entry), ("whole", alone))
-            ]
-            torch.testing.assert_close(*values, rtol=1e-4, atol=1e-6)
-            assert found["verdict"] == alone["methods"][method]["verdict"]
 
 
 def test_a_folder_is_explained_without_the_pictures_of_an_earlier_run(ig2):

@@ -129,7 +129,7 @@ def test_after_a_failure_the_files_of_the_earlier_run_are_there(small, ig2, monk
 
 def test_folders_are_made_and_after_a_failure_unmade(small, ig2, monkeypatch):
     Path("there").mkdir()
-    monkeypatch.setattr(files, "write_part", lambda *_: 1 / 0)
+    monkeypatch.setattr(files, "write_pictures_and_numbers", lambda *_: 1 / 0)
     before = ig2.files()
     assert small("--out", "there/a/b").code == 1
     assert ig2.files() == before  # with the folder that was there before

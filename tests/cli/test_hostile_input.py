@@ -620,6 +620,6 @@ def test_the_check_that_nothing_is_left_can_fail(ig2, monkeypatch):
     ig2.module()
     photo = ig2.photo()
     monkeypatch.setattr(cli_files.shutil, "rmtree", lambda *_, **__: None)
-    monkeypatch.setattr(cli_files, "write_part", lambda draft, *_: (draft / "half").write_text("") or 1 / 0)
+    monkeypatch.setattr(cli_files, "write_pictures_and_numbers", lambda draft, *_: (draft / "half").write_text("") or 1 / 0)
     with pytest.raises(AssertionError):
         ig2.refused("explain", photo, "-m", "mine:small", "--steps", 1)

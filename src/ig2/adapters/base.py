@@ -14,16 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ig2._engine.inputs import Inputs, is_fixed, value_of
+from ig2._engine.private import tree_map_only
 from ig2._engine.task import Against, Task, choose_against, open_task, scores
 from ig2._utils.checks import check_count, check_seed
 from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe, warn
-from ig2.methods import IG2, Method
+from ig2.methods import IG2, RISE, KernelSHAP, Method, Occlusion
 from ig2.model import Model
 from ig2.names import Names, name_output
 from ig2.references.choice import interleave
 from ig2.references.counterfactual import YES_ABOVE
+from ig2.references.weighted import Weighted
 
 Kind = Literal["image", "text", "table"]
 # what the model's outputs are: one class of several, labels that hold independently, or plain numbers
@@ -65,10 +67,22 @@ class Batch:
 class Contrast:
     """The samples each explicand is contrasted with: B explicands, R references each."""
 
-    samples: Any  # (B, R, ...), what a method takes as `references`
+    samples: Any  # what a method takes as `references`: (B, R, ...), or `Weighted` where some explicands have fewer than R
     names: tuple[tuple[str, ...], ...]
     labels: tuple[tuple[str, ...], ...]  # what the model says each of them is
     why: tuple[str, ...] = ()  # which samples of the pool each explicand got, and why
+
+    @property
+    def tensors(self) -> Any:
+        """The samples alone, (B, R, ...); an explicand with fewer has some of its own again, which do not count."""
+        return self.samples.references if isinstance(self.samples, Weighted) else self.samples
+
+    def samples_for(self, method: Method) -> Any:
+        """What this method takes as `references`: without weights, as many for each as the one with the fewest."""
+        if not isinstance(self.samples, Weighted) or not isinstance(method, (KernelSHAP, Occlusion, RISE)):
+            return self.samples
+        fewest = min(map(len, self.names))
+        return tree_map_only(Tensor, lambda tensor: tensor[:, :fewest], self.tensors)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -165,15 +179,22 @@ class Subject(ABC):
         """What the columns of each explicand would become, in the user's units; None where there are no columns."""
         return None
 
-    def add_names(self, batch: Batch, attribution: Attribution) -> Attribution:
+    def add_names(self, batch: Batch, attribution: Attribution, outputs: Tensor | None = None) -> Attribution:
         """The attribution of a batch with its names, which it then keeps in files, parts, prints and figures.
+
+        Args:
+            batch: the samples.
+            attribution: of them.
+            outputs: the model's, of the samples that were not skipped, if the attribution is to keep its predictions too.
 
         Raises:
             InputError: if it is of another number of samples, less those it skipped.
         """
         skipped = {entry["row"] for entry in attribution.settings.get("skipped", ())}
         names = self.names(batch)[[row for row in range(len(batch)) if row not in skipped]]
-        return attribution.with_names(replace(names, becomes=self.describe_counterfactual(attribution)))
+        predictions = None if outputs is None else tuple(map(self.describe_output, outputs))
+        becomes = self.describe_counterfactual(attribution)
+        return attribution.with_names(replace(names, becomes=becomes, predictions=predictions))
 
     # -- what the model says -------------------------------------------------------------------------------------------
 
@@ -215,6 +236,7 @@ class Subject(ABC):
         seed: int = 0,
         *,
         against: Against = None,
+        most: int = REFERENCES,
     ) -> Contrast:
         """Choose references for each sample: never the sample itself, never one that the model gives the explained class.
 
@@ -225,10 +247,11 @@ class Subject(ABC):
             batch: the samples to explain.
             target: the class explained, one for all or one for each; by default the class predicted.
             pool: samples to choose from, as `read` or `pool` gives them. By default those that come with the model.
-            count: how many, by default 10; each class gives one before any gives two. Every sample gets as many as the one that
-                can get the fewest, with a warning if others could get more, or if a number was asked for and is not reached.
+            count: how many; each class gives one before any gives two. A sample for which there are fewer gets those, with a
+                warning. By default as many as there are, up to `most`.
             seed: of the choice, which is the same for a sample whatever else is in the batch.
             against: the classes that references should be of, as every method takes them: "why the target rather than these?"
+            most: how many at most, where no `count` is asked for.
 
         Raises:
             InputError: if the pool has nothing to contrast a sample with, or an argument cannot be used.
@@ -267,20 +290,23 @@ class Subject(ABC):
             of_wanted = [i for i in eligible if self._is_of(outputs[row, i], wanted)]
             why.append(self._explain_choice(index, wanted, bool(of_wanted), len(pool)))
             eligible = of_wanted or eligible
-            chosen.append(
-                interleave(eligible, [self._class_key(pool, i, outputs[row, i]) for i in eligible])[: count or REFERENCES]
-            )
-        fewest, most = min(map(len, chosen)), max(map(len, chosen))
-        if fewest < (count or most):
-            name = batch.names[[len(numbers) for numbers in chosen].index(fewest)]
-            apart = "; explain it apart, and the others get more" if fewest < most else ""
+            of_each = interleave(eligible, [self._class_key(pool, i, outputs[row, i]) for i in eligible])
+            chosen.append(of_each[: count or most])
+        counts = [len(numbers) for numbers in chosen]
+        if count is not None and min(counts) < count:
+            short = [name for name, reached in zip(batch.names, counts, strict=True) if reached < count]
             warn(
-                f"{fewest} reference{'s' * (fewest != 1)} for each sample, and not {count or most}: of the {len(pool)} looked "
-                f"at, no more can be contrasted with {name!r}{apart}"
+                f"{min(counts)} reference{'s' * (min(counts) != 1)}, and not {count}: of the {len(pool)} looked at, no more "
+                f"can be contrasted with {quote_names(short, 3)}"
             )
-        chosen = [numbers[:fewest] for numbers in chosen]
+        # a sample's references do not depend on the others': where it has fewer, some of them stand there again without weight
+        longest = max(counts)
+        filled = [numbers * -(-longest // len(numbers)) for numbers in chosen]
+        references = batch.like_x(torch.stack([candidates[row, numbers[:longest]] for row, numbers in enumerate(filled)]))
+        if min(counts) < longest:
+            references = Weighted(references, (torch.arange(longest) < torch.tensor(counts)[:, None]).double())
         return Contrast(
-            batch.like_x(torch.stack([candidates[row, numbers] for row, numbers in enumerate(chosen)])),
+            references,
             tuple(tuple(pool.names[i] for i in numbers) for numbers in chosen),
             tuple(tuple(self.describe_output(outputs[row, i]) for i in numbers) for row, numbers in enumerate(chosen)),
             tuple(why),
@@ -388,7 +414,7 @@ class Subject(ABC):
         if options.get("references") is None and not method.runs_once:
             samples = pool if pool is None or isinstance(pool, self.batches) else self.pool(pool)
             contrast = self.contrast(batch, target, samples, count, seed, against=against)
-            options["references"] = contrast.samples
+            options["references"] = contrast.samples_for(method)
         attribution = method(self.model, batch.x, target, against=against, seed=seed, **options)
         if contrast is not None:
             rows = zip(batch.names, contrast.names, contrast.labels, contrast.why, strict=True)
@@ -396,7 +422,7 @@ class Subject(ABC):
                 {"input": name, "references": list(names), "classes": list(labels), "why": why}
                 for name, names, labels, why in rows
             ]
-        return self.add_names(batch, attribution)
+        return self.add_names(batch, attribution, scores(self.model, attribution.x).cpu())
 
     def describe_output(self, scores: Tensor) -> str:
         """What the model says of a sample, in words."""

@@ -34,6 +34,7 @@ from ig2.model import OutputName, wrap
 Space = Literal["standard", "raw"]
 # what people write where a number is missing
 LARGEST = float(np.finfo(np.float32).max)  # the networks' numbers
+LONGEST_NUMBER = 10  # characters of a cell
 MISSING = ("na", "nan", "n/a", "null", "none", "-", "?")
 
 
@@ -185,7 +186,7 @@ class TableSubject(Subject):
                     codes.append(chosen)
                     continue
                 features.append(column.table[chosen])
-            cells.append([_as_text(value) for value in series])
+            cells.append([_as_cell(value) if isinstance(column, Number) else _as_text(value) for value in series])
         x: Any = torch.cat(features, dim=1)
         if codes:
             x = (x, Fixed(torch.stack(codes, dim=1)))
@@ -219,7 +220,9 @@ class TableSubject(Subject):
         """Each explicand's row where GradPath ended, the mean over references; None for methods without one."""
         if attribution.gradcf is None:
             return None
-        return tuple(map(self.cells, extract_tensor(attribution, attribution.gradcf).mean(dim=1)))
+        ends, weights = extract_tensor(attribution, attribution.gradcf), attribution.weights
+        means = ends.mean(dim=1) if weights is None else (weights.cpu().to(ends)[:, :, None] * ends).sum(dim=1)
+        return tuple(map(self.cells, means))
 
     def pool(self, sources: Any = None) -> Batch:
         if sources is None and self.rows is None:
@@ -293,6 +296,12 @@ def _as_text(value: Any) -> str:
     if isinstance(value, (float, np.floating)):
         return str(int(value)) if float(value).is_integer() else f"{float(value):.6g}"
     return str(value)
+
+
+def _as_cell(value: Any) -> str:
+    """A number as it stands in the file; one of more digits than a person writes, as programs write them, with six."""
+    text = _as_text(value)
+    return _as_text(float(text)) if len(text) > LONGEST_NUMBER else text
 
 
 def _is_missing(value: Any) -> bool:

@@ -352,12 +352,12 @@ def imagenet_classes() -> tuple[str, ...]:
 # -- pictures to contrast with -----------------------------------------------------------------------------------------
 
 
-def read_folder(folder: str | PathLike[str], limit: int = 60, seed: int = 0) -> list[Photo]:
+def read_folder(folder: str | PathLike[str], limit: int | None = None, seed: int = 0) -> list[Photo]:
     """The images of a folder; where they lie in sub-folders, those are their classes.
 
     Args:
         folder: where to look.
-        limit: how many at most, taken from all sub-folders alike.
+        limit: how many at most, taken from all sub-folders alike; by default all.
         seed: of the choice where there are more.
     """
     root = Path(folder)

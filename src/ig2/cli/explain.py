@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import webbrowser
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -18,29 +19,33 @@ from ig2._utils.devices import find_device
 from ig2._utils.suggestions import ChoiceError
 from ig2.adapters.base import Batch, Contrast, Subject, quote_names
 from ig2.adapters.models import default_photos
-from ig2.adapters.tabular import MissingColumnsError
+from ig2.adapters.tabular import BadRowsError, MissingColumnsError
 from ig2.adapters.text import TextBatch, TextSubject
 from ig2.adapters.vision import VisionSubject
 from ig2.attribution import Attribution
 from ig2.cli import files
 from ig2.cli.answer import print_answer
-from ig2.cli.inputs import PART, check_exists, find_kind, list_files, read_inputs, read_references
+from ig2.cli.inputs import check_exists, find_kind, list_files, open_inputs, read_all, read_references
+from ig2.cli.many import MANY, count_words, explain_many, first_lines, list_least_trusted
 from ig2.cli.methods import NamedMethod, find_methods, find_rule
 from ig2.cli.models import load_model
 from ig2.cli.options import ExplainOptions
-from ig2.cli.output import INDENT, Watch, open_console, print_heading, print_line, print_path, show_progress
+from ig2.cli.output import INDENT, Watch, ignore_progress, open_console, print_heading, print_line, print_path, show_progress
 from ig2.cli.streams import print_error
 from ig2.demo import pool
 from ig2.errors import InputError, ModelError, describe
 from ig2.report import Content, SkippedView, build
+from ig2.report.content import Index
 from ig2.rules import Rule
 
 LONG = 20.0  # seconds, from which on a run's length is printed before it begins
 # References for a quick look, not fewer steps: with 4, 3 and 2 of 6 the map of a photo has a rank correlation of 0.92 to 0.97,
 # 0.84 to 0.94 and 0.80 to 0.88 with that of all; with half the steps, at the cost of 3, 0.79 to 0.83.
 QUICK = 2
+COUNT = 4  # references for each input
 FINER = 2  # times as many steps and references
 SHOWN_CLASSES = 3  # of references, in a line
+SHOWN_INPUTS, SHOWN_SKIPPED = 5, 20  # of many
 
 
 def run(options: ExplainOptions) -> None:
@@ -50,7 +55,8 @@ def run(options: ExplainOptions) -> None:
     others = (name.strip() for name in (options.compare or "").split(","))
     methods = find_methods([options.method, *filter(None, others)], kind)
     rule = find_rule(options.rule, methods)
-    skips_files = options.skip_bad and kind == "image"  # a missing file is one more that cannot be read
+    # a missing file is one more that cannot be read
+    skips_files = kind == "image" and (options.skip_bad or len(sources) > MANY)
     if options.scale and kind != "image":
         raise ChoiceError(
             f"--scale {options.scale:g} is for photos, and this is a {kind}, which has no pixels to blur: omit it"
@@ -59,47 +65,65 @@ def run(options: ExplainOptions) -> None:
         check_exists(path)
     with files.draft_folder(options.out) as draft, show_progress(options.quiet, keep=True) as watch:
         watch("model")
+        device = find_device(options.device)
         described_by = [] if options.references is None else [options.references]
-        subject = load_model(options, kind, [*described_by, *sources]).to(find_device(options.device))
+        subject = load_model(options, kind, [*described_by, *sources]).to(device)
         target = None if options.target == "auto" else subject.index(options.target)
         against = parse_against(subject, options.against)
         try:
-            inputs = read_inputs(subject, sources, options.texts, options.rows, options.skip_bad)
+            inputs, skipped = open_inputs(subject, sources, options.texts, options.rows)
+            is_many = len(inputs.chosen) > MANY
+            if is_many:
+                with suppress(BadRowsError):  # is skipped later; a table of other columns ends the run here
+                    inputs.read(inputs.chosen[:1]) if kind == "table" else None
+            batch, bad = (None, ()) if is_many else read_all(subject, inputs, options.skip_bad)
         except MissingColumnsError as error:
             if options.model is not None:
                 raise
             raise InputError(
                 f"{error}. The default model is {subject.name}, which tells tumours apart: name your own network with --model"
             ) from error
-        total, skipped, pictures = len(inputs.names), inputs.skipped, files.name_pictures(inputs.names, kind)
-        parts = range(1, -(-total // PART) + 1)
-        numbers = [name for part in parts for name in files.name_numbers(methods, part).values()]
-        files.check_replaceable(options.out, [files.REPORT, files.SUMMARY, *pictures, *numbers])
+        names = () if batch is None else batch.names
+        pictures, numbers = files.name_pictures(names, kind), list(files.name_numbers(methods).values())
+        files.check_replaceable(
+            options.out, [files.REPORT, files.SUMMARY, *(files.FOLDERS if is_many else (*pictures, *numbers))]
+        )
         references = None
         if options.references is not None:
-            references, skipped_references = read_references(subject, options.references, options.seed, options.skip_bad)
-            skipped += skipped_references
-        shown = "" if total <= PART else f" (the first {PART} of {total:,} inputs)"
-        share = min(1.0, PART / total)  # of the first part
-        announce = None if options.quiet else lambda seconds: announce_cost(seconds / share, options.count)
-        first: tuple[Explanation, Content] | None = None
-        summaries: list[dict[str, Any]] = []
-        for part, batch in zip(parts, inputs.batches(), strict=True):
+            references, bad_references = read_references(subject, options.references, options.seed, options.skip_bad)
+            skipped = (*skipped, *bad, *bad_references)
+        else:
+            skipped = (*skipped, *bad)
+        announced = options.quiet
+
+        def explain_batch(batch: Batch, watch: Watch = ignore_progress) -> tuple[Explanation, Content]:
+            nonlocal announced
+            share = len(batch) / len(inputs.chosen)
+            announce = None if announced else lambda seconds: announce_cost(seconds / share, options.count or COUNT)
+            announced = True
             explanation = attribute(
                 subject, batch, methods, watch, target=target, against=against, references=references, rule=rule,
-                count=options.count, steps=options.steps, seed=options.seed,
-                announce=announce if part == 1 else None,
+                count=options.count, steps=options.steps, seed=options.seed, announce=announce,
             )  # fmt: skip
+            title = f"What {subject.name} went by"
+            return explanation, build_content(explanation, title, options.seed, skipped, options.scale)
+
+        if batch is None:
+            index, store = explain_many(
+                options, subject, methods, inputs, references, explain_batch, _list_versions(options.seed), skipped, draft,
+                device, watch,
+            )  # fmt: skip
+            least = list_least_trusted(store, SHOWN_INPUTS)
+        else:
+            explanation, content = explain_batch(batch, watch)
             watch("pictures")
-            content = build_content(explanation, f"What {subject.name} went by{shown}", options.seed, skipped, options.scale)
-            of_part = pictures[len(summaries) : len(summaries) + len(batch)]
-            summaries += files.write_part(draft, options.out, explanation, content, of_part, part)
-            first = first or (explanation, content)
-        assert first is not None
-        explanation, content = first
-        settings = {title: attribution.settings for title, attribution in explanation.attributions.items()}
-        files.write_report_and_summary(draft, options.out, content, summaries, settings)
-    print_result(explanation, content, options, pictures, numbers)
+            summaries = files.write_pictures_and_numbers(draft, options.out, explanation, content, pictures)
+            settings = {title: attribution.settings for title, attribution in explanation.attributions.items()}
+            files.write_report_and_summary(draft, options.out, content, summaries, settings)
+    if batch is None:
+        print_index(index, least, methods, options)
+    else:
+        print_result(explanation, content, options, pictures, numbers)
     if options.open_report:
         webbrowser.open((options.out / files.REPORT).absolute().as_uri())
 
@@ -145,7 +169,7 @@ def attribute(
     target: int | None = None,
     against: Sequence[int] | Literal["next"] | None = None,
     references: Batch | None = None,
-    count: int = 6,
+    count: int | None = None,
     steps: int = 50,
     rule: Rule | None = None,
     seed: int = 0,
@@ -162,7 +186,7 @@ def attribute(
         against: the classes it is explained against, as differences of outputs and by references of them where the pool has
             some; "next" for the most likely of the others. By default references are of any other class.
         references: what references are chosen from; by default what comes with the model.
-        count: references for each input.
+        count: references for each input; by default 4, or as many as there are.
         steps: steps of each path to a reference; a method with a single path beside such gets as many points as they do.
         rule: for the methods that take one; by default each has its own.
         seed: the seed of everything random.
@@ -171,7 +195,7 @@ def attribute(
     Raises:
         ModelError: if the model's answer to an input is not finite.
     """
-    scores = subject.predict(batch)
+    scores, most = subject.predict(batch), count or COUNT
     against = None if against == "next" and scores.shape[1] == 1 else against
     for name, outputs in zip(batch.names, scores, strict=True):
         if not outputs.isfinite().all():
@@ -183,17 +207,17 @@ def attribute(
         watch("references")
         rivals = classes
         if against == "next" and classes is not None and references is None:
-            rivals = _find_rivals(subject, scores, explained, classes, count)
-        contrast = subject.contrast(batch, target, references, count=count, seed=seed, against=rivals)
+            rivals = _find_rivals(subject, scores, explained, classes, most)
+        contrast = subject.contrast(batch, target, references, count=count, seed=seed, against=rivals, most=most)
     explanation = Explanation(subject, batch, tuple(methods), against=classes, is_next=against == "next")
     calls: list[tuple[NamedMethod, ig2.Method, Any]] = []
     for named in methods:
         # beside methods with `count` paths, those with one path take as many points as they do: pictures at comparable cost
-        points = steps if named.contrasts or contrast is None else steps * count
+        points = steps if named.contrasts or contrast is None else steps * most
         method = named.make(subject, batch, points, **({"rule": rule} if rule is not None and named.takes_rule else {}))
         samples: Any = None
         if named.contrasts and contrast is not None:
-            samples = contrast.samples
+            samples = contrast.samples_for(method)
             explanation.contrasts[named.title] = contrast
         elif named.has_baseline and isinstance(subject, TextSubject) and isinstance(batch, TextBatch):
             samples = subject.baseline(batch)
@@ -218,7 +242,7 @@ def attribute(
             curves=method.follows_paths,
             per_reference=method.follows_paths and named.contrasts and not isinstance(method, ig2.GradCFE),
         )
-        explanation.attributions[named.title] = subject.add_names(batch, attribution.to("cpu"))
+        explanation.attributions[named.title] = subject.add_names(batch, attribution.to("cpu"), scores)
     return explanation
 
 
@@ -266,8 +290,7 @@ def build_content(
     explanation: Explanation, title: str, seed: int, skipped: Sequence[SkippedView] = (), scale: float = 0.0
 ) -> Content:
     """Return the content of the report, with the inputs that were skipped."""
-    made = f"{datetime.now():%Y-%m-%d %H:%M}"
-    details = {"made": made, "ig2": ig2.__version__, "torch": torch.__version__, "seed": str(seed)}
+    details = _list_versions(seed)
     about = (explanation.subject, explanation.batch, explanation.attributions, explanation.contrasts)
     content = build(title, *about, details, scale)
     inputs = content.inputs
@@ -275,6 +298,11 @@ def build_content(
         names = [tuple(map(explanation.subject.label, row)) for row in explanation.against.tolist()]
         inputs = tuple(replace(view, contrasted=row) for view, row in zip(inputs, names, strict=True))
     return replace(content, inputs=inputs, skipped=tuple(skipped))
+
+
+def _list_versions(seed: int) -> dict[str, str]:
+    made = f"{datetime.now():%Y-%m-%d %H:%M}"
+    return {"made": made, "ig2": ig2.__version__, "torch": torch.__version__, "seed": str(seed)}
 
 
 def announce_cost(seconds: float, count: int) -> None:
@@ -291,7 +319,7 @@ def print_result(
     """Print each input's prediction, how far the methods account for them, and where the files are."""
     console, out = open_console(), options.out
     width = INDENT + max(len(label) for label in ("prediction", *explanation.attributions))
-    for i, (view, picture) in enumerate(zip(content.inputs, pictures, strict=False)):
+    for i, (view, picture) in enumerate(zip(content.inputs, pictures, strict=True)):
         print_heading(console, view.name)
         print_line(console, "prediction", files.format_class(view.prediction, view.probability), width)
         print_line(console, "explained", view.target, width)
@@ -312,18 +340,34 @@ def print_result(
     console.print()
     if content.skipped:
         print_heading(console, "skipped")
-        for skipped in content.skipped:
-            print_line(console, "", str(skipped), 0)
-        console.print()
-    if len(pictures) > len(content.inputs):
-        count = len(content.inputs)
-        rest = f"inputs {count + 1} to {len(pictures):,} are in the pictures and numbers; the report shows the first {count}"
-        print_heading(console, "more", rest)
+        for line in first_lines(content.skipped, SHOWN_SKIPPED):
+            print_line(console, "", line, 0)
         console.print()
     for number, name in enumerate((files.SUMMARY, *numbers)):
         print_path(console, "" if number else "numbers", out / name, INDENT + width)
     print_path(console, "report", out / files.REPORT, INDENT + width)
     offer_pool(explanation, options.references)
+
+
+def print_index(index: Index, least: Sequence[str], methods: Sequence[NamedMethod], options: ExplainOptions) -> None:
+    """Print how many inputs were explained, how far the methods account for them, and where the files are."""
+    console, out = open_console(), options.out
+    width = INDENT + max(len(label) for label in ("least trusted", *(method.title for method in methods)))
+    print_heading(console, count_words(index))
+    if least:
+        print_line(console, "least trusted", ", ".join(least), width)
+    console.print()
+    print_heading(console, "how far to believe it")
+    for method, (title, verdict, _) in zip(methods, index.verdicts, strict=True):
+        print_line(console, title, format_verdict(verdict, options.steps if method.takes_rule else None), width)
+    console.print()
+    if index.skipped:
+        print_heading(console, "skipped")
+        for line in first_lines(index.skipped, SHOWN_SKIPPED):
+            print_line(console, "", line, 0)
+        console.print()
+    for label, name in (("numbers", files.STORE), ("", files.SUMMARY), ("pictures", files.PICTURES), ("report", files.REPORT)):
+        print_path(console, label, out / name, INDENT + width)
 
 
 def describe_references(explanation: Explanation, i: int, source: Path | None) -> str:
@@ -373,6 +417,7 @@ def format_verdict(verdict: str, steps: int | None) -> str:
 
 def suggest_finer(explanation: Explanation, options: ExplainOptions) -> str:
     """Return the options for a finer map: more references, unless there are no more, and more steps."""
-    had = [len(labels) for contrast in explanation.contrasts.values() for labels in contrast.labels[:1]]
-    count = f" --count {FINER * options.count}" if had and had[0] == options.count else ""
+    had = [len(labels) for contrast in explanation.contrasts.values() for labels in contrast.labels]
+    wanted = options.count or COUNT
+    count = f" --count {FINER * wanted}" if had and max(had) == wanted else ""
     return f"--steps {FINER * options.steps}{count}, for {FINER ** (2 if count else 1)} times as long"

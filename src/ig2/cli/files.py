@@ -22,13 +22,14 @@ from ig2.adapters.vision import VisionSubject
 from ig2.attribution import Attribution
 from ig2.cli.methods import NamedMethod
 from ig2.errors import IG2Error, InputError, reason
-from ig2.report import Content, InputView
+from ig2.report import Content, InputView, SkippedView
 from ig2.report import write as write_report
 
 if TYPE_CHECKING:
     from ig2.cli.explain import Explanation
 
 REPORT, SUMMARY = "report.html", "summary.json"
+DETAILS, PICTURES, STORE = FOLDERS = ("report-files", "pictures", "store")  # of a run with many inputs
 BLURRED_FROM = 112  # pixels a side: maps of that size are blurred by one pixel, of twice that by two, and so on
 BARS = 15  # of a table's columns
 LONGEST_NAME = 60  # letters; file systems take 255 bytes, and a letter has up to four
@@ -54,9 +55,14 @@ def draft_folder(folder: Path) -> Iterator[Path]:
         outdated = _find_outdated(folder, names)
         with name_folder_in_errors(folder):
             for name in names:
+                if name in FOLDERS and (folder / name).is_dir():
+                    shutil.rmtree(folder / name)
                 os.replace(draft / name, folder / name)
             for path in outdated:
-                path.unlink(missing_ok=True)
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
             draft.rmdir()
     except BaseException:
         if draft is not None:
@@ -81,7 +87,7 @@ def check_replaceable(folder: Path, names: Iterable[str]) -> None:
     earlier = _files_of_earlier_run(folder)
     for name in names:
         path = folder / name
-        if path.is_dir() or (os.path.lexists(path) and name not in earlier):
+        if (path.is_dir() and name not in FOLDERS) or (os.path.lexists(path) and name not in earlier):
             raise InputError(f"{path} exists already, and is not from an earlier run: choose another folder with --out")
 
 
@@ -91,9 +97,12 @@ def _find_outdated(folder: Path, names: Iterable[str]) -> list[Path]:
     found = []
     for name in _files_of_earlier_run(folder):
         path = folder / name
-        if Path(name).name == name and name.lower() not in replaced and path.is_file() and not path.is_symlink():
-            # a run writes its summary last
-            found += [path] * (path.stat().st_mtime <= (folder / SUMMARY).stat().st_mtime)
+        if Path(name).name != name or name.lower() in replaced or path.is_symlink():
+            continue
+        members = [path] if path.is_file() else list(path.rglob("*")) if name in FOLDERS and path.is_dir() else []
+        # a run writes its summary last
+        written = (folder / SUMMARY).stat().st_mtime
+        found += [path] * bool(members and all(member.stat().st_mtime <= written for member in members if member.is_file()))
     return found
 
 
@@ -121,9 +130,9 @@ def name_pictures(names: Sequence[str], kind: Kind) -> list[str]:
     return [f"{stem}.png" for stem in stems.values()]
 
 
-def name_numbers(methods: Iterable[NamedMethod], part: int = 1) -> dict[str, str]:
-    """Return the name of each method's file of numbers for a part of the inputs, by the method's title."""
-    return {method.title: f"{method.name}{f'-{part}' if part > 1 else ''}.safetensors" for method in methods}
+def name_numbers(methods: Iterable[NamedMethod]) -> dict[str, str]:
+    """Return the name of each method's file of numbers, by the method's title."""
+    return {method.title: f"{method.name}.safetensors" for method in methods}
 
 
 def _slug(name: str) -> str:
@@ -134,17 +143,20 @@ def _slug(name: str) -> str:
 # -- content -----------------------------------------------------------------------------------------------------------
 
 
-def write_part(
-    draft: Path, folder: Path, explanation: Explanation, content: Content, pictures: Sequence[str], part: int
+def write_pictures_and_numbers(
+    draft: Path, folder: Path, explanation: Explanation, content: Content, pictures: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Write the pictures and numbers of a part of the inputs into a draft of the folder; return its share of the summary."""
-    numbers = name_numbers(explanation.methods, part)
+    """Write the pictures and numbers of all inputs into a draft of the folder; return what the summary says of each."""
+    numbers = name_numbers(explanation.methods)
     with name_folder_in_errors(folder):
         for i, name in enumerate(pictures):
             draw_input(explanation, content, i).savefig(draft / name, bbox_inches="tight", dpi=150)
         for title, name in numbers.items():
             explanation.attributions[title].save(draft / name)
-    return [_summarise_with_numbers(explanation, content, i, name, numbers) for i, name in enumerate(pictures)]
+    return [
+        summarise_methods(explanation, content, i, name, {title: {"file": file, "row": i} for title, file in numbers.items()})
+        for i, name in enumerate(pictures)
+    ]
 
 
 def write_report_and_summary(
@@ -153,18 +165,31 @@ def write_report_and_summary(
     """Write the report, and the summary with a list of all files, which the next run may replace."""
     with name_folder_in_errors(folder):
         write_report(content, draft / REPORT)
-        files = {path.name for path in draft.iterdir()} | {SUMMARY}
-        summary = {
-            "made_by": f"ig2 {ig2.__version__}",
-            "model": content.model,
-            "inputs": inputs,
-            "skipped": [asdict(view) for view in content.skipped],
-            **({"scale": content.scale} if content.scale else {}),
-            "settings": settings,
-            "files": sorted(files),
-        }
-        text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n"
-        (draft / SUMMARY).write_text(text, encoding="utf-8", errors="replace")
+        write_summary(draft, content.model, inputs, content.skipped, content.scale, settings)
+
+
+def write_summary(
+    draft: Path,
+    model: str,
+    inputs: list[dict[str, Any]],
+    skipped: Sequence[SkippedView],
+    scale: float,
+    settings: dict[str, Any],
+    folders: Sequence[str] = (),
+) -> None:
+    """Write the summary, with a list of the files in the draft and of folders that will be there."""
+    names = {path.name for path in draft.iterdir()} | {SUMMARY, *folders}
+    summary = {
+        "made_by": f"ig2 {ig2.__version__}",
+        "model": model,
+        "inputs": inputs,
+        "skipped": [asdict(view) for view in skipped],
+        **({"scale": scale} if scale else {}),
+        "settings": settings,
+        "files": sorted(names),
+    }
+    text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n"
+    (draft / SUMMARY).write_text(text, encoding="utf-8", errors="replace")
 
 
 def summarise(view: InputView) -> dict[str, Any]:
@@ -178,9 +203,10 @@ def summarise(view: InputView) -> dict[str, Any]:
     }
 
 
-def _summarise_with_numbers(
-    explanation: Explanation, content: Content, i: int, picture: str, files: Mapping[str, str]
+def summarise_methods(
+    explanation: Explanation, content: Content, i: int, picture: str, numbers: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
+    """Return what is known of one input, with each method's numbers and where its map is, which `numbers` say by its title."""
     view, target = content.inputs[i], next(iter(explanation.attributions.values())).target
     copied = ("output", "baseline_output", "residual", "verdict", "trust", "arrival", "reference_output")
     return {
@@ -194,8 +220,7 @@ def _summarise_with_numbers(
                 **{name: getattr(method, name) for name in copied},
                 # a map's numbers are in the file
                 **({"scores": method.scores.tolist()} if method.scores.ndim == 1 else {}),
-                "file": files[method.name],
-                "row": i,
+                **numbers[method.name],
             }
             for method in view.methods
         },

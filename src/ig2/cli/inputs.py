@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -23,8 +22,7 @@ from ig2.report import SkippedView
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
 TEXTS = (".txt",)
 FIRST_ROWS = 100  # of a table, without --rows
-# that are explained at once and shown in the report; with a thousand photos a report would have half a gigabyte
-PART = 100
+MOST_REFERENCES = 60  # photos of a folder that references are chosen from; more are reported as skipped
 LARGEST_TEXT = 10_000_000  # bytes
 NO_ANSWER = "the model's answer is not a finite number"
 Skipped = tuple[SkippedView, ...]
@@ -39,7 +37,7 @@ def list_files(paths: Sequence[Path], out: Path, skip_bad: bool = False) -> list
             found.append(path)
             continue
         try:
-            images = [Path(photo.source) for photo in vision.read_folder(path, limit=sys.maxsize)]
+            images = [Path(photo.source) for photo in vision.read_folder(path)]
         except InputError:
             if not skip_bad:
                 raise
@@ -90,6 +88,8 @@ class InputList:
     """Reads those of these indices."""
     chosen: Sequence[int]
     """The indices of those to read."""
+    sources: Sequence[Path] = ()
+    """Their files, where each has its own."""
 
     @classmethod
     def from_list(cls, items: Sequence[Item], names: Sequence[str], read: Callable[[list[Item]], Batch]) -> InputList:
@@ -101,64 +101,28 @@ class InputList:
         names = [f"row {number}" for number in frame.index]
         return cls(names, lambda indices: subject.read(frame, lambda total: indices), choose(len(frame)))
 
-    def split(self) -> Iterator[InputList]:
-        """Yield parts of at most PART inputs."""
-        for start in range(0, len(self.chosen), PART):
-            yield replace(self, chosen=self.chosen[start : start + PART])
 
-
-@dataclass(frozen=True)
-class Readable:
-    """The inputs that can be explained."""
-
-    names: list[str]
-    batches: Callable[[], Iterator[Batch]]
-    """Reads them, PART at a time."""
-    skipped: Skipped
-
-
-def read_inputs(
-    subject: Subject, files: Sequence[Path], texts: Sequence[str], rows: str | None, skip_bad: bool = False
-) -> Readable:
-    """Read all inputs, so that a bad one is found before time is spent on the others."""
-    inputs = _open_inputs(subject, files, texts, rows)
-    rest = range(len(inputs.chosen), len(inputs.names)) if subject.kind == "table" and rows is None else ()
-    skipped: Skipped = ()
-    if rest:
-        first, last = rest[0] + 1, rest[-1] + 1
-        reason = f"only the first {FIRST_ROWS} rows are explained by default: choose others with --rows {first}:{last}"
-        skipped = (SkippedView(f"rows {first} to {last}", reason),)
-    if len(inputs.chosen) <= PART:
-        batch, bad = _read(subject, inputs, skip_bad)
-        return Readable(list(batch.names), lambda: iter([batch]), skipped + bad)
-    # one part at a time is in memory: it is read again when its turn comes
-    problems: dict[int, str] = {}
-    names: list[str] = []
-    for part in inputs.split():
-        read, bad_indices = _read_some(subject, part, skip_bad)
-        names += read.names if read is not None else ()
-        problems |= bad_indices
-    inputs = replace(inputs, chosen=[number for number in inputs.chosen if number not in problems])
-    if not names:
-        raise InputError(f"none of {format_count(len(problems), 'input')} can be explained: {next(iter(problems.values()))}")
-    views = tuple(SkippedView(inputs.names[number], problems[number]) for number in sorted(problems))
-    return Readable(names, lambda: (part.read(part.chosen) for part in inputs.split()), skipped + views)
-
-
-def _open_inputs(subject: Subject, files: Sequence[Path], texts: Sequence[str], rows: str | None) -> InputList:
+def open_inputs(subject: Subject, files: Sequence[Path], texts: Sequence[str], rows: str | None) -> tuple[InputList, Skipped]:
+    """Return the inputs, and which of a table are skipped by default."""
     if isinstance(subject, TableSubject):
-        return InputList.from_table(
+        inputs = InputList.from_table(
             subject, files[0], lambda total: range(min(FIRST_ROWS, total)) if rows is None else parse_rows(rows, total)
         )
+        rest = range(len(inputs.chosen), len(inputs.names)) if rows is None else ()
+        if not rest:
+            return inputs, ()
+        first, last = rest[0] + 1, rest[-1] + 1
+        reason = f"only the first {FIRST_ROWS} rows are explained by default: choose others with --rows {first}:{last}"
+        return inputs, (SkippedView(f"rows {first} to {last}", reason),)
     if subject.kind == "image":
         names = _names(files)
         photos = [Photo(path, name) for path, name in zip(files, names, strict=True)]
-        return InputList.from_list(photos, names, subject.read)
+        return replace(InputList.from_list(photos, names, subject.read), sources=files), ()
     lines = [line for path in files for line in read_lines(path)]
     if rows is not None:
         lines = [lines[i] for i in parse_rows(rows, len(lines))]
     lines = [*texts, *lines]
-    return InputList.from_list(lines, lines, subject.read)
+    return InputList.from_list(lines, lines, subject.read), ()
 
 
 def read_references(subject: Subject, source: Path, seed: int, skip_bad: bool = False) -> tuple[Batch, Skipped]:
@@ -167,7 +131,7 @@ def read_references(subject: Subject, source: Path, seed: int, skip_bad: bool = 
     if isinstance(subject, TableSubject):
         inputs = InputList.from_table(subject, source, range)
     elif subject.kind == "image":
-        photos, total = vision.read_folder(source, seed=seed), len(vision.read_folder(source, limit=sys.maxsize))
+        photos, total = vision.read_folder(source, MOST_REFERENCES, seed), len(vision.read_folder(source))
         if len(photos) < total:
             reason = f"references are chosen from {len(photos)} of its {total:,} photos, of all sub-folders alike"
             unread = (SkippedView(f"{total - len(photos):,} photos of {source}", reason),)
@@ -175,12 +139,12 @@ def read_references(subject: Subject, source: Path, seed: int, skip_bad: bool = 
     else:
         lines = read_lines(source)
         inputs = InputList.from_list(lines, lines, subject.pool)
-    batch, bad = _read(subject, replace(inputs, names=[f"reference {name}" for name in inputs.names]), skip_bad)
+    batch, bad = read_all(subject, replace(inputs, names=[f"reference {name}" for name in inputs.names]), skip_bad)
     return batch, unread + bad
 
 
-def _read(subject: Subject, inputs: InputList, skip_bad: bool) -> tuple[Batch, Skipped]:
-    """Read inputs, at least one of them."""
+def read_all(subject: Subject, inputs: InputList, skip_bad: bool) -> tuple[Batch, Skipped]:
+    """Read inputs, so that a bad one is found before time is spent on the others; return them, and which were skipped."""
     batch, problems = _read_some(subject, inputs, skip_bad)
     if batch is None:
         raise InputError(f"none of {format_count(len(problems), 'input')} can be explained: {next(iter(problems.values()))}")

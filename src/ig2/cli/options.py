@@ -157,7 +157,7 @@ class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
         "model.",
         metavar="PATH",
     )
-    count: int = option(4, "References for each input.", bounds=(1, 1000))
+    count: int | None = option(None, "References for each input. Default: 4, or as many as there are.", bounds=(1, 1000))
     steps: int = option(50, "Steps of a path.", bounds=(1, 10_000))
     out: Path = out_option("ig2-out")
     open_report: bool = option(False, "Open the report in the browser.", "--open", panel=None)

@@ -114,3 +114,23 @@ def show_progress(quiet: bool, *, keep: bool = False, in_bytes: bool = False) ->
             return lambda done, total: progress.update(task.id, completed=done, total=total)
 
         yield watch
+
+
+def ignore_progress(
+    what: str, done: int = 0, total: int | None = None, left: float | None = None
+) -> Callable[[int, int | None], None]:
+    """The watch of parts of something whose progress is shown as a whole."""
+    return lambda done, total: None
+
+
+def report_rate(watch: Watch) -> Callable[[int, int], None]:
+    """Return a function of (done, total) that shows the items a second of this run."""
+    began: list[tuple[float, int]] = []
+
+    def report(done: int, total: int) -> None:
+        began.append((time.monotonic(), done)) if not began else None
+        seconds, items = time.monotonic() - began[0][0], done - began[0][1]
+        rate = items / seconds if items and seconds else 0.0
+        watch(f"{rate:.3g} items/s" if rate else "explaining", done, total, (total - done) / rate if rate else None)
+
+    return report

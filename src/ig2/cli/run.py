@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,7 +16,7 @@ from ig2.cli.explain import parse_against
 from ig2.cli.methods import METHODS, find_methods, find_rule
 from ig2.cli.models import load_model
 from ig2.cli.options import RunCommandOptions, StatusOptions
-from ig2.cli.output import INDENT, Watch, open_console, print_heading, print_line, print_path, show_progress
+from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, report_rate, show_progress
 from ig2.methods.kernelshap import Groups
 from ig2.metrics import Metric
 from ig2.references.base import References
@@ -86,7 +85,7 @@ def run(options: RunCommandOptions) -> None:
             retry_failed=options.retry_failed,
             engine=options.engine,  # type: ignore[arg-type]  # checked there
             cluster=Cluster(options.workers, options.gpus_per_worker, options.address),
-            progress=_report(watch),
+            progress=report_rate(watch),
         )
     print_store(store)
 
@@ -184,22 +183,6 @@ def _find_metrics(wanted: str | None) -> dict[str, Metric]:
         if name not in METRICS:
             raise ChoiceError(f"there is no metric {name!r} for a run{suggest(name, METRICS)}")
     return {name: getattr(ig2.metrics, METRICS[name])() for name in names}
-
-
-# -- progress ----------------------------------------------------------------------------------------------------------
-
-
-def _report(watch: Watch) -> Callable[[int, int], None]:
-    """Return a function of (done, total) that shows the items a second of this run."""
-    began: list[tuple[float, int]] = []
-
-    def report(done: int, total: int) -> None:
-        began.append((time.monotonic(), done)) if not began else None
-        seconds, items = time.monotonic() - began[0][0], done - began[0][1]
-        rate = items / seconds if items and seconds else 0.0
-        watch(f"{rate:.3g} items/s" if rate else "explaining", done, total, (total - done) / rate if rate else None)
-
-    return report
 
 
 def _format_seconds(seconds: float) -> str:

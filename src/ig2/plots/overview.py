@@ -124,7 +124,7 @@ def _write_numbers(result: Attribution) -> str:
         "baseline": result.baseline_output,
         "sum": result.total,
         "residual": result.residual,
-        "trust": None if result.trust is None else result.trust.median(dim=1).values,
+        "trust": result.median("trust"),
     }
     kept: dict[str, list[Any]] = {"class": result.target.tolist()}
     if result.against is not None or result.names is not None:

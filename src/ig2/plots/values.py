@@ -74,7 +74,8 @@ def is_tiny(spread: Array, value: Array) -> NDArray[np.bool_]:
 
 def lacks_signs(result: Attribution) -> bool:
     """Whether the signs of some explicand's map are not to be believed."""
-    return result.trust is not None and bool((result.trust.median(dim=1).values < LITTLE_TRUST).any())
+    trust = result.median("trust")
+    return trust is not None and bool((trust < LITTLE_TRUST).any())
 
 
 def choose_kind(result: Attribution, kind: Signs | None) -> tuple[Signs, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from torch import Tensor
 
@@ -110,31 +110,39 @@ def _view_method(
                 name=name,
                 scores=scores[i],
                 output=float(row.output),
-                baseline_output=_reduce(row.baseline_output),
-                residual=_reduce(row.residual),
+                baseline_output=_average(row.baseline_output),
+                residual=_average(row.residual),
                 verdict=row.verdict,
                 settings=row.settings,
-                output_curve=None if row.output_curve is None else row.output_curve[0].double().cpu().numpy(),
-                distance_curve=None if row.distance_curve is None else row.distance_curve[0].double().cpu().numpy(),
+                output_curve=_pick_curves(row.output_curve, row.weights),
+                distance_curve=_pick_curves(row.distance_curve, row.weights),
                 references=references[i],
                 gradcf=None if gradcf is None else _draw_sample(subject, gradcf),
-                trust=_reduce(row.trust, Tensor.median),
-                arrival=_reduce(row.arrival, Tensor.median),
-                reference_output=_reduce(row.reference_outputs),
+                trust=_average(row.median("trust")),
+                arrival=_average(row.median("arrival")),
+                reference_output=_average(row.reference_outputs, row.weights),
             )
         )
     return views
 
 
-def _reduce(values: Tensor | None, function: Callable[[Tensor], Tensor] = Tensor.mean) -> float | None:
-    return None if values is None else float(function(values))
+def _average(values: Tensor | None, weights: Tensor | None = None) -> float | None:
+    """The mean over references, with their weights."""
+    return None if values is None else float(values.mean() if weights is None else (weights * values).sum())
+
+
+def _pick_curves(curves: Tensor | None, weights: Tensor | None) -> Numbers | None:
+    """One input's curves (R, k + 1), of the references that count."""
+    if curves is None:
+        return None
+    return (curves[0] if weights is None else curves[0][weights[0] > 0]).double().cpu().numpy()
 
 
 def _view_references(
     subject: Subject, batch: Batch, attribution: Attribution, contrast: Contrast
 ) -> list[tuple[ReferenceView, ...]]:
     """The references of each input of a batch."""
-    samples = extract_tensor(attribution, contrast.samples)
+    samples = extract_tensor(attribution, contrast.tensors)
     outputs = attribution.baseline_outputs
     if outputs is None and attribution.output_curve is not None:  # of GradCFE, which is no attribution of the output
         outputs = attribution.output_curve[:, :, -1]

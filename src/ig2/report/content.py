@@ -80,6 +80,30 @@ class SkippedView:
 
 
 @dataclass(frozen=True)
+class IndexEntry:
+    """An input in the index of a report, beside which its details are."""
+
+    name: str
+    kind: Kind
+    target: str
+    thumbnail: str | int | None = None  # a data URL, or the number of a picture of the page
+    file: str | None = None  # with the details, from the page; None where they are in the page
+
+
+@dataclass(frozen=True)
+class Index:
+    """A report of many inputs, each of which has a file of its own that is read when it is looked at."""
+
+    title: str
+    model: str
+    entries: tuple[IndexEntry, ...]
+    details: dict[str, str] = field(default_factory=dict)  # as those of `Content`
+    skipped: tuple[SkippedView, ...] = ()
+    verdicts: tuple[tuple[str, str, str], ...] = ()  # a method, its verdict, and the worst of its marks
+    scale: float = 0.0
+
+
+@dataclass(frozen=True)
 class Content:
     """A whole report."""
 

@@ -7,7 +7,7 @@ import hashlib
 import io
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from ig2.report.content import Image, InputView, MethodView, Numbers, ReferenceV
 REFERENCE_SIDE = 128
 REFERENCE_PICTURE_SIDE = 160
 REFERENCE_BITS = 8
+THUMBNAIL_SIDE = 88  # twice what is shown, for dense screens
 # Six photos by five methods with eight references each make 6 MB so; 16 bits would add half a megabyte.
 MAP_BITS = 14
 # More points than this on a curve would not be seen.
@@ -46,13 +47,18 @@ class PictureStore:
         return self._indices[key]
 
 
-def _encode_picture(picture: Image, side: int | None) -> str:
+def encode_thumbnail(picture: Image | None) -> str | None:
+    """A small picture for the index, as a data URL."""
+    return None if picture is None else _encode_picture(picture, THUMBNAIL_SIDE, exact_side=0)
+
+
+def _encode_picture(picture: Image, side: int | None, exact_side: int = EXACT_PICTURE_SIDE) -> str:
     """A data URL in whichever format is smaller."""
     image = import_extra("PIL.Image", "image", "pictures in a report").fromarray(picture)
     if side is not None:
         image.thumbnail((side, side))
     files: dict[str, bytes] = {}
-    for name in ("png",) if max(picture.shape) <= EXACT_PICTURE_SIDE else ("png", "jpeg"):
+    for name in ("png",) if max(picture.shape) <= exact_side else ("png", "jpeg"):
         buffer = io.BytesIO()
         image.save(buffer, name, **({"quality": 88} if name == "jpeg" else {}))
         files[name] = buffer.getvalue()
@@ -97,6 +103,11 @@ def mark_method(method: MethodView) -> dict[str, str]:
     """What a method's residual, trust and arrival are worth for one input: "good", "poor", or "none" of both."""
     change = None if method.baseline_output is None else method.output - method.baseline_output
     return _mark(method, change, bool(method.settings.get("complete")))
+
+
+def worst_mark(marks: Iterable[str]) -> str:
+    """The worst of some marks."""
+    return max(["none", *marks], key=("none", "good", "poor").index)
 
 
 def _mark(view: MethodView | ReferenceView, change: float | None, is_complete: bool) -> dict[str, str]:

@@ -132,7 +132,7 @@ async function load(input) {
   let { width, height } = maps[0];
   if (input.picture !== null) {
     picture = new Image();
-    picture.src = report.pictures[input.picture];
+    picture.src = pictures(input)[input.picture];
     await picture.decode();
     width = picture.naturalWidth;
     height = picture.naturalHeight;
@@ -147,6 +147,53 @@ async function load(input) {
     small: readPixels(picture, width, height),
     large: readPixels(picture, width * times, height * times),
   };
+}
+
+// -- many inputs ------------------------------------------------------------------------------------------------------
+
+// Each of many inputs has a file of its own, read when it is looked at: a script, since a page from the disk may read nothing
+// else. Unpacked, one takes megabytes: those looked at last are kept.
+const KEPT = 10;
+const seen = []; // inputs that are here, the last one looked at at the end
+const expected = new Map();
+function receive(file, details) {
+  expected.get(file)?.(details);
+}
+
+function bring(index) {
+  const file = report.files[index];
+  return new Promise((resolve, reject) => {
+    const script = make("script", { src: file });
+    script.onload = () => script.remove();
+    script.onerror = () => {
+      script.remove();
+      reject(new Error(`${file} is missing; it belongs beside this page.`));
+    };
+    expected.set(file, ({ input, html }) => {
+      expected.delete(file);
+      report.inputs[index] = input;
+      const template = make("template");
+      template.innerHTML = html;
+      const root = template.content.firstElementChild;
+      root.dataset.input = index;
+      one("main").append(root);
+      watchSection(root);
+      resolve();
+    });
+    document.head.append(script);
+  });
+}
+
+function keep(index) {
+  if (!report.files) return;
+  if (seen.includes(index)) seen.splice(seen.indexOf(index), 1);
+  seen.push(index);
+  while (seen.length > KEPT) {
+    const old = seen.shift();
+    one(`section[data-input="${old}"]`).remove();
+    loading.delete(old);
+    delete report.inputs[old];
+  }
 }
 
 // -- colours ----------------------------------------------------------------------------------------------------------
@@ -224,6 +271,7 @@ function paint(canvas, base, map, { limit, mode, opacity, cutoff }) {
 const section = () => one(`section[data-input="${state.input}"]`);
 const input = () => report.inputs[state.input];
 const method = () => input().methods[state.method];
+const pictures = (of = input()) => of.pictures ?? report.pictures;
 let content = null; // of the input shown, once it is unpacked
 
 // Maps are compared, so all of an input are shown in one mode: without signs where those of any are not to be believed.
@@ -487,7 +535,7 @@ function drawReferences() {
     );
   const cards = references.map((reference, i) => {
     const map = content.references[state.method][i];
-    const picture = reference.picture === null ? [] : [make("img", { src: report.pictures[reference.picture], alt: "" })];
+    const picture = reference.picture === null ? [] : [make("img", { src: pictures()[reference.picture], alt: "" })];
     const trust = reference.trust === null ? [] : [`trust ${percent(reference.trust)}`];
     const about = caption(reference.label, reference.text, `output ${number(reference.output)}`, ...trust);
     return card(i, map, ...picture, ...(map ? thumbnail(map) : []), about);
@@ -577,7 +625,7 @@ function drawEnd(reference) {
   const towards = reference ? make("bdi", {}, reference.label) : "the first reference";
   const first = !chosen() && method().references.length > 1 ? ", the first reference" : "";
   figure.replaceChildren(
-    make("img", { src: report.pictures[picture], alt: "The input at the end of its path" }),
+    make("img", { src: pictures()[picture], alt: "The input at the end of its path" }),
     make(
       "figcaption",
       {},
@@ -698,7 +746,7 @@ function nest(map) {
 }
 
 function writeJson() {
-  const { picture, methods, ...rest } = input();
+  const { picture, pictures, methods, ...rest } = input();
   return JSON.stringify({
     ...rest,
     ...(sigma() ? { blurred_by_pixels: sigma() } : {}),
@@ -779,19 +827,25 @@ function drawAll() {
   remember();
 }
 
+let asked = -1; // for last; the details of what was asked for before may come later
 async function show(index, wanted, reference = null) {
+  asked = index;
+  if (!report.inputs[index]) await bring(index);
+  if (asked !== index) return;
+  keep(index);
   const changed = state.input !== index;
   // the same method as before, where the other input has it
   const name = state.input < 0 ? null : method().name;
   const same = Math.max(0, report.inputs[index].methods.findIndex((item) => item.name === name));
-  Object.assign(state, { input: index, method: wanted ?? (changed ? same : state.method), reference });
+  const tab = Math.min(wanted ?? (changed ? same : state.method), report.inputs[index].methods.length - 1);
+  Object.assign(state, { input: index, method: tab, reference });
   unpoint();
   for (const other of all("section[data-input]")) other.hidden = Number(other.dataset.input) !== index;
   for (const link of all("nav [aria-current]")) link.removeAttribute("aria-current");
   const link = all("nav a")[index];
   link?.setAttribute("aria-current", "true");
   link?.scrollIntoView({ block: "nearest", inline: "nearest" });
-  for (const image of all("img[data-picture]:not([src])", section())) image.src = report.pictures[image.dataset.picture];
+  for (const image of all("img[data-picture]:not([src])", section())) image.src = pictures()[image.dataset.picture];
   showMethod();
   if (changed) content = null;
   const ready = await loadOnce(index);
@@ -818,10 +872,10 @@ function remember() {
 function follow() {
   const found = Object.fromEntries([...location.hash.matchAll(/([a-z]+)-([a-z0-9.]+)/g)].map(([, name, value]) => [name, value]));
   const whole = (value, most) => (/^\d+$/.test(value) ? clamp(Number(value) - 1, 0, most) : undefined);
-  const index = whole(found.input, report.inputs.length - 1) ?? (state.input < 0 ? 0 : undefined);
+  const index = whole(found.input, (report.files ?? report.inputs).length - 1) ?? (state.input < 0 ? 0 : undefined);
   if (index === undefined) return;
   // a link that names no method leads to another input only, and the rest stays
-  const tab = whole(found.method, report.inputs[index].methods.length - 1);
+  const tab = whole(found.method, Infinity);
   if (tab !== undefined) {
     state.mode = ["signed", "magnitude"].includes(found.mode) ? found.mode : null;
     for (const [name, most] of [["opacity", 100], ["threshold", 100], ["scale", WIDEST]]) {
@@ -840,7 +894,7 @@ function complain(error) {
   trouble.hidden = false;
 }
 
-for (const root of all("section[data-input]")) {
+function watchSection(root) {
   for (const canvas of all(".stage canvas", root)) watchPicture(canvas);
   for (const tab of all("[role=tab]", root)) {
     tab.addEventListener("click", () => chooseMethod(Number(tab.dataset.method)));
@@ -877,7 +931,42 @@ for (const root of all("section[data-input]")) {
     button.addEventListener("click", () => content && download(button.dataset.download));
   }
 }
+all("section[data-input]").forEach(watchSection);
 for (const image of all("nav img[data-picture]")) image.src = report.pictures[image.dataset.picture];
+
+const filter = one(".filter input");
+if (filter) {
+  const entries = all("nav li").map((item) => [item, `${one("a", item).title} ${one(".said", item).textContent}`.toLowerCase()]);
+  const links = () => all("nav li:not([hidden]) a");
+  const narrow = () => {
+    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const [item, text] of entries) item.hidden = !words.every((word) => text.includes(word));
+    one(".filter output").textContent = words.length ? `${links().length} of ${entries.length}` : "";
+  };
+  filter.addEventListener("input", narrow);
+  one("nav.inputs").addEventListener("keydown", (event) => {
+    const at = links().indexOf(document.activeElement); // −1 in the filter
+    const moves = {
+      ArrowDown: at + 1,
+      ArrowUp: at - 1,
+      ...(event.target === filter ? { Enter: 0 } : { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: Infinity }),
+    };
+    const to = pick(event, moves);
+    if (to < 0) filter.focus();
+    else if (to !== undefined) links()[Math.min(to, links().length - 1)]?.focus();
+    if (event.key === "Enter" && event.target === filter) links()[0]?.click();
+    if (event.key === "Escape" && event.target === filter) {
+      filter.value = "";
+      narrow();
+    }
+  });
+  addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.target.matches("input, textarea")) return;
+    event.preventDefault();
+    filter.focus();
+  });
+  narrow(); // a browser that goes back keeps what was typed
+}
 
 one(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address stays that of what is shown

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from importlib import resources
 from os import PathLike
 from typing import Any
 
 from ig2._utils.files import write_file
 from ig2.errors import import_extra
-from ig2.report.content import Content, InputView
-from ig2.report.encoding import MAP_BITS, REFERENCE_BITS, PictureStore, block_side, encode_input, mark_method
+from ig2.report.content import Content, Index, IndexEntry, InputView
+from ig2.report.encoding import (
+    MAP_BITS,
+    REFERENCE_BITS,
+    PictureStore,
+    block_side,
+    encode_input,
+    mark_method,
+    worst_mark,
+)
 
+FILTER_FROM = 12  # inputs: fewer are seen at a glance
+# NumPy's numbers are none of JSON's
+JSON: dict[str, Any] = {"allow_nan": False, "separators": (",", ":"), "default": float}
 LONG_NAME = 26  # characters that fit into two lines of the sidebar
 
 
@@ -46,29 +59,107 @@ def render(content: Content) -> str:
         InputError: if the page cannot show the content.
         MissingExtraError: if Jinja, or for pictures Pillow, is not installed.
     """
-    jinja2 = import_extra("jinja2", "report", "a report")
-    markup = import_extra("markupsafe", "report", "a report").Markup
+    environment = _open_templates()
     content.check()
-    files = resources.files("ig2.report")
-    script, style, source = (files.joinpath(name).read_text("utf-8") for name in ("page.js", "page.css", "page.html.j2"))
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(percent=_format_percent, listed=lambda names: join_names(names, markup), short=shorten_name)
-    # NumPy's numbers are none of JSON's
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":"), "default": float}
     pictures = PictureStore()
     inputs = [encode_input(view, pictures) for view in content.inputs]
+    views = list(zip(content.inputs, inputs, strict=True))
+    entries = [IndexEntry(view.name, view.kind, view.target, data["picture"]) for view, data in views]
+    verdicts = [
+        (method.name, content.verdicts.get(method.name, method.verdict), worst_mark(mark_method(method).values()))
+        for view in content.inputs
+        for method in view.methods
+    ]
+    return _render_page(
+        environment,
+        content,
+        entries,
+        verdicts,
+        {"inputs": inputs, "pictures": pictures.urls, "scale": content.scale},
+        inputs=content.inputs,
+        sections=[_word_input(view, data) for view, data in views],
+    )
+
+
+def render_index(index: Index) -> str:
+    """Render a report of many inputs: a page with the names of all, that reads the details of one when it is looked at."""
+    files = [entry.file for entry in index.entries]
+    data = {"inputs": [], "pictures": [], "scale": index.scale, "files": files}
+    folder = str(files[0]).partition("/")[0]
+    return _render_page(_open_templates(), index, index.entries, index.verdicts, data, inputs=(), sections=(), files=folder)
+
+
+def render_details(view: InputView, file: str, scale: float = 0.0) -> str:
+    """Render the details of one input of many as a script: pages that are opened from the disk can read nothing else.
+
+    Args:
+        view: the input.
+        file: its name, as the index has it.
+        scale: as of the whole report.
+
+    Raises:
+        InputError: if a page cannot show the input.
+    """
+    Content("", "", (view,), scale=scale).check()
+    pictures = PictureStore()
+    data = encode_input(view, pictures)
+    key = hashlib.sha256(file.encode("utf-8", "replace")).hexdigest()[:12]  # tells apart what is in several sections at once
+    section = _open_templates().get_template("input")
+    html = section.render(input=view, words=_word_input(view, data), i=key, scale=scale)
+    content = {"input": {**data, "pictures": pictures.urls}, "html": html}
+    return f"receive({json.dumps(file)}, {json.dumps(content, **JSON)});\n"
+
+
+@cache
+def _open_templates() -> Any:
+    jinja2 = import_extra("jinja2", "report", "a report")
+    markup = import_extra("markupsafe", "report", "a report").Markup
+    templates = {name: _read_file(f"{name}.html.j2") for name in ("page", "input")}
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.DictLoader(templates),
+    )
+    environment.filters.update(percent=_format_percent, listed=lambda names: join_names(names, markup), short=shorten_name)
+    environment.policies["json.dumps_kwargs"] = JSON
+    return environment
+
+
+def _read_file(name: str) -> str:
+    return resources.files("ig2.report").joinpath(name).read_text("utf-8")
+
+
+def _render_page(
+    environment: Any,
+    content: Content | Index,
+    entries: Sequence[IndexEntry],
+    verdicts: Iterable[tuple[str, str, str]],
+    data: dict[str, Any],
+    files: str | None = None,
+    **sections: Any,
+) -> str:
+    markup = import_extra("markupsafe", "report", "a report").Markup
+    script, style = _read_file("page.js"), _read_file("page.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    page: str = environment.from_string(source).render(
+    # of a page from the disk, 'self' is nothing: its scripts are of the scheme file
+    beside = "" if files is None else " 'self' file:"
+    page: str = environment.get_template("page").render(
         content=content,
-        data={"inputs": inputs, "pictures": pictures.urls, "scale": content.scale},
-        verdicts=_list_verdicts(content),
-        views=[_word_input(view, entry) for view, entry in zip(content.inputs, inputs, strict=True)],
+        entries=entries,
+        verdicts=_join_verdicts(verdicts),
+        data=data,
+        files=files,
+        scale=content.scale,
+        filter_from=FILTER_FROM,
         script=markup(script),
         style=markup(style),
         policy=(
-            f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+            f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'{beside}; "
             "base-uri 'none'; form-action 'none'"
         ),
+        **sections,
     )
     return page
 
@@ -86,18 +177,18 @@ def _word_input(view: InputView, data: dict[str, Any]) -> dict[str, Any]:
             pooled = f", as means over {side} × {side} pixels" if side > 1 else ""
             error = _format_error(REFERENCE_BITS)
             precision += f" Those for each reference are kept in {REFERENCE_BITS} bits{pooled}: within {error}."
-    return {"picture": data["picture"], "settings": settings, "precision": precision}
+    return {"settings": settings, "precision": precision}
 
 
-def _list_verdicts(content: Content) -> list[dict[str, Any]]:
+def _join_verdicts(verdicts: Iterable[tuple[str, str, str]]) -> list[dict[str, Any]]:
     """Each verdict once, with the methods it is on, and the worst of the marks they have from any input."""
-    verdicts: dict[str, dict[str, Any]] = {}
-    for method in (method for view in content.inputs for method in view.methods):
-        sentence, _, advice = content.verdicts.get(method.name, method.verdict).strip().rstrip(".").partition(": ")
-        verdict = verdicts.setdefault(sentence, {"sentence": sentence, "advice": advice, "names": {}, "mark": "none"})
-        verdict["names"][method.name] = None
-        verdict["mark"] = max([verdict["mark"], *mark_method(method).values()], key=("none", "good", "poor").index)
-    return list(verdicts.values())
+    joined: dict[str, dict[str, Any]] = {}
+    for name, text, mark in verdicts:
+        sentence, _, advice = text.replace("explicands", "inputs").strip().rstrip(".").partition(": ")
+        verdict = joined.setdefault(sentence, {"sentence": sentence, "advice": advice, "names": {}, "mark": "none"})
+        verdict["names"][name] = None
+        verdict["mark"] = worst_mark([verdict["mark"], mark])
+    return list(joined.values())
 
 
 def list_settings(settings: Any, name: str = "") -> Iterator[tuple[str, str]]:

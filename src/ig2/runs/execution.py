@@ -177,7 +177,36 @@ def run(
     elif bare.device is not None:
         bare.net.to(where)
     plan = _make_plan(items, subject, bare, method, target, against, references, count, seed, values, gradcf, metrics, column)
-    made = _fingerprint(plan, references)
+    return run_plan(
+        plan, _fingerprint(plan, references), folder, device=where, batch=batch, readers=readers, retry_failed=retry_failed,
+        engine=engine, cluster=cluster, part_bytes=part_bytes, flush_seconds=flush_seconds, progress=progress,
+    )  # fmt: skip
+
+
+def run_plan(
+    plan: Plan,
+    made: dict[str, Any],
+    folder: Path,
+    *,
+    device: str,
+    batch: int | None = None,
+    readers: int = READERS,
+    retry_failed: bool = False,
+    engine: Engine = "local",
+    cluster: Cluster = Cluster(),
+    part_bytes: int = PART_BYTES,
+    flush_seconds: float = FLUSH_SECONDS,
+    progress: ProgressOption = False,
+) -> Store:
+    """Explain the items of a plan that a store does not have; see `run`.
+
+    Args:
+        plan: what decides the rows.
+        made: the same in words and digests, by which the store knows its run.
+        folder: of the store.
+        device: where the network is.
+    """
+    items = plan.source
     with ExitStack() as stack:
         _make_folder(folder)
         stack.enter_context(lock_store(folder))
@@ -200,7 +229,7 @@ def run(
 
             explained = explain_on_cluster(plan, batches, cluster)
         else:
-            explained = explain_locally(plan, batches, readers, where)
+            explained = explain_locally(plan, batches, readers, device)
         with closing(explained):  # ends its threads or actors, whatever ends the writing
             _write_rows(plan, explained, writer, folder, bar)
         state.finish()
@@ -503,7 +532,7 @@ def _fingerprint(plan: Plan, references: Any) -> dict[str, Any]:
     pool = find_source(references).describe() if plan.pool is not None else None
     return {
         "code": f"ig2 {ig2.__version__} ({code_digest()})",
-        "model": _describe_model(plan),
+        "model": describe_model(plan),
         "method": {**_describe_part(plan.method), "digest": key_of(fingerprint(plan.method))},
         "settings": {
             "target": plan.target,
@@ -526,7 +555,8 @@ def _describe_part(part: Any) -> Any:
     return content if isinstance(content, dict) or part is None else {"type": content}
 
 
-def _describe_model(plan: Plan) -> dict[str, Any]:
+def describe_model(plan: Plan) -> dict[str, Any]:
+    """The model of a plan, with a digest of its weights, as a fingerprint has it."""
     net = plan.model.net
     name = type(net).__name__ if plan.subject is None else plan.subject.name
     if isinstance(net, Function):  # whose numbers cannot be read

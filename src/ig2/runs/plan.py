@@ -165,7 +165,7 @@ class Plan:
         if self.contrast and self.subject is not None:
             pool = self._choose_pool()
             chosen = self.subject.contrast(batch, self.target, pool, self.count, self.seed, against=against)
-            references = chosen.samples
+            references = chosen.samples_for(method)
         elif references is None and isinstance(self.subject, TextSubject) and isinstance(batch, TextBatch):
             references = self.subject.baseline(batch) if method.default_references is not None else None
         attribution = method(self.model, batch.x, self.target, references, against=against, seed=self.seed).to("cpu")
@@ -209,10 +209,9 @@ class Plan:
             numbers = getattr(attribution, name)
             if numbers is not None:
                 columns[name] = numbers.double().tolist()
-        for name in ("trust", "arrival"):
-            of_paths = getattr(attribution, name)
-            if of_paths is not None and of_paths.numel():
-                columns[name] = of_paths.double().median(dim=1).values.tolist()
+        for name, medians in (("trust", attribution.median("trust")), ("arrival", attribution.median("arrival"))):
+            if medians is not None:
+                columns[name] = medians.double().tolist()
         if attribution.spread is not None:
             sizes = [extract_tensor(attribution, part).abs().flatten(1).sum(1) for part in (attribution.spread, None)]
             columns["spread"] = [float(share) if share.isfinite() else None for share in sizes[0] / sizes[1]]
