@@ -50,7 +50,9 @@ def render(content: Content) -> str:
     markup = import_extra("markupsafe", "report", "a report").Markup
     content.check()
     files = resources.files("ig2.report")
-    script, style, source = (files.joinpath(name).read_text("utf-8") for name in ("page.js", "page.css", "page.html.j2"))
+    names = ("drawing.js", "page.js", "page.css", "page.html.j2")
+    drawing, page_script, style, source = (files.joinpath(name).read_text("utf-8") for name in names)
+    script = f"{drawing}\n{page_script}"
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(percent=_format_percent, listed=lambda names: join_names(names, markup), short=shorten_name)
     # NumPy's numbers are none of JSON's
