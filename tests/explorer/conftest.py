@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,9 @@ import ig2
 from browsing import open_browser
 from ig2.adapters import tabular, vision
 from ig2.explorer import Collection
-from ig2.explorer.server import listen, make_server
 from networks import seeded
 from reports import HOSTILE
-from stores import write_store
+from stores import running, write_store
 
 SIDE = 8
 CLASSES = ["dark", "light"]
@@ -81,23 +78,6 @@ def photos(folder) -> Collection:
 @pytest.fixture(scope="package")
 def both(folder) -> Collection:
     return Collection([folder / "photos-ig", folder / "photos-gradient"], folder / "photos")
-
-
-@contextmanager
-def running(collection: Collection, host: str = "127.0.0.1"):
-    """A server in a thread; yields its address."""
-    addresses: list[str] = []
-    is_up = threading.Event()
-    with listen(host, 0) as listener:
-        server = make_server(collection, host, listener, lambda address: (addresses.append(address), is_up.set()))
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        assert is_up.wait(20)
-        try:
-            yield addresses[0]
-        finally:
-            server.should_exit = True
-            thread.join(20)
 
 
 @pytest.fixture(scope="package")

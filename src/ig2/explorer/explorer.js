@@ -72,7 +72,7 @@ async function refresh() {
   } catch (error) {
     complain(error);
   }
-  document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
+  if (!signal.aborted) document.body.dataset.ready = String(question()); // which filters the page shows by now
 }
 
 async function findCursor(signal) {

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 LONGEST_ADDRESS = 8000  # bytes of path and query
+LONGEST_HEADERS = 32_000  # bytes
 RATE = 200.0  # requests a second, in the long run, of everyone together
 BURST = 1000.0  # requests at once
 MOST_AT_ONCE = 64
@@ -95,6 +96,8 @@ class Guard:
             return 413, "requests have no body here", {"connection": "close"}
         if len(scope.get("raw_path") or b"") + len(scope.get("query_string", b"")) > LONGEST_ADDRESS:
             return 414, f"the address is longer than {LONGEST_ADDRESS:,} bytes: filter by fewer things", {}
+        if sum(len(name) + len(value) for name, value in headers.items()) > LONGEST_HEADERS:
+            return 431, f"the headers are longer than {LONGEST_HEADERS:,} bytes", {"connection": "close"}
         # a link on another page may lead to the first page; scripts and pictures of another page get nothing
         came_by_link = scope["path"] == "/" and headers.get("sec-fetch-mode", "navigate") == "navigate"
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not came_by_link:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ig2._utils.files import FileError, check_regular, write_file
-from ig2.errors import InputError
 from ig2.explorer.maps import Shown, pool, read_map
 from ig2.runs.store import SHAPE, Store
 
@@ -236,7 +237,7 @@ def _read(path: Path, key: str, length: int) -> Projection | None:
         check_regular(path)
         if path.stat().st_size > LARGEST:
             return None
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             about: dict[str, Any] = json.loads(file["about"].tobytes())
             arrays = {name: file[name] for name in ("points", "clusters", "means", "typical")}
         count = len(arrays["means"])
@@ -250,5 +251,5 @@ def _read(path: Path, key: str, length: int) -> Projection | None:
         shape = None if about["shape"] is None else (int(about["shape"][0]), int(about["shape"][1]))
         names = tuple(map(str, about["names"]))
         return Projection(about["kind"], **arrays, names=names, shape=shape, explained=about["explained"]) if fits else None
-    except (OSError, ValueError, KeyError, TypeError, InputError, EOFError):
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
         return None

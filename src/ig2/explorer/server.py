@@ -322,6 +322,7 @@ def listen(host: str, port: int | None) -> socket.socket:
             try:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind((host, number))
+                listener.listen(128)
                 return listener
             except OSError:
                 listener.close()
