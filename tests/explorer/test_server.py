@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import http.client
 import io
@@ -10,6 +9,7 @@ import json
 import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from urllib.parse import quote, urlencode, urlsplit
 
 import numpy as np
@@ -195,7 +195,11 @@ def test_the_rate_is_limited_and_recovers():
 
     guard = Guard(answer, frozenset({"localhost"}), clock=lambda: now[0])
     scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [(b"host", b"localhost")]}
-    ask = lambda: asyncio.run(guard(scope, None, note))  # noqa: E731
+
+    def ask():  # without a loop of events: nothing in it waits
+        with suppress(StopIteration):
+            guard(scope, None, note).send(None)
+
     for _ in range(int(BURST) + 5):
         ask()
     assert statuses.count(200) == BURST and statuses[-5:] == [429] * 5

@@ -74,6 +74,9 @@ class Catalogue:
         known = (self.labels != "") & (self.predictions != "")
         self.is_right: NDArray[np.int8] = np.where(known, self.labels == self.predictions, -1).astype(np.int8)
         """Whether each prediction is the label: 1, 0, or -1 where one of them is missing."""
+        # the names in their order, and each item's label and prediction as places among them
+        self._classes, codes = np.unique(np.concatenate([self.labels, self.predictions]).astype(str), return_inverse=True)
+        self._codes = codes.reshape(2, -1)
         self.table = self.table.append_column(POSITION, pyarrow.array(np.arange(len(self.table))))
         self.ids: list[str] = self.table["id"].to_pylist()
         self.numbers: dict[str, int] = {identity: number for number, identity in enumerate(self.ids)}
@@ -137,7 +140,7 @@ class Catalogue:
         column = self.table[name].take(positions)
         if str(column.type) in ("double", "float"):
             column = arrow().chunked_array([arrow().array(np.asarray(column, dtype=float), from_pandas=True)])  # NaN is empty
-        indices = arrow("pyarrow.compute").sort_indices(column, sort_keys=[("", order)], null_placement="at_end")
+        indices = arrow("pyarrow.compute").sort_indices(column, sort_keys=[("", order)])
         ordered: Positions = positions[np.asarray(indices)]
         return ordered
 
@@ -208,14 +211,15 @@ class Catalogue:
         known = positions[self.is_right[positions] >= 0]
         if not len(known):
             return None
-        names, times = np.unique(np.concatenate([self.labels[known], self.predictions[known]]), return_counts=True)
-        largest = names[np.argsort(-times, kind="stable")[:MOST_CLASSES]]
-        shown = [str(name) for name in np.sort(largest)]
-        places = {name: number for number, name in enumerate(shown)}
-        others = len(shown) if len(names) > len(shown) else None
+        rows, columns = (codes[known] for codes in self._codes)
+        times = np.bincount(rows, minlength=len(self._classes)) + np.bincount(columns, minlength=len(self._classes))
+        largest = np.sort(np.argsort(-times, kind="stable")[: min(MOST_CLASSES, int((times > 0).sum()))])
+        shown = [str(self._classes[code]) for code in largest]
+        others = len(shown) if (times > 0).sum() > len(shown) else None
+        places = np.full(len(self._classes), -1 if others is None else others)
+        places[largest] = np.arange(len(largest))
         counts = np.zeros((len(shown) + (others is not None),) * 2, dtype=int)
-        rows, columns = ([places.get(name, others) for name in classes[known]] for classes in (self.labels, self.predictions))
-        np.add.at(counts, (np.asarray(rows, dtype=int), np.asarray(columns, dtype=int)), 1)
+        np.add.at(counts, (places[rows], places[columns]), 1)
         return {"classes": shown + [OTHER] * (others is not None), "counts": counts.tolist(), "others": others is not None}
 
     def _name_classes(self, name: str, store: Store) -> NDArray[np.object_]:
