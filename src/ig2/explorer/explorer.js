@@ -246,7 +246,7 @@ function topOf(place) {
 function drawList(scroll = false) {
   const box = $("list");
   $("spacer").style.height = `${height()}px`;
-  if (scroll && cursor) showCursor();
+  if (scroll && cursor) showCursor(true);
   const first = Math.max(0, firstRow() - 3);
   const last = Math.min(total - 1, firstRow() + Math.ceil(box.clientHeight / ROW) + 3);
   for (const [place, element] of shownRows) {
@@ -343,13 +343,15 @@ function markCursor() {
   if (total) $("list").setAttribute("aria-activedescendant", `row-${cursor}`);
 }
 
-function showCursor() {
+function showCursor(inTheMiddle = false) {
   const box = $("list");
   if (total * ROW > TALLEST) {
     box.scrollTop = (cursor / Math.max(1, total - box.clientHeight / ROW)) * (height() - box.clientHeight);
     return;
   }
-  if (cursor * ROW < box.scrollTop) box.scrollTop = cursor * ROW;
+  const isSeen = cursor * ROW >= box.scrollTop && (cursor + 1) * ROW <= box.scrollTop + box.clientHeight;
+  if (inTheMiddle && !isSeen) box.scrollTop = (cursor + 0.5) * ROW - box.clientHeight / 2;
+  else if (cursor * ROW < box.scrollTop) box.scrollTop = cursor * ROW;
   if ((cursor + 1) * ROW > box.scrollTop + box.clientHeight) box.scrollTop = (cursor + 1) * ROW - box.clientHeight;
 }
 
