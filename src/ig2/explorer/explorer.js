@@ -217,6 +217,8 @@ function drawConfusion(confusion) {
     make("thead", {}, make("tr", {}, make("td"), ...classes.map((name) => head(name, "col")))),
     make("tbody", {}, ...cells.map((row, i) => make("tr", {}, head(classes[i], "row"), ...row))),
   );
+  // as wide as its largest number needs; beyond its column it scrolls
+  table.style.minWidth = `${3.5 + classes.length * (0.25 + 0.42 * whole(Math.max(...counts.flat())).length)}rem`;
   $("confusion").replaceChildren(make("h3", {}, "Labels and predictions"), make("p", { class: "hint" }, "Rows are labels, columns predictions."), make("div", { class: "scroll" }, table));
 }
 
