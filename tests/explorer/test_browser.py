@@ -9,6 +9,8 @@ import pytest
 
 from reports import HOSTILE
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="package")
 def screens(browser):

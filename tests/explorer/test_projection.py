@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pyarrow
 import pytest
@@ -103,11 +105,22 @@ def test_a_file_that_is_not_ours_is_made_anew(tmp_path, content):
     assert (store.folder / FOLDER / FILE).stat().st_size > 100
 
 
+class Trap:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder),)
+
+
 def test_a_pickle_in_the_file_is_not_opened(tmp_path):
     store = ig2.open(grouped(tmp_path / "s"))
     (store.folder / FOLDER).mkdir()
-    np.savez(store.folder / FOLDER / FILE, about=np.array([{"key": 1}], dtype=object))
+    np.savez(store.folder / FOLDER / FILE, about=np.array([Trap(tmp_path / "sprung")], dtype=object))
     assert len(open_projection(store).points) == 30
+    assert not (tmp_path / "sprung").exists()
 
 
 def test_texts_are_described_by_their_words(folder):

@@ -174,6 +174,7 @@ def test_bytes_that_are_no_request_leave_the_server_alive(addresses):
     assert ask(addresses["photos"], "/api/stores")["stores"][0]["items"] == 61
 
 
+@pytest.mark.slow
 def test_many_requests_at_once_are_answered_or_told_to_wait(addresses):
     def one(number):
         return get(addresses["rows"], f"/api/rows?count=20&start={number % 3}")[0]
