@@ -2,10 +2,32 @@
 
 import base64
 import io
+import os
+import shutil
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from PIL import Image
+
+FLAGS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync --no-first-run"
+
+
+@contextmanager
+def open_browser():
+    """The system's Chromium; without one the test is skipped, in CI it fails."""
+    from playwright.sync_api import sync_playwright
+
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    executable = next(filter(None, map(shutil.which, names)), None)
+    if executable is None:
+        reason = f"no browser: install Chromium (apt install chromium), so that one of {', '.join(names)} is on the PATH"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS.split())
+        yield browser
+        browser.close()
+
 
 PHOTO, DIGIT, SENTENCE, ROW = range(4)
 

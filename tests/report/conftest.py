@@ -1,30 +1,18 @@
 """Reports opened in a real browser from disk, as a person opens them."""
 
-import os
 import re
-import shutil
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 import reports
-from browsing import ready
+from browsing import open_browser, ready
 from ig2.report import write
-
-FLAGS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync --no-first-run"
 
 
 @pytest.fixture(scope="package")  # not the session: while it is open, a loop of events is running
 def browser():
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    executable = next(filter(None, map(shutil.which, names)), None)
-    if executable is None:
-        reason = f"no browser: install Chromium (apt install chromium), so that one of {', '.join(names)} is on the PATH"
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS.split())
+    with open_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="package")

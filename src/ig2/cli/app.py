@@ -24,6 +24,7 @@ from ig2.cli.options import (
     FiguresOptions,
     Group,
     RunCommandOptions,
+    ServeOptions,
     StatusOptions,
     VerifyOptions,
     add_command,
@@ -111,6 +112,20 @@ def status(options: StatusOptions) -> None:
     from ig2.cli.run import print_status
 
     print_status(options)
+
+
+SERVE_EXAMPLES = ("ig2 serve photos-ig2 --source photos/", "ig2 serve patients-ig2 patients-ig")
+
+
+@add_command(app, epilog=format_examples(SERVE_EXAMPLES))
+def serve(options: ServeOptions) -> None:
+    """Open stores of [bold]ig2 run[/bold] in the browser: filter, compare, and find what the model looks at.
+
+    The page is served on this machine alone, unless --host says otherwise.
+    """
+    from ig2.cli.serve import run
+
+    run(options)
 
 
 @add_command(app)

@@ -215,6 +215,19 @@ class StatusOptions(DebugOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServeOptions(DebugOptions):
+    """The options of `ig2 serve`."""
+
+    stores: tuple[Path, ...] = argument("The folders of runs: the first has the items, the others are compared.", "STORE", ())
+    source: str | None = option(
+        None, "Where the images of the first store are: the source of its run. Default: maps alone.", panel=None
+    )
+    host: str = option("127.0.0.1", "The address to listen on; any but a loopback address asks for a token.", panel=None)
+    port: int | None = option(None, "The port. Default: 8642, or the next that is free.", bounds=(0, 65535), panel=None)
+    no_open: bool = option(False, "Do not open a browser.", "--no-open", panel=None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class DemoOptions(TerminalOptions):
     """The options of `ig2 demo`."""
 

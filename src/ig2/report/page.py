@@ -141,7 +141,7 @@ def _render_page(
     **sections: Any,
 ) -> str:
     markup = import_extra("markupsafe", "report", "a report").Markup
-    script, style = _read_file("page.js"), _read_file("page.css")
+    script, style = f"{_read_file('drawing.js')}\n{_read_file('page.js')}", _read_file("page.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # of a page from the disk, 'self' is nothing: its scripts are of the scheme file
     beside = "" if files is None else " 'self' file:"

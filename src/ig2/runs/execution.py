@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
@@ -29,6 +29,7 @@ from ig2._utils.files import FileError
 from ig2._utils.progress import Progress, ProgressOption
 from ig2._utils.suggestions import ChoiceError
 from ig2.adapters.base import Batch, Subject
+from ig2.adapters.images import Framing
 from ig2.adapters.loading import as_vision_subject, load_network
 from ig2.adapters.tabular import TableSubject
 from ig2.adapters.vision import Photo
@@ -598,6 +599,7 @@ def _check_manifest(folder: Path, plan: Plan, made: dict[str, Any]) -> None:
         return
     subject = plan.subject
     units = [column.name for column in subject.attributed] if isinstance(subject, TableSubject) else None
+    framing = getattr(subject, "frame", None)
     write_json(
         folder / MANIFEST,
         {
@@ -607,6 +609,7 @@ def _check_manifest(folder: Path, plan: Plan, made: dict[str, Any]) -> None:
             "fingerprint": made,
             "kind": plan.kind,
             "classes": None if subject is None else subject.classes,
+            "framing": asdict(framing) if isinstance(framing, Framing) else None,  # how to show an image as the network saw it
             "units": units if plan.values == "units" else None,
             "metrics": list(plan.metrics),
             "versions": {"ig2": ig2.__version__, "torch": torch.__version__},

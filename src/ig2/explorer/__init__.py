@@ -1,0 +1,23 @@
+"""The explorer: a page over the stores of `ig2 run`, served on this machine."""
+
+from typing import TYPE_CHECKING
+
+from ig2._utils.lazy import attach
+
+if TYPE_CHECKING:
+    from ig2.explorer.catalogue import Catalogue, Query
+    from ig2.explorer.collection import Collection
+    from ig2.explorer.projection import Projection
+    from ig2.explorer.server import make_app, serve
+else:
+    __getattr__, __dir__ = attach(
+        __name__,
+        {
+            "catalogue": ["Catalogue", "Query"],
+            "collection": ["Collection"],
+            "projection": ["Projection"],
+            "server": ["make_app", "serve"],
+        },
+    )
+
+__all__ = ["Catalogue", "Collection", "Projection", "Query", "make_app", "serve"]

@@ -1,0 +1,293 @@
+"""The stores that are looked at: their catalogue, rows, pictures and projection, and what each page asks of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ig2.errors import InputError, describe, reason
+from ig2.explorer.catalogue import Catalogue, Positions, Query
+from ig2.explorer.maps import Map, Reader, match, pool, read_map, subtract
+from ig2.explorer.pictures import Pictures
+from ig2.explorer.projection import Projection, open_projection
+from ig2.explorer.views import DIFFERENCE, name_class, view_item
+from ig2.report import Content, InputView, SkippedView
+from ig2.report.content import Image
+from ig2.report.encoding import pack_map
+from ig2.runs.files import list_parts
+from ig2.runs.store import Store
+from ig2.runs.store import open as open_store
+
+SMALL_SIDE = 56  # fields of a list's map, each way
+SMALL_BITS = 8
+MOST_ROWS = 100  # in one answer
+MOST_UNITS = 60  # words or columns in a row of the list
+MOST_STORES = 4
+
+
+class Collection:
+    """One or several stores, read once and kept up with.
+
+    Args:
+        stores: their folders. The first has the items; the others are compared with it.
+        source: where the images are, for stores of images.
+
+    Raises:
+        InputError: if one is no store, or a damaged one, or the source has no images.
+    """
+
+    def __init__(self, stores: Sequence[str | PathLike[str]], source: Any = None) -> None:
+        if not 1 <= len(stores) <= MOST_STORES:
+            raise InputError(f"name 1 to {MOST_STORES} stores, got {len(stores)}")
+        self.folders = [Path(folder) for folder in stores]
+        self.names = _name_stores(self.folders)
+        self._loading, self._projecting = threading.Lock(), threading.Lock()
+        self._load()
+        self.pictures = None if source is None else Pictures(source, self.stores[0].manifest)
+        self.projection: Projection | None = None
+        self.progress: float | None = None  # of the projection; None before it begins
+        self.trouble = ""
+
+    def _load(self) -> None:
+        self.stores: list[Store] = [open_store(folder) for folder in self.folders]
+        self.catalogue = Catalogue(self.stores)
+        self.readers = [Reader(store) for store in self.stores]
+
+    def refresh(self) -> bool:
+        """Read the stores again if a run has written to them; return whether it has."""
+        with self._loading:
+            if all(tuple(list_parts(store.folder)) == store.files for store in self.stores):
+                return False
+            self._load()
+            self.projection = self.progress = None
+            return True
+
+    # -- what pages ask ------------------------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is served: for each store its name, kind, method, model and how many items."""
+        stores = []
+        for name, store, reader in zip(self.names, self.stores, self.readers, strict=True):
+            made = store.manifest["fingerprint"]
+            place = made.get("source", {})
+            stores.append(
+                {
+                    "name": name,
+                    "kind": store.manifest.get("kind"),
+                    "items": reader.length,
+                    "method": _name_part(made.get("method")),
+                    "model": _name_part(made.get("model")),
+                    "source": str(place.get("place") or place.get("name") or "") if isinstance(place, dict) else "",
+                    "created": str(store.manifest.get("created", "")),
+                }
+            )
+        return {"stores": stores, "columns": self.catalogue.columns, "pictures": self.pictures is not None}
+
+    def find(self, query: Query) -> Positions:
+        """Return the positions that a query asks for."""
+        if query.brush is not None or query.cluster is not None:
+            self.project()
+        shown = self.projection
+        return self.catalogue.find(query, None if shown is None else shown.points, None if shown is None else shown.clusters)
+
+    def list_rows(self, query: Query, start: int, count: int) -> dict[str, Any]:
+        """Return some rows of a query, with small maps."""
+        if start < 0 or not 1 <= count <= MOST_ROWS:
+            raise InputError(f"rows are read {MOST_ROWS} at once at most, from 0 on; got {count} from {start}")
+        positions = self.find(query)
+        rows = [self._describe_row(int(position)) for position in positions[start : start + count]]
+        return {"total": len(positions), "start": start, "rows": rows}
+
+    def _describe_row(self, position: int) -> dict[str, Any]:
+        cells = self.catalogue.read_row(position)
+        row = {name: cells.get(name) for name in ("id", "error", "trust", "relative_residual", "output")}
+        manifest = self.stores[0].manifest
+        row |= {
+            name: name_class(cells, name, manifest) if cells.get(name) is not None or cells.get(f"{name}_name") else None
+            for name in ("label", "prediction", "target")
+        }
+        row["right"] = int(self.catalogue.is_right[position])
+        maps = self.read_maps(position)
+        first = next((shown for shown in maps if shown is not None), None)
+        row["maps"] = [None if shown is None else _encode_map(shown, first) for shown in maps]
+        both = [shown for shown in maps if shown is not None]
+        matched = match(both) if len(self.stores) == 2 and len(both) == 2 else None
+        row["difference"] = None if matched is None else _encode_map(_replace(matched[0], subtract(*matched)), first)
+        row["picture"] = self.pictures is not None and cells["id"] in self.pictures
+        return row
+
+    def read_maps(self, position: int) -> list[Map | None]:
+        """Return an item's map by each store; None where a store has none."""
+        places = [int(places[position]) for places in self.catalogue.places]
+        return [
+            None if place < 0 else read_map(reader[place], store.manifest)
+            for place, reader, store in zip(places, self.readers, self.stores, strict=True)
+        ]
+
+    def locate(self, identity: str) -> int:
+        """Return the position of an id.
+
+        Raises:
+            InputError: if there is none.
+        """
+        if identity not in self.catalogue.numbers:
+            raise InputError(f"there is no item {describe(identity)}")
+        return self.catalogue.numbers[identity]
+
+    def read_picture(self, identity: str) -> bytes:
+        """Return the thumbnail of an item's image, as PNG."""
+        position = self.locate(identity)
+        if self.pictures is None:
+            raise InputError("there are no pictures: start with --source, the folder of the images")
+        shown = self.read_maps(position)[0]
+        return self.pictures.encode(identity, _shape(shown))
+
+    def view(self, identity: str) -> tuple[list[InputView], str]:
+        """Return an item as the report shows it, or why it cannot be shown."""
+        position = self.locate(identity)
+        entries, manifest = [], self.stores[0].manifest
+        error = ""
+        for number, reader in enumerate(self.readers):
+            place = int(self.catalogue.places[number][position])
+            if place < 0:
+                continue
+            row, manifest = reader[place], self.stores[number].manifest
+            shown = read_map(row, manifest)
+            error = error or row.get("error") or ("" if shown is not None else "the store keeps no values")
+            if shown is not None:
+                entries.append((self.names[number], manifest, _finite(row), shown))
+        if not entries:
+            return [], str(error)
+        return view_item(identity, entries, self._read_picture(identity, _shape(entries[0][3]))), ""
+
+    def _read_picture(self, identity: str, shape: tuple[int, int] | None) -> Image | None:
+        if self.pictures is None or shape is None or identity not in self.pictures:
+            return None
+        try:
+            return self.pictures.read(identity, shape)
+        except InputError:  # a broken file: the map alone is shown
+            return None
+
+    def make_report(self, identities: Sequence[str], title: str) -> Content:
+        """Return the report of some items."""
+        views, skipped = list[InputView](), list[SkippedView]()
+        for identity in identities:
+            inputs, why = self.view(identity)
+            views += inputs
+            if why:
+                skipped.append(SkippedView(identity, why))
+        if not views:
+            raise InputError(f"none of these items can be shown: {skipped[0] if skipped else 'there are none'}")
+        model = _name_part(self.stores[0].manifest["fingerprint"].get("model"))
+        verdicts = {DIFFERENCE: "compares shares of the sum of strengths, and not values"} if len(self.stores) == 2 else {}
+        return Content(title, model, tuple(views), {"store": ", ".join(self.names)}, tuple(skipped), verdicts)
+
+    # -- the map of all items ------------------------------------------------------------------------------------------
+
+    def project(self) -> Projection | None:
+        """Return the projection, made now if it is not there; None if too few items have values."""
+        with self._projecting:
+            if self.projection is None and self.progress != 1.0:
+                self.progress, stores = 0.0, self.stores
+                projection = open_projection(stores[0], self._note)
+                if stores is self.stores:  # and no run has written to them meanwhile
+                    self.projection, self.progress = projection, 1.0
+            return self.projection
+
+    def start_projection(self) -> None:
+        """Begin to make the projection in a thread of its own, once."""
+        if self.progress is None:
+            self.progress = 0.0
+            threading.Thread(target=self._project_quietly, name="ig2-projection", daemon=True).start()
+
+    def _project_quietly(self) -> None:
+        try:
+            self.project()
+        except Exception as error:  # a damaged part, told on the page
+            self.trouble, self.progress = reason(error), 1.0
+
+    def _note(self, share: float) -> None:
+        self.progress = min(share, 0.99)
+
+    def describe_clusters(self) -> list[dict[str, Any]]:
+        """Return the clusters: how many items, right and wrong, their mean map, their most typical items, their classes."""
+        shown = self.project()
+        if shown is None:
+            return []
+        clusters = []
+        is_right = self.catalogue.is_right
+        for number, mean in enumerate(shown.means):
+            members = np.flatnonzero(shown.clusters == number)
+            names, times = np.unique(self.catalogue.predictions[members].astype(str), return_counts=True)
+            order = np.argsort(-times, kind="stable")[:3]
+            known = is_right[members][is_right[members] >= 0]
+            clusters.append(
+                {
+                    "number": number,
+                    "items": len(members),
+                    "labelled": len(known),
+                    "right": int(known.sum()),
+                    "classes": [[str(names[place]), int(times[place])] for place in order],
+                    "typical": [self._describe_row(int(place)) for place in shown.typical[number] if place >= 0],
+                    **_encode_mean(shown, mean.astype(float)),
+                }
+            )
+        return [cluster for cluster in clusters if cluster["items"]]
+
+
+def _encode_mean(shown: Projection, mean: Any) -> dict[str, Any]:
+    if shown.shape is not None:
+        return {"map": pack_map(mean.reshape(shown.shape), SMALL_BITS)}
+    order = np.argsort(-mean, kind="stable")[:8]
+    return {"units": [[shown.names[place], float(mean[place])] for place in order if mean[place] > 0]}
+
+
+def _encode_map(shown: Map, first: Map | None) -> dict[str, Any]:
+    """Return a map for the list; columns in the order of the first store's strengths, so that stores can be compared."""
+    if shown.kind == "image":
+        return {"kind": "image", "scores": pack_map(pool(shown.scores, SMALL_SIDE, SMALL_SIDE), SMALL_BITS)}
+    strongest = float(np.abs(shown.scores).max()) if len(shown.scores) else 0.0
+    order = np.arange(min(len(shown.units), MOST_UNITS))
+    if shown.kind == "table":
+        leading = first.scores if first is not None and first.units == shown.units else shown.scores
+        order = np.argsort(-np.abs(leading), kind="stable")[:MOST_UNITS]
+    return {
+        "kind": shown.kind,
+        "scores": [float(f"{shown.scores[place]:.4g}") for place in order],
+        "units": [shown.units[place][:80] for place in order],
+        "cells": [shown.cells[place][:80] for place in order] if shown.cells else [],
+        "strongest": strongest,
+        "more": len(shown.units) - len(order),
+    }
+
+
+def _replace(shown: Map, scores: Any) -> Map:
+    return Map(shown.kind, scores, shown.units, shown.cells)
+
+
+def _shape(shown: Map | None) -> tuple[int, int] | None:
+    return (shown.scores.shape[0], shown.scores.shape[1]) if shown is not None and shown.kind == "image" else None
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if isinstance(cell, float) and not np.isfinite(cell) else cell for name, cell in row.items()}
+
+
+def _name_part(part: Any) -> str:
+    if isinstance(part, dict):
+        return str(part.get("name") or part.get("type") or "")
+    return "" if part is None else str(part)
+
+
+def _name_stores(folders: Sequence[Path]) -> list[str]:
+    """Return a short name for each store: its folder's, with the one above where two are alike."""
+    names = [folder.resolve().name for folder in folders]
+    if len(set(names)) == len(names):
+        return names
+    longer = ["/".join(folder.resolve().parts[-2:]) for folder in folders]
+    return longer if len(set(longer)) == len(longer) else [f"{name} ({number})" for number, name in enumerate(longer, start=1)]

@@ -1,0 +1,733 @@
+"use strict";
+// The explorer. drawing.js of the report comes before this: elements, numbers, maps and colours are drawn there.
+
+const ROW = 84; // pixels of a row of the list
+const CHUNK = 40; // rows that are asked for at once
+const TALLEST = 15e6; // pixels; browsers lose count beyond
+const LITTLE_TRUST = 0.5; // below, signs are not to be believed
+const MOST_INPUTS = 200; // of a report
+const PALETTE = ["#3b7fc4", "#e07b39", "#4a9c5d", "#c2478c", "#8d6cc9", "#b0912c", "#3ba5a8", "#a5524a", "#7d8794", "#d1a5c0", "#5b6fd6", "#84a83f"];
+const NAMES = { relative_residual: "residual" };
+const $ = (id) => document.getElementById(id);
+const fields = ["where", "text", "sort", "ranges", "cell", "brush", "cluster"];
+const empty = { view: "list", item: "", at: "", colour: "cluster", ...Object.fromEntries(fields.map((name) => [name, ""])) };
+const state = { ...empty };
+let stores = null; // what the server says it has
+let cursor = 0; // the row that the keyboard is at
+let total = 0; // rows of the list
+
+// -- the address ------------------------------------------------------------------------------------------------------
+
+function readAddress() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  for (const name of Object.keys(empty)) state[name] = given.get(name) ?? empty[name];
+  if (!["list", "map", "clusters"].includes(state.view)) state.view = "list";
+  if (!["cluster", "class", "right"].includes(state.colour)) state.colour = "cluster";
+}
+
+function writeAddress(push = false) {
+  const chosen = new URLSearchParams(Object.entries(state).filter(([name, value]) => value !== empty[name]));
+  const hash = `#${chosen}`;
+  if (hash === (location.hash || "#")) return;
+  history[push ? "pushState" : "replaceState"](null, "", hash);
+}
+
+const question = (extra = {}) =>
+  new URLSearchParams([...fields.map((name) => [name, state[name]]), ...Object.entries(extra)].filter(([, value]) => value !== ""));
+
+// -- asking -----------------------------------------------------------------------------------------------------------
+
+async function ask(path, signal) {
+  const answer = await fetch(path, { signal });
+  const content = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
+  if (!answer.ok) throw new Error(content.error ?? content.detail?.[0]?.msg ?? `the server answered ${answer.status}`);
+  return content;
+}
+
+function complain(error) {
+  if (error.name === "AbortError") return;
+  const lost = error instanceof TypeError && !navigator.onLine ? "the server does not answer" : error.message;
+  $("trouble").textContent = lost === "Failed to fetch" ? "The server does not answer: is ig2 serve still running?" : lost;
+  $("trouble").hidden = false;
+}
+
+// -- everything that follows from the filters -------------------------------------------------------------------------
+
+let asking = new AbortController();
+async function refresh() {
+  asking.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  $("trouble").hidden = true;
+  showFields();
+  try {
+    const overview = await ask(`/api/overview?${question()}`, signal);
+    total = overview.selected;
+    drawOverview(overview);
+    forgetRows();
+    cursor = 0;
+    if (state.item) await findCursor(signal);
+    drawList(true);
+    if (state.view !== "list") await drawMap(signal);
+  } catch (error) {
+    complain(error);
+  }
+  if (!signal.aborted) document.body.dataset.ready = String(question()); // which filters the page shows by now
+}
+
+async function findCursor(signal) {
+  const { place } = await ask(`/api/place?${question({ id: state.item })}`, signal);
+  if (place !== null) cursor = place;
+}
+
+function choose(changes, push = false) {
+  Object.assign(state, changes);
+  writeAddress(push);
+  refresh();
+}
+
+function showFields() {
+  for (const name of ["where", "text"]) if (document.activeElement !== $(name)) $(name).value = state[name];
+  $("sort").value = state.sort.replace(/^-/, "");
+  $("down").checked = state.sort.startsWith("-");
+  $("colour").value = state.colour;
+  const chips = [];
+  const chip = (words, changes) => {
+    const button = make("button", { type: "button", "aria-label": `Remove the filter ${words}` }, make("bdi", {}, words));
+    button.addEventListener("click", () => choose(changes));
+    chips.push(make("li", {}, button));
+  };
+  for (const [name, low, high] of readRanges()) {
+    chip(`${nameColumn(name)} ${number(low)} to ${number(high)}`, { ranges: joinRanges(readRanges().filter((range) => range[0] !== name)) });
+  }
+  if (state.cell) chip(JSON.parse(state.cell).join(" predicted as "), { cell: "" });
+  if (state.brush) chip("part of the map", { brush: "" });
+  if (state.cluster) chip(`cluster ${Number(state.cluster) + 1}`, { cluster: "" });
+  $("chips").replaceChildren(...chips);
+}
+
+const nameColumn = (name) => (NAMES[name] ?? name).replaceAll("_", " ");
+const readRanges = () =>
+  state.ranges.split(",").filter(Boolean).map((piece) => piece.split(":")).map(([name, low, high]) => [name, Number(low), Number(high)]);
+const joinRanges = (ranges) => ranges.map((range) => range.join(":")).join(",");
+
+function setRange(name, low, high) {
+  const others = readRanges().filter((range) => range[0] !== name);
+  choose({ ranges: joinRanges(low === null ? others : [...others, [name, Math.min(low, high), Math.max(low, high)]]) });
+}
+
+// -- the overview -----------------------------------------------------------------------------------------------------
+
+const whole = (value) => value.toLocaleString("en");
+
+function drawOverview(overview) {
+  const { selected, failed, labelled, right } = overview;
+  $("count").textContent = selected === overview.total ? count(selected, "item").replace(String(selected), whole(selected)) : `${whole(selected)} of ${whole(overview.total)} items`;
+  for (const button of all("button", $("exports"))) {
+    const isReport = button.dataset.format === "html";
+    button.disabled = !selected || (isReport && selected > MOST_INPUTS);
+    button.title = isReport && selected > MOST_INPUTS ? `A report shows ${MOST_INPUTS} items at most: choose fewer` : `The ${whole(selected)} items as a file`;
+  }
+  const fact = (name, value) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
+  $("counts").replaceChildren(
+    fact("Items", whole(selected)),
+    ...(labelled ? [fact("Right", percent(right / labelled)), fact("Wrong", whole(labelled - right))] : []),
+    ...(failed ? [fact("Failed", whole(failed))] : []),
+  );
+  const place = $("distributions");
+  const before = document.activeElement?.dataset?.limit;
+  place.replaceChildren(...overview.distributions.map(drawDistribution));
+  if (before) one(`[data-limit="${before}"]`, place)?.focus();
+  drawConfusion(overview.confusion);
+}
+
+function drawDistribution({ name, low, high, least, most, all: everything, selected }) {
+  const [width, height] = [240, 56];
+  const tallest = Math.max(1, ...everything);
+  const bar = width / everything.length;
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" });
+  const column = (kind, times, i, top) => {
+    const tall = times ? Math.max(1.5, (Math.sqrt(times) / Math.sqrt(top)) * height) : 0;
+    return draw("rect", { class: kind, x: i * bar + 0.5, y: height - tall, width: bar - 1, height: tall });
+  };
+  svg.append(...everything.map((times, i) => column("all", times, i, tallest)), ...selected.map((times, i) => column("selected", times, i, tallest)));
+  const range = readRanges().find((item) => item[0] === name);
+  const at = (value) => clamp(((value - low) / (high - low)) * width, 0, width);
+  const shade = draw("rect", { class: "range", y: 0, height, x: range ? at(range[1]) : 0, width: range ? Math.max(2, at(range[2]) - at(range[1])) : 0 });
+  svg.append(shade);
+  // the first and the last bar take what lies farther out
+  const value = (event) => {
+    const box = svg.getBoundingClientRect();
+    const share = clamp((event.clientX - box.left) / box.width, 0, 1);
+    return share === 0 ? least : share === 1 ? most : low + share * (high - low);
+  };
+  let from = null;
+  svg.addEventListener("pointerdown", (event) => {
+    from = value(event);
+    svg.setPointerCapture(event.pointerId);
+  });
+  svg.addEventListener("pointermove", (event) => {
+    if (from === null) return;
+    const [start, end] = [at(from), at(value(event))];
+    furnish(shade, { x: Math.min(start, end), width: Math.abs(end - start) });
+  });
+  svg.addEventListener("pointerup", (event) => {
+    const to = value(event);
+    const wide = from !== null && Math.abs(at(to) - at(from)) > 3;
+    if (wide) setRange(name, short(from), short(to));
+    else if (range) setRange(name, null);
+    from = null;
+  });
+  const limit = (which, words) => {
+    const box = make("input", { type: "number", step: "any", "aria-label": `${nameColumn(name)} ${words}`, "data-limit": `${name}:${which}`, placeholder: number(which ? most : least) });
+    if (range) box.value = short(range[1 + which]);
+    box.addEventListener("change", () => {
+      const ends = [range ? range[1] : least, range ? range[2] : most];
+      ends[which] = box.value === "" ? [least, most][which] : Number(box.value);
+      if (ends[0] <= least && ends[1] >= most) setRange(name, null);
+      else setRange(name, ...ends);
+    });
+    return box;
+  };
+  const caption = make("figcaption", {}, make("b", {}, nameColumn(name)), make("span", {}, `${number(least)} to ${number(most)}`));
+  return make("figure", { class: "distribution" }, caption, svg, make("div", { class: "limits" }, limit(0, "from"), limit(1, "to")));
+}
+const short = (value) => Number(value.toPrecision(6));
+
+function drawConfusion(confusion) {
+  $("confusion").hidden = !confusion;
+  if (!confusion) return;
+  const { classes, counts } = confusion;
+  const cells = counts.map((row, i) =>
+    row.map((times, j) => {
+      const share = times / Math.max(1, row.reduce((sum, other) => sum + other, 0));
+      const named = !confusion.others || Math.max(i, j) < classes.length - 1;
+      const cell = JSON.stringify([classes[i], classes[j]]);
+      const words = `${classes[i]} predicted as ${classes[j]}: ${times}`;
+      const button = make("button", { type: "button", class: `${i === j ? "right" : "wrong"}${share > 0.6 ? " strong" : ""}`, "aria-label": words, title: words, "aria-pressed": String(state.cell === cell) }, times ? whole(times) : "");
+      button.style.setProperty("--share", (0.9 * share).toFixed(3));
+      button.disabled = !times || !named;
+      button.addEventListener("click", () => choose({ cell: state.cell === cell ? "" : cell }));
+      return make("td", {}, button);
+    }),
+  );
+  const head = (name, scope) => make("th", { scope, title: name }, make("bdi", {}, name));
+  const table = make(
+    "table", {},
+    make("thead", {}, make("tr", {}, make("td"), ...classes.map((name) => head(name, "col")))),
+    make("tbody", {}, ...cells.map((row, i) => make("tr", {}, head(classes[i], "row"), ...row))),
+  );
+  // as wide as its largest number needs; beyond its column it scrolls
+  table.style.minWidth = `${3.5 + classes.length * (0.25 + 0.42 * whole(Math.max(...counts.flat())).length)}rem`;
+  $("confusion").replaceChildren(make("h3", {}, "Labels and predictions"), make("p", { class: "hint" }, "Rows are labels, columns predictions."), make("div", { class: "scroll" }, table));
+}
+
+// -- the list ---------------------------------------------------------------------------------------------------------
+
+let chunks = new Map(); // of rows, by their number
+const shownRows = new Map(); // elements, by their place
+function forgetRows() {
+  chunks = new Map();
+  for (const element of shownRows.values()) element.remove();
+  shownRows.clear();
+  $("list").scrollTop = 0;
+}
+
+const height = () => Math.min(total * ROW, TALLEST);
+// a list too tall for the browser is scrolled in proportion
+function firstRow() {
+  const box = $("list");
+  if (total * ROW <= TALLEST) return Math.floor(box.scrollTop / ROW);
+  return Math.floor((box.scrollTop / (height() - box.clientHeight)) * (total - box.clientHeight / ROW));
+}
+function topOf(place) {
+  if (total * ROW <= TALLEST) return place * ROW;
+  return $("list").scrollTop + (place - firstRow()) * ROW;
+}
+
+function drawList(scroll = false) {
+  const box = $("list");
+  $("spacer").style.height = `${height()}px`;
+  if (scroll && cursor) showCursor(true);
+  const first = Math.max(0, firstRow() - 3);
+  const last = Math.min(total - 1, firstRow() + Math.ceil(box.clientHeight / ROW) + 3);
+  for (const [place, element] of shownRows) {
+    if (place >= first && place <= last) continue;
+    element.remove();
+    shownRows.delete(place);
+  }
+  for (let place = first; place <= last; place++) {
+    if (!shownRows.has(place)) {
+      const element = make("div", { class: "row", role: "option", id: `row-${place}`, "aria-setsize": total, "aria-posinset": place + 1 });
+      shownRows.set(place, element);
+      $("spacer").append(element);
+      fillRow(place, element).catch(complain);
+    }
+    shownRows.get(place).style.top = `${topOf(place)}px`;
+  }
+  markCursor();
+  one(".empty", box)?.remove();
+  if (!total) box.append(make("p", { class: "empty" }, "No item fulfils all filters."));
+}
+
+function loadRows(place) {
+  const chunk = Math.floor(place / CHUNK);
+  if (!chunks.has(chunk)) chunks.set(chunk, ask(`/api/rows?${question({ start: chunk * CHUNK, count: CHUNK })}`, asking.signal));
+  return chunks.get(chunk).then(({ rows }) => rows[place - chunk * CHUNK]);
+}
+
+async function fillRow(place, element) {
+  const kept = chunks;
+  const row = await loadRows(place);
+  if (kept !== chunks || !element.isConnected || !row) return;
+  const several = row.maps.length > 1;
+  const fact = (kind, ...words) => make("span", { class: kind }, ...words);
+  const answer = row.right === 0 ? fact("wrong", make("bdi", {}, row.prediction), ", labelled ", make("bdi", {}, row.label ?? "")) : fact("", make("bdi", {}, row.prediction ?? row.target ?? ""));
+  const facts = make("span", { class: "facts" }, make("bdi", { class: "identity", title: row.id }, row.id), ...(row.error ? [fact("wrong", make("bdi", {}, row.error))] : [answer]), ...(row.error || row.trust === null ? [] : [fact("soft", `trust ${percent(row.trust)}`)]));
+  element.classList.toggle("failed", Boolean(row.error));
+  element.setAttribute("aria-label", `${row.id}: ${row.error ?? row.prediction ?? ""}`);
+  const maps = [...row.maps, ...(several && row.difference ? [row.difference] : [])];
+  const images = maps.some((map) => map?.kind === "image");
+  const numbers = ["output", "relative_residual"].filter((name) => row[name] !== null && !row.error).map((name) => fact("", `${nameColumn(name)} `, make("b", {}, number(row[name]))));
+  if (images) {
+    element.replaceChildren(...(await drawThumbs(row, maps)), facts, make("span", { class: "numbers" }, ...numbers));
+  } else {
+    element.replaceChildren(facts, make("span", { class: "units" }, ...maps.map((map, i) => (map ? drawUnits(map, row, i) : make("span", { class: "line soft" }, "not in this store")))));
+  }
+  element.dataset.filled = "";
+}
+
+async function drawThumbs(row, maps) {
+  let picture = null;
+  if (row.picture) {
+    picture = new Image();
+    picture.src = `/picture?${new URLSearchParams({ id: row.id })}`;
+    await picture.decode().catch(() => (picture = null)); // a broken file: the map alone
+  }
+  const thumbs = [];
+  if (picture) {
+    picture.className = "thumb";
+    picture.alt = "";
+    thumbs.push(picture);
+  }
+  for (const [i, map] of maps.entries()) {
+    const canvas = make("canvas", { class: "thumb", "aria-hidden": "true", width: 1, height: 1 });
+    if (map) await paintMap(canvas, map.scores, picture, i < row.maps.length && row.trust !== null && row.trust < LITTLE_TRUST);
+    thumbs.push(canvas);
+  }
+  return thumbs;
+}
+
+async function paintMap(canvas, scores, picture, signless) {
+  const map = await unpack(scores);
+  const times = Math.max(1, Math.round(96 / Math.max(map.width, map.height)));
+  const [width, height] = picture ? [picture.naturalWidth, picture.naturalHeight] : [map.width * times, map.height * times];
+  paint(canvas, readPixels(picture, width, height), map, { limit: map.limit, mode: signless ? "magnitude" : "signed", opacity: picture ? 0.75 : 1, cutoff: 0 });
+}
+
+function drawUnits(map, row, which) {
+  const signless = which < row.maps.length && row.trust !== null && row.trust < LITTLE_TRUST;
+  const words = map.units.map((unit, i) => {
+    const value = map.scores[i];
+    const kind = signless ? "magnitude" : value < 0 ? "against" : "for";
+    const said = map.kind === "table" && map.cells.length ? `${unit} ${map.cells[i]}` : unit;
+    const word = make("span", { class: kind, title: `${unit}: ${signed(value)}` }, make("bdi", {}, said));
+    word.style.setProperty("--strength", ((0.7 * Math.abs(value)) / (map.strongest || 1)).toFixed(3));
+    return word;
+  });
+  const name = row.maps.length < 2 ? [] : [make("span", { class: "store" }, stores.stores[which]?.name ?? "difference")];
+  if (which >= row.maps.length) name[0].textContent = "difference";
+  return make("span", { class: "line" }, ...name, ...words.flatMap((word) => [word, " "]), map.more ? `… ${whole(map.more)} more` : "");
+}
+
+function markCursor() {
+  for (const [place, element] of shownRows) element.setAttribute("aria-selected", String(place === cursor));
+  if (total) $("list").setAttribute("aria-activedescendant", `row-${cursor}`);
+}
+
+function showCursor(inTheMiddle = false) {
+  const box = $("list");
+  if (total * ROW > TALLEST) {
+    box.scrollTop = (cursor / Math.max(1, total - box.clientHeight / ROW)) * (height() - box.clientHeight);
+    return;
+  }
+  const isSeen = cursor * ROW >= box.scrollTop && (cursor + 1) * ROW <= box.scrollTop + box.clientHeight;
+  if (inTheMiddle && !isSeen) box.scrollTop = (cursor + 0.5) * ROW - box.clientHeight / 2;
+  else if (cursor * ROW < box.scrollTop) box.scrollTop = cursor * ROW;
+  if ((cursor + 1) * ROW > box.scrollTop + box.clientHeight) box.scrollTop = (cursor + 1) * ROW - box.clientHeight;
+}
+
+let opening = 0;
+function move(to, open) {
+  if (!total) return;
+  cursor = clamp(to, 0, total - 1);
+  showCursor();
+  drawList();
+  if (!open) return;
+  const turn = ++opening;
+  // a key that is held down does not open every item on the way
+  setTimeout(() => {
+    if (turn === opening) loadRows(cursor).then((row) => row && turn === opening && openItem(row.id)).catch(complain);
+  }, 60);
+}
+
+// -- the item ---------------------------------------------------------------------------------------------------------
+
+function openItem(id, at = "") {
+  const first = !state.item;
+  Object.assign(state, { item: id, at });
+  writeAddress(first);
+  showItem();
+}
+
+function closeItem() {
+  Object.assign(state, { item: "", at: "" });
+  writeAddress(true);
+  showItem();
+  (state.view === "map" ? $("cloud") : $("list")).focus();
+}
+
+let shownItem = "";
+function showItem() {
+  $("detail").hidden = !state.item;
+  if (shownItem !== state.item) {
+    shownItem = state.item;
+    // replaced, so that going back is the explorer's and not the frame's
+    $("item").contentWindow.location.replace(state.item ? `/item?${new URLSearchParams({ id: state.item })}${state.at ? `#${state.at}` : ""}` : "about:blank");
+  }
+  drawList();
+  if (state.view === "map") paintCloud();
+}
+
+$("item").addEventListener("load", () => {
+  const inside = $("item").contentWindow;
+  if (!state.item || inside.location.href === "about:blank") return;
+  // what was chosen in the report is part of the address here
+  const remember = () => {
+    if (inside.location.pathname !== "/item") return;
+    state.at = inside.location.hash.replace(/^#/, "");
+    writeAddress();
+  };
+  for (const name of ["change", "click", "keyup"]) inside.addEventListener(name, () => setTimeout(remember, 50));
+  inside.addEventListener("keydown", handleKey);
+  $("detail").dataset.loaded = state.item;
+});
+
+// -- the map of all items ---------------------------------------------------------------------------------------------
+
+let cloud = null; // the points, once they are there
+let chosenBits = null; // which of them fulfil the filters
+
+async function loadCloud() {
+  if (cloud) return cloud;
+  const answer = await ask("/api/map");
+  if (answer.progress < 1) {
+    $("map-hint").textContent = `The map is being made, once for this store: ${percent(answer.progress)}.`;
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    return loadCloud();
+  }
+  if (answer.trouble) throw new Error(answer.trouble);
+  const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer;
+  cloud = answer.count
+    ? { ...answer, x: new Uint16Array(bytes(answer.x)), y: new Uint16Array(bytes(answer.y)), there: new Uint8Array(bytes(answer.there)), cluster: new Uint8Array(bytes(answer.cluster)), class: new Uint16Array(bytes(answer.class)), right: new Int8Array(bytes(answer.right)) }
+    : { count: 0 };
+  return cloud;
+}
+
+async function drawMap(signal) {
+  await loadCloud();
+  if (state.view === "clusters") return drawClusters(signal);
+  const { bits } = await ask(`/api/selection?${question()}`, signal);
+  chosenBits = Uint8Array.from(atob(bits), (letter) => letter.charCodeAt(0));
+  $("map-hint").textContent = cloud.count
+    ? `Near each other where the model looks at the same things; the two directions have ${percent(cloud.explained)} of the variance. Drag to choose, click to open. With the keyboard: arrows move, with Shift they draw a box, Enter chooses it.`
+    : "Fewer than three items have values, so there is no map.";
+  paintCloud();
+}
+
+const isChosen = (i) => (chosenBits[i >> 3] >> (i & 7)) & 1;
+const inset = 14;
+const scale = (size) => (value) => inset + (value / 65535) * (size - 2 * inset);
+const unscale = (size) => (place) => (place - inset) / (size - 2 * inset);
+
+function colourOf(i) {
+  if (state.colour === "right") return ["#8a8f98", "#c2571a", "#3b7fc4"][cloud.right[i] + 1];
+  return PALETTE[cloud[state.colour][i] % PALETTE.length];
+}
+
+function paintCloud() {
+  const canvas = $("cloud");
+  if (!cloud?.count || !chosenBits || canvas.clientWidth === 0) return;
+  const [width, height, ratio] = [canvas.clientWidth, canvas.clientHeight, devicePixelRatio];
+  canvas.width = width * ratio;
+  canvas.height = height * ratio;
+  const context = canvas.getContext("2d");
+  context.scale(ratio, ratio);
+  const [x, y] = [scale(width), scale(height)];
+  const radius = clamp(60 / Math.sqrt(cloud.count), 1.5, 5);
+  for (const kind of [0, 1]) {
+    context.globalAlpha = kind ? 0.85 : 0.13;
+    for (let i = 0; i < cloud.count; i++) {
+      if (!cloud.there[i] || isChosen(i) !== kind) continue;
+      context.fillStyle = colourOf(i);
+      context.beginPath();
+      context.arc(x(cloud.x[i]), y(cloud.y[i]), radius, 0, 7);
+      context.fill();
+    }
+  }
+  const at = cloud.ids ? cloud.ids.indexOf(state.item) : -1;
+  if (at >= 0 && cloud.there[at]) {
+    context.globalAlpha = 1;
+    context.strokeStyle = getComputedStyle(document.body).color;
+    context.lineWidth = 2;
+    context.beginPath();
+    context.arc(x(cloud.x[at]), y(cloud.y[at]), radius + 4, 0, 7);
+    context.stroke();
+  }
+  const names = { cluster: [...new Set(cloud.cluster)].sort((a, b) => a - b).map((k) => [PALETTE[k % PALETTE.length], `cluster ${k + 1}`]), class: cloud.classes.slice(0, 16).map((name, i) => [PALETTE[i % PALETTE.length], name || "none"]), right: [["#3b7fc4", "right"], ["#c2571a", "wrong"], ["#8a8f98", "no label"]].filter((_, i) => cloud.right.includes([1, 0, -1][i])) }[state.colour];
+  $("key").replaceChildren(...names.map(([colour, name]) => {
+    const dot = make("i");
+    dot.style.background = colour;
+    return make("li", {}, dot, make("bdi", {}, name));
+  }));
+  canvas.dataset.drawn = String(cloud.count);
+}
+
+const pen = { from: null, to: null };
+function showBox() {
+  $("box").hidden = !pen.from || !pen.to;
+  if ($("box").hidden) return;
+  const [left, right] = [pen.from.x, pen.to.x].sort((a, b) => a - b);
+  const [top, bottom] = [pen.from.y, pen.to.y].sort((a, b) => a - b);
+  Object.assign($("box").style, { left: `${left}px`, top: `${top}px`, width: `${right - left}px`, height: `${bottom - top}px` });
+}
+function applyBox() {
+  const canvas = $("cloud");
+  const [across, down] = [unscale(canvas.clientWidth), unscale(canvas.clientHeight)];
+  const [left, right] = [pen.from.x, pen.to.x].sort((a, b) => a - b).map(across);
+  const [top, bottom] = [pen.from.y, pen.to.y].sort((a, b) => a - b).map(down);
+  dropBox();
+  choose({ brush: [left, top, right, bottom].map((value) => value.toFixed(4)).join(",") });
+}
+function dropBox() {
+  pen.from = pen.to = null;
+  showBox();
+}
+function openNearest(place) {
+  const canvas = $("cloud");
+  const [x, y] = [scale(canvas.clientWidth), scale(canvas.clientHeight)];
+  let [best, nearest] = [15, -1]; // pixels
+  for (let i = 0; i < cloud.count; i++) {
+    if (!cloud.there[i]) continue;
+    const far = Math.hypot(x(cloud.x[i]) - place.x, y(cloud.y[i]) - place.y);
+    if (far < best) [best, nearest] = [far, i];
+  }
+  if (nearest >= 0 && cloud.ids) openItem(cloud.ids[nearest]);
+  else if (state.brush) choose({ brush: "" });
+}
+
+function watchCloud() {
+  const canvas = $("cloud");
+  const at = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return { x: clamp(event.clientX - box.left, 0, box.width), y: clamp(event.clientY - box.top, 0, box.height) };
+  };
+  canvas.addEventListener("pointerdown", (event) => {
+    pen.from = at(event);
+    canvas.setPointerCapture(event.pointerId);
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!pen.from || !event.buttons) return;
+    pen.to = at(event);
+    showBox();
+  });
+  canvas.addEventListener("pointerup", (event) => {
+    if (!pen.from || !cloud?.count) return;
+    pen.to = at(event);
+    if (Math.hypot(pen.to.x - pen.from.x, pen.to.y - pen.from.y) > 5) return applyBox();
+    const place = pen.to;
+    dropBox();
+    openNearest(place);
+  });
+  canvas.addEventListener("keydown", (event) => {
+    const step = 16;
+    const arrow = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, -step], ArrowDown: [0, step] }[event.key];
+    if (arrow) {
+      event.preventDefault();
+      const middle = { x: canvas.clientWidth / 2, y: canvas.clientHeight / 2 };
+      const now = pen.to ?? middle;
+      pen.to = { x: clamp(now.x + arrow[0], 0, canvas.clientWidth), y: clamp(now.y + arrow[1], 0, canvas.clientHeight) };
+      if (!event.shiftKey || !pen.from) pen.from = event.shiftKey ? now : pen.to;
+      showBox();
+    } else if (event.key === "Enter" && pen.to && cloud?.count) {
+      event.preventDefault();
+      if (pen.from.x !== pen.to.x || pen.from.y !== pen.to.y) applyBox();
+      else openNearest(pen.to);
+    } else if (event.key === "Escape" && pen.to) {
+      event.stopPropagation();
+      dropBox();
+    }
+  });
+}
+
+let clusters = null;
+async function drawClusters(signal) {
+  clusters ??= (await ask("/api/clusters", signal)).clusters;
+  const cards = clusters.map(({ number: k, items, labelled, right, classes, typical, map, units }) => {
+    const mean = map ? make("canvas", { class: "mean", role: "img", "aria-label": `Mean map of cluster ${k + 1}` }) : make("ol", { "aria-label": "Strongest" }, ...units.map(([name, share]) => {
+      const bar = make("i");
+      bar.style.width = `${(100 * share) / units[0][1]}%`;
+      return make("li", {}, bar, make("bdi", {}, name));
+    }));
+    if (map) unpack(map).then((scores) => paint(mean, readPixels(null, 112, 112), { ...scores, smooth: true }, { limit: scores.limit, mode: "magnitude", opacity: 1, cutoff: 0 }));
+    const said = classes.map(([name, times]) => `${name || "none"} ${percent(times / items)}`).join(", ");
+    const button = make("button", { type: "button", "aria-pressed": String(state.cluster === String(k)) }, state.cluster === String(k) ? "Show all" : "Show these");
+    button.addEventListener("click", () => choose({ cluster: state.cluster === String(k) ? "" : String(k) }));
+    const text = make("div", { class: "text" }, make("h3", {}, `Cluster ${k + 1}`), make("p", {}, `${whole(items)} items${labelled ? `, ${percent(right / labelled)} right` : ""}`), make("p", { class: "hint" }, make("bdi", {}, said)), make("p", { class: "buttons" }, button));
+    const few = make("div", { class: "typical" });
+    for (const row of typical) {
+      const inside = row.maps[0]?.kind === "image" ? make("span", {}) : make("bdi", { class: "name" }, row.maps[0]?.kind === "text" ? row.maps[0].units.join(" ") : row.id);
+      if (row.maps[0]?.kind === "image") drawThumbs({ ...row, maps: row.maps.slice(0, 1) }, row.maps.slice(0, 1)).then((thumbs) => inside.replaceChildren(thumbs.at(-1)));
+      const open = make("button", { type: "button", "aria-label": `Open ${row.id}`, title: row.id }, inside);
+      open.addEventListener("click", () => openItem(row.id));
+      few.append(open);
+    }
+    return make("li", {}, make("div", { class: "cluster" }, mean, text), few);
+  });
+  $("clusters").replaceChildren(...(cards.length ? cards : [make("li", {}, "Fewer than three items have values.")]));
+}
+
+// -- views and keys ---------------------------------------------------------------------------------------------------
+
+function showView() {
+  for (const tab of all("[role=tab]")) {
+    const isShown = tab.dataset.view === state.view;
+    tab.setAttribute("aria-selected", String(isShown));
+    tab.tabIndex = isShown ? 0 : -1;
+    $(tab.getAttribute("aria-controls")).hidden = !isShown;
+  }
+  if (state.view === "list") drawList(true);
+  else drawMap(asking.signal).catch(complain);
+}
+
+function chooseView(view) {
+  state.view = view;
+  writeAddress(true);
+  showView();
+}
+
+function handleKey(event) {
+  const typing = event.target.closest?.("input, select, textarea");
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape" && state.item && !typing) closeItem();
+  if (typing) return;
+  if (event.key === "/") {
+    event.preventDefault();
+    $("text").focus();
+  } else if (event.key === "j") move(cursor + (state.item ? 1 : 0), true);
+  else if (event.key === "k") move(cursor - 1, true);
+}
+
+function watch() {
+  $("filters").addEventListener("submit", (event) => event.preventDefault());
+  $("where").addEventListener("change", () => choose({ where: $("where").value.trim() }));
+  let waiting = 0;
+  $("text").addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => choose({ text: $("text").value.trim() }), 200);
+  });
+  const sort = () => choose({ sort: $("sort").value && ($("down").checked ? "-" : "") + $("sort").value });
+  $("sort").addEventListener("change", sort);
+  $("down").addEventListener("change", sort);
+  $("colour").addEventListener("change", () => {
+    state.colour = $("colour").value;
+    writeAddress();
+    paintCloud();
+  });
+  $("list").addEventListener("scroll", () => requestAnimationFrame(() => drawList()), { passive: true });
+  $("list").addEventListener("click", (event) => {
+    const row = event.target.closest(".row");
+    if (row) move(Number(row.id.slice(4)), true);
+  });
+  $("list").addEventListener("keydown", (event) => {
+    const page = Math.max(1, Math.floor($("list").clientHeight / ROW) - 1);
+    const to = pick(event, { ArrowDown: cursor + 1, ArrowUp: cursor - 1, PageDown: cursor + page, PageUp: cursor - page, Home: 0, End: total - 1, Enter: cursor });
+    if (to !== undefined) move(to, event.key === "Enter" || Boolean(state.item));
+  });
+  $("back").addEventListener("click", () => move(cursor - 1, true));
+  $("next").addEventListener("click", () => move(cursor + 1, true));
+  $("close").addEventListener("click", closeItem);
+  for (const tab of all("[role=tab]")) {
+    tab.addEventListener("click", () => chooseView(tab.dataset.view));
+    tab.addEventListener("keydown", (event) => {
+      const tabs = all("[role=tab]");
+      const from = tabs.indexOf(tab);
+      const to = pick(event, { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: tabs.length - 1 });
+      if (to === undefined) return;
+      const next = tabs[(to + tabs.length) % tabs.length];
+      next.focus();
+      chooseView(next.dataset.view);
+    });
+  }
+  for (const button of all("[data-format]")) button.addEventListener("click", () => download(button).catch(complain));
+  one(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    $("list").focus();
+  });
+  watchCloud();
+  addEventListener("keydown", handleKey);
+  addEventListener("resize", () => {
+    drawList();
+    if (state.view === "map") paintCloud();
+  });
+  addEventListener("popstate", follow);
+  addEventListener("hashchange", follow);
+}
+
+async function download(button) {
+  $("trouble").hidden = true;
+  const answer = await fetch(`/export?${question({ format: button.dataset.format })}`);
+  if (!answer.ok) throw new Error((await answer.json()).error);
+  const name = decodeURIComponent(answer.headers.get("content-disposition").split("''")[1]);
+  const url = URL.createObjectURL(await answer.blob());
+  make("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60000);
+}
+
+let followed = null;
+function follow() {
+  if (followed === location.hash) return;
+  readAddress();
+  followed = location.hash;
+  refresh().then(() => {
+    followed = null;
+    showView();
+    showItem();
+  });
+}
+
+async function begin() {
+  readAddress();
+  watch();
+  if (innerWidth < 960) $("overview").open = false;
+  stores = await ask("/api/stores");
+  const [first, ...others] = stores.stores;
+  const names = stores.stores.map(({ name }) => name).join(" and ");
+  document.title = `${names} · explorer`;
+  $("title").replaceChildren(make("bdi", {}, names));
+  $("about").textContent = [first.model, stores.stores.map(({ method }) => method).join(" and ")].filter(Boolean).join(" · ");
+  $("items").classList.add(first.kind);
+  $("items").classList.toggle("several", others.length > 0);
+  $("sort").append(...stores.columns.filter((name) => name !== "error").map((name) => make("option", { value: name }, nameColumn(name))));
+  $("columns").append(...stores.columns.map((name) => make("option", { value: name })));
+  const isImage = first.kind === "image" || first.kind === "tensor";
+  if (others.length && isImage) {
+    const heads = [...(stores.pictures ? [""] : []), ...stores.stores.map(({ name }) => name), ...(others.length === 1 ? ["difference"] : [])];
+    $("heads").replaceChildren(...heads.map((name) => make("span", { title: name }, name)));
+  }
+  if (isImage && !stores.pictures) $("list-hint").prepend(`The images are not in the store: start ig2 serve with --source${first.source ? ` ${first.source}` : ""} to see them. `);
+  await refresh();
+  showView();
+  showItem();
+}
+begin().catch(complain);

@@ -1,0 +1,139 @@
+"""The values of rows as maps and lists, read from a store a row group at a time."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ig2.errors import InputError
+from ig2.runs.files import explain_damage, open_part
+from ig2.runs.store import Store, read_rows
+
+Shown = Literal["image", "text", "table"]
+Numbers = NDArray[np.float64]
+MOST_BYTES = 256 * 2**20  # of row groups that are kept in memory
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """The values of one item, as they are shown.
+
+    Args:
+        kind: how.
+        scores: (H, W) of an image, otherwise a number for each unit.
+        units: words, or names of columns.
+        cells: the columns' values, as text.
+    """
+
+    kind: Shown
+    scores: Numbers
+    units: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
+
+
+class Reader:
+    """Rows of a store by their positions, with the row groups read last kept in memory."""
+
+    def __init__(self, store: Store, most_bytes: int = MOST_BYTES) -> None:
+        self.store, self.most_bytes = store, most_bytes
+        self.groups: list[tuple[Any, int]] = []  # a file and a group of it
+        self.starts: list[int] = []
+        self.length = 0
+        for path in store.files:
+            with explain_damage(path), open_part(path) as part:
+                for group in range(part.num_row_groups):
+                    self.groups.append((path, group))
+                    self.starts.append(self.length)
+                    self.length += part.metadata.row_group(group).num_rows
+        self._tables: OrderedDict[int, Any] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def __getitem__(self, position: int) -> dict[str, Any]:
+        """Return a row.
+
+        Raises:
+            InputError: if there is none at this position, or its file is gone or damaged.
+        """
+        if not 0 <= position < self.length:
+            raise InputError(f"there is no row {position}: the store has {self.length:,}")
+        number = bisect_right(self.starts, position) - 1
+        return next(read_rows(self._read(number).slice(position - self.starts[number], 1)))
+
+    def _read(self, number: int) -> Any:
+        with self._lock:
+            if number in self._tables:
+                self._tables.move_to_end(number)
+                return self._tables[number]
+        path, group = self.groups[number]
+        with explain_damage(path), open_part(path) as part:
+            table = part.read_row_group(group)
+        with self._lock:
+            if number not in self._tables:
+                self._tables[number] = table
+                self._bytes += table.nbytes
+            while self._bytes > self.most_bytes and len(self._tables) > 1:
+                self._bytes -= self._tables.popitem(last=False)[1].nbytes
+        return table
+
+
+def read_map(row: Mapping[str, Any], manifest: Mapping[str, Any]) -> Map | None:
+    """Return the values of a row as they are shown; None where it has none.
+
+    Images are summed over channels. The sum of a superpixel is spread evenly over its pixels, so that sums stay.
+    """
+    if row.get("values") is None:
+        return None
+    values = np.nan_to_num(np.asarray(row["values"], dtype=np.float64), posinf=0.0, neginf=0.0)
+    kind = manifest.get("kind")
+    if row.get("regions") is not None:
+        regions = np.asarray(row["regions"], dtype=np.int64)
+        sizes = np.bincount(regions.reshape(-1), minlength=len(values))
+        return Map("image", (values / np.maximum(sizes, 1))[regions])
+    if kind in ("image", "tensor") and values.ndim >= 2:
+        return Map("image", values.reshape(-1, *values.shape[-2:]).sum(axis=0))
+    scores = values.reshape(len(values), -1).sum(axis=1)
+    names = row.get("units") if kind == "text" else manifest.get("units")
+    fits = names is not None and len(names) == len(scores)
+    units = tuple(map(str, names)) if fits and names is not None else tuple(str(i + 1) for i in range(len(scores)))
+    cells = tuple(map(str, row.get("cells") or ()))
+    return Map("text" if kind == "text" else "table", scores, units, cells if len(cells) == len(units) else ())
+
+
+def pool(scores: Numbers, rows: int, columns: int) -> Numbers:
+    """Return the sums of a map over a grid of at most `rows` × `columns` fields; the sum of all stays.
+
+    >>> pool(np.ones((4, 6)), 2, 3)
+    array([[4., 4., 4.],
+           [4., 4., 4.]])
+    """
+    for axis, most in ((0, rows), (1, columns)):
+        size = scores.shape[axis]
+        if size > most:
+            scores = np.add.reduceat(scores, np.arange(most) * size // most, axis=axis)
+    return scores
+
+
+def match(maps: Sequence[Map]) -> list[Map] | None:
+    """Return maps of one item by several stores in one shape, the smallest; None if they cannot be brought to one."""
+    if len({map.kind for map in maps}) > 1:
+        return None
+    if maps[0].kind != "image":
+        return list(maps) if len({map.units for map in maps}) == 1 else None
+    height, width = (min(map.scores.shape[axis] for map in maps) for axis in (0, 1))
+    pooled = [Map("image", pool(map.scores, height, width)) for map in maps]
+    return pooled if len({map.scores.shape for map in pooled}) == 1 else None
+
+
+def subtract(first: Map, second: Map) -> Numbers:
+    """Return the difference of two maps, each as shares of the sum of its own strengths: of two models or methods alike."""
+    shares = [map.scores / (np.abs(map.scores).sum() or 1.0) for map in (first, second)]
+    difference: Numbers = shares[0] - shares[1]
+    return difference

@@ -1,0 +1,80 @@
+"""The images of a run, from the source that the command named: never from a path that a request or a store names."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ig2.adapters.images import Framing, read_image
+from ig2.errors import InputError, describe, import_extra
+from ig2.runs.sources import Rows, Source, extract_input, find_source
+
+SMALL = 96  # pixels of a thumbnail's longer side
+
+
+class Pictures:
+    """Images by the ids of their items, as the network saw them.
+
+    The source is listed once. A request can ask for the ids in that list and for nothing else.
+
+    Args:
+        source: a folder or pattern of images, a data set, or a `Source`.
+        manifest: of the store; it has the framing and the column.
+
+    Raises:
+        InputError: if the source has no images by id.
+    """
+
+    def __init__(self, source: Any, manifest: Mapping[str, Any]) -> None:
+        self.source: Source = find_source(source)
+        if isinstance(self.source, Rows) or "image" not in self.source.kinds:
+            raise InputError(
+                f"--source {describe(source)} has no images that can be read one by one: name the folder of images, or "
+                "module:function that returns the data set"
+            )
+        self.handles = {item.id: item.content for item in self.source.items()}
+        self.column = manifest["fingerprint"].get("settings", {}).get("column")
+        self.framing = _read_framing(manifest.get("framing"))
+
+    def __contains__(self, identity: str) -> bool:
+        return identity in self.handles
+
+    def read(self, identity: str, shape: tuple[int, int] | None = None) -> NDArray[np.uint8]:
+        """Return the image of an item, (H, W, 3), framed as for the network.
+
+        Args:
+            identity: the id.
+            shape: of the item's map; where the framing is not known, the middle of the image in this proportion is shown.
+
+        Raises:
+            InputError: if there is no image of that id, or it is broken.
+        """
+        if identity not in self.handles:
+            raise InputError(f"there is no image {describe(identity)} in the source")
+        image = read_image(extract_input(self.source.load(self.handles[identity]), "image", self.column))
+        framing = self.framing
+        if framing is None and shape is not None:
+            times = max(1, round(224 / max(shape)))
+            framing = Framing((shape[0] * times, shape[1] * times))
+        return np.asarray(image if framing is None else framing(image), dtype=np.uint8)
+
+    def encode(self, identity: str, shape: tuple[int, int] | None = None) -> bytes:
+        """Return a small PNG of an item's image."""
+        image = import_extra("PIL.Image", "image", "pictures").fromarray(self.read(identity, shape))
+        image.thumbnail((SMALL, SMALL))
+        stream = io.BytesIO()
+        image.save(stream, "png")
+        return stream.getvalue()
+
+
+def _read_framing(content: Any) -> Framing | None:
+    if not isinstance(content, Mapping):
+        return None
+    sides: dict[str, Any] = {
+        name: tuple(side) if isinstance(side := content.get(name), list) else side for name in ("size", "cover")
+    }
+    return Framing(sides["size"], sides["cover"], str(content.get("interpolation", "bilinear")))

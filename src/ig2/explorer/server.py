@@ -1,0 +1,334 @@
+"""The web server of the explorer: addresses, what they answer, and on which address it listens."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import json
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from html import escape
+from importlib import resources
+from os import PathLike
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from ig2.errors import InputError, describe, import_extra, reason
+from ig2.explorer.catalogue import Query
+from ig2.explorer.collection import Collection
+from ig2.explorer.exports import write_csv, write_parquet, write_report
+from ig2.explorer.guard import Guard
+from ig2.report import render
+
+PORT = 8642
+TRIES = 20  # ports after the default one that are tried if it is taken
+MOST_RANGES = 20
+SEVERAL = 2_000_000  # points that the map of all items sends at most
+# every file that is served, by its name in the address: nothing else of the disk has one
+FILES = {
+    "drawing.js": ("ig2.report", "text/javascript; charset=utf-8"),
+    "page.css": ("ig2.report", "text/css; charset=utf-8"),
+    "explorer.js": ("ig2.explorer", "text/javascript; charset=utf-8"),
+    "explorer.css": ("ig2.explorer", "text/css; charset=utf-8"),
+}
+MISSING = (
+    '<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>Not shown</title>'
+    "<p>This item has no explanation: <bdi>{}</bdi></p>"
+)
+
+
+def parse_query(
+    where: str = "", text: str = "", ranges: str = "", cell: str = "", brush: str = "", cluster: str = "", sort: str = ""
+) -> Query:
+    """Return the query of an address.
+
+    Args:
+        where: a condition.
+        text: what is searched for.
+        ranges: `trust:0:0.5,output:-1:2`.
+        cell: a label and a prediction, as JSON.
+        brush: `left,top,right,bottom`.
+        cluster: a number.
+        sort: a column, with a minus in front for the largest first.
+
+    Raises:
+        InputError: if one of them is something else.
+    """
+    pieces = [piece.split(":") for piece in ranges.split(",") if piece]
+    if len(pieces) > MOST_RANGES or not all(len(piece) == 3 for piece in pieces):
+        raise InputError(f"ranges are such as trust:0:0.5,output:-1:2, got {describe(ranges)}")
+    corners = _read_numbers(brush.split(","), "brush") if brush else []
+    if corners and len(corners) != 4:
+        raise InputError(f"a brush has four numbers, got {describe(brush)}")
+    if cluster and not cluster.isdecimal():
+        raise InputError(f"a cluster is a number, got {describe(cluster)}")
+    try:
+        names = json.loads(cell) if cell else None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"a cell is a label and a prediction as JSON, got {describe(cell)}") from error
+    if names is not None and not (isinstance(names, list) and len(names) == 2 and all(isinstance(name, str) for name in names)):
+        raise InputError(f"a cell is a label and a prediction as JSON, got {describe(cell)}")
+    limits = tuple((name, *_read_numbers([low, high], "ranges")) for name, low, high in pieces)
+    return Query(
+        where, text, limits, tuple(names) if names else None, tuple(corners) or None,  # type: ignore[arg-type]
+        int(cluster[:9]) if cluster else None, sort,
+    )  # fmt: skip
+
+
+def _read_numbers(texts: Sequence[str], name: str) -> list[float]:
+    try:
+        return [float(text) for text in texts]
+    except ValueError as error:
+        raise InputError(f"{name} has {describe(list(texts))}, expected numbers") from error
+
+
+def make_app(collection: Collection) -> Any:
+    """Return the web application over a collection, without its guard.
+
+    Args:
+        collection: what it shows.
+
+    Raises:
+        MissingExtraError: if FastAPI is not installed.
+    """
+    fastapi = import_extra("fastapi", "serve", "ig2 serve")
+    responses = import_extra("fastapi.responses", "serve", "ig2 serve")
+    app = fastapi.FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    asked = fastapi.Depends(parse_query)
+
+    def answer_json(content: Any) -> Any:
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return responses.Response(text.encode("utf-8", "replace"), media_type="application/json")
+
+    async def refuse(request: Any, error: InputError) -> Any:
+        return responses.JSONResponse({"error": str(error)}, status_code=400)
+
+    async def fail(request: Any, error: Exception) -> Any:
+        return responses.JSONResponse({"error": f"the server failed: {reason(error)}"}, status_code=500)
+
+    app.add_exception_handler(InputError, refuse)
+    app.add_exception_handler(Exception, fail)
+
+    def add(path: str) -> Callable[[Any], Any]:
+        # plain functions: each runs in a thread, so that a slow one keeps no other waiting
+        return app.get(path, response_model=None)  # type: ignore[no-any-return]
+
+    @add("/")
+    def show_page() -> Any:
+        return responses.HTMLResponse(_read_file("ig2.explorer", "explorer.html"))
+
+    @add("/static/{name}")
+    def send_file(name: str) -> Any:
+        if name not in FILES:
+            return responses.JSONResponse({"error": "there is no such file"}, status_code=404)
+        package, kind = FILES[name]
+        return responses.Response(_read_file(package, name), media_type=kind)
+
+    @add("/api/stores")
+    def send_stores() -> Any:
+        collection.refresh()
+        return answer_json(collection.describe())
+
+    @add("/api/overview")
+    def send_overview(query: Query = asked) -> Any:
+        return answer_json(collection.catalogue.summarise(collection.find(query)))
+
+    @add("/api/rows")
+    def send_rows(query: Query = asked, start: int = 0, count: int = 30) -> Any:
+        return answer_json(collection.list_rows(query, start, count))
+
+    @add("/api/place")
+    def send_place(id: str, query: Query = asked) -> Any:
+        """Where an item is in a list, so that the list can be scrolled there."""
+        places = np.flatnonzero(collection.find(query) == collection.locate(id))
+        return answer_json({"place": int(places[0]) if len(places) else None})
+
+    @add("/api/map")
+    def send_map() -> Any:
+        if collection.progress != 1.0:
+            collection.start_projection()
+            return answer_json({"progress": collection.progress or 0.0})
+        return answer_json({"progress": 1.0, "trouble": collection.trouble, **_encode_points(collection)})
+
+    @add("/api/selection")
+    def send_selection(query: Query = asked) -> Any:
+        """One bit for each item: whether the query asks for it."""
+        chosen = np.zeros(len(collection.catalogue), dtype=bool)
+        chosen[collection.find(query)] = True
+        return answer_json({"bits": base64.b64encode(np.packbits(chosen, bitorder="little").tobytes()).decode()})
+
+    @add("/api/clusters")
+    def send_clusters() -> Any:
+        return answer_json({"clusters": collection.describe_clusters()})
+
+    @add("/picture")
+    def send_picture(id: str) -> Any:
+        return responses.Response(collection.read_picture(id), media_type="image/png")
+
+    @add("/item")
+    def show_item(id: str) -> Any:
+        views, why = collection.view(id)
+        if not views:
+            page = MISSING.format(escape(why))
+            return responses.HTMLResponse(page.encode("utf-8", "replace"))
+        page = render(collection.make_report([id], id))
+        return responses.HTMLResponse(page.encode("utf-8", "replace"))
+
+    @add("/export")
+    def send_export(format: str, query: Query = asked) -> Any:
+        positions, name = collection.find(query), collection.names[0]
+        if format == "csv":
+            body: Any = responses.StreamingResponse(write_csv(collection, positions), media_type="text/csv; charset=utf-8")
+        elif format == "parquet":
+            body = responses.Response(write_parquet(collection, positions), media_type="application/vnd.apache.parquet")
+        elif format == "html":
+            page = write_report(collection, positions, f"{len(positions)} of {name}").encode("utf-8", "replace")
+            body = responses.Response(page, media_type="text/html; charset=utf-8")
+        else:
+            raise InputError(f"the format is csv, parquet or html, got {describe(format)}")
+        file = f"{name.replace('/', '-')}-selection.{format}"
+        body.headers["content-disposition"] = f"attachment; filename*=utf-8''{quote(file)}"
+        return body
+
+    return app
+
+
+def _encode_points(collection: Collection) -> dict[str, Any]:
+    """Return where each item is, its cluster, its class and whether it is right, as packed numbers."""
+    shown = collection.projection
+    if shown is None:
+        return {"count": 0}
+    if len(shown.points) > SEVERAL:
+        raise InputError(f"a map shows {SEVERAL:,} items at most, and these are {len(shown.points):,}")
+    catalogue = collection.catalogue
+    names, classes = np.unique(catalogue.predictions.astype(str), return_inverse=True)
+    there = shown.clusters >= 0
+    whole = np.rint(np.nan_to_num(shown.points) * 65535).astype("<u2")
+
+    def pack(values: Any, kind: str) -> str:
+        return base64.b64encode(np.ascontiguousarray(values).astype(kind).tobytes()).decode()
+
+    return {
+        "count": len(shown.points),
+        "kind": shown.kind,
+        "explained": shown.explained,
+        "x": pack(whole[:, 0], "<u2"),
+        "y": pack(whole[:, 1], "<u2"),
+        "there": pack(there, "u1"),
+        "cluster": pack(np.maximum(shown.clusters, 0), "u1"),
+        "class": pack(classes, "<u2"),
+        "right": pack(catalogue.is_right, "i1"),
+        "classes": [str(name) for name in names],
+        "ids": catalogue.ids if len(catalogue) <= 20_000 else None,
+    }
+
+
+def _read_file(package: str, name: str) -> bytes:
+    return resources.files(package).joinpath(name).read_bytes()
+
+
+# -- listening ---------------------------------------------------------------------------------------------------------
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def make_guard(app: Any, host: str, token: str | None) -> Guard:
+    """Return an application behind its guard, for the address it listens on."""
+    names = {host.lower()}
+    everywhere = host in ("0.0.0.0", "::")
+    if is_loopback(host) or everywhere:
+        names |= {"localhost", "127.0.0.1", "::1"}
+    if everywhere:
+        names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+    return Guard(app, frozenset(names), token, everywhere)
+
+
+def serve(
+    stores: Sequence[str | PathLike[str]],
+    *,
+    source: Any = None,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    started: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Serve a page over stores until it is interrupted.
+
+    Args:
+        stores: the folders of one or several runs. The first has the items; the others are compared with it.
+        source: where the images of the first store are.
+        host: the address to listen on. Any but a loopback address asks everyone for a token, which is part of the address that
+            `started` gets.
+        port: by default 8642, or the next that is free.
+        started: called with the address to open, once it answers.
+
+    Raises:
+        InputError: if something is no store, or the address cannot be listened on.
+        MissingExtraError: if FastAPI or uvicorn is not installed.
+    """
+    collection = Collection(stores, source)
+    with listen(host, port) as listener:
+        make_server(collection, host, listener, started).run([listener])
+
+
+def make_server(
+    collection: Collection, host: str, listener: socket.socket, started: Callable[[str], None] = lambda address: None
+) -> Any:
+    """Return the `uvicorn.Server` of a collection, guarded; `run([listener])` runs it until `should_exit` is set."""
+    uvicorn = import_extra("uvicorn", "serve", "ig2 serve")
+    token = None if is_loopback(host) else secrets.token_urlsafe(24)
+    names = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}
+    shown = names.get(host, f"[{host}]" if ":" in host else host)
+    address = f"http://{shown}:{listener.getsockname()[1]}/" + ("" if token is None else f"?token={token}")
+    config = uvicorn.Config(
+        make_guard(make_app(collection), host, token), log_level="error", access_log=False, server_header=False,
+        timeout_keep_alive=5, timeout_graceful_shutdown=2, h11_max_incomplete_event_size=32_768, http="h11", ws="none",
+        proxy_headers=False, lifespan="off",
+    )  # fmt: skip
+
+    class Server(uvicorn.Server):  # type: ignore[name-defined, misc]
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            started(address)
+
+    return Server(config)
+
+
+def listen(host: str, port: int | None) -> socket.socket:
+    """Return a socket that listens; without a port, on the default one or the next that is free.
+
+    Raises:
+        InputError: if there is none.
+    """
+    failure: OSError | None = None
+    for number in [port] if port is not None else range(PORT, PORT + TRIES):
+        try:
+            family = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0][0]
+            listener = socket.socket(family)
+            try:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind((host, number))
+                listener.listen(128)
+                return listener
+            except OSError:
+                listener.close()
+                raise
+        except OSError as error:
+            failure = error
+    assert failure is not None
+    wanted = f"port {port}" if port is not None else f"ports {PORT} to {PORT + TRIES - 1}"
+    raise InputError(f"{host} cannot be listened on, {wanted}: {reason(failure)}; choose another --host or --port")

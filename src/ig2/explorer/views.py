@@ -1,0 +1,94 @@
+"""Items of stores as the report shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ig2.attribution import LARGE_RESIDUAL, LITTLE_TRUST
+from ig2.explorer.maps import Map, match, subtract
+from ig2.report import InputView, MethodView
+from ig2.report.content import Image, Numbers
+
+DIFFERENCE = "Difference"
+
+
+def view_item(
+    name: str, entries: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any], Map]], picture: Image | None
+) -> list[InputView]:
+    """Return an item as the report shows it, with a method for each store and, of two, their difference.
+
+    Args:
+        name: the id.
+        entries: for each store that has values of the item: its name, its manifest, the row, the map.
+        picture: the image as the network saw it.
+
+    Returns:
+        One view; or one for each store, where their maps cannot be brought to one shape.
+    """
+    matched = match([shown for *_, shown in entries])
+    if matched is None:
+        return [view for entry in entries for view in view_item(f"{name} · {entry[0]}", [entry], picture)]
+    methods = [
+        _view_method(store, manifest, row, shown.scores)
+        for (store, manifest, row, _), shown in zip(entries, matched, strict=True)
+    ]
+    if len(methods) == 2:
+        meaning = f"is the share of each value in {methods[0].name}, less that in {methods[1].name}"
+        methods.append(MethodView(DIFFERENCE, subtract(*matched), methods[0].output, None, None, meaning, {}))
+    _, manifest, row, _ = entries[0]
+    first = matched[0]
+    against = row.get("against") or ()
+    return [
+        InputView(
+            name=name,
+            kind=first.kind,
+            prediction=name_class(row, "prediction", manifest),
+            probability=None,
+            target=name_class(row, "target", manifest),
+            contrasted=tuple(_find_class(number, manifest) for number in against),
+            methods=tuple(methods),
+            picture=picture if first.kind == "image" else None,
+            units=first.units,
+            cells=first.cells,
+        )
+    ]
+
+
+def name_class(row: Mapping[str, Any], which: str, manifest: Mapping[str, Any]) -> str:
+    """Return the name of a row's label, target or prediction."""
+    name = row.get(f"{which}_name")
+    return str(name) if name is not None else _find_class(row.get(which), manifest)
+
+
+def _find_class(number: Any, manifest: Mapping[str, Any]) -> str:
+    classes = manifest.get("classes") or ()
+    if isinstance(number, int) and 0 <= number < len(classes):
+        return str(classes[number])
+    return "unknown" if number is None else f"class {number}"
+
+
+def _view_method(name: str, manifest: Mapping[str, Any], row: Mapping[str, Any], scores: Numbers) -> MethodView:
+    output = row.get("output")
+    return MethodView(
+        name=name,
+        scores=scores,
+        output=0.0 if output is None else float(output),
+        baseline_output=row.get("baseline_output"),
+        residual=row.get("residual"),
+        verdict=_judge(row),
+        settings={name: manifest["fingerprint"].get(name) for name in ("method", "model", "settings", "source")},
+        trust=row.get("trust"),
+        arrival=row.get("arrival"),
+    )
+
+
+def _judge(row: Mapping[str, Any]) -> str:
+    relative, trust = row.get("relative_residual"), row.get("trust")
+    if relative is None:
+        return "has no sum to compare with a change in the output"
+    small = relative < LARGE_RESIDUAL
+    verdict = f"sums to the change in the output within {relative:.1%}" if small else f"is off by {relative:.0%} of the change"
+    if trust is not None and trust < LITTLE_TRUST:
+        verdict += "; believe how strong its values are, and not their signs"
+    return verdict

@@ -1,0 +1,258 @@
+"""The explorer in a real browser, as a person uses it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from reports import HOSTILE
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="package")
+def screens(browser):
+    """Pages by the options of their screens, each with what was heard of it."""
+    screens = {}
+
+    def screen(**options):
+        if repr(options) not in screens:
+            context = browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **options})
+            context.set_default_timeout(10_000)
+            page, trouble, requests = context.new_page(), [], []
+            page.on("console", lambda message: trouble.append(message.text))
+            page.on("pageerror", lambda error: trouble.append(str(error)))
+            page.on("dialog", lambda dialog: (trouble.append(f"dialog {dialog.message}"), dialog.dismiss()))
+            context.on("request", lambda request: requests.append(request.url))
+            screens[repr(options)] = page, trouble, requests
+        return screens[repr(options)]
+
+    return screen
+
+
+@pytest.fixture
+def visit(screens, addresses):
+    """Open the explorer; in the end, check that nothing was complained of, and nothing asked of anyone else."""
+    heard = []
+
+    def visit(name="photos", at="", **options):
+        page, trouble, requests = screens(**options)
+        visit.trouble = trouble
+        heard.append((trouble, requests))
+        page.goto("about:blank")
+        page.goto(addresses[name] + at)
+        page.wait_for_selector("body[data-ready]")
+        return page
+
+    yield visit
+    for trouble, requests in heard:
+        complaints, asked = trouble[:], requests[:]
+        trouble.clear()
+        requests.clear()
+        assert not complaints
+        own = rf"(data:|blob:|about:blank|{'|'.join(map(re.escape, addresses.values()))})"
+        assert all(re.match(own, url) for url in asked), asked
+
+
+def counted(page, words):
+    page.wait_for_function("words => document.getElementById('count').textContent === words", arg=words)
+
+
+def listed(page):
+    page.wait_for_selector(".row[data-filled]")
+    page.wait_for_selector(".row:not([data-filled])", state="detached")
+    return page.locator(".row .identity").all_inner_texts()
+
+
+def report(page):
+    frame = page.frame_locator("#item")
+    frame.locator("section[data-ready]").wait_for()
+    return frame
+
+
+def test_it_opens_with_counts_pictures_and_maps(visit):
+    page = visit()
+    counted(page, "61 items")
+    assert listed(page)[0] == "dark/00.png"
+    assert page.locator("#row-0 img.thumb").evaluate("image => image.naturalWidth") == 8
+    colours = page.locator("#row-0 canvas").evaluate("c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]")
+    assert len({tuple(colours[i : i + 3]) for i in range(0, len(colours), 4)}) > 10
+    assert page.locator("#counts").inner_text().split() == ["Items", "61", "Right", "100", "%", "Wrong", "0", "Failed", "1"]
+
+
+def test_filters_narrow_the_list_and_the_link_brings_them_back(visit):
+    page = visit()
+    page.locator("#where").fill("label == 1")
+    page.locator("#where").press("Enter")
+    counted(page, "31 of 61 items")
+    page.locator("#text").fill("light/5")
+    counted(page, "5 of 61 items")
+    page.locator("#sort").select_option("output")
+    page.locator("#down").check()
+    page.wait_for_selector("body[data-ready*='sort=-output']")
+    ordered = listed(page)
+    again = visit(at=page.evaluate("location.hash"))
+    counted(again, "5 of 61 items")
+    assert listed(again) == ordered and again.locator("#where").input_value() == "label == 1"
+
+
+def test_a_condition_that_cannot_be_read_is_explained(visit):
+    page = visit()
+    page.locator("#where").fill("nonsense <")
+    page.locator("#where").press("Enter")
+    page.wait_for_selector("#trouble:not([hidden])")
+    assert "nonsense" in page.locator("#trouble").inner_text()
+    page.locator("#where").fill("")
+    page.locator("#where").press("Enter")
+    page.wait_for_selector("#trouble", state="hidden")
+    assert all("400 (Bad Request)" in text for text in visit.trouble)  # the browser's own note
+    visit.trouble.clear()
+
+
+def test_a_histogram_and_the_confusion_are_filters(visit, photos):
+    page = visit()
+    chart = page.locator(".distribution svg").first
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + 2, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
+    page.mouse.up()
+    page.wait_for_selector("body[data-ready*='ranges']")
+    few = int(page.locator("#count").inner_text().split()[0])
+    assert 0 < few < 61
+    page.locator("#chips button").click()
+    counted(page, "61 items")
+    middle = float(np.nanmedian(photos.catalogue.read_numbers("output")))
+    page.locator("[data-limit='output:0']").fill(str(middle))  # by keyboard
+    page.locator("[data-limit='output:0']").press("Tab")
+    counted(page, "30 of 61 items")
+    page.locator("#chips button").click()
+    counted(page, "61 items")
+    page.locator("#confusion button", has_text="30").first.click()
+    counted(page, "30 of 61 items")
+    assert page.locator("#confusion [aria-pressed=true]").count() == 1
+
+
+def test_the_keyboard_goes_through_items_and_back(visit):
+    page = visit()
+    listed(page)
+    page.locator("#list").focus()
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    page.wait_for_selector("#detail[data-loaded='dark/04.png']")
+    assert report(page).locator("h2").inner_text() == "Why dark rather than light?"
+    page.keyboard.press("j")
+    page.wait_for_selector("#detail[data-loaded='dark/06.png']")
+    report(page).locator("[data-control=threshold]").fill("50")
+    report(page).locator("[data-control=threshold]").press("ArrowRight")
+    page.wait_for_function("() => decodeURIComponent(location.hash).includes('threshold-51')")
+    report(page).locator("h2").click()
+    page.keyboard.press("k")  # from inside the report
+    page.wait_for_selector("#detail[data-loaded='dark/04.png']")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#detail", state="hidden")
+    page.keyboard.press("End")
+    page.wait_for_selector("#row-60[aria-selected=true][data-filled]")
+    assert "broken" in page.locator("#row-60").inner_text()
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "text"
+
+
+def test_a_link_leads_to_an_item_and_what_was_chosen_in_it(visit):
+    page = visit(at="#item=light%2F31.png&at=input-1-method-1-threshold-70&text=light")
+    assert report(page).locator("[data-control=threshold]").input_value() == "70"
+    assert page.locator(".row[aria-selected=true] .identity").inner_text() == "light/31.png"
+    page.go_back()
+
+
+def test_two_stores_are_side_by_side_with_their_difference(visit):
+    page = visit("both", at="#item=dark%2F00.png")
+    listed(page)
+    assert page.locator("#row-0 canvas").count() == 3
+    assert page.locator("#heads span").all_inner_texts() == ["", "photos-ig", "photos-gradient", "difference"]
+    assert report(page).locator("[role=tab]").all_inner_texts() == ["photos-ig", "photos-gradient", "Difference"]
+
+
+def test_the_map_is_brushed_by_pointer_and_by_keys(visit, photos):
+    page = visit(at="#view=map")
+    page.wait_for_selector("#cloud[data-drawn='61']")
+    box = page.locator("#cloud").bounding_box()
+    page.mouse.move(box["x"] + 3, box["y"] + 3)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] - 3)
+    page.mouse.up()
+    page.wait_for_function("() => location.hash.includes('brush=')")
+    inside = int((photos.projection.points[:, 0] <= 0.5).sum())
+    page.wait_for_function(f"() => Math.abs(parseInt(document.getElementById('count').textContent) - {inside}) <= 2")
+    page.locator("#chips button").click()
+    counted(page, "61 items")
+    page.locator("#cloud").focus()
+    page.keyboard.press("ArrowUp")
+    for _ in range(15):
+        page.keyboard.press("Shift+ArrowRight")
+        page.keyboard.press("Shift+ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#chips button")
+    page.locator("#colour").select_option("class")
+    assert "dark" in page.locator("#key").inner_text()
+
+
+def test_clusters_show_what_they_have_in_common(visit, photos):
+    page = visit(at="#view=clusters")
+    page.wait_for_selector("#clusters li canvas.mean")
+    cards = page.locator("#clusters > li")
+    sizes = np.bincount(photos.project().clusters[photos.project().clusters >= 0])
+    assert cards.count() == (sizes > 0).sum()
+    cards.first.get_by_role("button", name="Show these").click()
+    counted(page, f"{sizes[0]} of 61 items")
+    cards.first.locator(".typical button").first.click()
+    report(page)
+
+
+def test_a_selection_is_downloaded(visit):
+    page = visit(at="#text=dark")
+    counted(page, "30 of 61 items")
+    for kind in ("csv", "parquet", "html"):
+        with page.expect_download() as download:
+            page.locator(f"[data-format={kind}]").click()
+        assert download.value.suggested_filename == f"photos-ig-selection.{kind}"
+        assert download.value.path().stat().st_size > 300
+
+
+def test_words_and_rows_are_coloured_and_nothing_in_them_runs(visit):
+    page = visit("texts")
+    listed(page)
+    assert page.locator("#row-2 .line bdi").all_inner_texts() == [word[:80] for word in HOSTILE]
+    assert page.locator("#row-0 .for, #row-0 .against").count() == 3
+    assert page.locator("#row-1 .magnitude").count() == 3  # trust is low
+    page.locator("#row-2").click()
+    report(page)
+    page.locator("#tab-clusters").click()
+    page.wait_for_selector("#clusters li")
+    page = visit("rows", at="#item=p3")
+    assert re.search(r"(age|dose|weight) -?\d", page.locator("#row-0 .line").inner_text())
+    assert report(page).locator(".bars tbody tr").count() == 3
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_has_room_for_everything(visit, scheme):
+    page = visit("both", viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    listed(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert not page.locator("#overview").evaluate("details => details.open")
+    brightness = page.evaluate(
+        "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number).reduce((a, b) => a + b)"
+    )
+    assert (brightness < 200) == (scheme == "dark")
+    page.locator("#row-1").click()
+    report(page)
+    box = page.locator("#detail").bounding_box()
+    assert (box["width"], box["height"]) == (390, 844)
+    page.locator("#close").click()
+    page.wait_for_selector("#detail", state="hidden")
+    for view in ("map", "clusters"):
+        page.locator(f"#tab-{view}").click()
+        page.wait_for_selector(f"#{view}-panel:not([hidden])")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390

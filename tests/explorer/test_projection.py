@@ -1,0 +1,133 @@
+"""The map of all items and the clusters, beside slow replicas and closed forms."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pyarrow
+import pytest
+
+import ig2
+from ig2.explorer.projection import FILE, FOLDER, find_clusters, make_projection, open_projection, reduce_dimensions
+from stores import tiny, write_store
+
+
+def grouped(folder, side=6, count=30):
+    """Maps that are strong in one of two corners, with any scale and sign."""
+    numbers = np.random.default_rng(0)
+    values = numbers.normal(size=(count, side, side)) * 0.01
+    for i in range(count):
+        corner = np.s_[i, :2, :2] if i % 3 else np.s_[i, -2:, -2:]
+        values[corner] += 1.0
+    values *= np.exp(numbers.normal(size=(count, 1, 1)) * 2) * numbers.choice([-1, 1], size=(count, 1, 1))
+    tensors = pyarrow.FixedShapeTensorArray.from_numpy_ndarray(values.astype(np.float32))
+    return write_store(folder, {"id": [str(i) for i in range(count)], "values": tensors}, kind="image")
+
+
+def test_components_are_those_of_the_singular_values():
+    features = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32) * np.arange(1, 8, dtype=np.float32)
+    scores, explained = reduce_dimensions(features, 3)
+    centred = features.astype(float) - features.astype(float).mean(axis=0)
+    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    np.testing.assert_allclose(np.abs(scores), np.abs(left * sizes)[:, :3], atol=1e-4)
+    assert explained == pytest.approx((sizes[:2] ** 2).sum() / (sizes**2).sum(), rel=1e-6)
+
+
+def test_one_column_has_one_direction():
+    scores, explained = reduce_dimensions(np.arange(4, dtype=np.float32)[:, None], 16)
+    np.testing.assert_allclose(scores, np.stack([np.arange(4) - 1.5, np.zeros(4)], axis=1))
+    assert explained == 1.0
+
+
+def test_clusters_that_lie_apart_are_found_and_numbered_by_size():
+    numbers = np.random.default_rng(0)
+    centres = np.array([[0.0, 0], [10, 0], [0, 10]])
+    truth = np.repeat([2, 0, 1], [50, 30, 20])
+    members, means = find_clusters(centres[truth] + numbers.normal(size=(100, 2)) * 0.1, 3, seed=1)
+    np.testing.assert_array_equal(members, np.repeat([0, 1, 2], [50, 30, 20]))
+    np.testing.assert_allclose(means, centres[[2, 0, 1]], atol=0.1)
+
+
+def test_points_that_are_all_alike_make_no_trouble():
+    members, _ = find_clusters(np.zeros((5, 2)), 3)
+    assert set(members) == {0}
+
+
+def test_explanations_are_grouped_by_where_they_are_strong_not_how(tmp_path):
+    store = ig2.open(grouped(tmp_path / "s"))
+    shown = make_projection(store)
+    truth = np.arange(30) % 3 == 0
+    groups = [set(shown.clusters[truth]), set(shown.clusters[~truth])]
+    assert not groups[0] & groups[1]
+    for members in groups:
+        for number in members:
+            mean = shown.means[number].reshape(shown.shape)
+            corner = mean[-2:, -2:] if members is groups[0] else mean[:2, :2]
+            assert corner.sum() > 0.8 and mean.sum() == pytest.approx(1, abs=1e-5)
+    for number, typical in enumerate(shown.typical):
+        assert all(shown.clusters[place] == number for place in typical if place >= 0)
+    assert np.nanmin(shown.points) == 0 and np.nanmax(shown.points) == 1
+
+
+def test_items_without_values_have_no_place(photos):
+    shown = photos.project()
+    failed = photos.locate("light/broken.png")
+    assert np.isnan(shown.points[failed]).all() and shown.clusters[failed] == -1
+    assert np.isfinite(np.delete(shown.points, failed, axis=0)).all()
+
+
+def test_it_is_made_once_and_again_when_the_rows_are_others(tmp_path, monkeypatch):
+    store = ig2.open(grouped(tmp_path / "s"))
+    first = open_projection(store)
+    monkeypatch.setattr("ig2.explorer.projection.make_projection", lambda *_: pytest.fail("made twice"))
+    second = open_projection(ig2.open(tmp_path / "s"))
+    for name in ("points", "clusters", "means", "typical"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+    assert (first.kind, first.names, first.shape, first.explained) == (
+        second.kind,
+        second.names,
+        second.shape,
+        second.explained,
+    )
+    part = store.files[0]
+    part.rename(part.with_name("part-00000000-00000001.parquet"))
+    monkeypatch.setattr("ig2.explorer.projection.make_projection", lambda *_: None)
+    assert open_projection(ig2.open(tmp_path / "s")) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"no file of ours", b"PK\x03\x04 broken"])
+def test_a_file_that_is_not_ours_is_made_anew(tmp_path, content):
+    store = ig2.open(grouped(tmp_path / "s"))
+    (store.folder / FOLDER).mkdir()
+    (store.folder / FOLDER / FILE).write_bytes(content)
+    assert len(open_projection(store).points) == 30
+    assert (store.folder / FOLDER / FILE).stat().st_size > 100
+
+
+class Trap:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder),)
+
+
+def test_a_pickle_in_the_file_is_not_opened(tmp_path):
+    store = ig2.open(grouped(tmp_path / "s"))
+    (store.folder / FOLDER).mkdir()
+    np.savez(store.folder / FOLDER / FILE, about=np.array([Trap(tmp_path / "sprung")], dtype=object))
+    assert len(open_projection(store).points) == 30
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_texts_are_described_by_their_words(folder):
+    shown = make_projection(ig2.open(folder / "texts"))
+    assert shown.kind == "text" and {"film", "good"} <= set(shown.names)
+    np.testing.assert_allclose(shown.means.sum(axis=1)[np.isin(range(len(shown.means)), shown.clusters)], 1, rtol=1e-5)
+
+
+def test_two_items_have_no_map(tmp_path):
+    assert open_projection(ig2.open(tiny(tmp_path / "s", ["x", "y"], [1.0, 2.0]))) is None

@@ -1,0 +1,317 @@
+"""What the server answers, and what it refuses: hostile requests get an error, and the next person an answer."""
+
+from __future__ import annotations
+
+import csv
+import http.client
+import io
+import json
+import re
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from urllib.parse import quote, urlencode, urlsplit
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+import ig2
+from ig2.errors import InputError
+from ig2.explorer import Collection
+from ig2.explorer.guard import BURST, Guard
+from ig2.explorer.server import is_loopback, listen, parse_query
+from networks import refuses
+from reports import HOSTILE
+from stores import running
+
+
+def get(address, path="/", method="GET", **headers):
+    """The status, the headers and the body of an answer; the path is sent as it is."""
+    place = urlsplit(address)
+    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=20)
+    connection.request(method, path, None, {name.replace("_", "-"): value for name, value in headers.items()})
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, dict(answer.getheaders()), content
+
+
+def ask(address, path, **query):
+    status, _, content = get(address, f"{path}?{urlencode(query)}")
+    assert status == 200, content
+    return json.loads(content)
+
+
+def test_pages_come_with_a_strict_policy_and_ask_for_nothing_else(addresses):
+    for path in ("/", "/static/explorer.js", "/static/drawing.js", "/static/page.css", "/static/explorer.css"):
+        status, headers, content = get(addresses["photos"], path)
+        assert status == 200 and len(content) > 500
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "script-src 'self'" in policy and "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        links = set(re.findall(rb"https?://[^\s\"'`]+", content))
+        assert links <= {b"http://www.w3.org/2000/svg"}
+
+
+def test_rows_have_small_maps_and_what_is_known(addresses, photos):
+    answer = ask(addresses["photos"], "/api/rows", sort="-output", start=2, count=3)
+    store = ig2.open(photos.folders[0])
+    numbers = {row["id"]: row["output"] for row in store.iterate(["id", "output"]) if row["output"] is not None}
+    assert [row["id"] for row in answer["rows"]] == sorted(numbers, key=lambda identity: -numbers[identity])[2:5]
+    assert answer["total"] == 61
+    row = answer["rows"][0]
+    assert row["maps"][0]["scores"]["shape"] == [8, 8] and row["picture"] and row["right"] in (0, 1)
+
+
+def test_pictures_are_those_of_the_source(addresses, folder):
+    _, headers, content = get(addresses["photos"], "/picture?id=dark%2F00.png")
+    assert headers["content-type"] == "image/png"
+    with Image.open(io.BytesIO(content)) as sent, Image.open(folder / "photos" / "dark" / "00.png") as kept:
+        np.testing.assert_array_equal(np.asarray(sent), np.asarray(kept))
+
+
+def test_an_item_is_the_report_of_all_stores_and_their_difference(addresses):
+    status, headers, content = get(addresses["both"], "/item?id=dark%2F00.png")
+    assert (status, headers["content-security-policy"]) == (200, "frame-ancestors 'self'")
+    data = json.loads(re.search(rb'id="data">(.*?)</script>', content, re.DOTALL)[1])
+    assert [method["name"] for method in data["inputs"][0]["methods"]] == ["photos-ig", "photos-gradient", "Difference"]
+
+
+def test_an_item_that_failed_says_why(addresses):
+    status, _, content = get(addresses["both"], "/item?id=light%2Fbroken.png")
+    assert status == 200 and b"not an image" in content
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+TRAVERSALS = (
+    "/static/../server.py", "/static/..%2fserver.py", "/static/%2e%2e/server.py", "/static//etc/passwd", "/../../etc/passwd",
+    "/static/explorer.html", "/static/..\\server.py", "/manifest.json", "/openapi.json", "/docs", "/static/", "/%00",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", TRAVERSALS)
+def test_no_path_leads_to_another_file(addresses, path):
+    status, _, content = get(addresses["photos"], path)
+    assert status == 404
+    assert b"root:" not in content and b"import" not in content
+
+
+@pytest.mark.parametrize(
+    "identity", ["../photos/dark/00.png", "/etc/passwd", "dark/../dark/00.png", "..", "", "\0", "dark/00.png\0", "x" * 5000]
+)
+@pytest.mark.parametrize("path", ["/picture", "/item"])
+def test_an_id_is_no_path(addresses, path, identity):
+    status, _, content = get(addresses["photos"], f"{path}?id={quote(identity, safe='')}")
+    assert status == 400 and b"no item" in content
+
+
+def test_a_source_is_only_what_the_command_names(folder):
+    """The manifest of a store names a folder too, which may be anyone's."""
+    collection = Collection([folder / "photos-ig"])
+    assert collection.pictures is None
+    refuses(InputError, "--source", lambda: collection.read_picture("dark/00.png"))
+
+
+@pytest.mark.parametrize(
+    ("query", "word"),
+    [
+        ({"where": "__import__('os').system('true')"}, "not allowed"),
+        ({"where": "trust" * 1000}, "condition"),
+        ({"where": "(" * 900 + ")" * 900}, "condition"),
+        ({"ranges": "output:a:b"}, "numbers"),
+        ({"ranges": "output:1"}, "ranges"),
+        ({"brush": "1,2,3"}, "four"),
+        ({"cluster": "-1"}, "number"),
+        ({"cell": "[" * 900}, "cell"),
+        ({"cell": '["a", 1]'}, "cell"),
+        ({"sort": "nothing"}, "column"),
+    ],
+)
+def test_a_query_that_cannot_be_understood_is_an_error(addresses, query, word):
+    for path in ("/api/overview", "/api/rows", "/api/selection", "/export"):
+        extra = {"format": "csv"} if path == "/export" else {}
+        status, _, content = get(addresses["photos"], f"{path}?{urlencode({**query, **extra})}")
+        assert status == 400 and word in json.loads(content)["error"]
+
+
+@pytest.mark.parametrize("query", ["start=-1", "count=0", "count=101", "start=1e9", "count=a"])
+def test_rows_are_read_a_few_at_a_time(addresses, query):
+    assert get(addresses["photos"], f"/api/rows?{query}")[0] in (400, 422)
+
+
+def test_other_hosts_bodies_methods_and_pages_are_refused(addresses):
+    address = addresses["photos"]
+    port = urlsplit(address).port
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "", "[::1].evil", "127.0.0.2"):
+        assert get(address, "/api/stores", host=host)[0] in (400, 421), host
+    for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}", "LOCALHOST"):
+        assert get(address, "/api/stores", host=host)[0] == 200, host
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
+        assert get(address, "/api/stores", method)[0] == 405
+    assert get(address, "/api/stores", content_length="1000000000")[0] == 413
+    assert get(address, "/api/overview?text=" + "x" * 9000)[0] == 414
+    assert get(address, "/api/overview", x="y" * 100_000)[0] == 431
+    assert get(address, "/api/stores", sec_fetch_site="cross-site", sec_fetch_mode="no-cors")[0] == 403
+    assert get(address, "/", sec_fetch_site="cross-site", sec_fetch_mode="navigate")[0] == 200
+    assert get(address, "/", sec_fetch_site="same-origin")[0] == 200
+
+
+def test_bytes_that_are_no_request_leave_the_server_alive(addresses):
+    place = urlsplit(addresses["photos"])
+    for content in (
+        b"\x00" * 100,
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET " + b"x" * 70_000,
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    ):
+        with socket.create_connection((place.hostname, place.port), 5) as connection:
+            connection.sendall(content)
+            connection.shutdown(socket.SHUT_WR)
+            assert b" 200 " not in connection.recv(200)
+    assert ask(addresses["photos"], "/api/stores")["stores"][0]["items"] == 61
+
+
+@pytest.mark.slow
+def test_many_requests_at_once_are_answered_or_told_to_wait(addresses):
+    def one(number):
+        return get(addresses["rows"], f"/api/rows?count=20&start={number % 3}")[0]
+
+    with ThreadPoolExecutor(60) as pool:
+        statuses = list(pool.map(one, range(300)))
+    assert set(statuses) <= {200, 429, 503} and statuses.count(200) > 50
+    assert ask(addresses["rows"], "/api/overview")["selected"] == 12
+
+
+def test_the_rate_is_limited_and_recovers():
+    now, statuses = [0.0], []
+
+    async def answer(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def note(message):
+        statuses.extend([message["status"]] if "status" in message else [])
+
+    guard = Guard(answer, frozenset({"localhost"}), clock=lambda: now[0])
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [(b"host", b"localhost")]}
+
+    def ask():  # without a loop of events: nothing in it waits
+        with suppress(StopIteration):
+            guard(scope, None, note).send(None)
+
+    for _ in range(int(BURST) + 5):
+        ask()
+    assert statuses.count(200) == BURST and statuses[-5:] == [429] * 5
+    now[0] += 0.02
+    for _ in range(5):
+        ask()
+    assert statuses[-5:] == [200] * 4 + [429]
+    guard.busy, now[0] = 64, 1.0
+    ask()
+    assert statuses[-1] == 503
+
+
+def test_any_other_address_asks_for_the_token(folder):
+    with running(Collection([folder / "rows"]), "0.0.0.0") as address:
+        place = urlsplit(address)
+        token = place.query.removeprefix("token=")
+        local = f"http://127.0.0.1:{place.port}"
+        assert len(token) >= 32
+        for path in (
+            "/",
+            "/api/stores",
+            "/static/explorer.js",
+            "/?token=",
+            "/?token=wrong",
+            f"/?token={token}x",
+            "/?token=%ff",
+        ):
+            assert get(local, path)[0] == 403, path
+        assert get(local, "/api/stores", cookie="ig2-token=wrong")[0] == 403
+        assert get(local, "/api/stores", cookie="\x01;;==")[0] == 403
+        status, headers, content = get(local, f"/?token={token}")
+        assert (status, headers["location"], content) == (303, "/", b"")
+        assert "HttpOnly" in headers["set-cookie"] and "SameSite=Strict" in headers["set-cookie"]
+        cookie = headers["set-cookie"].split(";")[0]
+        assert get(local, "/api/stores", cookie=cookie)[0] == 200
+        assert get(local, "/api/stores", cookie=cookie, host="evil.example")[0] == 421
+
+
+def test_loopback_addresses_are_known():
+    assert [is_loopback(host) for host in ("127.0.0.5", "::1", "192.168.0.1", "::", "example.org")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_a_port_that_is_taken_is_an_error_unless_it_was_not_asked_for():
+    with listen("127.0.0.1", None) as first, listen("127.0.0.1", None) as second:
+        taken = first.getsockname()[1]
+        assert second.getsockname()[1] != taken
+        refuses(InputError, "--port", lambda: listen("127.0.0.1", taken))
+
+
+def test_text_from_a_store_is_escaped(addresses):
+    for identity in HOSTILE[:3]:
+        status, _, content = get(addresses["texts"], f"/item?id={quote(identity, safe='')}")
+        assert status == 200
+        assert b"<script>alert" not in content and b"<img src=x" not in content
+
+
+# -- to take along -----------------------------------------------------------------------------------------------------
+
+
+def test_a_selection_is_exported_as_csv(addresses):
+    _, headers, content = get(addresses["texts"], "/export?format=csv&sort=-output")
+    assert headers["content-disposition"] == "attachment; filename*=utf-8''texts-selection.csv"
+    rows = list(csv.DictReader(io.StringIO(content.decode())))
+    assert [row["output"] for row in rows] == ["4.0", "2.0", "1.0", "nan"]
+    assert rows[0]["id"] == "'=1+1"  # a spreadsheet would run it
+
+
+def test_a_selection_is_exported_as_parquet_with_its_values(addresses, photos):
+    _, _, content = get(addresses["photos"], "/export?" + urlencode({"format": "parquet", "text": "dark", "sort": "-output"}))
+    table = pyarrow.parquet.read_table(io.BytesIO(content))
+    store = photos.stores[0]
+    assert len(table) == 30 and table.schema.names == store.columns
+    outputs = table["output"].to_pylist()
+    assert outputs == sorted(outputs, reverse=True)
+    first = store[table["id"][0].as_py()]
+    np.testing.assert_array_equal(table["values"][0].as_py(), first["values"].reshape(-1))
+
+
+def test_a_selection_is_exported_as_the_report(addresses):
+    status, headers, content = get(addresses["both"], "/export?format=html&text=light")
+    assert status == 200 and headers["content-disposition"].endswith(".html")
+    data = json.loads(re.search(rb'id="data">(.*?)</script>', content, re.DOTALL)[1])
+    assert len(data["inputs"]) == 30 and b"light/broken.png" in content  # skipped, with the reason
+
+
+def test_an_export_that_is_too_large_is_refused(addresses, monkeypatch):
+    monkeypatch.setattr("ig2.explorer.exports.MOST_INPUTS", 3)
+    monkeypatch.setattr("ig2.explorer.exports.MOST_BYTES", 100)
+    for kind in ("html", "parquet"):
+        status, _, content = get(addresses["photos"], f"/export?format={kind}")
+        assert status == 400 and b"fewer" in content
+    assert get(addresses["photos"], "/export?format=exe")[0] == 400
+
+
+def test_a_brush_and_a_cluster_choose(addresses, photos):
+    shown = photos.project()
+    inside = (shown.points[:, 0] <= 0.5) & (shown.points[:, 1] <= 0.7)
+    assert ask(addresses["photos"], "/api/overview", brush="0,0,0.5,0.7")["selected"] == int(inside.sum()) > 0
+    assert ask(addresses["photos"], "/api/overview", cluster=0)["selected"] == int((shown.clusters == 0).sum())
+    clusters = ask(addresses["photos"], "/api/clusters")["clusters"]
+    assert sum(cluster["items"] for cluster in clusters) == 60
+    assert all(photos.catalogue.numbers[row["id"]] in np.flatnonzero(shown.clusters == 0) for row in clusters[0]["typical"])
+
+
+def test_a_query_is_read_from_an_address():
+    query = parse_query("a < 1", "x", "trust:0:0.5,output:-1:2", '["a", "b"]', "0,0.1,1,1", "3", "-trust")
+    assert query.ranges == (("trust", 0.0, 0.5), ("output", -1.0, 2.0))
+    assert (query.cell, query.brush, query.cluster) == (("a", "b"), (0.0, 0.1, 1.0, 1.0), 3)
