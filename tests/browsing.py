@@ -4,7 +4,7 @@ import base64
 import io
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
@@ -13,9 +13,20 @@ from PIL import Image
 FLAGS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync --no-first-run"
 
 
+class _Browser:
+    """The browser of this process, while someone uses it."""
+
+    browser = None
+    users = 0
+    closing = ExitStack()
+
+
 @contextmanager
 def open_browser():
-    """The system's Chromium; without one the test is skipped, in CI it fails."""
+    """The system's Chromium; without one the test is skipped, in CI it fails.
+
+    One for all: while it is open, Playwright's loop of events is running, and a second one cannot be begun.
+    """
     from playwright.sync_api import sync_playwright
 
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -23,10 +34,17 @@ def open_browser():
     if executable is None:
         reason = f"no browser: install Chromium (apt install chromium), so that one of {', '.join(names)} is on the PATH"
         (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS.split())
-        yield browser
-        browser.close()
+    if not _Browser.users:
+        playwright = _Browser.closing.enter_context(sync_playwright())
+        _Browser.browser = playwright.chromium.launch(executable_path=executable, args=FLAGS.split())
+        _Browser.closing.callback(_Browser.browser.close)
+    _Browser.users += 1
+    try:
+        yield _Browser.browser
+    finally:
+        _Browser.users -= 1
+        if not _Browser.users:
+            _Browser.closing.close()
 
 
 PHOTO, DIGIT, SENTENCE, ROW = range(4)

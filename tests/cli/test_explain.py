@@ -1,9 +1,7 @@
 """What `ig2 explain` explains: the kinds of data, the methods, the classes, the references."""
 
-import os
 import re
 import runpy
-import shutil
 import sys
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 import torch
 from commands import explained, page_data, summary
 
+from browsing import open_browser
 from ig2 import Attribution, rules
 from ig2.cli import inputs
 from ig2.cli.methods import METHODS, find_rule
@@ -370,19 +369,13 @@ def test_the_limit_of_a_folder_of_references_is_printed(ig2):
 
 
 def test_the_reports_open_in_a_browser_in_silence(ig2, digit):
-    sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
-    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-    if executable is None and not os.environ.get("CI"):
-        pytest.skip("no browser: install Chromium or Chrome")
     tables.example_rows("iris").to_csv("rows.csv", index=False)
     quick = ("--steps", 2, "--count", 2, "--compare", "ig,gradient,gradcfe")
     assert ig2("explain", digit, "-m", "digits", *quick, "-o", "image").code == 0
     assert ig2("explain", "-t", "Where is Rome?", *quick, "-o", "text").code == 0
     assert ig2("explain", "rows.csv", "-m", "iris", *quick, "-o", "table").code == 0
     trouble = []
-    with sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-        browser = playwright.chromium.launch(executable_path=executable, args=flags)
+    with open_browser() as browser:
         page = browser.new_page()
         page.on("console", lambda message: trouble.append(message.text))
         page.on("pageerror", lambda error: trouble.append(str(error)))
@@ -395,7 +388,7 @@ def test_the_reports_open_in_a_browser_in_silence(ig2, digit):
             page.wait_for_selector("section[data-input]:not([hidden])[data-ready]")
             assert heading in page.inner_text("h2")
             assert page.locator("[role=tab]:visible").all_inner_texts()[-4:] == ["IG²", "IG", "Gradient", "GradCFE"]
-        browser.close()
+        page.close()
     assert trouble == []
 
 

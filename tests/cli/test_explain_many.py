@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import re
-import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ import torch
 from commands import page_data, summary
 
 import ig2 as library
-from browsing import ready
+from browsing import open_browser, ready
 from ig2 import Attribution
 from ig2.cli import explain, files, many
 from ig2.demo import tables
@@ -211,16 +210,11 @@ def test_a_verdict_on_all_is_that_on_one_attribution():
 
 @pytest.mark.slow
 def test_many_are_looked_at_one_by_one(ig2, photos):
-    sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
-    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-    if executable is None and not os.environ.get("CI"):
-        pytest.skip("no browser: install Chromium or Chrome")
     for seed in range(8, 15):
         ig2.photo(f"photos/c/tulip-{seed}.png", seed=seed)
     assert ig2(*COMMAND, "-o", "out").code == 0
     trouble = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+    with open_browser() as browser:
         page = browser.new_page(viewport={"width": 390, "height": 844})
         page.on("console", lambda message: trouble.append(message.text))
         page.on("pageerror", lambda error: trouble.append(str(error)))
@@ -249,4 +243,4 @@ def test_many_are_looked_at_one_by_one(ig2, photos):
         page.evaluate("location.hash = '#input-1'")
         page.wait_for_selector("#trouble:not([hidden])")
         assert "is missing" in page.locator("#trouble").inner_text()
-        browser.close()
+        page.close()
