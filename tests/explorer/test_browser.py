@@ -98,6 +98,26 @@ def test_filters_narrow_the_list_and_the_link_brings_them_back(visit):
     assert listed(again) == ordered and again.locator("#where").input_value() == "label == 1"
 
 
+def test_a_question_that_was_given_up_on_its_way_is_no_answer(visit):
+    page = visit()
+    outcome = page.evaluate(
+        """async () => {
+          const [stop, fetched] = [new AbortController(), window.fetch];
+          stop.abort();
+          window.fetch = async () => ({ ok: true, json: async () => { throw new DOMException("", "AbortError"); } });
+          try {
+            await ask("/api/rows", stop.signal);
+            return "answered";
+          } catch (error) {
+            return error.name;
+          } finally {
+            window.fetch = fetched;
+          }
+        }"""
+    )
+    assert outcome == "AbortError"
+
+
 def test_a_condition_that_cannot_be_read_is_explained(visit):
     page = visit()
     page.locator("#where").fill("nonsense <")

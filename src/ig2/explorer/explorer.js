@@ -39,7 +39,10 @@ const question = (extra = {}) =>
 
 async function ask(path, signal) {
   const answer = await fetch(path, { signal });
-  const content = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
+  const content = await answer.json().catch((error) => {
+    if (signal?.aborted) throw error; // other filters were chosen while this was on its way
+    return { error: `the server answered ${answer.status}` };
+  });
   if (!answer.ok) throw new Error(content.error ?? content.detail?.[0]?.msg ?? `the server answered ${answer.status}`);
   return content;
 }
