@@ -51,7 +51,7 @@ def test_what_a_data_set_lacks_leaves_out_the_methods_that_need_it():
         for images, classes in ((True, True), (False, True), (False, False))
     )
     assert everything == set(ROSTER)
-    assert everything - texts == {"AttEXplore", "RISE", "Grad-CAM", "LayerCAM", "HiResCAM", "XRAI"}
+    assert everything - texts == {"AttEXplore", "RISE", "Grad-CAM", "LayerCAM", "HiResCAM", "XRAI", "Strata"}
     assert texts - units == {"MFABA", "AGI", "BIG"}
 
 
