@@ -233,13 +233,12 @@ def test_many_are_looked_at_one_by_one(ig2, photos):
         page.keyboard.press("Enter")
         page.keyboard.press("ArrowRight")
         page.keyboard.press("Enter")
-        page.wait_for_function(
-            "document.querySelector('section[data-input]:not([hidden]) .file').textContent == 'tulip-11.png'"
-        )
+        page.locator("section[data-input]:not([hidden]) .file", has_text="tulip-11.png").wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert not trouble
         (ig2.folder / "out" / page_data(Path("out"))["files"][0]).unlink()
         page.reload()
+        ready(page)
         page.evaluate("location.hash = '#input-1'")
         page.wait_for_selector("#trouble:not([hidden])")
         assert "is missing" in page.locator("#trouble").inner_text()
