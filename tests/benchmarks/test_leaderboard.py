@@ -23,6 +23,7 @@ from ig2.errors import InputError
 from networks import data, refuses, relu_cnn
 
 WITHOUT_GRADIENTS = {"Random", "KernelSHAP", "RISE", "Occlusion"}
+SPLITS = ("tables", "tables/validation")
 QUICK = {"samples": 3, "device": "cpu"}
 
 
@@ -156,6 +157,19 @@ def stops(model, x, target=None, references=None, *, seed=0):
     if len(CALLS) == 3:
         raise KeyboardInterrupt
     return x * 2
+
+
+def test_the_test_split_scores_raw_maps_and_the_scale_chosen(tmp_path):
+    scores = run_leaderboard(["xai-tris"], ["gradient", "random"], out=tmp_path, **QUICK).boards["xai-tris"]
+    lines = {split: next(tmp_path.glob(f"{split}/*.jsonl")).read_text().splitlines() for split in SPLITS}
+    rows = {split: {json.loads(line)["method"] for line in each} - {None} for split, each in lines.items()}
+    chosen = {f"{one.method}, blurred by {one.scale:g} px" for one in scores.standings if one.scale}
+    assert chosen  # a gradient is better off blurred
+    assert rows["tables"] == {"Gradient", "Random"} | chosen
+    assert rows["tables/validation"] == {"Gradient", "Random"} | {
+        f"{method}, blurred by {sigma} px" for method in ("Gradient", "Random") for sigma in (1, 2, 4)
+    }
+    assert scores.scales == (1.0, 2.0, 4.0)
 
 
 def test_a_run_that_was_stopped_ends_in_the_same_table(tmp_path):

@@ -55,18 +55,19 @@ def replicate(net: Small, x: Tensor, target: int, references: Tensor, signed: bo
             fine.append((at_acted * (near[1] - far[1])).sum(dim=1))
             changes.append(float((weight * (near[3] - far[3])).sum()))
     change = np.mean(changes)
-    maps = []
+    maps, sides = [], []
     for places in (fine, coarse):
-        mean = torch.stack(places).mean(dim=0)
-        assert float(mean.sum()) == pytest.approx(change)  # complete at either depth
-        large = functional.interpolate(mean[None], (8, 8), mode="bilinear", align_corners=False)[0, 0].numpy()
-        maps.append(large / np.abs(large).sum())
+        each = torch.stack(places)
+        assert float(each.mean(dim=0).sum()) == pytest.approx(change)  # complete at either depth
+        for group, mean in ((maps, each.mean(dim=0)), (sides, (each * np.sign(change)).clamp(min=0).mean(dim=0))):
+            large = functional.interpolate(mean[None], (8, 8), mode="bilinear", align_corners=False)[0, 0].numpy()
+            group.append(large / np.abs(large).sum())
     if signed:
         mean = (maps[0] + maps[1]) / 2
         values = mean / np.abs(mean).sum() * abs(change)
         values += (change - values.sum()) * np.abs(values) / np.abs(values).sum()
         return values
-    weight = np.prod([np.maximum(0, np.sign(change) * places) for places in maps], axis=0)
+    weight = np.prod(sides, axis=0)
     return change * weight / weight.sum()
 
 
@@ -171,6 +172,27 @@ def test_the_default_layers_are_the_finest_two_grids_of_7_to_40_places():
     assert not torch.allclose(default, ig2.Strata(["join", "down"])(net, x, 0, references).values)
     tiny = ig2.Strata()(net, x[..., :8, :8], 0, references[..., :8, :8]).values  # grids of 8, 4 and 2
     torch.testing.assert_close(tiny, ig2.Strata(["join"])(net, x[..., :8, :8], 0, references[..., :8, :8]).values)
+
+
+def test_a_grid_with_a_margin_is_no_depth_of_its_own():
+    def shrink(before: int, after: int) -> list[nn.Module]:
+        return [nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(before, after, 3, stride=2), nn.ReLU()]
+
+    torch.manual_seed(0)
+    net = nn.Sequential(*shrink(1, 3), *shrink(3, 4), *shrink(4, 5), nn.Flatten(), nn.Linear(5 * 16, 2)).eval()
+    x, references = torch.rand(2, 1, 32, 32), torch.rand(3, 1, 32, 32)
+    assert [max(grid) for grid, _ in cuts_of(net, x)] == [33, 17, 16, 9, 8, 4]
+    even = ig2.Strata(["2", "5"])(net, x, 0, references).values  # 16 and 8
+    torch.testing.assert_close(ig2.Strata()(net, x, 0, references).values, even)
+
+
+def test_grids_that_do_not_divide_the_picture_serve_where_none_does():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Conv2d(3, 3, 3), nn.ReLU(), nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Flatten())
+    net.append(nn.Linear(4 * 36, 2)).eval()
+    x, references = torch.rand(2, 1, 17, 17), torch.rand(3, 1, 17, 17)
+    assert [max(grid) for grid, _ in cuts_of(net, x)] == [15, 13, 6]
+    torch.testing.assert_close(ig2.Strata()(net, x, 0, references).values, ig2.Strata(["0"])(net, x, 0, references).values)
 
 
 def test_a_layer_that_the_next_one_writes_into_is_read_after_it():

@@ -103,7 +103,7 @@ class Board:
 
         Args:
             name: of the data set.
-            test: its table on the test split, with a row for every method and scale.
+            test: its table on the test split, with a row for every method, and one at the scale that is chosen for it.
             validation: the same on the validation split, on which the scale of each method is chosen by the lowest mean rank
                 over the metrics among its own scales; None where there are no scales.
             left_out: methods without a row, and why.
@@ -129,8 +129,8 @@ class Board:
             known = {what: None if math.isnan(cost.get(what, math.nan)) else round_score(cost[what]) for what in COSTS}
             standings.append(Standing(label, test.methods[label], scale, raw, scaled, known))
         sizes = {len(one.raw[metric]) for one in standings for metric in metrics}
-        blurred = [a for a in test.methods.values() if isinstance(a, Mapping) and a.get("type") == AtScale.__name__]
-        scales = {float(about["sigma"]) for about in blurred}
+        about = (validation or test).methods.values()
+        scales = {float(one["sigma"]) for one in about if isinstance(one, Mapping) and one.get("type") == AtScale.__name__}
         return cls(
             name, test.title, test.data, max(sizes, default=0), test.quick, tuple(sorted(scales)) if validation else (),
             test.settings, test.environment, metrics, tuple(standings), reasons, embedded,

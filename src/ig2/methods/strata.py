@@ -24,6 +24,7 @@ from ig2.rules import complete
 # from what is beside it. On photos of 224 pixels these are the strides 8 and 16.
 FINEST, COARSEST = 40, 7
 DEPTHS = 2
+APART = 0.75  # the next grid is at most this share as long: one that only lost or gained a margin says nothing new
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,21 +32,21 @@ class Strata(Method):
     """Contributions of places to the output, read at several depths of the network and multiplied.
 
     Between an explicand x and a reference r, the multipliers m of `ig2.rules.secant` account for the change in the output at
-    every layer h that all of the input passes through: Σ m ⊙ (h(x) − h(r)) = f(x) − f(r). Summed over channels and averaged
-    over the references, that is a map c of the layer's places whose sum is f(x) − E f(r). Early layers give fine and noisy
-    maps, late ones coarse and clean ones. A place counts as far as they agree:
+    every layer h that all of the input passes through: Σ m ⊙ (h(x) − h(r)) = f(x) − f(r). Summed over channels, that is a
+    map c of the layer's places whose sum is f(x) − f(r). Early layers give fine and noisy maps, late ones coarse and clean
+    ones. A place counts as far as the depths agree that it speaks for the change, whose sign is ±:
 
-        φ = (f(x) − E f(r)) · w / Σw,  w = Πₕ max(0, ±cₕ),
+        φ = (f(x) − E f(r)) · w / Σw,  w = Πₕ E max(0, ±cₕ),
 
-    with ± the sign of the change, and each map brought to the size of x by linear interpolation and divided equally among
+    with means over the references, and each map brought to the size of x by linear interpolation and divided equally among
     x's channels. So values sum to the change, and all have its sign. One pass forward at x, one at r, and one backward serve
     all depths: it costs what `ig2.DeepSHAP` does.
 
     Args:
         layers: modules of the network or their names, such as ("layer2", "layer3"), each of which runs once in a forward pass.
             By default those that all of the input passes through, the last one on each grid: the two finest of the grids
-            with 7 to 40 places along their longer side.
-        signed: take the mean of the maps instead of their product, and keep what speaks against the class.
+            with 7 to 40 places along their longer side, which divide that of x if some do.
+        signed: take the mean over depths of the maps E c instead, and keep what speaks against the class.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(4, 1, bias=False)).eval()
     >>> net.load_state_dict({"0.weight": torch.ones(1, 1, 1, 1), "3.weight": torch.tensor([[1.0, 1.0, 1.0, -1.0]])})
@@ -80,7 +81,7 @@ class Strata(Method):
         count = samples.shape[1]
         shares = torch.full(samples.shape[:2], 1 / count) if weights is None else weights.cpu()
         layers = self._find_layers(task)
-        maps: list[Tensor] = []  # of each layer, (B, *places)
+        maps: list[Tensor] = []  # of each layer, what speaks for and what against the target, (B, 2, *places)
         baseline_outputs = torch.zeros(len(task), count, dtype=task.x.dtype, device=task.x.device)
         task.progress.expect(len(task) * count)
 
@@ -93,10 +94,11 @@ class Strata(Method):
             )
             for i, contribution in enumerate(contributions):
                 places = self._check_places(layers[i], contribution, task.x).sum(dim=1)
+                sides = torch.stack([places.clamp(min=0), (-places).clamp(min=0)], dim=1)
                 if len(maps) == i:
-                    maps.append(places.new_zeros(len(task), *places.shape[1:]))
+                    maps.append(sides.new_zeros(len(task), *sides.shape[1:]))
                 # one pair after the other in a fixed order: the mean does not depend on how pairs were batched
-                for row, column, values in zip(rows.tolist(), columns.tolist(), places, strict=True):
+                for row, column, values in zip(rows.tolist(), columns.tolist(), sides, strict=True):
                     maps[i][row] += float(shares[row, column]) * values
             baseline_outputs[rows, columns] = far_output.to(task.x.dtype)
             task.progress.advance(len(piece))
@@ -115,8 +117,14 @@ class Strata(Method):
                 "the network has no layer with places that all of the input passes through: name some that most of it does, "
                 "Strata(layers=[...])"
             )
-        fitting = [layer for grid, layer in cuts if COARSEST <= max(grid) <= FINEST]
-        return (fitting or [cuts[-1][1]])[:DEPTHS]
+        fitting = [(grid, layer) for grid, layer in cuts if COARSEST <= max(grid) <= FINEST] or cuts[-1:]
+        even = [(grid, layer) for grid, layer in fitting if not any(x % n for x, n in zip(task.x.shape[2:], grid, strict=True))]
+        layers, longest = list[Layer](), float("inf")
+        for grid, layer in even or fitting:  # from the finest on
+            if max(grid) <= APART * longest:
+                layers.append(layer)
+                longest = max(grid)
+        return layers[:DEPTHS]
 
     def _check_places(self, layer: Layer, contribution: Tensor, x: Tensor) -> Tensor:
         if contribution.ndim != x.ndim:
@@ -133,25 +141,26 @@ class Strata(Method):
         return contribution
 
     def _combine(self, maps: Sequence[Tensor], change: Tensor) -> Tensor:
-        """One map (B, 1, *places) that sums to the change (B,), from those of the layers, each (B, 1, *places)."""
-        side = per_sample(torch.where(change < 0, -1.0, 1.0).to(change.dtype), maps[0])
-        units = torch.stack([_divide(places, places.abs()) for places in maps])
-        mean = units.mean(dim=0)
+        """One map (B, 1, *places) that sums to the change (B,), from those of the layers, each (B, 2, *places)."""
+        stack = torch.stack(list(maps))
+        signed = stack[:, :, :1] - stack[:, :, 1:]
+        mean = torch.stack([_divide(places) for places in signed]).mean(dim=0)
         if not self.signed:
-            agreed = (units * side).clamp(min=0).prod(dim=0)
-            # where no place has the sign of the change at every depth, the mean decides
-            nowhere = agreed.flatten(1).sum(dim=1) == 0
-            mean = side * torch.where(per_sample(nowhere, agreed), (mean * side).clamp(min=0), agreed)
-        return complete(_divide(mean, mean.abs()) * per_sample(change.abs(), mean), change, torch.ones_like(mean))
+            falls = per_sample(change < 0, mean)
+            agreed = torch.stack([_divide(torch.where(falls, one[:, 1:], one[:, :1])) for one in stack]).prod(dim=0)
+            # where no place speaks for the change at every depth, the mean decides
+            side = torch.where(falls, -1.0, 1.0).to(mean)
+            nowhere = per_sample(agreed.flatten(1).sum(dim=1) == 0, agreed)
+            mean = side * torch.where(nowhere, (mean * side).clamp(min=0), agreed)
+        return complete(_divide(mean) * per_sample(change.abs(), mean), change, torch.ones_like(mean))
 
 
 def _enlarge(places: Tensor, x: Tensor) -> Tensor:
-    """A map (B, *places) as (B, 1, *places of x), by linear interpolation, in x's precision."""
-    axes = x.ndim - 2
-    return functional.interpolate(places[:, None].to(x), x.shape[2:], mode=MODES[axes], align_corners=False)
+    """Maps (B, n, *places) on the places of x, by linear interpolation, in x's precision."""
+    return functional.interpolate(places.to(x), x.shape[2:], mode=MODES[x.ndim - 2], align_corners=False)
 
 
-def _divide(places: Tensor, sizes: Tensor) -> Tensor:
-    """Maps (B, ...) divided by the sum of their sizes (B, ...), so that those of several layers can be multiplied."""
-    total = sizes.flatten(1).sum(dim=1)
+def _divide(places: Tensor) -> Tensor:
+    """Maps (B, ...) divided by the sum of their absolute values, so that those of several layers can be multiplied."""
+    total = places.abs().flatten(1).sum(dim=1)
     return places / per_sample(total.where(total > 0, 1.0), places)

@@ -394,13 +394,13 @@ class Experiment(Suite):
         x = self.method_input(rows)
         attribution = method(explicands.model, x, explicands.target[rows], references, seed=self.seed, **options)
         check_returned(attribution, x)
-        if self.scales and not (self._study is not None and self._study.timed):
+        if not (self._study is not None and self._study.timed):
             self._last[:] = [call, attribution]
         return attribution
 
     @cached_property
     def _last(self) -> list[Any]:
-        """The last call and what it returned, where several scales are asked for."""
+        """The last call and what it returned, for the method's other scales."""
         return []
 
     def method_input(self, rows: slice) -> Any:
