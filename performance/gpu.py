@@ -143,7 +143,7 @@ def beside_authors(name: str, size: int) -> list[Row]:
     """Times faster than the published code's shape at equal steps, in float32; the columns of the clock count."""
     net = network(name).requires_grad_()  # as weights come
     assert isinstance(net.fc, nn.Module)
-    rows = [Contest(name, net, net.fc, *samples(size, count, PAPER_REFERENCES), 1.0).measure(10, 50, 3) for count in (1, 8)]
+    rows = [Contest(name, net, net.fc, *samples(size, count, PAPER_REFERENCES), 1.0).measure(5, 25, 2) for count in (1, 4)]
     print(table(rows, f"{torch.cuda.get_device_name()}: beside the authors' shape"), flush=True)
     return rows
 
