@@ -170,6 +170,8 @@ def test_the_test_split_scores_raw_maps_and_the_scale_chosen(tmp_path):
         f"{method}, blurred by {sigma} px" for method in ("Gradient", "Random") for sigma in (1, 2, 4)
     }
     assert scores.scales == (1.0, 2.0, 4.0)
+    order = [json.loads(line)["method"] for line in lines["tables"]]
+    assert all(order[order.index(row) - 1] == row.partition(",")[0] for row in chosen)  # so that it is computed once
 
 
 def test_a_run_that_was_stopped_ends_in_the_same_table(tmp_path):

@@ -17,7 +17,7 @@ from ig2.benchmarks.roster import NEEDS, ROSTER, Conditions, build_roster
 from ig2.benchmarks.runner import Step, run, select_methods
 from ig2.benchmarks.scales import choose_scales
 from ig2.benchmarks.standings import Board, Leaderboard, find_front
-from ig2.benchmarks.suite import BenchOptions, MethodLike, Split, Suite, add_scales, find_suite
+from ig2.benchmarks.suite import BenchOptions, MethodLike, Split, Suite, find_suite
 from ig2.benchmarks.suites.xai_tris import XAITris
 from ig2.benchmarks.table import Table
 from ig2.errors import InputError, describe
@@ -230,15 +230,9 @@ def _score(
         if not there and not own:
             raise InputError(f"none of the methods chosen applies: {'; '.join(f'{a}: {b}' for a, b in left_out.items())}")
         out = None if folder is None else folder / ("tables" if split == "test" else "tables/validation")
-        rows = {**there, **own}
-        if validation is not None:  # of each method the raw maps, and those at the scale chosen
-            suite, chosen = replace(suite, scales=()), choose_scales(validation)
-            rows = {
-                row: scaled
-                for label, method in rows.items()
-                for row, scaled in add_scales({label: method}, [chosen[label]] if chosen[label] else []).items()
-            }
-        table = run(suite, [], own=rows, out=out, fresh=fresh, progress=progress)
+        if validation is not None:
+            suite = replace(suite, scales=choose_scales(validation))
+        table = run(suite, [], own={**there, **own}, out=out, fresh=fresh, progress=progress)
         if split == "validation":
             validation = table
     return Board.from_tables(contest.name, table, validation, left_out, place is None and not contest.makes_data)

@@ -70,7 +70,8 @@ class Suite(ABC):
     """Whether this is a small run, to see that it runs."""
     device: str = field(default="cpu", repr=False)
     """Where networks run."""
-    scales: tuple[float, ...] = field(default=(), repr=False)  # they add rows, and change none
+    # pixels, the same for all methods or one of each by its label; they add rows, and change none
+    scales: tuple[float, ...] | Mapping[str, float] = field(default=(), repr=False)
     """Each method gets a row more for each of these, its maps blurred by so many pixels."""
 
     @classmethod
@@ -194,12 +195,13 @@ def label_scale(label: str, sigma: float) -> str:
     return f"{label}, blurred by {sigma:g} px"
 
 
-def add_scales(methods: Mapping[str, MethodLike], scales: Sequence[float]) -> dict[str, MethodLike]:
-    """Return the methods by their labels, each followed by itself at each scale."""
+def add_scales(methods: Mapping[str, MethodLike], scales: Sequence[float] | Mapping[str, float]) -> dict[str, MethodLike]:
+    """Return the methods with their rows at these scales, each method's after it; 0 is what it has anyway."""
     rows: dict[str, MethodLike] = {}
     for label, method in methods.items():
         rows[label] = method
-        rows.update({label_scale(label, sigma): AtScale(method, sigma) for sigma in scales})
+        each = [scales.get(label, 0)] if isinstance(scales, Mapping) else scales
+        rows.update({label_scale(label, sigma): AtScale(method, sigma) for sigma in each if sigma})
     return rows
 
 
