@@ -239,7 +239,7 @@ def _score(
 
 
 def _explain_absence(label: str) -> str:
-    return "needs " + " and ".join(NEEDS[need] for need in ROSTER[label].needs)
+    return "not without " + " and ".join(NEEDS[need] for need in ROSTER[label].needs)
 
 
 def _build_suite(

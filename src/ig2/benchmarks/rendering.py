@@ -1,4 +1,4 @@
-"""The leaderboard in Markdown: what it says in three sentences, one table for all data sets, and the rest below."""
+"""The leaderboard in Markdown: what it says in a few sentences, one table for all data sets, and the rest below."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def render_page(leaderboard: Leaderboard, effects: Mapping[str, Effects], pictur
     lines.append(
         "Of each data set the mean rank over its metrics among the methods there, each at its own scale: 1 is first. *All* is "
         "the mean over data sets of that rank as a share of the methods: 0 is first everywhere, 1 last. *Cost* is the median "
-        f"over data sets, in {WORK}. A dash: [the method does not apply](#what-is-left-out)."
+        f"over data sets, in {WORK}. A dash: [left out](#what-is-left-out)."
     )
     if how:
         lines.append(how)
@@ -62,19 +62,19 @@ def _note_source(leaderboard: Leaderboard) -> list[str]:
 
 
 def render_findings(leaderboard: Leaderboard, effects: Mapping[str, Effects]) -> list[str]:
-    """Return what the numbers say, in three sentences made of nothing else."""
-    overall, boards = list(leaderboard.overall().items()), leaderboard.boards.values()
-    if not overall:
+    """Return what the numbers say, in a few sentences made of nothing else."""
+    boards = [board for board in leaderboard.boards.values() if board.standings]
+    if not boards:
         return []
-    rows = {method: sum(method in board.mean_ranks() for board in boards) for method, _ in overall}
-    everywhere = [method for method, count in rows.items() if count == max(rows.values())]
-    named = [f"{method} ({share:.2f})" for method, share in overall if method in everywhere][:3]
-    ours = next((method for method, _ in overall if method.startswith(OURS)), None)
-    place = f"; the first row of IG², {ours}, is number {[m for m, _ in overall].index(ours) + 1}" if ours else ""
-    lines = [
-        f"Over {format_count(len(leaderboard.boards), 'data set')} and {format_count(len(overall), 'method')}, "
-        f"those on all of them with the best overall ranks are {', '.join(named)}{place}."
-    ]
+    first, ours = [], []
+    for board in boards:
+        ranks = board.mean_ranks()
+        leader = next(iter(ranks))
+        first.append(f"{leader} on {board.name} (mean rank {ranks[leader]:.1f} among {format_count(len(ranks), 'method')})")
+        ours += [f"number {place} on {board.name}" for place, row in enumerate(ranks, 1) if row.startswith(OURS)][:1]
+    lines = [f"First {'is' if len(first) == 1 else 'are'} {_list(first)}."]
+    if ours:
+        lines.append(f"The best row of {OURS} is {_list(ours)}.")
     scaled = [(board, one) for board in boards if board.scales for one in board.standings]
     if scaled:
         blurred = [(board, one) for board, one in scaled if one.scale]
@@ -155,7 +155,8 @@ def render_board(board: Board) -> list[str]:
     others = [label for label in board.metrics if label not in board.counted]
     ranked = f" The rank is the mean over {_list(board.counted)}" + (f"; {_list(others)} are not counted." if others else ".")
     caption = (
-        f"Mean over {format_count(board.samples, 'value')}.{scales}{ranked} Costs are of an input, {WORK} in the cost rank."
+        f"Mean over {format_count(board.samples, 'value')}.{scales}{ranked} Costs are of an input, {WORK} in the cost rank; "
+        "seconds are those of the machine that made the table, with whatever else it did."
     )
     bases = list(dict.fromkeys([next(iter(ranks)), *[m for m in ranks if m.startswith(OURS)][:1]])) if ranks else []
     return [
@@ -192,11 +193,11 @@ def _render_effects(effects: Mapping[str, Effects]) -> list[str]:
 
 
 def _render_left_out(leaderboard: Leaderboard) -> list[str]:
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[tuple[str, str], list[str]] = {}
     for name, board in leaderboard.boards.items():
         for method, why in board.left_out.items():
-            reasons.setdefault(f"{method}: {why}", []).append(name)
-    lines = [f"- {text}. Not on {', '.join(where)}." for text, where in reasons.items()]
+            reasons.setdefault((name, why), []).append(method)
+    lines = [f"- On {name}, {_list(methods)}: {why}." for (name, why), methods in reasons.items()]
     lines += [f"- Data set {name}: {why}." for name, why in leaderboard.skipped.items()]
     strangers = sorted({one.method for board in leaderboard.boards.values() for one in board.standings} - ROSTER.keys())
     lines += [f"- Not of the roster, added with `--own`: {', '.join(strangers)}."] if strangers else []

@@ -47,8 +47,8 @@ from ig2.references import GradCF, Union, White, Zeros
 
 IMAGES, CLASSES, SEGMENTS = "images", "classes", "scikit-image"
 NEEDS = {
-    IMAGES: "pictures, for what works on places",
-    CLASSES: "classes that exclude each other, for what attacks the prediction",
+    IMAGES: "pictures",
+    CLASSES: "classes that exclude each other",
     SEGMENTS: "the package scikit-image",
 }
 """What a method may need of a data set; it is left out where that is missing."""
