@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 from commands import page_data, plain, summary
+from torch import nn
 
 from ig2 import Attribution
+from ig2.adapters import tabular, vision
 from ig2.cli import explain, files, output
 from ig2.demo import tables
 
@@ -287,6 +289,14 @@ def test_a_scale_is_that_of_the_picture_and_the_report_and_the_numbers_stay(smal
     )
     assert summary(Path("blurred"))["scale"] == 1.5 and "scale" not in summary(Path("raw"))
     assert Path("raw/photo.png").read_bytes() != Path("blurred/photo.png").read_bytes()
+
+
+def test_large_photos_open_on_a_scale_of_their_size(small):
+    subject = vision.subject(nn.Conv2d(3, 2, 1), 250, classes=["a", "b"])
+    assert files.find_scale(None, subject) == 2 and files.find_scale(0.0, subject) == 0
+    assert files.find_scale(None, tabular.subject(nn.Linear(1, 2), [tabular.Number("dose")], ["a", "b"])) == 0
+    small("--out", "default"), small("--scale", 0, "--out", "raw")  # 64 pixels
+    assert Path("default/photo.png").read_bytes() == Path("raw/photo.png").read_bytes()
 
 
 def test_a_scale_is_refused_where_nothing_can_be_blurred(small, ig2):

@@ -21,6 +21,7 @@ SHOWN = tuple(METHODS[name] for name in ("ig2", "gradient", "ig", "guided-ig", "
 PHOTOS = {"chelsea.png": "a cat", "coffee.png": "a cup of coffee", "camera.png": "a photographer"}
 DIGITS = {"5": "a handwritten 5", "1": "a handwritten 1", "8": "a handwritten 8"}
 PICTURES = ("photos.png", "digits.png")
+SCALE = 1.0  # pixels: little for a photo, and not too much for a digit
 
 
 def run(
@@ -55,6 +56,7 @@ def run(
             f"{sees.name} (photos), {reads.name} (digits)",
             tuple(_share_verdicts(view, page.verdicts) for page in pages for view in page.inputs),
             pages[0].details,
+            scale=SCALE,
         )
         with files.name_folder_in_errors(out):
             for name, part, page in zip(PICTURES, parts, pages, strict=True):

@@ -57,7 +57,7 @@ def run(options: ExplainOptions) -> None:
     rule = find_rule(options.rule, methods)
     # a missing file is one more that cannot be read
     skips_files = kind == "image" and (options.skip_bad or len(sources) > MANY)
-    if options.scale and kind != "image":
+    if options.scale is not None and kind != "image":
         raise ChoiceError(
             f"--scale {options.scale:g} is for photos, and this is a {kind}, which has no pixels to blur: omit it"
         )
@@ -106,7 +106,8 @@ def run(options: ExplainOptions) -> None:
                 count=options.count, steps=options.steps, seed=options.seed, announce=announce,
             )  # fmt: skip
             title = f"What {subject.name} went by"
-            return explanation, build_content(explanation, title, options.seed, skipped, options.scale)
+            scale = files.find_scale(options.scale, subject)
+            return explanation, build_content(explanation, title, options.seed, skipped, scale)
 
         if batch is None:
             index, store = explain_many(

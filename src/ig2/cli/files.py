@@ -246,16 +246,26 @@ def draw_input(explanation: Explanation, content: Content, i: int) -> Any:
     return plots.bars(same, list(view.units), cells=cells, scores=scores, titles=titles, count=many, top=top)
 
 
-def draw_photos(subject: Subject, attributions: Mapping[str, Attribution], titles: Sequence[str], scale: float = 0.0) -> Any:
+def find_scale(scale: float | None, subject: Subject) -> float:
+    """Return the pixels that maps are blurred by for the eye: those chosen, otherwise a few of a large photo."""
+    if scale is not None:
+        return scale
+    return float(max(subject.size) // BLURRED_FROM) if isinstance(subject, VisionSubject) else 0.0
+
+
+def draw_photos(
+    subject: Subject, attributions: Mapping[str, Attribution], titles: Sequence[str], scale: float | None = None
+) -> Any:
     """Draw methods × pictures on a scale in pixels.
 
-    By default what is shown of the maps is blurred a little, as single pixels of a photo mean nothing to the eye.
+    By default only the strength that is shown is blurred, and a little: single pixels of a photo mean nothing to the eye.
     """
     assert isinstance(subject, VisionSubject)
-    smooth = max(subject.size) // BLURRED_FROM
-    if scale:
-        smooth = 0
-        attributions = {f"{name}, {scale:g} px": attribution.smooth(scale) for name, attribution in attributions.items()}
+    smooth = find_scale(None, subject)
+    if scale is not None and scale != smooth:
+        smooth = 0.0
+        label = f", {scale:g} px" if scale else ""
+        attributions = {f"{name}{label}": attribution.smooth(scale) for name, attribution in attributions.items()}
     return plots.grid(attributions, titles=titles, bounds=(0.0, subject.value_range), smooth=smooth, count=len(titles))
 
 

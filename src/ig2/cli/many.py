@@ -204,12 +204,13 @@ def explain_many(
         for row, entry in zip(explained, entries, strict=True)
     )
     title = f"What {subject.name} went by"
-    index = Index(title, subject.name, parts, details, (*skipped, *failed), verdicts, options.scale)
+    scale = files.find_scale(options.scale, subject)
+    index = Index(title, subject.name, parts, details, (*skipped, *failed), verdicts, scale)
     folders = (files.DETAILS, files.PICTURES, files.STORE)
     summaries = [json.loads(row["summary"]) for row in explained]
     with files.name_folder_in_errors(options.out):
         write_file(draft / files.REPORT, render_index(index).encode("utf-8", "replace"))
-        files.write_summary(draft, subject.name, summaries, index.skipped, options.scale, settings, folders)
+        files.write_summary(draft, subject.name, summaries, index.skipped, scale, settings, folders)
         for name in folders:
             os.replace(unfinished / name, draft / name)
         shutil.rmtree(unfinished)

@@ -144,10 +144,10 @@ class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
     rule: str | None = option(
         None, f"How gradients on a path become attribution: {', '.join(RULES)}. Default: each method's own.", complete=RULES
     )
-    scale: float = option(
-        0.0,
+    scale: float | None = option(
+        None,
         "Blur the maps of photos by this many pixels, their sums kept; the report's slider changes it. The numbers in the "
-        "files are not blurred.",
+        "files are not blurred. Default: 2 for photos of 224 pixels, 0 for small ones.",
         metavar="PIXELS",
         bounds=(0, 1000),
     )
