@@ -5,20 +5,22 @@ from typing import TYPE_CHECKING
 from ig2._utils.lazy import attach
 
 if TYPE_CHECKING:
+    from ig2.benchmarks.intervals import Interval
     from ig2.benchmarks.leaderboard import run_factors, run_leaderboard
     from ig2.benchmarks.runner import Step, run
     from ig2.benchmarks.scales import choose_scales, select_scales
-    from ig2.benchmarks.standings import Board, Difference, Leaderboard, Standing
+    from ig2.benchmarks.standings import Board, Leaderboard, Standing
     from ig2.benchmarks.suite import SUITES, AtScale, BenchOptions, Column, Suite, WithoutReferences
     from ig2.benchmarks.table import Fact, Failure, Gap, Row, Table
 else:  # the same names at run time, each imported when it is first used: the command line names suites without PyTorch
     __getattr__, __dir__ = attach(
         __name__,
         {
+            "intervals": ["Interval"],
             "leaderboard": ["run_factors", "run_leaderboard"],
             "runner": ["Step", "run"],
             "scales": ["choose_scales", "select_scales"],
-            "standings": ["Board", "Difference", "Leaderboard", "Standing"],
+            "standings": ["Board", "Leaderboard", "Standing"],
             "suite": ["SUITES", "AtScale", "BenchOptions", "Column", "Suite", "WithoutReferences"],
             "table": ["Fact", "Failure", "Gap", "Row", "Table"],
         },
@@ -30,10 +32,10 @@ __all__ = [
     "BenchOptions",
     "Board",
     "Column",
-    "Difference",
     "Fact",
     "Failure",
     "Gap",
+    "Interval",
     "Leaderboard",
     "Row",
     "Standing",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ig2.benchmarks.intervals import resample
+from ig2.benchmarks.intervals import Interval, resample
 from ig2.benchmarks.suite import AtScale
 from ig2.benchmarks.table import Table
 from ig2.errors import InputError, describe
@@ -25,21 +25,10 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Effect:
-    """An estimate with its 95 % interval."""
+class Effect(Interval):
+    """What something contributes."""
 
     what: str
-    mean: float
-    low: float
-    high: float
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.low > 0 or self.high < 0
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
 
 
 @dataclass(frozen=True)
@@ -174,8 +163,9 @@ def analyse(scores: Array, levels: Mapping[str, Sequence[str]], better: str = "h
 
 
 def _summarise(what: str, draws: Array) -> Effect:
-    low, high = np.percentile(draws[1:], [2.5, 97.5])
-    return Effect(what, *(round(float(number), 5) for number in (draws[0], low, high)))
+    ends = np.percentile(draws[1:], [2.5, 97.5])
+    mean, low, high = (round(float(number), 5) for number in (draws[0], *ends))
+    return Effect(mean, low, high, what)
 
 
 def analyse_table(table: Table) -> Effects:

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its 95 % interval, by the bootstrap over samples."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.low > 0 or self.high < 0
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
 
 
 def resample(count: int, draws: int = DRAWS, seed: int = 0) -> NDArray[np.float64]:

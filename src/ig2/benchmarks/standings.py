@@ -14,7 +14,7 @@ from typing import Any
 import ig2
 from ig2._utils.checks import is_number
 from ig2._utils.files import check_regular
-from ig2.benchmarks.intervals import bootstrap
+from ig2.benchmarks.intervals import Interval, bootstrap
 from ig2.benchmarks.scales import choose_scales, rank
 from ig2.benchmarks.suite import AtScale, Column, label_scale
 from ig2.benchmarks.table import MADE_BY, Table
@@ -51,26 +51,6 @@ class Standing:
         """Return the mean over samples with a score; NaN if there are none."""
         values = [value for value in (self.raw if raw else self.scaled)[metric] if math.isfinite(value)]
         return fmean(values) if values else math.nan
-
-
-@dataclass(frozen=True)
-class Difference:
-    """By how much one method is better than another on the same samples."""
-
-    mean: float
-    """Positive if the first is better, whichever direction that is."""
-    low: float
-    """The lower end of its 95 % interval, by the bootstrap over samples."""
-    high: float
-    """The upper end."""
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.low > 0 or self.high < 0
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
 
 
 @dataclass(frozen=True)
@@ -172,7 +152,7 @@ class Board:
         known = {one.method: work for one in self.standings if (work := one.work) is not None}
         return dict(zip(known, rank([-cost for cost in known.values()]), strict=True))
 
-    def difference(self, method: str, base: str, metric: str) -> Difference:
+    def difference(self, method: str, base: str, metric: str) -> Interval:
         """Compare two methods sample by sample, each at its own scale.
 
         Args:
@@ -181,14 +161,14 @@ class Board:
             metric: the label of the metric.
 
         Returns:
-            By how much the first is better, with its 95 % interval.
+            By how much the first is better, whichever direction that is, with its 95 % interval.
 
         Raises:
             InputError: if the board has no such method.
         """
         sign = 1 if self.metrics[metric].better == "higher" else -1
         first, second = (self.standing(label).scaled[metric] for label in (method, base))
-        return Difference(*bootstrap([sign * (one - two) for one, two in zip(first, second, strict=True)]))
+        return Interval(*bootstrap([sign * (one - two) for one, two in zip(first, second, strict=True)]))
 
     def trade_off(self) -> dict[str, tuple[float, float]]:
         """Return the work and the mean rank of each method whose work is known."""

@@ -35,7 +35,7 @@ from ig2.adapters.tabular import TableSubject
 from ig2.adapters.vision import Photo
 from ig2.benchmarks.store import code_digest, fingerprint, key_of, place
 from ig2.errors import InputError, describe, format_count, reason, warn
-from ig2.methods import IG2, Gradient, Method, PathMethod
+from ig2.methods import IG2, Gradient, Method
 from ig2.methods.base import summary
 from ig2.methods.kernelshap import Groups
 from ig2.metrics.base import Metric, Scores
@@ -474,11 +474,7 @@ def _make_plan(
         if subject is None:
             raise InputError("a pool of references is for a subject of ig2.adapters: give a strategy of ig2.references instead")
         pool, chosen = _read_pool(subject, references, column), None
-    needs = isinstance(method, Method) and method.default_references is None and not method.runs_once
-    needs = (
-        needs and getattr(method, "references", None) is None and getattr(getattr(method, "path", None), "uses_reference", True)
-    )
-    contrast = subject is not None and chosen is None and (pool is not None or needs or getattr(method, "contrasts", False))
+    contrast = subject is not None and chosen is None and (pool is not None or _needs_references(method))
     if subject is not None:
         target, against = subject._read_classes(target), subject._read_classes(against) if against != "auto" else against
     return Plan(
@@ -491,9 +487,9 @@ def _needs_references(method: Any) -> bool:
     """Whether a method has no references unless a call gives some; a function that makes methods says so in `contrasts`."""
     if not isinstance(method, Method):
         return bool(getattr(method, "contrasts", False))
-    if isinstance(method, PathMethod):
-        return method.path.uses_reference and method.references is None and method.default_references is None
-    return method.default_references is None and not method.runs_once
+    if method.default_references is not None or method.runs_once or getattr(method, "references", None) is not None:
+        return False
+    return bool(getattr(getattr(method, "path", None), "uses_reference", True))
 
 
 def _name_metric(metric: Any) -> str:
