@@ -125,8 +125,9 @@ SERVE_EXAMPLES = (
 def serve(options: ServeOptions) -> None:
     """Open stores of [bold]ig2 run[/bold] in the browser: filter, compare, and find what the model looks at.
 
-    The page is served on this machine alone, unless --host says otherwise. With --what-if or --model it explains inputs that
-    you upload, paste or edit.
+    With --what-if or --model it also explains inputs that you upload, paste or edit.
+
+    The page is served on this machine alone, unless --host says otherwise.
     """
     from ig2.cli.serve import run
 

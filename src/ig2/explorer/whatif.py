@@ -417,9 +417,9 @@ def parse_json(content: bytes | str) -> dict[str, Any]:
 
 def _decode_image(content: Any) -> bytes:
     try:
-        return base64.b64decode(str(content).removeprefix("data:image/png;base64,"), validate=True)
-    except ValueError as error:
-        raise InputError("the image must be in base64") from error
+        return base64.b64decode(content.removeprefix("data:image/png;base64,"), validate=True)
+    except (AttributeError, ValueError) as error:
+        raise InputError(f"the image must be a PNG file in base64, got {describe(content)}") from error
 
 
 def _parse_input(content: Any, kind: str) -> str | dict[str, str]:
