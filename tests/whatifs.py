@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -29,15 +29,18 @@ SESSION = "x-ig2-session"
 
 
 class Slow(nn.Module):
-    """A network that can be made to take its time, and counts how often it ran."""
+    """A network that can be made to take its time, and counts how often it ran; its copies count too."""
+
+    seconds: ClassVar[float] = 0.0
+    calls: ClassVar[int] = 0
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
-        self.net, self.seconds, self.calls = net, 0.0, 0
+        self.net = net
 
     def forward(self, x: Any) -> Any:
-        self.calls += 1
-        time.sleep(self.seconds)
+        Slow.calls += 1
+        time.sleep(Slow.seconds)
         return self.net(x)
 
 
@@ -163,6 +166,12 @@ class Stream:
     def close(self) -> None:
         self.file.close()
         self.socket.close()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 def wait_for(condition: Any, seconds: float = 10.0) -> None:

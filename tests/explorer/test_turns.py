@@ -79,6 +79,21 @@ def test_who_asks_again_gives_up_what_they_asked(people):
     wait_for(lambda: not turns.jobs)
 
 
+def test_a_last_event_ends_a_job_before_others_go_on(people):
+    (a, b, _), log = people
+    turns = Turns()
+    turns.add(a.job)
+    a.go.release()  # its first step alone
+    short = Job("short", lambda check: iter([{"event": "step", "is_last": True}]), b.events.append)
+    wait_for(lambda: log == ["a0"])
+    turns.add(short)
+    a.go.release()
+    wait_for(lambda: b.heard("end"))
+    assert "a2" not in log
+    turns.stop()
+    wait_for(lambda: not turns.jobs)
+
+
 def test_errors_and_people_who_left_free_the_place(people):
     (a, b, _), log = people
 

@@ -28,7 +28,7 @@ def add_whatif(app: Any, whatif: WhatIf) -> None:
     responses = import_extra("fastapi.responses", "serve", "ig2 serve")
     fastapi = import_extra("fastapi", "serve", "ig2 serve")
     threads = import_extra("fastapi.concurrency", "serve", "ig2 serve")
-    turns = Turns()
+    turns = whatif.turns
 
     def answer_json(content: Any) -> Any:
         return responses.Response(encode_json(content), media_type="application/json")

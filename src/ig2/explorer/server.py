@@ -319,6 +319,11 @@ def make_server(
             await super().startup(sockets)
             started(address)
 
+        async def shutdown(self, sockets: Any = None) -> None:
+            if whatif is not None:
+                whatif.turns.stop()  # streams that are open end, and are not torn off
+            await super().shutdown(sockets)
+
     return Server(config)
 
 

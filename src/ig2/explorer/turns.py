@@ -59,7 +59,7 @@ class Turns:
 
     def add(self, job: Job) -> None:
         """Take a job in. Its events are those of its steps; `{"event": "waiting", "ahead": n}` whenever its place changes; and
-        in the end one of `end`, `cancelled` and `error`.
+        in the end one of `end`, `cancelled` and `error`. An event with `is_last` ends the job at once.
 
         Raises:
             InputError: if too many wait already.
@@ -86,6 +86,11 @@ class Turns:
         if waits:
             _tell(job, {"event": "cancelled"})
             self._announce()
+
+    def stop(self) -> None:
+        """Cancel every job."""
+        for job in list(self.jobs):
+            self.cancel(job)
 
     def _run(self) -> None:
         while True:
@@ -116,8 +121,9 @@ def _step(job: Job) -> Event | None:
     """Do a step of a job; return its last event if there is no further one."""
     try:
         job.check()
-        _tell(job, next(job.work))
-        return None
+        event = next(job.work)
+        _tell(job, event)
+        return {"event": "end"} if event.get("is_last") else None  # and not after the next step of someone else
     except StopIteration:
         return {"event": "end"}
     except Stopped:

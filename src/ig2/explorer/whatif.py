@@ -30,7 +30,7 @@ from ig2.explorer.collection import Collection
 from ig2.explorer.keeping import Keeper
 from ig2.explorer.maps import Map, read_map
 from ig2.explorer.streaming import stream
-from ig2.explorer.turns import Event
+from ig2.explorer.turns import Event, Turns
 from ig2.explorer.views import name_class
 from ig2.methods import Grid, Method, Superpixels
 from ig2.report.encoding import MAP_BITS, pack_map
@@ -121,7 +121,7 @@ class WhatIf:
             "auto" if "against" not in settings and against == "store" else _as_row(chosen["against"]), references, chosen["count"],
             chosen["seed"] or 0, _read_values(settings.get("values")), False, (), None,
         )  # fmt: skip
-        self.keeper = Keeper(self.plan, collection.folders[0])
+        self.keeper, self.turns = Keeper(self.plan, collection.folders[0]), Turns()
         self.trials: OrderedDict[str, tuple[Row, bytes | None]] = OrderedDict()
         self._reading, self._lock = threading.Lock(), threading.Lock()
         self._pool, self._pool_classes = self._open_pool()
@@ -299,7 +299,7 @@ class WhatIf:
         scores = self.subject.predict(batch)[0]
         if not bool(scores.isfinite().all()):
             raise InputError("the model's answer is not a finite number")
-        yield {"event": "prediction", **self._describe_scores(scores)}
+        yield {"event": "prediction", **self._describe_scores(scores), "is_last": not question.explain}
         if not question.explain:
             return
         plan = self._plan(question)
