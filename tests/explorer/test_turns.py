@@ -112,5 +112,5 @@ def test_errors_and_people_who_left_free_the_place(people):
         a.go.release()
         b.go.release()
     wait_for(lambda: b.heard("end"))
-    assert "by zero" in [event for event in events if event["event"] == "error"][0]["error"]
+    assert "by zero" in next(event for event in events if event["event"] == "error")["error"]
     assert "a1" not in log

@@ -146,6 +146,8 @@ def test_uploads_are_read_as_the_command_reads_files(models, tmp_path):
     [
         ("image", {"input": None}, "base64"),
         ("image", {"input": "not base64!"}, "base64"),
+        ("image", {"input": base64.b64encode(b"P6\n8 8\n255\n").decode()}, "PNG"),
+        ("image", {"input": base64.b64encode(encode(np.random.default_rng(0).integers(0, 255, (8, 8, 3)))[:150]).decode()}, "broken"),
         ("image", {"input": base64.b64encode(encode(np.zeros((9, 9, 3)))).decode()}, "expected"),
         ("text", {"input": 3}, "text"),
         ("text", {"input": "a\0"}, "null"),
@@ -169,6 +171,14 @@ def test_uploads_are_read_as_the_command_reads_files(models, tmp_path):
 )  # fmt: skip
 def test_a_question_that_cannot_be_answered_says_why(models, kind, fields, word):
     refuses(InputError, word, lambda: ask(models[kind], fields.pop("input"), **fields))
+
+
+def test_images_are_read_one_at_a_time(models, monkeypatch):
+    monkeypatch.setattr("ig2.explorer.whatif.READING_SECONDS", 0.01)
+    whatif = models["image"]
+    with whatif._reading:
+        refuses(InputError, "at once", lambda: whatif.read_upload(encode(np.zeros((9, 9, 3))), "a.png"))
+    assert whatif.read_upload(encode(np.zeros((9, 9, 3))), "a.png")["picture"]
 
 
 def test_only_objects_are_questions(models):

@@ -144,7 +144,7 @@ const whatIf = (() => {
   async function upload(content, name) {
     try {
       say("");
-      fill(await (await post(`/whatif/read?${new URLSearchParams({ name })}`, content)).json());
+      await fill(await (await post(`/whatif/read?${new URLSearchParams({ name })}`, content)).json());
       changed();
     } catch (error) {
       say(error.message, true);

@@ -44,6 +44,7 @@ LONGEST_TEXT = 20_000  # characters
 LONGEST_CELL = 1000
 MOST_TRIALS = 32  # explained inputs in memory, which can be kept
 SHOWN_CLASSES = 5
+READING_SECONDS = 10.0  # that an image waits for others
 NUMBERS = ("output", "baseline_output", "residual", "relative_residual", "trust", "arrival")
 
 
@@ -256,15 +257,21 @@ class WhatIf:
         return {column.name: str(row[column.name]).strip() for column in self.subject.columns}
 
     def read_image(self, content: Any, framed: bool = False) -> Batch:
-        """Return an image as the network takes it; one that is framed must have its size already."""
+        """Return an image as the network takes it; one that is framed has its size already.
+
+        Raises:
+            InputError: if it cannot be read, or others are read for too long.
+        """
         subject = self.subject
         assert isinstance(subject, VisionSubject)
-        with self._reading:  # one at a time: a small file can have a hundred million pixels
-            image = read_image(content, grey=subject.channels == 1)
-            if framed and (image.height, image.width) != subject.size:
-                raise InputError(f"the image is {image.width} × {image.height}, expected {subject.size[1]} × {subject.size[0]}")
+        # one at a time: a small file can have a hundred million pixels
+        if not self._reading.acquire(timeout=READING_SECONDS):
+            raise InputError("too many images are read at once: try again in a while")
+        try:
             reader = replace(subject, frame=lambda image: image) if framed else subject
-            return reader.read([Photo(image, "the image")])
+            return reader.read([Photo(read_image(content, grey=subject.channels == 1), "the image")])
+        finally:
+            self._reading.release()
 
     def _encode_picture(self, batch: Batch) -> str:
         assert isinstance(self.subject, VisionSubject)
@@ -280,7 +287,9 @@ class WhatIf:
         question = parse_question(fields, self.subject.kind)
         if self.subject.kind != "image":
             return question
-        return replace(question, content=self.read_image(_decode_image(fields.get("input")), framed=True))
+        assert isinstance(self.subject, VisionSubject)
+        content = _decode_image(fields.get("input"), self.subject.size)
+        return replace(question, content=self.read_image(content, framed=True))
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
@@ -415,11 +424,16 @@ def parse_json(content: bytes | str) -> dict[str, Any]:
     return fields
 
 
-def _decode_image(content: Any) -> bytes:
+def _decode_image(content: Any, size: tuple[int, int]) -> bytes:
+    """Return the PNG file in a text, after a look at its size, which takes none of its pixels."""
     try:
-        return base64.b64decode(content.removeprefix("data:image/png;base64,"), validate=True)
-    except (AttributeError, ValueError) as error:
+        file = base64.b64decode(content.removeprefix("data:image/png;base64,"), validate=True)
+        width, height = import_extra("PIL.Image", "image", "pictures").open(io.BytesIO(file), formats=["PNG"]).size
+    except Exception as error:  # whatever a broken file makes Pillow raise
         raise InputError(f"the image must be a PNG file in base64, got {describe(content)}") from error
+    if (height, width) != size:
+        raise InputError(f"the image is {width} × {height}, expected {size[1]} × {size[0]}")
+    return file
 
 
 def _parse_input(content: Any, kind: str) -> str | dict[str, str]:
