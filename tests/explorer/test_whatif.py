@@ -10,10 +10,6 @@ import pytest
 
 import ig2
 from ig2._utils.files import FileError
-from ig2.cli.methods import METHODS
-from ig2.cli.options import ServeOptions
-from ig2.cli.run import Recipe
-from ig2.cli.serve import find_method, find_model, prepare_whatif
 from ig2.errors import InputError
 from ig2.explorer import Collection, Question, WhatIf
 from ig2.explorer.keeping import make_id
@@ -147,7 +143,7 @@ def test_uploads_are_read_as_the_command_reads_files(models, tmp_path):
         ("image", {"input": None}, "base64"),
         ("image", {"input": "not base64!"}, "base64"),
         ("image", {"input": base64.b64encode(b"P6\n8 8\n255\n").decode()}, "PNG"),
-        ("image", {"input": base64.b64encode(encode(np.random.default_rng(0).integers(0, 255, (8, 8, 3)))[:150]).decode()}, "broken"),
+        ("image", {"input": base64.b64encode(encode(make_photos(1)[0].source)[:150]).decode()}, "broken"),
         ("image", {"input": base64.b64encode(encode(np.zeros((9, 9, 3)))).decode()}, "expected"),
         ("text", {"input": 3}, "text"),
         ("text", {"input": "a\0"}, "null"),
@@ -288,36 +284,6 @@ def test_grids_and_superpixels_are_kept_as_in_the_store(tmp_path):
         content = base64.b64encode(encode(np.full((SIDE, SIDE, 3), 40))).decode()
         shown = ask(whatif, content)[-2]["map"]["scores"]
         assert shown["shape"] == ([4, 4] if isinstance(values, ig2.Grid) else [SIDE, SIDE])
-
-
-def test_the_command_takes_method_and_model_from_the_store(tmp_path):
-    subject, frame = make_patients()
-    frame.head(3).to_csv(tmp_path / "rows.csv", index=False)
-    ig2.run(str(tmp_path / "rows.csv"), subject, Recipe("expected-ig", 8, "gauss"), tmp_path / "store", device="cpu")
-    manifest = ig2.open(tmp_path / "store").manifest
-    assert find_method(ServeOptions(stores=(tmp_path / "store",)), manifest) == "expected-ig"
-    assert find_method(ServeOptions(method="ig"), manifest) == "ig"
-    ig2.run(str(tmp_path / "rows.csv"), subject, ig2.ExpectedIG(4), tmp_path / "other", device="cpu")
-    refuses(InputError, "--method", lambda: find_method(ServeOptions(), ig2.open(tmp_path / "other").manifest))
-    assert find_model(None, {"model": "digits"}) == "digits" and find_model(None, {"model": "torchvision:resnet18"})
-    assert find_model(None, {"model": None}) is None and find_model("mine:build", {}) == "mine:build"
-    for name in ("mine:build", "weights.pt", "timm:hf-hub:a/b", "transformers:/home/me"):  # code, or files of this machine
-        refuses(InputError, "--model", lambda name=name: find_model(None, {"model": name}))
-    refuses(InputError, "--model", lambda: find_model(None, {}))
-
-
-def test_the_command_prepares_a_model(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame([[5.1, 3.5, 1.4, 0.2], [6.2, 2.9, 4.3, 1.3]])
-    frame.columns = ["sepal length (cm)", "sepal width (cm)", "petal length (cm)", "petal width (cm)"]
-    frame.to_csv(tmp_path / "iris.csv", index=False)
-    ig2.run(str(tmp_path / "iris.csv"), "iris", Recipe("ig2", 6, None), tmp_path / "store", count=4, device="cpu")
-    options = ServeOptions(stores=(tmp_path / "store",), model="iris", count=2, target="virginica", device="cpu")
-    whatif = prepare_whatif(options)(Collection([tmp_path / "store"]))
-    assert (whatif.plan.count, whatif.plan.target, whatif.plan.method) == (2, 2, Recipe("ig2", 6, None))
-    assert METHODS["ig2"].name == whatif.describe()["method"] and whatif.describe()["notes"] == []
-    cells = {name: str(frame[name][0]) for name in frame}
-    assert ask(whatif, cells)[-2]["target"] == "virginica"
 
 
 def test_words_become_a_sentence_again():

@@ -113,14 +113,13 @@ class WhatIf:
         manifest = collection.stores[0].manifest
         if manifest.get("kind") != subject.kind:
             raise InputError(f"{subject.name} reads {subject.kind}s, and the store has {manifest.get('kind')}s: name another")
-        settings = manifest["fingerprint"].get("settings", {})
+        settings = {"target": None, "against": "auto", "count": None, "seed": 0, **manifest["fingerprint"].get("settings", {})}
         chosen = {"target": target, "against": against, "count": count, "seed": seed}
-        chosen = {name: settings.get(name) if value == "store" else value for name, value in chosen.items()}
+        chosen = {name: settings[name] if value == "store" else value for name, value in chosen.items()}
         self.collection, self.subject, self.manifest = collection, subject, manifest
         self.plan = make_plan(
-            Nothing(), subject, subject.model, method, chosen["target"],
-            "auto" if "against" not in settings and against == "store" else _as_row(chosen["against"]), references, chosen["count"],
-            chosen["seed"] or 0, _read_values(settings.get("values")), False, (), None,
+            Nothing(), subject, subject.model, method, chosen["target"], _as_row(chosen["against"]), references,
+            chosen["count"], chosen["seed"], _read_values(settings.get("values")), False, (), None,
         )  # fmt: skip
         self.keeper, self.turns = Keeper(self.plan, collection.folders[0]), Turns()
         self.trials: OrderedDict[str, tuple[Row, bytes | None]] = OrderedDict()
