@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import ig2
 from ig2._utils.files import FileError
+from ig2.adapters.images import Framing
 from ig2.errors import InputError
 from ig2.explorer import Collection, Question, WhatIf
 from ig2.explorer.keeping import make_id
@@ -53,6 +55,16 @@ def test_an_item_that_is_not_changed_is_explained_as_in_the_store(models, kind, 
     for name in ("target", "against", "prediction"):
         assert events[-2][name] == shown[name]
     assert events[0]["prediction"] == row["prediction_name"]
+
+
+def test_what_is_framed_is_not_framed_again(models):
+    """A margin that was cut off once stays off: the picture of the page is what the network sees."""
+    whatif = models["image"]
+    wide = WhatIf(whatif.collection, replace(whatif.subject, frame=Framing((SIDE, SIDE), cover=(12, 12))), ig2.IG2(6))
+    photo = np.random.default_rng(1).integers(0, 255, (30, 40, 3)).astype(np.uint8)
+    shown = wide.read_upload(encode(photo), "a.png")["picture"]
+    sent = wide.parse(json.dumps({"input": shown}).encode()).content
+    np.testing.assert_array_equal(sent.x, wide.subject.read([photo]).x)
 
 
 def test_the_mean_over_references_is_that_of_one_call(models):
