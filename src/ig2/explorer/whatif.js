@@ -398,7 +398,8 @@ const whatIf = (() => {
     add("After", after.map, after.picture, { limit, mode: signless(after) });
     if (former && isSame && former.map.width === after.map.width && former.map.height === after.map.height) {
       const difference = measure(after.map.values.map((value, i) => value - former.map.values[i]), after.map.width, after.map.height, 0.99);
-      add("Difference", difference, null, { limit: difference.limit, mode: "signed" });
+      // never stronger than ten times: of an input that was not changed, rounding is not a finding
+      add("Difference", difference, null, { limit: Math.max(difference.limit, limit / 10), mode: "signed" });
     }
     part.maps.replaceChildren(...shown);
   }
