@@ -33,12 +33,12 @@ def tiny(folder: Path, ids: list[str], outputs: list[float]) -> Path:
 
 
 @contextmanager
-def running(collection: Collection, host: str = "127.0.0.1"):
+def running(collection: Collection, host: str = "127.0.0.1", whatif: Any = None):
     """A server in a thread; yields its address."""
     addresses: list[str] = []
     is_up = threading.Event()
     with listen(host, 0) as listener:
-        server = make_server(collection, host, listener, lambda address: (addresses.append(address), is_up.set()))
+        server = make_server(collection, host, listener, lambda address: (addresses.append(address), is_up.set()), whatif)
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         assert is_up.wait(20)

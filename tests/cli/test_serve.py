@@ -6,9 +6,18 @@ import subprocess
 import sys
 import urllib.request
 
+import pandas
 import pytest
 
+import ig2 as library
+from ig2.cli.options import ServeOptions
+from ig2.cli.run import Recipe
+from ig2.cli.serve import find_method, find_model, prepare_whatif
+from ig2.errors import InputError
+from ig2.explorer import Collection, Question
+from networks import refuses
 from stores import tiny
+from whatifs import make_patients
 
 
 def test_without_a_store_it_says_what_to_name(ig2):
@@ -35,3 +44,49 @@ def test_it_prints_where_it_is_answers_and_ends_when_told(tmp_path):
         finally:
             process.terminate()
         assert process.wait(20) == 143
+
+
+def test_a_run_notes_what_was_typed_and_what_if_takes_it(ig2):
+    ig2.module()
+    for i in range(2):
+        ig2.photo(f"photos/{i}.png", (8, 8), seed=i)
+    ig2("run", "photos", "--model", "mine:small", "--steps", 3, "--references", "zeros", "--out", "store")
+    typed = {"model": "mine:small", "method": "ig2", "steps": 3, "rule": None, "references": "zeros"}
+    assert library.open("store").manifest["command"] == typed
+    assert "--model mine:small" in ig2.refused("serve", "store", "--what-if", code=2)  # code, which a store may not name
+    whatif = prepare_whatif(ServeOptions(stores=(ig2.folder / "store",), model="mine:small"))(Collection(["store"]))
+    assert (whatif.plan.method, type(whatif.plan.references).__name__) == (Recipe("ig2", 3, None), "Zeros")
+    assert whatif.describe()["notes"] == []
+    tiny(ig2.folder / "made", ["x"], [1.0])
+    assert "--method" in ig2.refused("serve", "made", "--what-if", code=2)
+    assert "no method" in ig2.refused("serve", "store", "--model", "mine:small", "--method", "nothing", code=2)
+
+
+def test_the_command_takes_method_and_model_from_the_store(tmp_path):
+    subject, frame = make_patients()
+    frame.head(3).to_csv(tmp_path / "rows.csv", index=False)
+    library.run(str(tmp_path / "rows.csv"), subject, Recipe("expected-ig", 8, "gauss"), tmp_path / "store", device="cpu")
+    manifest = library.open(tmp_path / "store").manifest
+    assert find_method(ServeOptions(stores=(tmp_path / "store",)), manifest) == "expected-ig"
+    assert find_method(ServeOptions(method="ig"), manifest) == "ig"
+    library.run(str(tmp_path / "rows.csv"), subject, library.ExpectedIG(4), tmp_path / "other", device="cpu")
+    refuses(InputError, "--method", lambda: find_method(ServeOptions(), library.open(tmp_path / "other").manifest))
+    assert find_model(None, {"model": "digits"}) == "digits" and find_model(None, {"model": "torchvision:resnet18"})
+    assert find_model(None, {"model": None}) is None and find_model("mine:build", {}) == "mine:build"
+    for name in ("mine:build", "weights.pt", "timm:hf-hub:a/b", "transformers:/home/me"):  # code, or files of this machine
+        refuses(InputError, "--model", lambda name=name: find_model(None, {"model": name}))
+    refuses(InputError, "--model", lambda: find_model(None, {}))
+
+
+@pytest.mark.slow
+def test_the_command_prepares_a_model(tmp_path):
+    frame = pandas.DataFrame([[5.1, 3.5, 1.4, 0.2], [6.2, 2.9, 4.3, 1.3]])
+    frame.columns = ["sepal length (cm)", "sepal width (cm)", "petal length (cm)", "petal width (cm)"]
+    frame.to_csv(tmp_path / "iris.csv", index=False)
+    library.run(str(tmp_path / "iris.csv"), "iris", Recipe("ig2", 6, None), tmp_path / "store", count=4, device="cpu")
+    options = ServeOptions(stores=(tmp_path / "store",), model="iris", count=2, target="virginica", device="cpu")
+    whatif = prepare_whatif(options)(Collection([tmp_path / "store"]))
+    assert (whatif.plan.count, whatif.plan.target, whatif.plan.method) == (2, 2, Recipe("ig2", 6, None))
+    assert (whatif.describe()["method"], whatif.describe()["notes"]) == ("ig2", [])
+    *_, last, _ = whatif.ask(Question({name: str(frame[name][0]) for name in frame}), lambda *_: None)
+    assert last["target"] == "virginica"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -29,7 +30,8 @@ LONGEST = 8
 
 
 def read_image(source: object, grey: bool = False, *, turn: bool = True) -> Any:
-    """A Pillow image in RGB (or grey) from a path, a Pillow image or an array of uint8 (H, W) or (H, W, 3 or 4).
+    """A Pillow image in RGB (or grey) from a path, the bytes of a file, a Pillow image or an array of uint8 (H, W) or
+    (H, W, 3 or 4).
 
     The camera's orientation is applied, transparency is laid on white, 16 bits become 8, CMYK becomes RGB, and of an
     animation the first frame is taken.
@@ -42,6 +44,8 @@ def read_image(source: object, grey: bool = False, *, turn: bool = True) -> Any:
     pillow = import_extra("PIL.Image", "image", "reading images")
     if isinstance(source, (str, PathLike)):
         return _read_file(Path(fspath(source)), pillow, grey, turn)
+    if isinstance(source, bytes):
+        return _decode(io.BytesIO(source), "the file", pillow, grey, turn)
     if isinstance(source, pillow.Image):
         name = f"the image {source.mode} {source.size[0]} × {source.size[1]}"
         try:
@@ -53,7 +57,7 @@ def read_image(source: object, grey: bool = False, *, turn: bool = True) -> Any:
         if source.dtype != np.uint8 or not shaped or 0 in source.shape:
             raise InputError(f"an image array must be uint8 (H, W), (H, W, 3) or (H, W, 4), got {describe(source)}")
         return _convert(pillow.fromarray(np.ascontiguousarray(source)), pillow, grey, "the array", turn)
-    raise InputError(f"an image must be a path, a Pillow image or an array of uint8, got {describe(source)}")
+    raise InputError(f"an image must be a path, bytes, a Pillow image or an array of uint8, got {describe(source)}")
 
 
 def _read_file(path: Path, pillow: Any, grey: bool, turn: bool) -> Any:
@@ -68,23 +72,28 @@ def _read_file(path: Path, pillow: Any, grey: bool, turn: bool) -> Any:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path} cannot be read: {reason(error)}") from error
+    return _decode(path, str(path), pillow, grey, turn)
+
+
+def _decode(file: Any, name: str, pillow: Any, grey: bool, turn: bool) -> Any:
+    """An image from a path or an open file; errors call it by its name."""
     pillow.init()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's word of caution about sizes comes before our own limit does
-            with pillow.open(path, formats=[name for name in FORMATS if name in pillow.OPEN]) as image:
+            with pillow.open(file, formats=[known for known in FORMATS if known in pillow.OPEN]) as image:
                 width, height = image.size
                 if width * height > MOST_PIXELS:
-                    raise InputError(f"{path} has {width} × {height} pixels, more than {MOST_PIXELS:,}: make it smaller")
-                return _convert(image, pillow, grey, str(path), turn)
+                    raise InputError(f"{name} has {width} × {height} pixels, more than {MOST_PIXELS:,}: make it smaller")
+                return _convert(image, pillow, grey, name, turn)
     except InputError:
         raise
     except pillow.DecompressionBombError as error:
-        raise InputError(f"{path} has more pixels than {MOST_PIXELS:,}: make it smaller") from error
+        raise InputError(f"{name} has more pixels than {MOST_PIXELS:,}: make it smaller") from error
     except import_extra("PIL", "image", "reading images").UnidentifiedImageError as error:
-        raise InputError(f"{path} is not an image of a known format ({', '.join(FORMATS)})") from error
+        raise InputError(f"{name} is not an image of a known format ({', '.join(FORMATS)})") from error
     except Exception as error:  # a broken file makes Pillow's decoders raise whatever they meet
-        raise InputError(f"{path} is a broken image: {reason(error)}") from error
+        raise InputError(f"{name} is a broken image: {reason(error)}") from error
 
 
 def _convert(image: Any, pillow: Any, grey: bool, name: str, turn: bool) -> Any:

@@ -13,6 +13,7 @@ from ig2._utils.suggestions import ChoiceError
 from ig2.errors import InputError
 
 HOW = "How"  # the panel of the help for options about how a result is computed
+DEVICES = ("auto", "cpu", "cuda", "mps")
 Completion = Iterable[str] | Callable[[str], list[str]]
 
 
@@ -51,7 +52,7 @@ class RunOptions:
     device: str = option(
         "auto",
         "cpu, cuda, cuda:1, mps; [bold]auto[/bold] takes a GPU if there is one.",
-        complete=("auto", "cpu", "cuda", "mps"),
+        complete=DEVICES,
     )
     """Where networks run; "auto" is "cuda" if there is a GPU, otherwise "cpu"."""
 

@@ -114,12 +114,18 @@ def status(options: StatusOptions) -> None:
     print_status(options)
 
 
-SERVE_EXAMPLES = ("ig2 serve photos-ig2 --source photos/", "ig2 serve patients-ig2 patients-ig")
+SERVE_EXAMPLES = (
+    "ig2 serve photos-ig2 --source photos/",
+    "ig2 serve patients-ig2 patients-ig",
+    "ig2 serve patients-ig2 --model mypackage.models:build",
+)
 
 
 @add_command(app, epilog=format_examples(SERVE_EXAMPLES))
 def serve(options: ServeOptions) -> None:
     """Open stores of [bold]ig2 run[/bold] in the browser: filter, compare, and find what the model looks at.
+
+    With --what-if or --model it also explains inputs that you upload, paste or edit.
 
     The page is served on this machine alone, unless --host says otherwise.
     """

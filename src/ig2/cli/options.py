@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from ig2.adapters.models import MODELS
 from ig2.benchmarks.datasets import DATASETS
 from ig2.benchmarks.figures import FIGURES, Options, PictureFormat
-from ig2.benchmarks.options import Completion, RunOptions, option
+from ig2.benchmarks.options import DEVICES, Completion, RunOptions, option
 from ig2.benchmarks.suite import SUITES, BenchOptions
 from ig2.cli.methods import METHODS, RULES
 
@@ -215,7 +215,7 @@ class StatusOptions(DebugOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeOptions(DebugOptions):
+class ServeOptions(ModelOptions, DebugOptions):
     """The options of `ig2 serve`."""
 
     stores: tuple[Path, ...] = argument("The folders of runs: the first has the items, the others are compared.", "STORE", ())
@@ -225,6 +225,20 @@ class ServeOptions(DebugOptions):
     host: str = option("127.0.0.1", "The address to listen on; any but a loopback address asks for a token.", panel=None)
     port: int | None = option(None, "The port. Default: 8642, or the next that is free.", bounds=(0, 65535), panel=None)
     no_open: bool = option(False, "Do not open a browser.", "--no-open", panel=None)
+    what_if: bool = option(
+        False, "Explain new and edited inputs by the model of the store, or by that of [bold]--model[/bold].", "--what-if",
+        panel=None,
+    )  # fmt: skip
+    method: str | None = option(None, "Of what if, likewise the following. Default: that of the store.", complete=METHODS)
+    steps: int | None = option(None, "Steps of a path. Default: those of the store.", bounds=(1, 10_000))
+    references: str | None = option(
+        None,
+        "The pool to choose references from, or zeros, white, blurred, farthest. Default: a strategy of the store, otherwise "
+        "samples that come with the model.",
+        metavar="SOURCE",
+    )
+    count: int | None = option(None, "References for each input. Default: those of the store.", bounds=(1, 1000))
+    device: str = option("auto", "cpu, cuda, cuda:1, mps; [bold]auto[/bold] takes a GPU if there is one.", complete=DEVICES)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from ig2.methods.kernelshap import Groups
 from ig2.metrics import Metric
 from ig2.references.base import References
 from ig2.runs import Cluster, Source, Store, find_source
+from ig2.runs.files import MANIFEST, read_manifest, write_json
 
 METRICS = {
     "insertion": "Insertion", "deletion": "Deletion", "infidelity": "Infidelity", "faithfulness": "Faithfulness",
@@ -72,7 +73,7 @@ def run(options: RunCommandOptions) -> None:
             options.out,
             target=None if options.target == "auto" else _parse_target(model, options.target),
             against=against,
-            references=_find_references(options.references),
+            references=find_references(options.references),
             count=options.count,
             seed=options.seed,
             values=parse_values(options.values),
@@ -87,7 +88,16 @@ def run(options: RunCommandOptions) -> None:
             cluster=Cluster(options.workers, options.gpus_per_worker, options.address),
             progress=report_rate(watch),
         )
+        note_command(store.folder, options)
     print_store(store)
+
+
+def note_command(folder: Path, options: RunCommandOptions) -> None:
+    """Write into the manifest what was typed, so that `ig2 serve --what-if` finds the model again."""
+    manifest = read_manifest(folder)
+    if "command" not in manifest:
+        typed = {name: getattr(options, name) for name in ("model", "method", "steps", "rule", "references")}
+        write_json(folder / MANIFEST, {**manifest, "command": typed})
 
 
 def print_status(options: StatusOptions) -> None:
@@ -166,7 +176,7 @@ def parse_values(wanted: str | None) -> Any:
     return wanted
 
 
-def _find_references(wanted: str | None) -> Any:
+def find_references(wanted: str | None) -> Any:
     """Return a strategy by its name or by a function that makes it, or a source for the pool."""
     if wanted in REFERENCES:
         return getattr(ig2.references, REFERENCES[str(wanted)])()

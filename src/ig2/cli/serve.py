@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import webbrowser
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from ig2._utils.devices import find_device
 from ig2._utils.suggestions import ChoiceError
+from ig2.adapters.models import MODELS
+from ig2.cli.methods import METHODS, find_methods, find_rule
 from ig2.cli.options import ServeOptions
 from ig2.cli.output import open_console, print_heading, print_line
-from ig2.errors import import_extra
+from ig2.cli.streams import print_error
+from ig2.errors import InputError, describe, import_extra
+from ig2.runs.files import read_manifest
+
+if TYPE_CHECKING:
+    from ig2.explorer import Collection, WhatIf
 
 WIDTH = 10
+# of a store that may be anyone's: names that lead to code or files of this machine are for its user to type
+SAFE = re.compile(r"(torchvision|timm):[\w.]+")
 
 
 def run(options: ServeOptions) -> None:
@@ -21,14 +36,99 @@ def run(options: ServeOptions) -> None:
         import_extra(package, "serve", "ig2 serve")
     from ig2.explorer import serve
 
+    whatif = prepare_whatif(options) if options.what_if or options.model is not None else None
+    about: list[str] = []
+
+    def make(collection: Collection) -> WhatIf:
+        assert whatif is not None
+        model = whatif(collection)
+        about.append(f"{model.subject.name}, {model.describe()['method']}; what you keep goes to {model.keeper.folder}")
+        return model
+
     def announce(address: str) -> None:
         console = open_console()
         print_heading(console, "Explorer", address)
         if "token=" in address:
             print_line(console, "token", "whoever has this address sees the stores; there is no encryption", WIDTH)
+        for line in about:
+            print_line(console, "what if", line, WIDTH)
         print_line(console, "stop", "Ctrl-C", WIDTH)
         if not options.no_open:
             with suppress(webbrowser.Error):
                 webbrowser.open(address)
 
-    serve(options.stores, source=options.source, host=options.host, port=options.port, started=announce)
+    serve(
+        options.stores, source=options.source, whatif=make if whatif is not None else None, host=options.host,
+        port=options.port, started=announce,
+    )  # fmt: skip
+
+
+def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
+    """Load the model, by what was typed or else by what the store says of its run; return what makes a `WhatIf` of it.
+
+    Raises:
+        ChoiceError: if the store does not say which model or method it was made with, and nothing was typed.
+        InputError: if the model cannot be loaded, or does not fit the store.
+    """
+    from ig2.cli.explain import parse_against
+    from ig2.cli.models import load_model
+    from ig2.cli.run import REFERENCES, Recipe, find_references
+    from ig2.explorer import WhatIf
+
+    manifest = read_manifest(options.stores[0])
+    kind, command = manifest.get("kind"), manifest.get("command") or {}
+    if kind not in ("image", "text", "table"):
+        raise InputError(f"{options.stores[0]} has {kind}s: what if is for images, texts and tables")
+    name = find_method(options, manifest)
+    find_methods([name], kind)
+    made = manifest["fingerprint"].get("method") or {}
+    is_same = options.method is None or options.method == made.get("name")
+    rule = made.get("rule") if is_same else None
+    find_rule(rule, [METHODS[name]])
+    steps = options.steps or (made.get("steps") if is_same else None)
+    recipe = Recipe(name, steps if isinstance(steps, int) else 50, rule)
+    references = options.references
+    if references is None and command.get("references") is not None:
+        if command["references"] in REFERENCES:
+            references = command["references"]
+        else:
+            print_error(
+                f"the references of the store came from {describe(command['references'])}; those of the model are taken: add "
+                "--references to take others"
+            )
+    typed = replace(options, model=find_model(options.model, command))
+    sources = [Path(place) for place in (options.references, options.source) if place is not None and Path(place).is_file()]
+    subject = load_model(typed, kind, sources).to(find_device(options.device))
+    chosen: dict[str, Any] = {"references": find_references(references)}
+    if options.count is not None:
+        chosen["count"] = options.count
+    if options.target != "auto":
+        chosen["target"] = subject.index(options.target)
+    if options.against is not None:
+        chosen["against"] = parse_against(subject, options.against)
+    return lambda collection: WhatIf(collection, subject, recipe, **chosen)
+
+
+def find_method(options: ServeOptions, manifest: Mapping[str, Any]) -> str:
+    """Return the name of the method: what was typed, or that of a store made by `ig2 run`."""
+    made = manifest["fingerprint"].get("method") or {}
+    name = options.method or (made.get("name") if made.get("type") == "Recipe" else None)
+    if not isinstance(name, str):
+        raise ChoiceError(
+            f"the store was made by {describe(made.get('type'))} in Python, which has no name here: choose one with --method"
+        )
+    return name
+
+
+def find_model(typed: str | None, command: Mapping[str, Any]) -> str | None:
+    """Return the name of the model: what was typed, or what a store says of its own, if that is safe to open."""
+    if typed is not None:
+        return typed
+    if "model" not in command:
+        raise ChoiceError("the store does not say which model it was made with: name it with --model")
+    name: str | None = command["model"]
+    if name is None or name in MODELS or SAFE.fullmatch(str(name)):
+        return name
+    raise ChoiceError(
+        f"the store was made with {describe(name)}, which is code or a file: if it is yours, name it, --model {name}"
+    )

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from ig2.explorer.collection import Collection
     from ig2.explorer.projection import Projection
     from ig2.explorer.server import make_app, serve
+    from ig2.explorer.streaming import Partial, stream
+    from ig2.explorer.whatif import Question, WhatIf
 else:
     __getattr__, __dir__ = attach(
         __name__,
@@ -17,7 +19,11 @@ else:
             "collection": ["Collection"],
             "projection": ["Projection"],
             "server": ["make_app", "serve"],
+            "streaming": ["Partial", "stream"],
+            "whatif": ["Question", "WhatIf"],
         },
     )
 
-__all__ = ["Catalogue", "Collection", "Projection", "Query", "make_app", "serve"]
+__all__ = [
+    "Catalogue", "Collection", "Partial", "Projection", "Query", "Question", "WhatIf", "make_app", "serve", "stream",
+]  # fmt: skip

@@ -10,7 +10,7 @@ const PALETTE = ["#3b7fc4", "#e07b39", "#4a9c5d", "#c2478c", "#8d6cc9", "#b0912c
 const NAMES = { relative_residual: "residual" };
 const $ = (id) => document.getElementById(id);
 const fields = ["where", "text", "sort", "ranges", "cell", "brush", "cluster"];
-const empty = { view: "list", item: "", at: "", colour: "cluster", ...Object.fromEntries(fields.map((name) => [name, ""])) };
+const empty = { view: "list", item: "", at: "", try: "", colour: "cluster", ...Object.fromEntries(fields.map((name) => [name, ""])) };
 const state = { ...empty };
 let stores = null; // what the server says it has
 let cursor = 0; // the row that the keyboard is at
@@ -384,7 +384,7 @@ function openItem(id, at = "") {
 }
 
 function closeItem() {
-  Object.assign(state, { item: "", at: "" });
+  Object.assign(state, { item: "", at: "", try: "" });
   writeAddress(true);
   showItem();
   (state.view === "map" ? $("cloud") : $("list")).focus();
@@ -392,7 +392,8 @@ function closeItem() {
 
 let shownItem = "";
 function showItem() {
-  $("detail").hidden = !state.item;
+  $("detail").hidden = !state.item && !(stores?.whatif && state.try);
+  if (stores?.whatif) whatIf.show();
   if (shownItem !== state.item) {
     shownItem = state.item;
     // replaced, so that going back is the explorer's and not the frame's
@@ -622,7 +623,7 @@ function chooseView(view) {
 function handleKey(event) {
   const typing = event.target.closest?.("input, select, textarea");
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === "Escape" && state.item && !typing) closeItem();
+  if (event.key === "Escape" && (state.item || state.try) && !typing) closeItem();
   if (typing) return;
   if (event.key === "/") {
     event.preventDefault();
@@ -729,6 +730,7 @@ async function begin() {
     $("heads").replaceChildren(...heads.map((name) => make("span", { title: name }, name)));
   }
   if (isImage && !stores.pictures) $("list-hint").prepend(`The images are not in the store: start ig2 serve with --source${first.source ? ` ${first.source}` : ""} to see them. `);
+  if (stores.whatif) whatIf.begin();
   await refresh();
   showView();
   showItem();

@@ -1,4 +1,5 @@
-"""What every request must fulfil before anything is read: the right host, the token, no body, not too many, not too long."""
+"""What every request must fulfil before anything is read: the right host, the token, no body but where one belongs, not too
+many, not too long."""
 
 from __future__ import annotations
 
@@ -10,13 +11,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 LONGEST_ADDRESS = 8000  # bytes of path and query
 LONGEST_HEADERS = 32_000  # bytes
 RATE = 200.0  # requests a second, in the long run, of everyone together
 BURST = 1000.0  # requests at once
 MOST_AT_ONCE = 64
+LARGEST_BODY = 16 * 2**20  # bytes of an upload
+LARGEST_BODIES = 4 * LARGEST_BODY  # of all that are on their way
+POST_RATE, POST_BURST = 10.0, 60.0  # of requests with a body, as above
+HEADER = "x-ig2-session"  # which no page of another origin can send without asking first, and that is refused
 COOKIE = "ig2-token"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; frame-src 'self'; "
@@ -24,6 +29,7 @@ POLICY = (
 )
 # the report brings a stricter policy of its own, with the digest of its script
 ITEM_POLICY = "frame-ancestors 'self'"
+ITEMS = ("/item", "/whatif/kept")
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -38,6 +44,7 @@ class Guard:
         token: what a request must bring, in the address or the cookie; None on a loopback address.
         any_address: whether an IP address will do for a name, where the server listens on all of them.
         clock: the time in seconds.
+        posts: the paths that take POST with a body; all others take none.
     """
 
     app: Any
@@ -45,9 +52,12 @@ class Guard:
     token: str | None = None
     any_address: bool = False
     clock: Callable[[], float] = time.monotonic
+    posts: frozenset[str] = frozenset()
     allowance: float = field(default=BURST, init=False)
     last: float = field(default=0.0, init=False)
     busy: int = field(default=0, init=False)
+    post_allowance: float = field(default=POST_BURST, init=False)
+    body_bytes: int = field(default=0, init=False)
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -68,20 +78,33 @@ class Guard:
 
         async def send_guarded(message: dict[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                policy = ITEM_POLICY if scope["path"] == "/item" else POLICY
+                policy = ITEM_POLICY if scope["path"] in ITEMS else POLICY
                 message["headers"] = [*message.get("headers", []), *_encode(_harden(policy))]
             await send(message)
 
+        size = int(headers.get("content-length", "0"))
+        rest = size
+
+        async def receive_guarded() -> Any:
+            nonlocal rest
+            message = await receive()
+            if message["type"] == "http.request" and not message.get("more_body"):
+                self.body_bytes, rest = self.body_bytes - rest, 0  # it is there, and its reader's from now on
+            return message
+
         self.busy += 1
+        self.body_bytes += size
         try:
-            await self.app(scope, receive, send_guarded)
+            await self.app(scope, receive_guarded, send_guarded)
         finally:
             self.busy -= 1
+            self.body_bytes -= rest
 
     def _refuse(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[int, str, dict[str, str]] | None:
         """Return the status, the reason and the headers of a refusal; None for a request that may pass."""
         now = self.clock()
         self.allowance = min(BURST, self.allowance + (now - self.last) * RATE)
+        self.post_allowance = min(POST_BURST, self.post_allowance + (now - self.last) * POST_RATE)
         self.last = now
         if not self._knows(headers.get("host", "")):
             return 421, "this server has another name: use the address that ig2 serve printed", {}
@@ -90,9 +113,10 @@ class Guard:
         self.allowance -= 1
         if self.busy >= MOST_AT_ONCE:
             return 503, "too many requests at once: wait a second", {"retry-after": "1"}
-        if scope["method"] not in ("GET", "HEAD"):
+        is_post = scope["method"] == "POST" and scope["path"] in self.posts
+        if scope["method"] not in ("GET", "HEAD") and not is_post:
             return 405, "this server answers GET alone", {"allow": "GET, HEAD"}
-        if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+        if not is_post and (headers.get("content-length", "0") != "0" or "transfer-encoding" in headers):
             return 413, "requests have no body here", {"connection": "close"}
         if len(scope.get("raw_path") or b"") + len(scope.get("query_string", b"")) > LONGEST_ADDRESS:
             return 414, f"the address is longer than {LONGEST_ADDRESS:,} bytes: filter by fewer things", {}
@@ -104,6 +128,23 @@ class Guard:
             return 403, "another page asked for this", {}
         if self.token is not None and not self._is_known(scope, headers):
             return 403, "the token is missing or wrong: open the address that ig2 serve printed", {}
+        return self._refuse_post(headers) if is_post else None
+
+    def _refuse_post(self, headers: Mapping[str, str]) -> tuple[int, str, dict[str, str]] | None:
+        """The same of requests with a body: from this server's own page, of a known length, not too large, not too many."""
+        origin = headers.get("origin")
+        if HEADER not in headers or (origin is not None and urlsplit(origin).netloc.lower() != headers["host"].lower()):
+            return 403, "another page asked for this", {"connection": "close"}
+        length = headers.get("content-length", "")
+        if "transfer-encoding" in headers or not length.isdecimal():
+            return 411, "the length of the body is missing", {"connection": "close"}
+        if len(length) > 12 or int(length) > LARGEST_BODY:
+            return 413, f"the body is larger than {LARGEST_BODY // 2**20} MiB: make it smaller", {"connection": "close"}
+        if self.post_allowance < 1:
+            return 429, "too many questions: wait a second", {"retry-after": "1", "connection": "close"}
+        if self.body_bytes + int(length) > LARGEST_BODIES:
+            return 503, "too many uploads at once: wait a second", {"retry-after": "1", "connection": "close"}
+        self.post_allowance -= 1
         return None
 
     def _knows(self, host: str) -> bool:

@@ -7,7 +7,7 @@ import ipaddress
 import json
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from importlib import resources
 from os import PathLike
@@ -21,6 +21,8 @@ from ig2.explorer.catalogue import Query
 from ig2.explorer.collection import Collection
 from ig2.explorer.exports import write_csv, write_parquet, write_report
 from ig2.explorer.guard import Guard
+from ig2.explorer.routes import POSTS, add_whatif, encode_json
+from ig2.explorer.whatif import WhatIf
 from ig2.report import render
 
 PORT = 8642
@@ -33,6 +35,8 @@ FILES = {
     "page.css": ("ig2.report", "text/css; charset=utf-8"),
     "explorer.js": ("ig2.explorer", "text/javascript; charset=utf-8"),
     "explorer.css": ("ig2.explorer", "text/css; charset=utf-8"),
+    "whatif.js": ("ig2.explorer", "text/javascript; charset=utf-8"),
+    "whatif.css": ("ig2.explorer", "text/css; charset=utf-8"),
 }
 MISSING = (
     '<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>Not shown</title>'
@@ -85,11 +89,12 @@ def _read_numbers(texts: Sequence[str], name: str) -> list[float]:
         raise InputError(f"{name} has {describe(list(texts))}, expected numbers") from error
 
 
-def make_app(collection: Collection) -> Any:
+def make_app(collection: Collection, whatif: WhatIf | None = None) -> Any:
     """Return the web application over a collection, without its guard.
 
     Args:
         collection: what it shows.
+        whatif: the model that explains new inputs.
 
     Raises:
         MissingExtraError: if FastAPI is not installed.
@@ -100,8 +105,7 @@ def make_app(collection: Collection) -> Any:
     asked = fastapi.Depends(parse_query)
 
     def answer_json(content: Any) -> Any:
-        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return responses.Response(text.encode("utf-8", "replace"), media_type="application/json")
+        return responses.Response(encode_json(content), media_type="application/json")
 
     async def refuse(request: Any, error: InputError) -> Any:
         return responses.JSONResponse({"error": str(error)}, status_code=400)
@@ -130,7 +134,7 @@ def make_app(collection: Collection) -> Any:
     @add("/api/stores")
     def send_stores() -> Any:
         collection.refresh()
-        return answer_json(collection.describe())
+        return answer_json({**collection.describe(), "whatif": whatif is not None})
 
     @add("/api/overview")
     def send_overview(query: Query = asked) -> Any:
@@ -193,6 +197,8 @@ def make_app(collection: Collection) -> Any:
         body.headers["content-disposition"] = f"attachment; filename*=utf-8''{quote(file)}"
         return body
 
+    if whatif is not None:
+        add_whatif(app, whatif)
     return app
 
 
@@ -247,7 +253,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def make_guard(app: Any, host: str, token: str | None) -> Guard:
+def make_guard(app: Any, host: str, token: str | None, posts: Iterable[str] = ()) -> Guard:
     """Return an application behind its guard, for the address it listens on."""
     names = {host.lower()}
     everywhere = host in ("0.0.0.0", "::")
@@ -255,13 +261,14 @@ def make_guard(app: Any, host: str, token: str | None) -> Guard:
         names |= {"localhost", "127.0.0.1", "::1"}
     if everywhere:
         names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
-    return Guard(app, frozenset(names), token, everywhere)
+    return Guard(app, frozenset(names), token, everywhere, posts=frozenset(posts))
 
 
 def serve(
     stores: Sequence[str | PathLike[str]],
     *,
     source: Any = None,
+    whatif: Callable[[Collection], WhatIf] | None = None,
     host: str = "127.0.0.1",
     port: int | None = None,
     started: Callable[[str], None] = lambda address: None,
@@ -271,6 +278,8 @@ def serve(
     Args:
         stores: the folders of one or several runs. The first has the items; the others are compared with it.
         source: where the images of the first store are.
+        whatif: makes the model that explains new inputs from what is shown, such as
+            `lambda shown: WhatIf(shown, subject, ig2.IG2())`.
         host: the address to listen on. Any but a loopback address asks everyone for a token, which is part of the address that
             `started` gets.
         port: by default 8642, or the next that is free.
@@ -282,11 +291,15 @@ def serve(
     """
     collection = Collection(stores, source)
     with listen(host, port) as listener:
-        make_server(collection, host, listener, started).run([listener])
+        make_server(collection, host, listener, started, None if whatif is None else whatif(collection)).run([listener])
 
 
 def make_server(
-    collection: Collection, host: str, listener: socket.socket, started: Callable[[str], None] = lambda address: None
+    collection: Collection,
+    host: str,
+    listener: socket.socket,
+    started: Callable[[str], None] = lambda address: None,
+    whatif: WhatIf | None = None,
 ) -> Any:
     """Return the `uvicorn.Server` of a collection, guarded; `run([listener])` runs it until `should_exit` is set."""
     uvicorn = import_extra("uvicorn", "serve", "ig2 serve")
@@ -294,8 +307,9 @@ def make_server(
     names = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}
     shown = names.get(host, f"[{host}]" if ":" in host else host)
     address = f"http://{shown}:{listener.getsockname()[1]}/" + ("" if token is None else f"?token={token}")
+    app = make_guard(make_app(collection, whatif), host, token, POSTS if whatif is not None else ())
     config = uvicorn.Config(
-        make_guard(make_app(collection), host, token), log_level="error", access_log=False, server_header=False,
+        app, log_level="error", access_log=False, server_header=False,
         timeout_keep_alive=5, timeout_graceful_shutdown=2, h11_max_incomplete_event_size=32_768, http="h11", ws="none",
         proxy_headers=False, lifespan="off",
     )  # fmt: skip
@@ -304,6 +318,11 @@ def make_server(
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
             started(address)
+
+        async def shutdown(self, sockets: Any = None) -> None:
+            if whatif is not None:
+                whatif.turns.stop()  # streams that are open end, and are not torn off
+            await super().shutdown(sockets)
 
     return Server(config)
 

@@ -177,9 +177,9 @@ def run(
         subject.to(where)
     elif bare.device is not None:
         bare.net.to(where)
-    plan = _make_plan(items, subject, bare, method, target, against, references, count, seed, values, gradcf, metrics, column)
+    plan = make_plan(items, subject, bare, method, target, against, references, count, seed, values, gradcf, metrics, column)
     return run_plan(
-        plan, _fingerprint(plan, references), folder, device=where, batch=batch, readers=readers, retry_failed=retry_failed,
+        plan, make_fingerprint(plan, references), folder, device=where, batch=batch, readers=readers, retry_failed=retry_failed,
         engine=engine, cluster=cluster, part_bytes=part_bytes, flush_seconds=flush_seconds, progress=progress,
     )  # fmt: skip
 
@@ -209,9 +209,9 @@ def run_plan(
     """
     items = plan.source
     with ExitStack() as stack:
-        _make_folder(folder)
+        make_folder(folder)
         stack.enter_context(lock_store(folder))
-        _check_manifest(folder, plan, made)
+        check_manifest(folder, plan, made)
         if retry_failed:
             drop_failed(folder)
         known = _hash_ids(_stored_ids(folder))
@@ -452,7 +452,7 @@ def _find_model(model: Any, source: Source) -> tuple[Subject | None, Model]:
     return None, as_model(model)
 
 
-def _make_plan(
+def make_plan(
     source: Source, subject: Subject | None, model: Model, method: Any, target: Any, against: Any, references: Any,
     count: int | None, seed: int, values: Any, gradcf: bool, metrics: Any, column: str | None,
 ) -> Plan:  # fmt: skip
@@ -524,7 +524,7 @@ def _read_pool(subject: Subject, references: Any, column: str | None) -> Batch:
     return subject.pool(inputs)
 
 
-def _fingerprint(plan: Plan, references: Any) -> dict[str, Any]:
+def make_fingerprint(plan: Plan, references: Any) -> dict[str, Any]:
     """Everything that decides the rows, in words and digests, by which a store knows its run."""
     pool = find_source(references).describe() if plan.pool is not None else None
     return {
@@ -569,7 +569,7 @@ def describe_model(plan: Plan) -> dict[str, Any]:
     return {"name": name, "weights": digest, "settings": repr(plan.model)}
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         others = [
@@ -583,7 +583,7 @@ def _make_folder(folder: Path) -> None:
         raise InputError(f"{folder} holds something else ({describe(others[0])}): choose an empty or new folder for the store")
 
 
-def _check_manifest(folder: Path, plan: Plan, made: dict[str, Any]) -> None:
+def check_manifest(folder: Path, plan: Plan, made: dict[str, Any]) -> None:
     """See that the store is of this run; write its manifest if it is new."""
     if (folder / MANIFEST).exists():
         differences = find_differences(read_manifest(folder)["fingerprint"], made)
@@ -629,7 +629,7 @@ def score_store(
     items = find_source(source, id=origin.get("id")) if origin.get("id") is not None else find_source(source)
     subject, bare = _find_model(model, items)
     own: tuple[Any, ...] = (None, None, None, None, seed, "float32", False, (), column)
-    plan = _make_plan(items, subject, bare, Gradient(), *own)
+    plan = make_plan(items, subject, bare, Gradient(), *own)
     ids = store.where("error is None").ids
     wanted, values, undefined = _hash_ids(iter(ids)), dict[str, float](), dict[str, int]()
     for members in group_items((item for item in items if _contains(wanted, item.id)), batch or BATCHES[plan.kind]):

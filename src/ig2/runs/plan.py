@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import scores
-from ig2.adapters.base import Batch, Subject, extract_tensor
+from ig2.adapters.base import Batch, Contrast, Subject, extract_tensor
 from ig2.adapters.text import TextBatch, TextSubject
 from ig2.adapters.vision import Photo
 from ig2.attribution import Attribution
@@ -46,6 +46,18 @@ class Loaded:
     """Why items could not be read, by their places."""
     batches: list[tuple[list[int], Batch]] | None
     """The others, with their places; None where they are read when their turn comes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What a batch is explained by."""
+
+    method: Method
+    against: Any
+    references: Any
+    """As the method takes them."""
+    contrast: Contrast | None
+    """Which these are and why, where the subject chose them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,17 +171,10 @@ class Plan:
                 self._attempt(loaded, members, smaller, rows)
 
     def _explain(self, batch: Batch) -> list[Row]:
-        method = self.method if isinstance(self.method, Method) else self.method(self.subject, batch)
-        against = self._choose_against(batch)
-        references = self.references
-        if self.contrast and self.subject is not None:
-            pool = self._choose_pool()
-            chosen = self.subject.contrast(batch, self.target, pool, self.count, self.seed, against=against)
-            references = chosen.samples_for(method)
-        elif references is None and isinstance(self.subject, TextSubject) and isinstance(batch, TextBatch):
-            references = self.subject.baseline(batch) if method.default_references is not None else None
-        attribution = method(self.model, batch.x, self.target, references, against=against, seed=self.seed).to("cpu")
-        columns = self._describe(batch, attribution) | self._keep_values(batch, attribution)
+        call = self.choose(batch)
+        attribution = call.method(self.model, batch.x, self.target, call.references, against=call.against, seed=self.seed)
+        attribution = attribution.to("cpu")
+        columns = self.describe_columns(batch, attribution)
         for name, metric in self.metrics.items():
             result = metric(self.model, attribution, seed=self.seed)
             columns[name] = [value if np.isfinite(value) else None for value in result.values.tolist()]
@@ -177,10 +182,28 @@ class Plan:
                 columns[name + CURVE] = list(result.curves.cpu().float().numpy())
         return [{name: cells[row] for name, cells in columns.items()} for row in range(len(batch))]
 
-    def _choose_pool(self) -> Batch:
+    def choose(self, batch: Batch) -> Call:
+        """Return what a batch is explained by: the method, the classes against, the references."""
+        method = self.method if isinstance(self.method, Method) else self.method(self.subject, batch)
+        against, references, contrast = self._choose_against(batch), self.references, None
+        if self.contrast and self.subject is not None:
+            contrast = self.subject.contrast(batch, self.target, self.choose_pool(), self.count, self.seed, against=against)
+            references = contrast.samples_for(method)
+        elif references is None and isinstance(self.subject, TextSubject) and isinstance(batch, TextBatch):
+            references = self.subject.baseline(batch) if method.default_references is not None else None
+        return Call(method, against, references, contrast)
+
+    def describe_columns(self, batch: Batch, attribution: Attribution) -> dict[str, Sequence[Any]]:
+        """Return the columns of a batch's rows, but for metrics."""
+        return self._describe(batch, attribution) | self._keep_values(batch, attribution)
+
+    def choose_pool(self) -> Batch:
+        """Return what references are chosen from."""
+        if self.pool is not None:
+            return self.pool
         if "pool" not in self._known:
             assert self.subject is not None
-            self._known["pool"] = self.subject.pool() if self.pool is None else self.pool
+            self._known["pool"] = self.subject.pool()
         pool: Batch = self._known["pool"]
         return pool
 

@@ -1,0 +1,116 @@
+"""Whose turn it is, who is told what, and who is out of the way."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from ig2.errors import InputError
+from ig2.explorer.turns import Job, Turns
+from networks import refuses
+from whatifs import wait_for
+
+
+class Person:
+    """Someone whose job goes on when they say so."""
+
+    def __init__(self, name, log, steps=2):
+        self.name, self.events, self.go, self.log = name, [], threading.Semaphore(0), log
+        self.job = Job(name, lambda check: self.work(steps, check), self.events.append)
+
+    def work(self, steps, check):
+        for number in range(steps):
+            while not self.go.acquire(timeout=0.01):
+                check()
+            self.log.append(f"{self.name}{number}")
+            yield {"event": "step", "number": number}
+
+    def heard(self, name):
+        return [event for event in self.events if event["event"] == name]
+
+
+@pytest.fixture
+def people():
+    log = []
+    return [Person(name, log, 3) for name in "abc"], log
+
+
+def test_first_steps_come_first_and_the_rest_in_turn(people):
+    (a, b, c), log = people
+    turns = Turns()
+    for person in (a, b, c):
+        turns.add(person.job)
+        for _ in range(3):
+            person.go.release()
+    for person in (a, b, c):
+        wait_for(lambda person=person: person.heard("end"))
+    order = {entry: log.index(entry) for entry in log}
+    assert len(log) == 9 and order["a2"] < order["b1"] and order["b2"] < order["c1"]
+    assert order["c0"] < order["b1"]
+    wait_for(lambda: turns._thread is None)  # and nothing is left behind
+
+
+def test_everyone_is_told_how_many_are_ahead(people):
+    (a, b, c), _ = people
+    turns = Turns()
+    for person in (a, b, c):
+        turns.add(person.job)
+    assert c.heard("waiting")[-1]["ahead"] == 2
+    turns.cancel(b.job)  # who waits is gone at once
+    assert b.events[-1] == {"event": "cancelled"} and c.heard("waiting")[-1]["ahead"] == 1
+    turns.cancel(a.job)  # who is at work stops when it looks
+    wait_for(lambda: a.heard("cancelled"))
+    wait_for(lambda: c.heard("waiting")[-1]["ahead"] == 0)
+    turns.cancel(c.job)
+    wait_for(lambda: not turns.jobs)
+
+
+def test_who_asks_again_gives_up_what_they_asked(people):
+    (a, b, _), _ = people
+    turns, again = Turns(2), Person("a", [])
+    turns.add(a.job)
+    turns.add(b.job)
+    turns.add(again.job)  # takes no further place
+    wait_for(lambda: a.heard("cancelled"))
+    refuses(InputError, "wait", lambda: turns.add(Person("d", []).job))
+    for person in (b, again):
+        turns.cancel(person.job)
+    wait_for(lambda: not turns.jobs)
+
+
+def test_a_last_event_ends_a_job_before_others_go_on(people):
+    (a, b, _), log = people
+    turns = Turns()
+    turns.add(a.job)
+    a.go.release()  # its first step alone
+    short = Job("short", lambda check: iter([{"event": "step", "is_last": True}]), b.events.append)
+    wait_for(lambda: log == ["a0"])
+    turns.add(short)
+    a.go.release()
+    wait_for(lambda: b.heard("end"))
+    assert "a2" not in log
+    turns.stop()
+    wait_for(lambda: not turns.jobs)
+
+
+def test_errors_and_people_who_left_free_the_place(people):
+    (a, b, _), log = people
+
+    def fail(check):
+        yield {"event": "step"}
+        raise ZeroDivisionError("by zero")
+
+    def leave(event):
+        raise RuntimeError("the loop is closed")
+
+    turns, events = Turns(), []
+    turns.add(Job("x", fail, events.append))
+    turns.add(Job("gone", lambda check: a.work(3, check), leave))
+    turns.add(b.job)
+    for _ in range(3):
+        a.go.release()
+        b.go.release()
+    wait_for(lambda: b.heard("end"))
+    assert "by zero" in next(event for event in events if event["event"] == "error")["error"]
+    assert "a1" not in log
