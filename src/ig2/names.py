@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -133,6 +134,45 @@ class Names:
             rows = read.get(name)
             read[name] = rows * count if rows is not None and len(rows) == 1 else rows
         return cls(**read)
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnValues:
+    """The attributions of N rows of a table with F columns: what figures of a whole table and SHAP's plots are made from."""
+
+    names: tuple[str, ...]
+    """The columns."""
+    samples: tuple[str, ...]
+    """How each row is called."""
+    values: NDArray[np.float64]
+    """A number for each row and column, (N, F)."""
+    cells: Sequence[Sequence[str]]
+    """What stands there, as a person reads it."""
+    explained: tuple[str, ...]
+    """What is explained of each row, in words."""
+    targets: tuple[int, ...]
+    """The class explained of each row."""
+    outputs: NDArray[np.float64] | None = None
+    """f of each row, (N,)."""
+    baselines: NDArray[np.float64] | None = None
+    """f at each row's baseline, (N,); None for methods without one."""
+
+    @property
+    def data(self) -> NDArray[Any]:
+        """The cells with numbers as numbers, (N, F) objects; in a column that has some other text, all are texts."""
+        data = np.array([list(row) for row in self.cells], dtype=object).reshape(self.values.shape)
+        for column in data.T:
+            with suppress(ValueError):
+                column[:] = [float(cell.replace("−", "-")) for cell in column]
+        return data
+
+    def __getitem__(self, rows: Sequence[int] | NDArray[np.intp]) -> ColumnValues:
+        """Some of the rows, by their numbers."""
+        numbers = [int(row) for row in rows]
+        rowed: dict[str, Any] = {name: _take(getattr(self, name), numbers) for name in ("samples", "explained", "targets")}
+        arrays = {name: getattr(self, name) for name in ("values", "outputs", "baselines")}
+        rowed |= {name: None if array is None else array[numbers] for name, array in arrays.items()}
+        return replace(self, **rowed, cells=[self.cells[row] for row in numbers])
 
 
 def _take(rows: tuple[Any, ...] | None, numbers: Sequence[int]) -> tuple[Any, ...] | None:

@@ -91,6 +91,7 @@ class Subject(ABC):
 
     kind: ClassVar[Kind]
     batches: ClassVar[type[Batch]] = Batch  # what it reads samples into
+    has_gradients: ClassVar[bool] = True  # whether PyTorch can differentiate the model
     name: str
     model: Model
     classes: tuple[str, ...] | None
@@ -168,6 +169,21 @@ class Subject(ABC):
     def groups(self, batch: Batch) -> tuple[tuple[int, ...], ...] | None:
         """Which of its units each position of a sample is of, −1 for none; None where samples have no units."""
         return None
+
+    def number_units(self, batch: Batch) -> Tensor:
+        """The unit that each position is of: `groups` for `ig2.KernelSHAP`, `ig2.Occlusion` and `ig2.paths.InTurn`.
+
+        Each word or column is then exchanged as a whole with a reference's: of a category, nothing between two values is ever
+        shown to the network. Integers that broadcast to the attributed tensor (B, positions, ...).
+
+        Raises:
+            InputError: where samples have no units.
+        """
+        groups = self.groups(batch)
+        if groups is None:
+            raise InputError(f"{self.kind}s have no units: number their parts with ig2.Grid or ig2.Superpixels")
+        numbers = torch.tensor(groups)
+        return numbers.view(*numbers.shape, *[1] * (batch.attributed.ndim - 2))
 
     def names(self, batch: Batch) -> Names:
         """The names of a batch, as an attribution keeps them; words and columns where there are `groups`."""

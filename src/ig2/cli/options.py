@@ -18,6 +18,8 @@ from ig2.benchmarks.options import Completion, RunOptions, option
 from ig2.benchmarks.suite import SUITES, BenchOptions
 from ig2.cli.methods import METHODS, RULES
 
+FIGURES_OF_COLUMNS = ("beeswarm", "importance", "waterfall", "dependence")
+
 
 def argument(help: str, metavar: str, default: Any = MISSING, complete: Completion = ()) -> Any:
     """Declare a field that is typed without a dash, as `option` declares the others."""
@@ -212,6 +214,29 @@ class StatusOptions(DebugOptions):
     """The options of `ig2 status`."""
 
     store: Path = argument("The folder of the store.", "STORE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlotOptions(DebugOptions):
+    """The options of `ig2 plot`."""
+
+    place: Path = argument(
+        "A table's attributions: the folder of a store, or a .safetensors file of [bold]ig2 explain[/bold].", "PLACE"
+    )
+    figure: str = option(
+        "beeswarm",
+        f"What to draw: {', '.join(FIGURES_OF_COLUMNS)}.",
+        complete=FIGURES_OF_COLUMNS,
+        panel=None,
+    )
+    target: str | None = option(None, "Only rows that explain this class, a name or a number.", metavar="CLASS", panel=None)
+    column: str | None = option(None, "The column, of a dependence.", panel=None)
+    colour: str | None = option(None, "Another column, whose cells colour the points of a dependence.", panel=None)
+    row: int = option(1, "The row, of a waterfall, from 1 on.", bounds=(1, 2**31), panel=None)
+    top: int = option(15, "How many columns are shown.", bounds=(1, 1000), panel=None)
+    out: Path | None = option(
+        None, "The file: .png, .pdf or .svg. Default: the figure's name in this folder.", metavar="FILE", panel=None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
