@@ -17,7 +17,7 @@ from ig2.cli.methods import METHODS, find_methods, find_rule, fit_methods
 from ig2.cli.models import load_model
 from ig2.cli.options import RunCommandOptions, StatusOptions
 from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, report_rate, show_progress
-from ig2.methods.kernelshap import Groups
+from ig2.groups import Groups
 from ig2.metrics import Metric
 from ig2.references.base import References
 from ig2.runs import Cluster, Source, Store, find_source

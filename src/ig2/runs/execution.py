@@ -35,9 +35,9 @@ from ig2.adapters.tabular import TableSubject
 from ig2.adapters.vision import Photo
 from ig2.benchmarks.store import code_digest, fingerprint, key_of, place
 from ig2.errors import InputError, describe, format_count, reason, warn
+from ig2.groups import Groups
 from ig2.methods import IG2, Gradient, Method, PathMethod
 from ig2.methods.base import summary
-from ig2.methods.kernelshap import Groups
 from ig2.metrics.base import Metric, Scores
 from ig2.model import Function, Model, as_model
 from ig2.runs import store as stores

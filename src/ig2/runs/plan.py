@@ -17,8 +17,8 @@ from ig2.adapters.text import TextBatch, TextSubject
 from ig2.adapters.vision import Photo
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, IG2Warning, InputError, describe, reason
+from ig2.groups import Groups
 from ig2.methods import Grid, Method
-from ig2.methods.kernelshap import Groups
 from ig2.metrics.base import Metric
 from ig2.model import Model
 from ig2.runs.aggregates import CURVE
