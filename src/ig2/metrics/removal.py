@@ -125,8 +125,8 @@ class SensitivityN(Removal):
         shares: n, as shares of the features; at least one feature and all but one at most.
         draws: how many sets for each n.
         features: what is removed as a whole: "pixel", "word", "element" or "auto", `ig2.Grid(rows, columns)` for patches, or
-            `ig2.Windows(length)` for windows of time. Of single pixels, a change is often less than the rest of the sets' noise:
-            patches say more.
+            `ig2.Windows(length)` for windows of time. Of single pixels, a change is often less than the rest of the sets'
+            noise: patches say more.
     """
 
     background: Background | Any = "black"

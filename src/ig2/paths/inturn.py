@@ -23,8 +23,8 @@ class InTurn(Path):
 
     γ(t) = x + w(t)·(x′ − x), wᵢ(t) = clamp(M·t − rank(i), 0, 1), with M groups and rank(i) the turn of feature i's group. With
     the rules `blended`, `shared`, `aligned` and `tempered` the values of a group sum to what the output fell in its turn,
-    f(before) − f(after). (`direct` shares that among all features, also those that stay.) With `steps=1` the
-    network sees no point but exchanges of whole groups, which is how a category is contrasted: half a value means nothing.
+    f(before) − f(after). (`direct` shares that among all features, also those that stay.) With
+    `steps=1` every vertex is an exchange of whole groups, which is how a category is contrasted: half a value means nothing.
     Over random orders, the mean is the sampled Shapley value [Castro 2009]; each reference has an order of its own.
 
     Args:

@@ -47,10 +47,11 @@ class TimeNoise(References):
 
     def draw(self, task: Task) -> Tensor:
         axis = find_time(task.x, self.time_axis)
-        mean, std = task.x.mean(dim=axis, keepdim=True), task.x.std(dim=axis, keepdim=True, correction=0)
-        shape = (self.count, *task.x.shape[1:])
-        noise = torch.randn(shape, generator=task.generator(), dtype=torch.float64, device="cpu").to(task.x)
-        return clamp_(mean[:, None] + std[:, None] * noise, task.session.model.bounds)
+        series = task.x.movedim(axis, -1)[:, None]
+        mean, std = series.mean(dim=-1, keepdim=True), series.std(dim=-1, keepdim=True, correction=0)
+        shape = (self.count, *series.shape[2:])
+        noise = torch.randn(shape, generator=task.generator(), dtype=torch.float64, device="cpu").to(series)
+        return clamp_((mean + std * noise).movedim(-1, axis + 1), task.session.model.bounds)
 
 
 @dataclass(frozen=True)
