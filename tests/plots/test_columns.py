@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -120,7 +121,7 @@ def test_a_waterfall_leads_from_the_baseline_to_the_output(result):
     ends = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in bars]
     assert ends[0][0] == pytest.approx(table.baselines[1])
     assert ends[-1][1] == pytest.approx(table.outputs[1], abs=1e-5)
-    assert all(one[1] == pytest.approx(two[0]) for one, two in zip(ends, ends[1:], strict=False))
+    assert all(one[1] == pytest.approx(two[0]) for one, two in pairwise(ends))
     assert "row 2: up" in drawing.texts(figure) and "not accounted for" not in drawing.texts(figure)
     short = ig2.IntegratedGradients(1, rule=ig2.rules.left)(lambda x: x.prod(dim=1), torch.rand(1, 3))
     assert "not accounted for" in drawing.texts(plots.waterfall(short))
