@@ -323,7 +323,8 @@ class Attribution(_Fields[Structured]):
 
         Args:
             sigma: the standard deviation in pixels; 0 changes nothing, and one larger than the image leaves its mean.
-            axes: the axes of x that are space; by default the last two of images (B, C, H, W), the last three of volumes.
+            axes: the axes of x that are space; by default the last two of images (B, C, H, W), the last three of volumes, and
+                the time of signals that have names.
 
         Returns:
             An attribution with `settings["smoothed"]`, the σ of all blurs so far.
@@ -338,12 +339,15 @@ class Attribution(_Fields[Structured]):
         True
         """
         check_sigma(sigma)
-        if self.names is not None and self.names.units is not None:
+        time = None if self.names is None else self.names.time_axis
+        if self.names is not None and self.names.units is not None and time is None:
             raise InputError(
                 f"this is an attribution of {self.names.kind}s, whose features have no neighbours to blur over: sum_units() "
                 "has a number for each word or column"
             )
-        if axes is None and self.names is not None and self._one_tensor(self.values).ndim == 3:
+        if axes is None and time is not None:
+            axes = (time,)
+        elif axes is None and self.names is not None and self._one_tensor(self.values).ndim == 3:
             axes = (-2, -1)  # of a grey image
         check_free(self.held)
         if sigma == 0:

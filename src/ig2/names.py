@@ -36,7 +36,7 @@ class Names:
     """
 
     kind: str
-    """What the explicands are: "image", "text" or "table"."""
+    """What the explicands are: "image", "text", "table" or "signal"."""
     samples: tuple[str, ...]
     """A file's name, a sentence, a row."""
     classes: tuple[str, ...] | None = None
@@ -44,7 +44,7 @@ class Names:
     outputs: str = "classes"
     """What these are: "classes", "labels" or "numbers"."""
     units: tuple[tuple[str, ...], ...] | None = None
-    """Each explicand's words or columns; None for images."""
+    """Each explicand's words, columns or windows of time; None for images."""
     groups: tuple[tuple[int, ...], ...] | None = None
     """Which unit each position of the values is of, a token or a feature; −1 for none."""
     cells: tuple[tuple[str, ...], ...] | None = None
@@ -53,6 +53,12 @@ class Names:
     """What stands there in the counterfactual, where GradPath ended, the mean over references."""
     predictions: tuple[str, ...] | None = None
     """What the model says of each."""
+    time_axis: int | None = None
+    """The axis of the values that is time, of signals."""
+    rate: float | None = None
+    """Steps of time in a second, of signals."""
+    channels: tuple[str, ...] | None = None
+    """The names of the channels, of signals."""
 
     def __post_init__(self) -> None:
         for name in self._rowed():
@@ -80,12 +86,14 @@ class Names:
             InputError: if the values have other positions than the explicands.
         """
         rows = values.detach().cpu().double()
+        if self.time_axis is not None and rows.ndim > self.time_axis:
+            rows = rows.movedim(self.time_axis, 1)
         rows = rows.flatten(2).sum(dim=2) if rows.ndim > 2 else rows
         if self.units is None or self.groups is None:
             raise InputError(f"{self.kind}s have no units to sum over")
         if rows.ndim != 2 or len(rows) != len(self) or any(rows.shape[1] != len(groups) for groups in self.groups):
             sizes = " or ".join(map(str, sorted({len(groups) for groups in self.groups})))
-            positions = "tokens" if self.kind == "text" else "features"
+            positions = {"text": "tokens", "signal": "steps of time"}.get(self.kind, "features")
             raise InputError(f"the attribution is {describe(values)}, expected {len(self)} rows of {sizes} {positions}")
         sums = []
         for row, groups, units in zip(rows, self.groups, self.units, strict=True):

@@ -27,7 +27,7 @@ from ig2.references.choice import interleave
 from ig2.references.counterfactual import YES_ABOVE
 from ig2.references.weighted import Weighted
 
-Kind = Literal["image", "text", "table"]
+Kind = Literal["image", "text", "table", "signal"]
 # what the model's outputs are: one class of several, labels that hold independently, or plain numbers
 Outputs = Literal["classes", "labels", "numbers"]
 SomeSubject = TypeVar("SomeSubject", bound="Subject")
@@ -163,6 +163,10 @@ class Subject(ABC):
         something else of its shape is shown, such as one reference's share.
         """
         return self.names(batch).sum_units(extract_tensor(attribution, values))
+
+    def picture(self, sample: Tensor) -> NDArray[np.uint8] | None:
+        """One sample of the data space to look at, (H, W, 3); None for words and columns."""
+        return None
 
     # -- names ---------------------------------------------------------------------------------------------------------
 

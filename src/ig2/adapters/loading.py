@@ -62,16 +62,22 @@ def load_subject(
 
     Args:
         spec: as for `load_network`.
-        kind: `"image"`, `"text"` or `"table"`.
+        kind: `"image"`, `"text"`, `"table"` or `"signal"`.
         trust: as for `load_network`.
         adapt: makes a subject from a bare network or an estimator, and its name; by default `as_vision_subject`, for images.
     """
     if spec is None:
+        if kind == "signal":
+            raise InputError(
+                "no model for signals is built in: name a function that returns a subject, made with "
+                "ig2.adapters.signals.subject(...), as --model module:function"
+            )
         return vision.load() if kind == "image" else text.load() if kind == "text" else tabular.load()
     subject = load_network(spec, trust=trust)
     if not isinstance(subject, Subject):
         if kind != "image" and adapt is None:
-            what, maker = ("words", "text.from_parts") if kind == "text" else ("columns", "tabular.subject")
+            makers = {"text": ("words", "text.from_parts"), "signal": ("signals", "signals.subject")}
+            what, maker = makers.get(kind, ("columns", "tabular.subject"))
             raise InputError(
                 f"{spec} is a network, and nothing says how {what} reach it: name a function that returns a subject, made "
                 f"with ig2.adapters.{maker}(...)"

@@ -45,7 +45,7 @@ def load_model(options: ModelOptions, kind: Kind, sources: Sequence[Path]) -> Su
         return _adapt_to_photos(net, name, settings) if kind == "image" else _adapt_to_table(net, name, settings, source)
 
     source = next(iter(sources), Path())
-    subject = load_subject(options.model, kind, trust=options.trust, adapt=None if kind == "text" else adapt)
+    subject = load_subject(options.model, kind, trust=options.trust, adapt=None if kind in ("text", "signal") else adapt)
     if settings and not is_alone:
         raise ChoiceError(
             f"--{next(iter(settings))} describes the data of a network alone; {subject.name} brings its own: omit it"

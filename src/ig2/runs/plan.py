@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ig2._engine.task import scores
 from ig2.adapters.base import Batch, Subject, extract_tensor
+from ig2.adapters.signals import Clip
 from ig2.adapters.text import TextBatch, TextSubject
 from ig2.adapters.vision import Photo
 from ig2.attribution import Attribution
@@ -92,7 +93,7 @@ class Plan:
             except Exception as error:  # whatever a broken file or the user's data set raises
                 failures[place] = error
         loaded = Loaded(items, inputs, labels, failures, None)
-        if self.kind not in ("image", "tensor"):
+        if self.kind in ("text", "table"):
             return loaded  # reading a text asks the network about padding
         return replace(loaded, batches=self.batch(loaded, [i for i in range(len(items)) if i not in failures]))
 
@@ -116,6 +117,8 @@ class Plan:
             return Batch(tuple(ids), torch.stack(samples))
         if self.subject.kind == "image":
             inputs = [Photo(content, name) for content, name in zip(inputs, ids, strict=True)]
+        if self.subject.kind == "signal":
+            inputs = [Clip(content, name) for content, name in zip(inputs, ids, strict=True)]
         return self.subject.read(inputs)
 
     # -- explaining ----------------------------------------------------------------------------------------------------
