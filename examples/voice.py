@@ -1,7 +1,7 @@
 """Which moments make a voice detector hear speech?
 
-The network is Silero VAD (MIT licence), rebuilt here from plain torch layers so that gradients reach the sound; its weights come
-with the package silero-vad, of which nothing else is needed:
+The network is Silero VAD (MIT licence), rebuilt here from plain torch layers so that gradients reach the sound; its weights
+come with the package silero-vad, of which nothing else is needed:
 
     pip install --no-deps silero-vad
     python examples/voice.py speech.wav          # 16,000 steps a second, 0.9 s or longer
