@@ -54,6 +54,7 @@ def test_a_pipeline_sees_the_rows_it_was_fitted_on(forest):
     subject = subject_of(forest)
     assert subject.classes == ("buys", "stays") and subject.name == "RandomForestClassifier"
     np.testing.assert_allclose(subject.predict(subject.read(ROWS)), forest.predict_proba(ROWS))
+    np.testing.assert_allclose(subject.probabilities(subject.predict(subject.read(ROWS))), forest.predict_proba(ROWS))
     assert subject.cells(subject.read(ROWS).x[0]) == ("25", "1", "Bath")
 
 

@@ -58,17 +58,15 @@ class InTurn(Path):
         labels = count_groups(number_groups(self.groups, task))
         each, total = references.shape[1], int(labels.max()) + 1
         groups = torch.arange(total, device=labels.device)
-        counts = labels.amax(dim=1)[:, None, None] + 1
-        # a turn for each group; those that an explicand does not have come last
+        # a turn for each group; in that of one that an explicand does not have, nothing moves
         keys = groups.expand(len(labels), each, -1).double()
         if self.order == "backward":
-            keys = counts - 1 - keys
+            keys = -keys
         elif self.order == "random":
             # by rows, so that the first groups have the same keys however many others there are
             drawn = torch.rand(total, each, generator=task.generator(), dtype=torch.float64, device="cpu").T
             keys = drawn.to(labels.device).expand_as(keys)
-        turns = keys.masked_fill(groups >= counts, torch.inf).argsort(dim=2).argsort(dim=2)
-        return _Turns(labels, turns, self.steps)
+        return _Turns(labels, keys.argsort(dim=2).argsort(dim=2), self.steps)
 
 
 @dataclass(frozen=True, eq=False)
