@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         Strata,
         Superpixels,
         VarGrad,
+        Windows,
     )
     from ig2.model import Model, Preparation, wrap
     from ig2.runs import open, run
@@ -80,6 +81,7 @@ else:  # the same names at run time, each imported when it is first used
                 "Gradient", "Grid", "GuidedIG", "HiResCAM", "InputXGradient", "IntegratedGradients", "KernelSHAP",
                 "LayerCAM", "LeftIG", "Method", "NoiseGrad", "Occlusion", "PathMethod", "PathWeightedIG", "Pooled", "Random",
                 "RestartedAGI", "RevealIG", "SmoothGrad", "Smoothed", "Strata", "Superpixels", "VarGrad",
+                "Windows",
             ],
             "model": ["Model", "Preparation", "wrap"],
             "runs": ["open", "run"],
@@ -144,6 +146,7 @@ __all__ = [
     "Strata",
     "Superpixels",
     "VarGrad",
+    "Windows",
     "compare",
     "methods",
     "open",

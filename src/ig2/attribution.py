@@ -20,7 +20,7 @@ from ig2._engine.private import tree_iter, tree_map_only
 from ig2._utils.blur import check_free, check_sigma, find_space, smooth
 from ig2._utils.files import check_regular
 from ig2.errors import InputError, MissingExtraError, describe, format_count, import_extra
-from ig2.names import Names, name_output
+from ig2.names import ColumnValues, Names, name_output
 
 FORMAT = "ig2.attribution/1"
 # Above this share of f(x) − f(baseline), a residual is worth a word.
@@ -323,7 +323,8 @@ class Attribution(_Fields[Structured]):
 
         Args:
             sigma: the standard deviation in pixels; 0 changes nothing, and one larger than the image leaves its mean.
-            axes: the axes of x that are space; by default the last two of images (B, C, H, W), the last three of volumes.
+            axes: the axes of x that are space; by default the last two of images (B, C, H, W), the last three of volumes, and
+                the time of signals that have names.
 
         Returns:
             An attribution with `settings["smoothed"]`, the σ of all blurs so far.
@@ -338,12 +339,15 @@ class Attribution(_Fields[Structured]):
         True
         """
         check_sigma(sigma)
-        if self.names is not None and self.names.units is not None:
+        time = None if self.names is None else self.names.time_axis
+        if self.names is not None and self.names.units is not None and time is None:
             raise InputError(
                 f"this is an attribution of {self.names.kind}s, whose features have no neighbours to blur over: sum_units() "
                 "has a number for each word or column"
             )
-        if axes is None and self.names is not None and self._one_tensor(self.values).ndim == 3:
+        if axes is None and time is not None:
+            axes = (time,)
+        elif axes is None and self.names is not None and self._one_tensor(self.values).ndim == 3:
             axes = (-2, -1)  # of a grey image
         check_free(self.held)
         if sigma == 0:
@@ -508,6 +512,34 @@ class Attribution(_Fields[Structured]):
             return self.names.sum_units(tensor)
         return list(tensor.detach().cpu().double().flatten(1).numpy())
 
+    def tabulate(self) -> ColumnValues:
+        """Return a number for each row and column, with what stands there: what `ig2.plots.beeswarm` and its like draw.
+
+        Returns:
+            Columns by their names in a table that has some, by position for other rows of features (B, F).
+
+        Raises:
+            InputError: if the explicands are no rows of one table, as images and texts.
+
+        >>> import ig2, torch
+        >>> columns = ig2.Gradient()(torch.nn.Linear(2, 3), torch.eye(2), target=1).tabulate()
+        >>> columns.names, columns.cells
+        (('feature 0', 'feature 1'), [['1', '0'], ['0', '1']])
+        """
+        names, values = self.names, self._one_tensor(self.values)
+        if (names is not None and names.kind != "table") or (names is None and values.ndim != 2):
+            what = f"{names.kind}s" if names is not None else f"samples {tuple(values.shape[1:])}"
+            raise InputError(f"columns are those of rows of a table (B, F), and this attribution is of {what}")
+        cells: Sequence[Sequence[str]] = () if names is None or names.cells is None else names.cells
+        if not cells:
+            rows = self._one_tensor(self.explicand).detach().cpu().double().tolist()
+            cells = [[f"{number:.6g}" for number in row] for row in rows]
+        outputs = [None if t is None else t.detach().cpu().double().numpy() for t in (self.output, self.baseline_output)]
+        samples = tuple(f"row {i}" for i in range(len(self))) if names is None else names.samples
+        columns = self.units[0] if len(self) else ()
+        numbers = np.stack(self.sum_units()) if len(self) else np.zeros((0, 0))
+        return ColumnValues(columns, samples, numbers, cells, tuple(self.explained), tuple(self.target.tolist()), *outputs)
+
     def _one_tensor(self, values: Structured) -> Tensor:
         tensors = _tensors(values)
         if len(tensors) != 1:
@@ -584,9 +616,9 @@ class Attribution(_Fields[Structured]):
         if units is not None and self.names is not None:
             content = {"values": self.sum_units(), "data": [np.array(row, dtype=object) for row in units]}
             if self.names.cells is not None:  # of a table; texts have each their own words
-                data = np.array([[_read_number(cell) for cell in row] for row in self.names.cells], dtype=object)
-                content = {"values": np.stack(content["values"]), "data": data, "display_data": np.array(self.names.cells)}
-                feature_names = units[0]
+                columns = self.tabulate()
+                content = {"values": columns.values, "data": columns.data, "display_data": np.array(columns.cells)}
+                feature_names = columns.names
         return shap.Explanation(
             **content,
             base_values=base.detach().cpu().numpy(),
@@ -638,13 +670,6 @@ class Attribution(_Fields[Structured]):
 def _few(values: Tensor) -> str:
     shown = ", ".join(str(v) if isinstance(v, int) else f"{v:.4g}" for v in values[:4].tolist())
     return shown + (", …" if len(values) > 4 else "")
-
-
-def _read_number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _join_few(texts: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -35,7 +36,7 @@ class Names:
     """
 
     kind: str
-    """What the explicands are: "image", "text" or "table"."""
+    """What the explicands are: "image", "text", "table" or "signal"."""
     samples: tuple[str, ...]
     """A file's name, a sentence, a row."""
     classes: tuple[str, ...] | None = None
@@ -43,7 +44,7 @@ class Names:
     outputs: str = "classes"
     """What these are: "classes", "labels" or "numbers"."""
     units: tuple[tuple[str, ...], ...] | None = None
-    """Each explicand's words or columns; None for images."""
+    """Each explicand's words, columns or windows of time; None for images."""
     groups: tuple[tuple[int, ...], ...] | None = None
     """Which unit each position of the values is of, a token or a feature; −1 for none."""
     cells: tuple[tuple[str, ...], ...] | None = None
@@ -52,6 +53,12 @@ class Names:
     """What stands there in the counterfactual, where GradPath ended, the mean over references."""
     predictions: tuple[str, ...] | None = None
     """What the model says of each."""
+    time_axis: int | None = None
+    """The axis of the values that is time, of signals."""
+    rate: float | None = None
+    """Steps of time in a second, of signals."""
+    channels: tuple[str, ...] | None = None
+    """The names of the channels, of signals."""
 
     def __post_init__(self) -> None:
         for name in self._rowed():
@@ -79,12 +86,14 @@ class Names:
             InputError: if the values have other positions than the explicands.
         """
         rows = values.detach().cpu().double()
+        if self.time_axis is not None and rows.ndim > self.time_axis:
+            rows = rows.movedim(self.time_axis, 1)
         rows = rows.flatten(2).sum(dim=2) if rows.ndim > 2 else rows
         if self.units is None or self.groups is None:
             raise InputError(f"{self.kind}s have no units to sum over")
         if rows.ndim != 2 or len(rows) != len(self) or any(rows.shape[1] != len(groups) for groups in self.groups):
             sizes = " or ".join(map(str, sorted({len(groups) for groups in self.groups})))
-            positions = "tokens" if self.kind == "text" else "features"
+            positions = {"text": "tokens", "signal": "steps of time"}.get(self.kind, "features")
             raise InputError(f"the attribution is {describe(values)}, expected {len(self)} rows of {sizes} {positions}")
         sums = []
         for row, groups, units in zip(rows, self.groups, self.units, strict=True):
@@ -133,6 +142,45 @@ class Names:
             rows = read.get(name)
             read[name] = rows * count if rows is not None and len(rows) == 1 else rows
         return cls(**read)
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnValues:
+    """The attributions of N rows of a table with F columns: what figures of a whole table and SHAP's plots are made from."""
+
+    names: tuple[str, ...]
+    """The columns."""
+    samples: tuple[str, ...]
+    """How each row is called."""
+    values: NDArray[np.float64]
+    """A number for each row and column, (N, F)."""
+    cells: Sequence[Sequence[str]]
+    """What stands there, as a person reads it."""
+    explained: tuple[str, ...]
+    """What is explained of each row, in words."""
+    targets: tuple[int, ...]
+    """The class explained of each row."""
+    outputs: NDArray[np.float64] | None = None
+    """f of each row, (N,)."""
+    baselines: NDArray[np.float64] | None = None
+    """f at each row's baseline, (N,); None for methods without one."""
+
+    @property
+    def data(self) -> NDArray[Any]:
+        """The cells with numbers as numbers, (N, F) objects; in a column that has some other text, all are texts."""
+        data = np.array([list(row) for row in self.cells], dtype=object).reshape(self.values.shape)
+        for column in data.T:
+            with suppress(ValueError):
+                column[:] = [float(cell.replace("−", "-")) for cell in column]
+        return data
+
+    def __getitem__(self, rows: Sequence[int] | NDArray[np.intp]) -> ColumnValues:
+        """Some of the rows, by their numbers."""
+        numbers = [int(row) for row in rows]
+        rowed: dict[str, Any] = {name: _take(getattr(self, name), numbers) for name in ("samples", "explained", "targets")}
+        arrays = {name: getattr(self, name) for name in ("values", "outputs", "baselines")}
+        rowed |= {name: None if array is None else array[numbers] for name, array in arrays.items()}
+        return replace(self, **rowed, cells=[self.cells[row] for row in numbers])
 
 
 def _take(rows: tuple[Any, ...] | None, numbers: Sequence[int]) -> tuple[Any, ...] | None:

@@ -27,7 +27,7 @@ from ig2.references.choice import interleave
 from ig2.references.counterfactual import YES_ABOVE
 from ig2.references.weighted import Weighted
 
-Kind = Literal["image", "text", "table"]
+Kind = Literal["image", "text", "table", "signal"]
 # what the model's outputs are: one class of several, labels that hold independently, or plain numbers
 Outputs = Literal["classes", "labels", "numbers"]
 SomeSubject = TypeVar("SomeSubject", bound="Subject")
@@ -91,6 +91,7 @@ class Subject(ABC):
 
     kind: ClassVar[Kind]
     batches: ClassVar[type[Batch]] = Batch  # what it reads samples into
+    has_gradients: ClassVar[bool] = True  # whether PyTorch can differentiate the model
     name: str
     model: Model
     classes: tuple[str, ...] | None
@@ -163,11 +164,30 @@ class Subject(ABC):
         """
         return self.names(batch).sum_units(extract_tensor(attribution, values))
 
+    def picture(self, sample: Tensor) -> NDArray[np.uint8] | None:
+        """One sample of the data space to look at, (H, W, 3); None for words and columns."""
+        return None
+
     # -- names ---------------------------------------------------------------------------------------------------------
 
     def groups(self, batch: Batch) -> tuple[tuple[int, ...], ...] | None:
         """Which of its units each position of a sample is of, −1 for none; None where samples have no units."""
         return None
+
+    def number_units(self, batch: Batch) -> Tensor:
+        """The unit that each position is of: `groups` for `ig2.KernelSHAP`, `ig2.Occlusion` and `ig2.paths.InTurn`.
+
+        Each word or column is then exchanged as a whole with a reference's: of a category, nothing between two values is ever
+        shown to the network. Integers that broadcast to the attributed tensor (B, positions, ...).
+
+        Raises:
+            InputError: where samples have no units.
+        """
+        groups = self.groups(batch)
+        if groups is None:
+            raise InputError(f"{self.kind}s have no units: number their parts with ig2.Grid or ig2.Superpixels")
+        numbers = torch.tensor(groups)
+        return numbers.view(*numbers.shape, *[1] * (batch.attributed.ndim - 2))
 
     def names(self, batch: Batch) -> Names:
         """The names of a batch, as an attribution keeps them; words and columns where there are `groups`."""

@@ -8,6 +8,8 @@ What opening a file can do:
 - *TorchScript* and *torch.export* files are programs: they can do what you can do, some of it as soon as they are opened. They
   are opened with `trust=True` and refused without.
 - *A pickled network* (`torch.save(net, ...)`) can run any code too. It is always refused: its weights are enough.
+- *An estimator of scikit-learn* is opened from a file of skops, which says what is in it before it makes anything: types that
+  it cannot vouch for need `trust=True`. Pickles and joblib files of estimators are refused.
 
 A function named as `module:function` is your own code, and it is imported and called.
 """
@@ -32,19 +34,26 @@ from torch import Tensor, nn
 
 from ig2._utils.files import check_regular
 from ig2._utils.suggestions import suggest
-from ig2.adapters import tabular, text, vision
+from ig2.adapters import estimators, tabular, text, vision
 from ig2.adapters.base import Kind, Subject
+from ig2.adapters.estimators import is_estimator
 from ig2.adapters.models import MODELS
 from ig2.errors import IG2Error, InputError, describe, import_extra, reason
 
 Opened = TypeVar("Opened")
-HOW_TO_SAVE = "save the weights alone, torch.save(net.state_dict(), 'weights.pt'), and give module:function@weights.pt"
+HOW_TO_SAVE = (
+    "save the weights alone, torch.save(net.state_dict(), 'weights.pt'), and give module:function@weights.pt; an estimator of "
+    "scikit-learn, skops.io.dump(estimator, 'estimator.skops')"
+)
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # module:function
-SUFFIXES = (".pt", ".pth", ".pt2", ".bin", ".ckpt", ".safetensors", ".ts", ".onnx", ".h5", ".keras", ".pkl", ".joblib", ".zip")
+SUFFIXES = (
+    ".pt", ".pth", ".pt2", ".bin", ".ckpt", ".safetensors", ".ts", ".onnx", ".h5", ".keras", ".pkl", ".joblib", ".zip",
+    ".skops",
+)  # fmt: skip
 
 
 def load_subject(
-    spec: str | None, kind: Kind, *, trust: bool = False, adapt: Callable[[nn.Module, str], Subject] | None = None
+    spec: str | None, kind: Kind, *, trust: bool = False, adapt: Callable[[Any, str], Subject] | None = None
 ) -> Subject:
     """The model for a kind of data: the built-in one without a name, otherwise what `load_network` finds.
 
@@ -53,16 +62,22 @@ def load_subject(
 
     Args:
         spec: as for `load_network`.
-        kind: `"image"`, `"text"` or `"table"`.
+        kind: `"image"`, `"text"`, `"table"` or `"signal"`.
         trust: as for `load_network`.
-        adapt: makes a subject from a bare network and its name; by default `as_vision_subject`, for images.
+        adapt: makes a subject from a bare network or an estimator, and its name; by default `as_vision_subject`, for images.
     """
     if spec is None:
+        if kind == "signal":
+            raise InputError(
+                "no model for signals is built in: name a function that returns a subject, made with "
+                "ig2.adapters.signals.subject(...), as --model module:function"
+            )
         return vision.load() if kind == "image" else text.load() if kind == "text" else tabular.load()
     subject = load_network(spec, trust=trust)
-    if isinstance(subject, nn.Module):
+    if not isinstance(subject, Subject):
         if kind != "image" and adapt is None:
-            what, maker = ("words", "text.from_parts") if kind == "text" else ("columns", "tabular.subject")
+            makers = {"text": ("words", "text.from_parts"), "signal": ("signals", "signals.subject")}
+            what, maker = makers.get(kind, ("columns", "tabular.subject"))
             raise InputError(
                 f"{spec} is a network, and nothing says how {what} reach it: name a function that returns a subject, made "
                 f"with ig2.adapters.{maker}(...)"
@@ -86,14 +101,14 @@ def as_vision_subject(net: nn.Module, name: str, **settings: Any) -> vision.Visi
     return vision.subject(net, name=name, representation=where, **settings)
 
 
-def load_network(spec: str, *, trust: bool = False) -> nn.Module | Subject:
-    """A network, or a subject that knows its data too.
+def load_network(spec: str, *, trust: bool = False) -> Any:
+    """A network, an estimator of scikit-learn, or a subject that knows its data too.
 
     Args:
         spec: a known name (see `vision.load`, `text.load`, `tabular.load`); `module:function`, called without arguments, of
             an installed module or one in the current folder, to get a network or a subject; the same with `@file`, weights to
-            fill it with; or a file of TorchScript or `torch.export`.
-        trust: whether to open TorchScript and `torch.export` files, which are programs and can do whatever you can do. Set it
+            fill it with; or a file of TorchScript, `torch.export` or skops.
+        trust: whether to open TorchScript, `torch.export` and doubtful skops files, which can do whatever you can do. Set it
             for files whose origin you trust as you trust code.
 
     Raises:
@@ -157,10 +172,10 @@ def load_function(spec: str) -> Any:
     return value
 
 
-def _call(spec: str) -> nn.Module | Subject:
+def _call(spec: str) -> Any:
     with import_from_here():
         model = load_function(spec)
-        if not isinstance(model, (nn.Module, Subject)):
+        if not isinstance(model, (nn.Module, Subject)) and not is_estimator(model):
             if not callable(model):
                 raise InputError(f"{spec} is {describe(model)}: expected a function that returns a network or a subject")
             try:
@@ -171,7 +186,7 @@ def _call(spec: str) -> nn.Module | Subject:
                 raise InputError(f"{spec}() failed: {reason(error)}") from error
     if isinstance(model, nn.Module):
         return model.eval()
-    if not isinstance(model, Subject):
+    if not isinstance(model, Subject) and not is_estimator(model):
         raise InputError(f"{spec}() returned {describe(model)}: expected a network (torch.nn.Module) or a subject")
     return model
 
@@ -191,7 +206,7 @@ def import_from_here() -> Iterator[None]:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _load_file(path: Path, trust: bool) -> nn.Module:
+def _load_file(path: Path, trust: bool) -> Any:
     """A network from a file that holds one, and a sentence for every file that does not."""
     if path.is_dir():
         if (path / "config.json").is_file():
@@ -205,13 +220,15 @@ def _load_file(path: Path, trust: bool) -> nn.Module:
                 "it with --trust (trust=True in Python); otherwise give weights alone, module:function@weights.safetensors"
             )
         return _open_exported(path) if kind == "torch.export" else _open_torchscript(path)
+    if kind == "skops":
+        return estimators.load(path, trust=trust)
     count = len(_read_weights(path))
     raise InputError(
         f"{path} holds {count} tensors and no network: name the function that builds it too, module:function@{path}"
     )
 
 
-def _detect_kind(path: Path) -> Literal["torch.export", "TorchScript", "archive", "safetensors", "pickle"]:
+def _detect_kind(path: Path) -> Literal["torch.export", "TorchScript", "archive", "safetensors", "pickle", "skops"]:
     """What a file is, by what is in it. Nothing rests on the answer: programs need trust, the rest is read without running."""
     try:
         check_regular(path)
@@ -223,6 +240,8 @@ def _detect_kind(path: Path) -> Literal["torch.export", "TorchScript", "archive"
     if not start:
         raise InputError(f"{path} is empty (0 bytes)")
     inside = {name.rpartition("/")[2].lower() for name in names}
+    if "schema.json" in names:
+        return "skops"
     if any(name.endswith(".json") for name in inside):
         return "torch.export"
     if "constants.pkl" in inside:
@@ -239,7 +258,7 @@ def _detect_kind(path: Path) -> Literal["torch.export", "TorchScript", "archive"
 def _read_weights(path: Path) -> dict[str, Tensor]:
     """Named tensors from safetensors or a state dict."""
     kind = _detect_kind(path)
-    if kind in ("torch.export", "TorchScript"):
+    if kind in ("torch.export", "TorchScript", "skops"):
         raise InputError(f"{path} is a program of {kind}, which has its weights in it: give it alone")
     try:
         if kind == "safetensors":

@@ -138,6 +138,7 @@ class TableSubject(Subject):
     space: Space = "standard"
     rows: Any = None  # what to contrast with, as `read` takes it
     kind: ClassVar[Kind] = "table"
+    dtype: ClassVar[torch.dtype] = torch.float32  # of the features
 
     @property
     def attributed(self) -> tuple[Column, ...]:
@@ -179,13 +180,13 @@ class TableSubject(Subject):
             series = frame[column.name]
             if isinstance(column, Number):
                 numbers = _parse_numbers(series, column.name)
-                features.append(torch.tensor(self._encode(column, numbers), dtype=torch.float32)[:, None])
+                features.append(torch.tensor(self._encode(column, numbers), dtype=self.dtype)[:, None])
             else:
                 chosen = _parse_codes(series, column)
                 if column.fixed:
                     codes.append(chosen)
                     continue
-                features.append(column.table[chosen])
+                features.append(column.table[chosen].to(self.dtype))
             cells.append([_as_cell(value) if isinstance(column, Number) else _as_text(value) for value in series])
         x: Any = torch.cat(features, dim=1)
         if codes:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ig2 import rules
 from ig2.benchmarks.suite import MethodLike, WithoutReferences
+from ig2.groups import Groups
 from ig2.methods import (
     AGI,
     BIG,
@@ -41,7 +42,6 @@ from ig2.methods import (
     Strata,
     VarGrad,
 )
-from ig2.methods.kernelshap import Groups
 from ig2.paths import Descent, GradPath, Sign, Straight
 from ig2.references import GradCF, Union, White, Zeros
 

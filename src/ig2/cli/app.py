@@ -23,6 +23,7 @@ from ig2.cli.options import (
     FetchOptions,
     FiguresOptions,
     Group,
+    PlotOptions,
     RunCommandOptions,
     ServeOptions,
     StatusOptions,
@@ -112,6 +113,20 @@ def status(options: StatusOptions) -> None:
     from ig2.cli.run import print_status
 
     print_status(options)
+
+
+PLOT_EXAMPLES = ("ig2 plot patients-ig2", "ig2 plot ig2-out/kernelshap.safetensors --figure dependence --column age")
+
+
+@add_command(app, epilog=format_examples(PLOT_EXAMPLES))
+def plot(options: PlotOptions) -> None:
+    """Draw which columns matter over a whole table: a beeswarm, their importance, a waterfall or a dependence.
+
+    It reads what [bold]ig2 run[/bold] or [bold]ig2 explain[/bold] wrote.
+    """
+    from ig2.cli.plot import run
+
+    run(options)
 
 
 SERVE_EXAMPLES = (

@@ -27,7 +27,7 @@ from ig2.cli import files
 from ig2.cli.answer import print_answer
 from ig2.cli.inputs import check_exists, find_kind, list_files, open_inputs, read_all, read_references
 from ig2.cli.many import MANY, count_words, explain_many, first_lines, list_least_trusted
-from ig2.cli.methods import NamedMethod, find_methods, find_rule
+from ig2.cli.methods import NamedMethod, find_methods, find_rule, fit_methods
 from ig2.cli.models import load_model
 from ig2.cli.options import ExplainOptions
 from ig2.cli.output import INDENT, Watch, ignore_progress, open_console, print_heading, print_line, print_path, show_progress
@@ -68,6 +68,7 @@ def run(options: ExplainOptions) -> None:
         device = find_device(options.device)
         described_by = [] if options.references is None else [options.references]
         subject = load_model(options, kind, [*described_by, *sources]).to(device)
+        methods = fit_methods(methods, subject)
         target = None if options.target == "auto" else subject.index(options.target)
         against = parse_against(subject, options.against)
         try:
@@ -243,6 +244,8 @@ def attribute(
             curves=method.follows_paths,
             per_reference=method.follows_paths and named.contrasts and not isinstance(method, ig2.GradCFE),
         )
+        if attribution.baseline_outputs is None and attribution.output_curve is None:
+            explanation.contrasts.pop(named.title, None)  # Occlusion has no output at a reference that could be listed
         explanation.attributions[named.title] = subject.add_names(batch, attribution.to("cpu"), scores)
     return explanation
 

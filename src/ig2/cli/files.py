@@ -9,15 +9,17 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 import ig2
 from ig2 import plots
 from ig2._utils.files import check_regular
-from ig2.adapters.base import Kind, Subject
+from ig2.adapters.base import Kind, Subject, extract_tensor
 from ig2.adapters.vision import VisionSubject
 from ig2.attribution import Attribution
 from ig2.cli.methods import NamedMethod
@@ -122,7 +124,7 @@ def name_pictures(names: Sequence[str], kind: Kind) -> list[str]:
     """Return the file name of each input's picture, all different even if the file system ignores case."""
     stems: dict[str, str] = {}  # by their lower case
     for number, name in enumerate(names, start=1):
-        stem = f"text-{number}" if kind == "text" else _slug(Path(name).stem if kind == "image" else name)
+        stem = f"text-{number}" if kind == "text" else _slug(Path(name).stem if kind in ("image", "signal") else name)
         stem = stem or f"{kind}-{number}"
         candidates = (stem if copy == 1 else f"{stem}-{copy}" for copy in count(1))
         unique = next(candidate for candidate in candidates if candidate.lower() not in stems)
@@ -237,6 +239,9 @@ def draw_input(explanation: Explanation, content: Content, i: int) -> Any:
     many = len(view.methods)
     # the figures have a part for each explicand: here it is the same one, and each part shows another method's numbers
     same = next(iter(attributions.values()))[[0] * many]
+    if explanation.subject.kind == "signal":
+        stacked = replace(same, values=torch.cat([extract_tensor(each, None) for each in attributions.values()]))
+        return plots.signal(stacked, titles=[f"{name}: {title}" for name in attributions], count=many)
     titles = [title if many == 1 else f"{name}: {title}" for name in attributions]
     scores = [method.scores for method in view.methods]
     if explanation.subject.kind == "text":

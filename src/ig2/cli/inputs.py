@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from ig2._utils.files import check_regular
 from ig2._utils.suggestions import ChoiceError
-from ig2.adapters import vision
+from ig2.adapters import signals, vision
 from ig2.adapters.base import Batch, Kind, Subject
 from ig2.adapters.tabular import BadRowsError, TableSubject, read_frame
 from ig2.adapters.vision import Photo
@@ -21,6 +21,7 @@ from ig2.report import SkippedView
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
 TEXTS = (".txt",)
+SOUNDS = signals.SUFFIXES
 FIRST_ROWS = 100  # of a table, without --rows
 MOST_REFERENCES = 60  # photos of a folder that references are chosen from; more are reported as skipped
 LARGEST_TEXT = 10_000_000  # bytes
@@ -54,15 +55,15 @@ def find_kind(files: Sequence[Path], texts: Sequence[str], rows: str | None) -> 
     kinds: set[Kind] = {"text"} if texts else set()
     for path in files:
         suffix = path.suffix.lower()
-        kinds.add("table" if suffix in TABLES else "text" if suffix in TEXTS else "image")
+        kinds.add("table" if suffix in TABLES else "text" if suffix in TEXTS else "signal" if suffix in SOUNDS else "image")
     if not kinds:
-        raise ChoiceError("nothing to explain: name photos, a table or a .txt file of sentences, or add --text '…'")
+        raise ChoiceError("nothing to explain: name photos, sounds, a table or a .txt file of sentences, or add --text '…'")
     if len(kinds) > 1:
         raise ChoiceError(f"inputs must be of one kind, these are {' and '.join(sorted(kinds))}")
     (kind,) = kinds
     if kind == "table" and len(files) > 1:
         raise ChoiceError(f"expected one table, got {len(files)}")
-    if rows is not None and (kind == "image" or len(files) != 1 or texts):
+    if rows is not None and (kind in ("image", "signal") or len(files) != 1 or texts):
         raise ChoiceError("--rows chooses rows of one table or lines of one .txt file: omit it")
     return kind
 
@@ -118,6 +119,10 @@ def open_inputs(subject: Subject, files: Sequence[Path], texts: Sequence[str], r
         names = _names(files)
         photos = [Photo(path, name) for path, name in zip(files, names, strict=True)]
         return replace(InputList.from_list(photos, names, subject.read), sources=files), ()
+    if subject.kind == "signal":
+        names = _names(files)
+        clips = [signals.Clip(path, name) for path, name in zip(files, names, strict=True)]
+        return replace(InputList.from_list(clips, names, subject.read), sources=files), ()
     lines = [line for path in files for line in read_lines(path)]
     if rows is not None:
         lines = [lines[i] for i in parse_rows(rows, len(lines))]
@@ -136,6 +141,9 @@ def read_references(subject: Subject, source: Path, seed: int, skip_bad: bool = 
             reason = f"references are chosen from {len(photos)} of its {total:,} photos, of all sub-folders alike"
             unread = (SkippedView(f"{total - len(photos):,} photos of {source}", reason),)
         inputs = InputList.from_list(photos, [photo.name for photo in photos], subject.read)
+    elif subject.kind == "signal":
+        paths = signals.list_sounds(source)
+        inputs = InputList.from_list(paths, [path.name for path in paths], subject.read)
     else:
         lines = read_lines(source)
         inputs = InputList.from_list(lines, lines, subject.pool)

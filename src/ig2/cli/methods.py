@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import ig2
 from ig2._utils.suggestions import ChoiceError, suggest
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ig2.adapters.base import Batch, Kind, Subject
     from ig2.rules import Rule
 
@@ -43,6 +41,7 @@ class NamedMethod:
     """Whether its baseline is zero, unless the kind of data has a better one."""
     takes_rule: bool = False
     images_only: bool = False
+    needs_gradient: bool = True
 
 
 def _on_path(name: str, title: str, about: str, method: str, **more: bool) -> NamedMethod:
@@ -57,7 +56,7 @@ def _make_kernelshap(subject: Subject, batch: Any, steps: int) -> ig2.Method:
     """What a person sees as one thing is present or absent as one: a region, a word, a column."""
     if subject.kind == "image":
         return ig2.KernelSHAP(ig2.Superpixels(REGIONS), samples=COALITIONS)
-    return ig2.KernelSHAP(_number_units(subject, batch))
+    return ig2.KernelSHAP(subject.number_units(batch))
 
 
 def _make_occlusion(subject: Subject, batch: Any, steps: int) -> ig2.Method:
@@ -65,21 +64,7 @@ def _make_occlusion(subject: Subject, batch: Any, steps: int) -> ig2.Method:
     if subject.kind == "image":
         window = max(1, min(batch.attributed.shape[-2:]) // WINDOWS)
         return ig2.Occlusion(window, max(1, window // 2))
-    return ig2.Occlusion(groups=_number_units(subject, batch))
-
-
-def _number_units(subject: Subject, batch: Any) -> Tensor:
-    """Numbers for a text's words or a table's columns, as groups of features."""
-    import torch
-
-    from ig2.adapters.tabular import TableSubject
-
-    if subject.kind == "text":
-        words: Tensor = batch.word[:, :, None]
-        return words
-    assert isinstance(subject, TableSubject)
-    widths = torch.tensor(subject.widths)
-    return torch.arange(len(widths)).repeat_interleave(widths)
+    return ig2.Occlusion(groups=subject.number_units(batch))
 
 
 def _make_xrai(subject: Subject, batch: Batch, steps: int) -> ig2.Method:
@@ -146,10 +131,20 @@ METHODS: dict[str, NamedMethod] = {
             "deepshap", "DeepSHAP", "DeepLIFT's rescale rule from the references", lambda *_: ig2.DeepSHAP(), contrasts=True
         ),
         NamedMethod(
-            "kernelshap", "KernelSHAP", "Shapley values of regions, words or columns", _make_kernelshap, has_baseline=True
+            "kernelshap",
+            "KernelSHAP",
+            "Shapley values of regions, words or columns",
+            _make_kernelshap,
+            has_baseline=True,
+            needs_gradient=False,
         ),
         NamedMethod(
-            "occlusion", "Occlusion", "the output without a window, a word or a column", _make_occlusion, has_baseline=True
+            "occlusion",
+            "Occlusion",
+            "the output without a window, a word or a column",
+            _make_occlusion,
+            has_baseline=True,
+            needs_gradient=False,
         ),
         NamedMethod(
             "rise",
@@ -157,6 +152,7 @@ METHODS: dict[str, NamedMethod] = {
             "the output under random masks; images only",
             lambda *_: ig2.RISE(MASKS, centred=True),
             images_only=True,
+            needs_gradient=False,
         ),
         NamedMethod(
             "gradcam", "Grad-CAM", "the last convolution's map; images only", lambda *_: ig2.GradCAM(), images_only=True
@@ -166,7 +162,7 @@ METHODS: dict[str, NamedMethod] = {
         ),
         NamedMethod("hirescam", "HiResCAM", "the same with signs; images only", lambda *_: ig2.HiResCAM(), images_only=True),
         NamedMethod("xrai", "XRAI", "regions ranked by Integrated Gradients; images only", _make_xrai, images_only=True),
-        NamedMethod("random", "Random", "noise, to compare with", lambda *_: ig2.Random()),
+        NamedMethod("random", "Random", "noise, to compare with", lambda *_: ig2.Random(), needs_gradient=False),
     )
 }
 
@@ -183,6 +179,23 @@ def find_methods(names: Iterable[str], kind: Kind) -> list[NamedMethod]:
         if METHODS[name].images_only and kind != "image":
             raise ChoiceError(f"{name} is for images, and this is a {kind}: omit it")
     return [METHODS[name] for name in dict.fromkeys(names)]
+
+
+def fit_methods(methods: Iterable[NamedMethod], subject: Subject) -> list[NamedMethod]:
+    """Return the methods for a model: one without gradients is contrasted with rows, since zeros are no row of its table.
+
+    Raises:
+        ChoiceError: if the model has no gradients, and a method needs them.
+    """
+    if subject.has_gradients:
+        return list(methods)
+    for method in methods:
+        if method.needs_gradient:
+            free = ", ".join(name for name, known in METHODS.items() if not known.needs_gradient and not known.images_only)
+            raise ChoiceError(
+                f"{method.name} needs gradients, and {subject.name} has none: choose a --method that needs none ({free})"
+            )
+    return [replace(method, contrasts=method.has_baseline) for method in methods]
 
 
 def find_rule(name: str | None, methods: Iterable[NamedMethod]) -> Rule | None:

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from ig2._utils.suggestions import ChoiceError
-from ig2.adapters import tabular
+from ig2.adapters import estimators, tabular
 from ig2.adapters.base import Kind, Subject, quote_names
+from ig2.adapters.estimators import is_estimator
 from ig2.adapters.loading import as_vision_subject, load_subject
 from ig2.adapters.vision import VisionSubject
 from ig2.cli.inputs import read_lines
@@ -36,13 +37,15 @@ def load_model(options: ModelOptions, kind: Kind, sources: Sequence[Path]) -> Su
     settings = _parse_settings(options)
     is_alone = False
 
-    def adapt(net: nn.Module, name: str) -> Subject:
+    def adapt(net: Any, name: str) -> Subject:
         nonlocal is_alone
         is_alone = True
+        if is_estimator(net):
+            return _adapt_estimator(net, name, kind, settings, source)
         return _adapt_to_photos(net, name, settings) if kind == "image" else _adapt_to_table(net, name, settings, source)
 
     source = next(iter(sources), Path())
-    subject = load_subject(options.model, kind, trust=options.trust, adapt=None if kind == "text" else adapt)
+    subject = load_subject(options.model, kind, trust=options.trust, adapt=None if kind in ("text", "signal") else adapt)
     if settings and not is_alone:
         raise ChoiceError(
             f"--{next(iter(settings))} describes the data of a network alone; {subject.name} brings its own: omit it"
@@ -126,6 +129,21 @@ def _adapt_to_table(net: nn.Module, name: str, settings: dict[str, Any], source:
         f"{name} is a network alone; assumed: {format_count(len(names), 'column')}, {quote_names(names, 5)}, numbers less "
         f"their mean and divided by their standard deviation in {source}, {answer} (to change it, return "
         "ig2.adapters.tabular.subject(...))"
+    )
+    return subject
+
+
+def _adapt_estimator(estimator: Any, name: str, kind: Kind, settings: dict[str, Any], source: Path) -> Subject:
+    if kind != "table":
+        raise InputError(f"{name} is an estimator, which explains rows of a table, and this is {kind}")
+    for option in settings:
+        if option != "classes":
+            raise ChoiceError(f"--{option} is for images, and this is a table: omit it")
+    subject = estimators.subject(estimator, source, settings.get("classes"), name=f"{name} ({type(estimator).__name__})")
+    print_error(
+        f"{name} is an estimator; assumed: {format_count(len(subject.columns), 'column')}, "
+        f"{quote_names([column.name for column in subject.columns], 5)}, references from {source}, "
+        f"{_describe_classes(subject)} (to change it, return ig2.adapters.estimators.subject(...))"
     )
     return subject
 

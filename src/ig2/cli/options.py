@@ -18,6 +18,8 @@ from ig2.benchmarks.options import DEVICES, Completion, RunOptions, option
 from ig2.benchmarks.suite import SUITES, BenchOptions
 from ig2.cli.methods import METHODS, RULES
 
+FIGURES_OF_COLUMNS = ("beeswarm", "importance", "waterfall", "dependence")
+
 
 def argument(help: str, metavar: str, default: Any = MISSING, complete: Completion = ()) -> Any:
     """Declare a field that is typed without a dash, as `option` declares the others."""
@@ -94,14 +96,14 @@ class ModelOptions:
     model: str | None = option(
         None,
         f"A name ({', '.join(MODELS)}, torchvision:NAME, timm:NAME, transformers:NAME), a module:function that returns a "
-        "network (with weights: module:function@FILE), or a file. Default: an ImageNet classifier for photos, a classifier of "
-        "questions for text, of tumours for tables.",
+        "network or an estimator (with weights: module:function@FILE), or a file. Default: an ImageNet classifier for photos, "
+        "a classifier of questions for text, of tumours for tables.",
         "--model",
         "-m",
         complete=MODELS,
     )
     trust: bool = option(
-        False, "Open a model file that is a program (torch.export, TorchScript). It can do whatever you can do."
+        False, "Open a model file that is a program (torch.export, TorchScript, some of skops). It can do whatever you can do."
     )
     size: str | None = option(
         None, "Pixels that a network alone (module:function, a file) takes: 224, or height x width. Default: 224.", metavar="N"
@@ -126,7 +128,7 @@ class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
     """The options of `ig2 explain`."""
 
     files: tuple[Path, ...] = argument(
-        "Photos or folders of photos, a .txt file of sentences, or a table (.csv, .tsv, .parquet).", "FILE", ()
+        "Photos or folders of photos, sounds (.wav), a .txt file of sentences, or a table (.csv, .tsv, .parquet).", "FILE", ()
     )
     texts: tuple[str, ...] = option((), "A sentence; may be given several times.", "--text", "-t", panel=None)
     rows: str | None = option(
@@ -153,8 +155,8 @@ class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
     )
     references: Path | None = option(
         None,
-        "What to contrast with: a folder of photos, a .txt file of sentences, a table. Default: samples that come with the "
-        "model.",
+        "What to contrast with: a folder of photos or sounds, a .txt file of sentences, a table. Default: samples that come "
+        "with the model.",
         metavar="PATH",
     )
     count: int | None = option(None, "References for each input. Default: 4, or as many as there are.", bounds=(1, 1000))
@@ -169,8 +171,8 @@ class RunCommandOptions(ModelOptions, RunOptions, TerminalOptions):
     """The options of `ig2 run`."""
 
     source: str = argument(
-        "A folder, file or pattern of images, of tables (.parquet, .csv, .tsv, .jsonl) or of .txt files with a text on each "
-        "line; a folder of Hugging Face's save_to_disk; or module:function that returns a data set.",
+        "A folder, file or pattern of images, of sounds, of tables (.parquet, .csv, .tsv, .jsonl) or of .txt files with a "
+        "text on each line; a folder of Hugging Face's save_to_disk; or module:function that returns a data set.",
         "SOURCE",
     )
     out: Path = out_option("ig2-run")
@@ -212,6 +214,29 @@ class StatusOptions(DebugOptions):
     """The options of `ig2 status`."""
 
     store: Path = argument("The folder of the store.", "STORE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlotOptions(DebugOptions):
+    """The options of `ig2 plot`."""
+
+    place: Path = argument(
+        "A table's attributions: the folder of a store, or a .safetensors file of [bold]ig2 explain[/bold].", "PLACE"
+    )
+    figure: str = option(
+        "beeswarm",
+        f"What to draw: {', '.join(FIGURES_OF_COLUMNS)}.",
+        complete=FIGURES_OF_COLUMNS,
+        panel=None,
+    )
+    target: str | None = option(None, "Only rows that explain this class, a name or a number.", metavar="CLASS", panel=None)
+    column: str | None = option(None, "The column, of a dependence.", panel=None)
+    colour: str | None = option(None, "Another column, whose cells colour the points of a dependence.", panel=None)
+    row: int = option(1, "The row, of a waterfall, from 1 on.", bounds=(1, 2**31), panel=None)
+    top: int = option(15, "How many columns are shown.", bounds=(1, 1000), panel=None)
+    out: Path | None = option(
+        None, "The file: .png, .pdf or .svg. Default: the figure's name in this folder.", metavar="FILE", panel=None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

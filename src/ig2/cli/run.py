@@ -13,11 +13,11 @@ from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.adapters.base import Batch, Subject
 from ig2.adapters.loading import load_function, load_network
 from ig2.cli.explain import parse_against
-from ig2.cli.methods import METHODS, find_methods, find_rule
+from ig2.cli.methods import METHODS, find_methods, find_rule, fit_methods
 from ig2.cli.models import load_model
 from ig2.cli.options import RunCommandOptions, StatusOptions
 from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, report_rate, show_progress
-from ig2.methods.kernelshap import Groups
+from ig2.groups import Groups
 from ig2.metrics import Metric
 from ig2.references.base import References
 from ig2.runs import Cluster, Source, Store, find_source
@@ -39,11 +39,8 @@ class Recipe:
     name: str
     steps: int
     rule: str | None
-
-    @property
-    def contrasts(self) -> bool:
-        """Whether it takes references rather than a baseline of its own."""
-        return METHODS[self.name].contrasts
+    contrasts: bool
+    """Whether it takes references rather than a baseline of its own."""
 
     def __call__(self, subject: Subject | None, batch: Batch) -> ig2.Method:
         named = METHODS[self.name]
@@ -62,14 +59,17 @@ def run(options: RunCommandOptions) -> None:
             find_methods([options.method], kind)
         elif options.method not in METHODS:
             find_methods([options.method], "image")  # says what there is
-        find_rule(options.rule, [METHODS[options.method]])
+        named = METHODS[options.method]
+        find_rule(options.rule, [named])
+        if isinstance(model, Subject):
+            (named,) = fit_methods([named], model)
         against: Any = "auto" if options.against is None else options.against
         if isinstance(model, Subject) and options.against is not None:
             against = parse_against(model, options.against)
         store = ig2.run(
             source,
             model,
-            Recipe(options.method, options.steps, options.rule),
+            Recipe(options.method, options.steps, options.rule, named.contrasts),
             options.out,
             target=None if options.target == "auto" else _parse_target(model, options.target),
             against=against,

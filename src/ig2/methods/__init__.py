@@ -2,12 +2,13 @@
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
+from ig2.groups import Grid, Groups, Superpixels, Windows
 from ig2.methods.adversarial import AGI, BIG, LA, MFABA, AttEXplore, RestartedAGI
 from ig2.methods.base import Method, Result
 from ig2.methods.cam import ActivationMap, GradCAM, HiResCAM, LayerCAM
 from ig2.methods.decision import IDG, IDGI, LeftIG, PathWeightedIG
 from ig2.methods.deepshap import DeepSHAP
-from ig2.methods.kernelshap import Grid, Groups, KernelSHAP, Superpixels
+from ig2.methods.kernelshap import KernelSHAP
 from ig2.methods.noisegrad import FusionGrad, NoiseGrad
 from ig2.methods.occlusion import Occlusion
 from ig2.methods.path import IG2, BlurIG, ExpectedIG, GradCFE, GuidedIG, IntegratedGradients, PathMethod
@@ -24,5 +25,5 @@ __all__ = [
     "ActivationMap", "AttEXplore", "BlurIG", "DeepSHAP", "ExpectedIG", "FusionGrad", "GeodesicIG", "GradCAM", "GradCFE",
     "Gradient", "Grid", "Groups", "GuidedIG", "HiResCAM", "InputXGradient", "IntegratedGradients", "Keep", "KernelSHAP",
     "LayerCAM", "LeftIG", "Method", "NoiseGrad", "Occlusion", "PathMethod", "PathWeightedIG", "Pooled", "Random",
-    "RestartedAGI", "Result", "RevealIG", "SmoothGrad", "Smoothed", "Strata", "Superpixels", "Task", "VarGrad",
+    "RestartedAGI", "Result", "RevealIG", "SmoothGrad", "Smoothed", "Strata", "Superpixels", "Task", "VarGrad", "Windows",
 ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
@@ -14,7 +13,11 @@ from torch import Tensor
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
 from ig2._utils.checks import check_count
-from ig2.errors import InputError, describe, import_extra
+from ig2.errors import InputError
+from ig2.groups import Grid as Grid
+from ig2.groups import Groups as Groups
+from ig2.groups import Superpixels as Superpixels
+from ig2.groups import check_groups, number_groups
 from ig2.methods.base import Method, Result
 from ig2.methods.masking import run_masked
 from ig2.references.base import References, draw_references
@@ -24,106 +27,6 @@ from ig2.references.constant import Zeros
 MOST_GROUPS = 4096
 # How many outputs of coalitions are held at once.
 MOST_OUTPUTS = 1 << 22
-
-
-class Groups(ABC):
-    """A division of samples into groups of features that are present or absent together."""
-
-    @abstractmethod
-    def labels(self, samples: Tensor) -> Tensor:
-        """Return the group of each feature, integers (B, ...) or (1, ...) that broadcast to samples (B, ...)."""
-
-
-@dataclass(frozen=True)
-class Grid(Groups):
-    """Rectangles of about equal size, over all channels."""
-
-    rows: int
-    columns: int
-
-    def __post_init__(self) -> None:
-        check_count(self.rows, "rows")
-        check_count(self.columns, "columns")
-
-    def labels(self, samples: Tensor) -> Tensor:
-        _check_plane(samples, "a grid of groups")
-        height, width = samples.shape[-2:]
-        if self.rows > height or self.columns > width:
-            raise InputError(
-                f"a grid of {self.rows} × {self.columns} has more cells than an image of {height} × {width} pixels"
-            )
-        row = torch.arange(height, device=samples.device) * self.rows // height
-        column = torch.arange(width, device=samples.device) * self.columns // width
-        return (row[:, None] * self.columns + column).expand(1, *[1] * (samples.ndim - 3), height, width)
-
-
-@dataclass(frozen=True)
-class Superpixels(Groups):
-    """About `count` regions of similar colour, found in each image by SLIC [Achanta 2012].
-
-    Args:
-        count: how many are asked for; SLIC may find somewhat fewer.
-        compactness: how square they are. Higher values give colour less weight.
-    """
-
-    count: int
-    compactness: float = 10.0
-
-    def __post_init__(self) -> None:
-        check_count(self.count)
-        if not self.compactness > 0:
-            raise InputError(f"compactness must be positive, got {describe(self.compactness)}")
-
-    def labels(self, samples: Tensor) -> Tensor:
-        _check_plane(samples, "superpixels")
-        slic = import_extra("skimage.segmentation", "image", "superpixels").slic
-        images = samples if samples.ndim == 4 else samples[:, None]
-        # SLIC brings every image to 0…1, and three channels to Lab, where brightness goes to 100
-        compactness = self.compactness if images.shape[1] == 3 else self.compactness / 100
-        options = {"n_segments": self.count, "compactness": compactness, "start_label": 0, "channel_axis": -1}
-        segments = [slic(image.permute(1, 2, 0).numpy(), **options) for image in images.cpu().double()]
-        labels = torch.stack([torch.from_numpy(segment).long() for segment in segments]).to(samples.device)
-        return labels if samples.ndim == 3 else labels[:, None]
-
-
-def check_numbers(labels: Tensor, name: str) -> None:
-    """Raise an `InputError` unless labels number the groups."""
-    if labels.is_floating_point() or labels.is_complex() or labels.ndim == 0:
-        raise InputError(f"{name} must be numbered by integers, got {describe(labels)}")
-
-
-def check_groups(groups: object) -> None:
-    """Raise unless these are groups, integers that number them, or None."""
-    if isinstance(groups, Tensor):
-        check_numbers(groups, "groups")
-    elif groups is not None and not isinstance(groups, Groups):
-        raise InputError(
-            f"groups must be Grid(rows, columns), Superpixels(count), a tensor of integers or None, got {describe(groups)}"
-        )
-
-
-def number_groups(groups: Groups | Tensor | None, task: Task, name: str = "groups") -> Tensor:
-    """Each feature's group as the user numbered them, (B, ...); by default each feature is its own.
-
-    Args:
-        groups: integers broadcast to a sample, or to all explicands.
-        task: whose samples' features are numbered.
-        name: what the user calls the groups.
-    """
-    shape = task.x.shape
-    if groups is None:
-        return torch.arange(task.x[0].numel(), device=task.x.device).view(shape[1:]).expand(shape)
-    if isinstance(groups, Groups):
-        return groups.labels(task.x).expand(shape)
-    mask = groups.to(device=task.x.device, dtype=torch.long)
-    if _broadcasts(mask.shape, shape[1:]):
-        return mask.expand(shape)
-    if len(mask) == len(task.session.inputs) and _broadcasts(mask.shape[1:], shape[1:]):
-        mask = mask[task.rows]
-        return mask.view(len(mask), *[1] * (len(shape) - mask.ndim), *mask.shape[1:]).expand(shape)
-    raise InputError(
-        f"{name} are {describe(groups)}: they fit neither a sample {tuple(shape[1:])} nor all {tuple(shape)} of them"
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,10 +40,10 @@ class KernelSHAP(Method):
     estimator's `predict_proba`.
 
     Args:
-        groups: what is present or absent together: `Grid(rows, columns)`, `Superpixels(count)`, another `Groups`, or integers
-            that number the groups and broadcast to a sample, such as (H, W) for an image, or to all of them, such as
-            (B, 1, H, W); what fits both ways is taken for a sample's. Several inputs count as one row, their features laid
-            end to end. By default each feature is its own group.
+        groups: what is present or absent together: `Grid(rows, columns)`, `Superpixels(count)`, `Windows(length)`, another
+            `Groups`, or integers that number the groups and broadcast to a sample, such as (H, W) for an image, or to all of
+            them, such as (B, 1, H, W); what fits both ways is taken for a sample's. Several inputs count as one row, their
+            features laid end to end. By default each feature is its own group.
         samples: how many coalitions are evaluated at most for each explicand and reference. If that is enough for all of
             them (2ᴹ − 2 of M groups) the values are exact. By default 2·M + 2048.
 
@@ -192,7 +95,7 @@ class KernelSHAP(Method):
         if groups > MOST_GROUPS:
             raise InputError(
                 f"explicand {explicand} has {groups} groups, and KernelSHAP can solve for {MOST_GROUPS} at most. Make them "
-                "larger: Grid(rows, columns), Superpixels(count) or a tensor of group numbers"
+                "larger: Grid(rows, columns), Superpixels(count), Windows(length) or a tensor of group numbers"
             )
         samples = 2 * groups + 2048 if self.samples is None else self.samples
         needed = min(2 * groups, 2**groups - 2)
@@ -301,13 +204,3 @@ def _worth(task: Task, indices: Tensor, backgrounds: Tensor, labels: Tensor, coa
         return members[numbers].gather(1, labels[rows]).view(len(rows), *task.x.shape[1:])
 
     return run_masked(task, indices, backgrounds, present, len(members))
-
-
-def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:
-    sizes = zip(reversed(shape), reversed(target), strict=False)
-    return len(shape) <= len(target) and all(size in (1, wanted) for size, wanted in sizes)
-
-
-def _check_plane(samples: Tensor, purpose: str) -> None:
-    if samples.ndim not in (3, 4):
-        raise InputError(f"{purpose} needs images (B, C, H, W) or (B, H, W), got {describe(samples)}")

@@ -14,8 +14,8 @@ from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
 from ig2._utils.checks import is_count
 from ig2.errors import InputError, describe
+from ig2.groups import Groups, check_groups, count_groups, number_groups
 from ig2.methods.base import Method, Result
-from ig2.methods.kernelshap import Groups, check_groups, number_groups
 from ig2.methods.masking import run_masked
 from ig2.paths.blur import check_images
 from ig2.references.base import References, draw_references
@@ -40,8 +40,8 @@ class Occlusion(Method):
             features; a number, or one for each axis. By default 8 pixels, or each feature of a row alone.
         stride: how far it moves, the same way; by default its size, so that windows do not overlap. The last window in each
             direction ends where the image does, and is smaller.
-        groups: parts instead of a window: `ig2.Grid(rows, columns)`, `ig2.Superpixels(count)`, or integers, as `ig2.KernelSHAP`
-            takes them.
+        groups: parts instead of a window: `ig2.Grid(rows, columns)`, `ig2.Superpixels(count)`, `ig2.Windows(length)`, or
+            integers, as `ig2.KernelSHAP` takes them.
 
     >>> x = torch.tensor([[3.0, 1.0, 2.0]])
     >>> Occlusion()(lambda x: x[:, :1] * x[:, 1:2] + x[:, 2:], x).values
@@ -103,7 +103,7 @@ class Occlusion(Method):
 
 def _regions(groups: Groups | Tensor, task: Task) -> tuple[Callable[[Tensor, Tensor], Tensor], int]:
     """The same for groups; samples with fewer than others have some that cover nothing."""
-    labels = torch.stack([torch.unique(row, return_inverse=True)[1] for row in number_groups(groups, task)])
+    labels = count_groups(number_groups(groups, task)).view_as(task.x)
     return lambda rows, numbers: labels[rows] == numbers.view(-1, *[1] * (labels.ndim - 1)), int(labels.max()) + 1
 
 

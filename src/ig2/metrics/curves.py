@@ -13,14 +13,16 @@ from torch import Tensor
 from ig2._engine.task import Task
 from ig2._utils.checks import check_count, require
 from ig2.errors import InputError, ModelError, describe
+from ig2.groups import Groups, Windows, check_groups
 from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.correlation import order_features
 from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign
 from ig2.model import OUTPUTS, Model, OutputName
 from ig2.references.base import References, as_references, draw_references
 from ig2.references.constant import BlurredExplicand, Constant, White
+from ig2.references.signals import Interpolated, TimeMean, TimeNoise
 
-Background = Literal["black", "white", "mean", "blurred"]
+Background = Literal["black", "white", "mean", "blurred", "interpolated", "noise"]
 OutputOption = Literal["auto", "model"] | OutputName
 
 
@@ -38,10 +40,12 @@ class PerturbationCurve(Metric):
     Args:
         background: what features are added to or replaced by. "black": the model's lower bound, or 0 if it declares none.
             "white": its upper bound, or 1. "mean": of the explicand itself, over its pixels for each channel, or over its
-            words. "blurred": the explicand blurred with a Gaussian of 10 pixels. Or samples (R, ...) or (B, R, ...), a number,
-            or a strategy of `ig2.references`; with several, the curve is the mean of theirs.
+            words, of windows over time for each channel. "blurred": the explicand blurred with a Gaussian of 10 pixels. Of
+            windows also "interpolated", the line across each of them, and "noise", like the series. Or samples (R, ...) or
+            (B, R, ...), a number, or a strategy of `ig2.references`; with several, the curve is the mean of theirs.
         thresholds: how many steps the curve has.
-        features: what goes over as a whole: "pixel" (all channels of it), "word", "element", or "auto", by the number of axes.
+        features: what goes over as a whole: "pixel" (all channels of it), "word", "element", or "auto", by the number of axes;
+            or groups, such as `ig2.Windows(length)` of a signal, or integers that number them.
         sign: "keep", so that negative attributions come last; "positive", so that they are like zero; or "absolute".
         output: what the curve shows. "auto": the probability of the explained class (the softmax; the logistic function
             where the model explains "sigmoid" outputs, or there is a single one). "model": the output explained, as it is,
@@ -50,7 +54,7 @@ class PerturbationCurve(Metric):
 
     background: Background | Any = "black"
     thresholds: int = 50
-    features: FeatureOption = "auto"
+    features: FeatureOption | Groups | Tensor = "auto"
     sign: Sign = "keep"
     output: OutputOption = "auto"
     measures_accuracy: ClassVar[bool] = False  # whether the curve shows if the class is predicted, or its output
@@ -64,9 +68,9 @@ class PerturbationCurve(Metric):
 
     def run(self, case: Case) -> Scores:
         task = case.task
-        features = Features.of(self.features, task.x.shape[1:])
+        features = find_features(self.features, task)
         values = apply_sign(features.pool(case.values), self.sign)
-        backgrounds = draw_references(as_background(self.background, self.features == "word", task), task, "the background")
+        backgrounds = draw_references(as_background(self.background, self.features, task), task, "the background")
         curves = task.x.new_empty(len(task), self.thresholds + 1)
         for rows, movable in features.group_movable(task.session.inputs.moves, values):
             group = replace(task, x=task.x[rows], rows=task.rows[rows], target=task.target[rows])
@@ -74,7 +78,7 @@ class PerturbationCurve(Metric):
             ranks = torch.full((len(rows), len(features)), len(features), dtype=torch.int32, device=values.device)
             ranks.scatter_(1, movable, _rank(values[rows].gather(1, movable), task.generator()))
             behind = backgrounds if len(rows) == len(task) else backgrounds[rows.to(backgrounds.device)]
-            curves[rows] = self._draw_curves(group, behind, ranks, features, movable.shape[1])
+            curves[rows] = self._draw_curves(group, behind, features.spread(ranks, rows), features, movable.shape[1])
         at = torch.arange(self.thresholds + 1, device=task.x.device).to(task.x.dtype) / self.thresholds
         # without bounds, black and white are a guess
         guess = isinstance(self.background, str) and self.background in ("black", "white")
@@ -265,11 +269,30 @@ def _rank(values: Tensor, generator: torch.Generator) -> Tensor:
     return torch.empty_like(order, dtype=torch.int32).scatter_(1, order, places)
 
 
-def as_background(background: Any, words: bool, task: Task) -> References:
-    """A strategy from a background's name, or from anything that references can be passed as."""
+def find_features(option: FeatureOption | Groups | Tensor, task: Task) -> Features:
+    """What counts as one feature of a task's samples, by an option's name or by groups."""
+    if isinstance(option, (Groups, Tensor)):
+        check_groups(option)
+        return Features.grouped(option, task)
+    return Features.of(option, task.x.shape[1:])
+
+
+def as_background(background: Any, features: object, task: Task) -> References:
+    """A strategy from a background's name, or from anything that references can be passed as; features as a metric has them."""
     if not isinstance(background, str):
         return as_references(background)
     axes, bounds = task.x.ndim - 1, task.session.model.bounds
+    if isinstance(features, Windows):
+        fills: dict[str, References] = {
+            "mean": TimeMean(features.time_axis),
+            "interpolated": Interpolated(features.length, features.time_axis),
+            "noise": TimeNoise(1, features.time_axis),
+        }
+        if background in fills:
+            return fills[background]
+    elif background in ("interpolated", "noise"):
+        raise InputError(f"background={background!r} fills windows of time: give features=ig2.Windows(length)")
+    words = isinstance(features, str) and features == "word"
     if background == "mean" and axes == 1:
         raise InputError(
             "background='mean' is the mean of a picture's pixels or a text's words; of a table it would mix its columns. "

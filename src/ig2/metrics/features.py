@@ -10,8 +10,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ig2._engine.task import Task
 from ig2._utils.checks import require
 from ig2.errors import InputError, describe
+from ig2.groups import Groups, count_groups, number_groups
 
 FeatureOption = Literal["auto", "pixel", "word", "element"]
 Sign = Literal["keep", "positive", "absolute"]
@@ -22,6 +24,7 @@ class Features:
     """How a sample's numbers make up its M features: those along some axes are one feature."""
 
     shape: tuple[int, ...]  # of a sample, with 1 where an axis is summed
+    labels: Tensor | None = None  # the feature that each number of an explicand is of, (B, numbers), where these are groups
 
     @classmethod
     def of(cls, option: FeatureOption, sample: torch.Size) -> Features:
@@ -54,11 +57,19 @@ class Features:
             return cls((sample[0], 1))
         return cls((1, *sample[1:]) if axes == 3 and option != "element" else tuple(sample))
 
+    @classmethod
+    def grouped(cls, groups: Groups | Tensor, task: Task) -> Features:
+        """Groups of a task's samples as features; where explicands have different numbers of them, M is the largest."""
+        return cls(tuple(task.x.shape[1:]), count_groups(number_groups(groups, task, "features")))
+
     def __len__(self) -> int:
-        return math.prod(self.shape)
+        return math.prod(self.shape) if self.labels is None else int(self.labels.max()) + 1
 
     def pool(self, values: Tensor) -> Tensor:
         """Attributions (B, ...) summed to one number a feature, (B, M)."""
+        if self.labels is not None:
+            sums = values.new_zeros(len(values), len(self))
+            return sums.scatter_add(1, self.labels.to(values.device), values.flatten(1))
         axes = [axis + 1 for axis, size in enumerate(self.shape) if size != values.shape[axis + 1]]
         return (values.sum(dim=axes, keepdim=True) if axes else values).flatten(1)
 
@@ -69,15 +80,20 @@ class Features:
             moves: booleans (B, ...) for the numbers of each explicand, or None where all may move.
             values: attributions of the features, (B, M).
         """
-        if moves is None:
+        if moves is None and self.labels is None:
             rows = torch.arange(len(values), device=values.device)
             yield rows, torch.arange(len(self), device=values.device).expand(len(rows), -1)
             return
-        movable = self.pool(moves.to(values)) > 0
+        free = values.new_ones(len(values), *self.shape) if moves is None else moves.to(values)
+        movable = self.pool(free) > 0
         counts = movable.sum(dim=1)
         for count in sorted(set(counts.tolist())):
             rows = (counts == count).nonzero()[:, 0]
             yield rows, movable[rows].nonzero()[:, 1].view(len(rows), count)
+
+    def spread(self, ranks: Tensor, rows: Tensor) -> Tensor:
+        """Numbers for the features of some explicands, (n, M), as one for each of what a point is made of, (n, places)."""
+        return ranks if self.labels is None else ranks.gather(1, self.labels[rows])
 
 
 def apply_sign(values: Tensor, sign: Sign) -> Tensor:

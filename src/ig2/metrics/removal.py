@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ig2._utils.checks import check_count, is_number, require
-from ig2.methods.kernelshap import Grid
+from ig2.groups import Grid, Windows
 from ig2.methods.masking import run_masked
 from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.correlation import correlate, midranks, rounding_error
@@ -40,14 +40,14 @@ class Removal(Metric):
     def adapt_model(self, model: Model) -> Model:
         return select_output(model, self.output)
 
-    def remove(self, case: Case, labels: Tensor, sets: Tensor, words: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    def remove(self, case: Case, labels: Tensor, sets: Tensor, features: object = "auto") -> tuple[Tensor, Tensor, Tensor]:
         """Remove sets of features, one at a time.
 
         Args:
             case: what is scored.
             labels: which of M features each number of a sample belongs to; broadcasts to a sample.
             sets: S sets for all explicands, booleans (1, S, M), or for each its own, (B, S, M).
-            words: whether the samples are texts.
+            features: what the M features are, as a metric has them.
 
         Returns:
             The sums of attributions over the sets, the changes in the output without them, both (B, S), and how much of a
@@ -55,7 +55,7 @@ class Removal(Metric):
         """
         task, output = case.task, case.finite_output()[:, None]
         labels = labels.expand(task.x.shape[1:]).reshape(1, -1)
-        backgrounds = draw_references(as_background(self.background, words, task), task, "the background")
+        backgrounds = draw_references(as_background(self.background, features, task), task, "the background")
         rows, count = torch.arange(len(task), device=task.x.device), sets.shape[1]
         task.progress.expect(len(task) * backgrounds.shape[1] * count)
 
@@ -124,14 +124,15 @@ class SensitivityN(Removal):
         output: as for `Removal`.
         shares: n, as shares of the features; at least one feature and all but one at most.
         draws: how many sets for each n.
-        features: what is removed as a whole: "pixel", "word", "element" or "auto", or `ig2.Grid(rows, columns)` for patches. Of
-            single pixels, a change is often less than the rest of the sets' noise: patches say more.
+        features: what is removed as a whole: "pixel", "word", "element" or "auto", `ig2.Grid(rows, columns)` for patches, or
+            `ig2.Windows(length)` for windows of time. Of single pixels, a change is often less than the rest of the sets'
+            noise: patches say more.
     """
 
     background: Background | Any = "black"
     shares: tuple[float, ...] = (0.1, 0.2, 0.4, 0.6, 0.8)
     draws: int = 100
-    features: FeatureOption | Grid = "auto"
+    features: FeatureOption | Grid | Windows = "auto"
     name: ClassVar[str] = "sensitivity-n"
 
     def __post_init__(self) -> None:
@@ -154,7 +155,7 @@ class SensitivityN(Removal):
         ranks = order.masked_fill(~movable[:, None], torch.inf).argsort(dim=2).argsort(dim=2)  # (1 or B, draws, M)
         taken = [(share * sizes).round().minimum(sizes - 1).clamp(min=1)[:, None] for share in self.shares]
         sets = torch.cat([ranks < n for n in taken], dim=1)
-        sums, changes, rounding = self.remove(case, labels, sets, self.features == "word")
+        sums, changes, rounding = self.remove(case, labels, sets, self.features)
         curves = torch.stack(
             [
                 correlate(one.to(case.values.dtype), two, rounding, None, CONSTANT).values
@@ -168,7 +169,7 @@ class SensitivityN(Removal):
 
     def _label(self, values: Tensor) -> Tensor:
         """Which feature each number of a sample belongs to; broadcasts to a sample."""
-        if isinstance(self.features, Grid):
+        if isinstance(self.features, (Grid, Windows)):
             return self.features.labels(values)[0]
         features = Features.of(self.features, values.shape[1:])
         return torch.arange(len(features), device=values.device).view(features.shape)

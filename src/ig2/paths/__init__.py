@@ -9,6 +9,7 @@ from ig2.paths.geodesic import Geodesic
 from ig2.paths.gradpath import L2, Converged, Decaying, GradPath, LineSearch, Norm, Schedule, SparseL1, Steady, Stop
 from ig2.paths.greedy import Greedy
 from ig2.paths.guided import Guided
+from ig2.paths.inturn import InTurn
 from ig2.paths.latent import Latent
 from ig2.paths.revealed import Revealed
 from ig2.paths.straight import Adaptive, Polyline, Straight
@@ -16,7 +17,7 @@ from ig2.paths.words import NeighbouringWords, UniformWords
 
 __all__ = [
     "L2", "Adaptive", "Blur", "Converged", "Decaying", "Descent", "Evaluation", "Geodesic", "GradPath", "Greedy", "GrownPath",
-    "Guided", "KnownPath", "Latent", "LineSearch", "NeighbouringWords", "Norm", "Pairs", "Path", "Polyline", "Revealed",
-    "Schedule", "Sign", "SparseL1", "Steady", "Stop", "Straight", "TowardClasses", "UniformWords", "cosine", "euclidean",
-    "manhattan",
+    "Guided", "InTurn", "KnownPath", "Latent", "LineSearch", "NeighbouringWords", "Norm", "Pairs", "Path", "Polyline",
+    "Revealed", "Schedule", "Sign", "SparseL1", "Steady", "Stop", "Straight", "TowardClasses", "UniformWords", "cosine",
+    "euclidean", "manhattan",
 ]  # fmt: skip

@@ -24,9 +24,11 @@ except ValueError as error:  # matplotlib reads this variable on import
     ) from error
 
 from ig2.plots.colours import MapStyle
+from ig2.plots.columns import beeswarm, dependence, importance, waterfall
 from ig2.plots.curves import distance_curve, output_curve
 from ig2.plots.images import counterfactual, grid, heat_map, per_reference
 from ig2.plots.overview import attribution, html
+from ig2.plots.signals import signal
 from ig2.plots.tables import bars
 from ig2.plots.texts import text, text_html
 from ig2.plots.trade_off import trade_off
@@ -35,14 +37,19 @@ __all__ = [
     "MapStyle",
     "attribution",
     "bars",
+    "beeswarm",
     "counterfactual",
+    "dependence",
     "distance_curve",
     "grid",
     "heat_map",
     "html",
+    "importance",
     "output_curve",
     "per_reference",
+    "signal",
     "text",
     "text_html",
     "trade_off",
+    "waterfall",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from html import escape
 from typing import Any
 
@@ -16,6 +17,7 @@ from ig2.plots.canvas import encode_png
 from ig2.plots.colours import fit_scales
 from ig2.plots.images import heat_map
 from ig2.plots.labels import clean_text, format_number
+from ig2.plots.signals import signal
 from ig2.plots.tables import REST, bar_colour, bars, cut_rest, describe_cells, split_strongest
 from ig2.plots.texts import text, text_html
 from ig2.plots.values import Array, InputKey, Signs, choose_kind, is_image, method_name, select_tensor, split_inputs, take_first
@@ -24,13 +26,13 @@ MOST_HTML_BARS = 8
 
 
 def attribution(result: Attribution, count: int = 8, input_key: InputKey = None, **options: Any) -> Figure:
-    """Draw a row for each explicand: images as `heat_map` shows them, words as `text` does, other samples as `bars` does.
+    """Draw a row for each explicand: images as `heat_map` does, words as `text`, signals as `signal`, the rest as `bars`.
 
     Args:
         result: what a method returned. Samples (H, W), (C, H, W) or (H, W, C) are taken for images, unless it knows better.
         count: how many explicands to show at most.
         input_key: the input to show, by position or name, where the network takes several.
-        options: those of `heat_map`, `text` or `bars`.
+        options: those of `heat_map`, `text`, `signal` or `bars`.
 
     Returns:
         A matplotlib figure.
@@ -39,7 +41,9 @@ def attribution(result: Attribution, count: int = 8, input_key: InputKey = None,
         InputError: if what draws it raises one.
     """
     values = select_tensor(result.values, input_key)
-    draw = text if _is_text(result) else heat_map if is_image(values) else bars
+    known = None if result.names is None else result.names.kind
+    draw: Callable[..., Figure] = heat_map if is_image(values) else bars
+    draw = text if known == "text" else signal if known == "signal" else draw
     return draw(result, count=count, input_key=input_key, **options)
 
 
@@ -82,9 +86,11 @@ def _write_values(result: Attribution, key: InputKey) -> str:
     if _is_text(result):
         return text_html(result, count=len(result))
     values = select_tensor(result.values, key)
-    if is_image(values):
-        code = base64.b64encode(encode_png(heat_map(result, input_key=key, count=len(result)))).decode("ascii")
-        return f'<img style="max-width:100%" alt="explicands and heat maps" src="data:image/png;base64,{code}">'
+    is_signal = result.names is not None and result.names.kind == "signal"
+    if is_signal or is_image(values):
+        draw: Any = signal if is_signal else heat_map
+        code = base64.b64encode(encode_png(draw(result, input_key=key, count=len(result)))).decode("ascii")
+        return f'<img style="max-width:100%" alt="explicands and their attributions" src="data:image/png;base64,{code}">'
     _, lines, _ = take_first(result, len(result), None)
     known = result.names
     if known is None or known.units is None:

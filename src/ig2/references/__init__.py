@@ -8,11 +8,13 @@ from ig2.references.counterfactual import NearestLabels, NormalClass, OfClasses,
 from ig2.references.gradcf import GradCF
 from ig2.references.pool import Samples, Union
 from ig2.references.positions import OneAtATime
+from ig2.references.signals import Interpolated, PhaseRandomised, Shifted, TimeMean, TimeNoise
 from ig2.references.weighted import LocalClusters, Weighted
 
 __all__ = [
-    "BlurredExplicand", "Boundary", "Constant", "Given", "GradCF", "LocalClusters", "MaximalDistance", "NearestLabels",
-    "NoisedExplicand", "NormalClass", "OfClasses", "OneAtATime", "OtherClasses", "References", "Relevant", "Samples",
-    "UniformNoise", "Union", "Weighted", "WeightedSamples", "White", "Zeros", "choose_other_classes", "draw_references",
-    "draw_weighted", "interleave", "round_robin",
+    "BlurredExplicand", "Boundary", "Constant", "Given", "GradCF", "Interpolated", "LocalClusters", "MaximalDistance",
+    "NearestLabels", "NoisedExplicand", "NormalClass", "OfClasses", "OneAtATime", "OtherClasses", "PhaseRandomised",
+    "References", "Relevant", "Samples", "Shifted", "TimeMean", "TimeNoise", "UniformNoise", "Union", "Weighted",
+    "WeightedSamples", "White", "Zeros", "choose_other_classes", "draw_references", "draw_weighted", "interleave",
+    "round_robin",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from ig2.adapters.tabular import TableSubject
 from ig2.adapters.vision import VisionSubject
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
-from ig2.report.content import Content, Image, InputView, MethodView, Numbers, ReferenceView
+from ig2.report.content import Content, InputView, MethodView, Numbers, ReferenceView
 
 
 def build(
@@ -57,6 +57,7 @@ def build(
     probabilities = subject.probabilities(outputs)
     targets = next(iter(attributions.values())).target
     views = [_view_method(name, subject, batch, each, contrasts.get(name)) for name, each in attributions.items()]
+    shows_picture = subject.kind in ("image", "signal")  # a signal is shown as the picture of its curve
     inputs = []
     for i, methods in enumerate(zip(*views, strict=True)):
         likely = None if probabilities is None else probabilities[i]
@@ -64,14 +65,14 @@ def build(
         inputs.append(
             InputView(
                 name=batch.names[i],
-                kind=subject.kind,
+                kind="image" if shows_picture else subject.kind,
                 prediction=prediction,
                 probability=probability,
                 target=target,
                 contrasted=tuple(dict.fromkeys(reference.label for method in methods for reference in method.references)),
                 methods=methods,
-                picture=_draw_sample(subject, batch.attributed[i]),
-                units=() if batch.units is None else batch.units[i],
+                picture=subject.picture(batch.attributed[i]),
+                units=() if batch.units is None or shows_picture else batch.units[i],
                 cells=() if batch.cells is None else batch.cells[i],
             )
         )
@@ -89,10 +90,6 @@ def _answer(subject: Subject, outputs: Tensor, likely: Tensor | None, target: in
         yes = float(likely[target])
         return (label, yes, label) if yes > 0.5 else (f"not {label}", 1 - yes, label)
     return subject.describe_output(outputs), None if likely is None else float(likely.max()), label
-
-
-def _draw_sample(subject: Subject, sample: Tensor) -> Image | None:
-    return subject.picture(sample) if isinstance(subject, VisionSubject) else None
 
 
 def _view_method(
@@ -117,7 +114,7 @@ def _view_method(
                 output_curve=_pick_curves(row.output_curve, row.weights),
                 distance_curve=_pick_curves(row.distance_curve, row.weights),
                 references=references[i],
-                gradcf=None if gradcf is None else _draw_sample(subject, gradcf),
+                gradcf=None if gradcf is None else subject.picture(gradcf),
                 trust=_average(row.median("trust")),
                 arrival=_average(row.median("arrival")),
                 reference_output=_average(row.reference_outputs, row.weights),
@@ -173,14 +170,14 @@ def _view_references(
             ReferenceView(
                 label=contrast.labels[i][r],
                 output=float(outputs[i, r]),
-                picture=_draw_sample(subject, samples[i, r]),
+                picture=subject.picture(samples[i, r]),
                 text=describe_sample(i, r),
                 scores=scores[r][i] if scores else None,
                 residual=pick(residuals, i, r),
                 trust=pick(attribution.trust, i, r),
                 arrival=pick(attribution.arrival, i, r),
                 reference_output=pick(attribution.reference_outputs, i, r),
-                gradcf=None if ends is None else _draw_sample(subject, ends[i, r]),
+                gradcf=None if ends is None else subject.picture(ends[i, r]),
             )
             for r in range(len(names))
         )

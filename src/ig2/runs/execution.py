@@ -31,13 +31,14 @@ from ig2._utils.suggestions import ChoiceError
 from ig2.adapters.base import Batch, Subject
 from ig2.adapters.images import Framing
 from ig2.adapters.loading import as_vision_subject, load_network
+from ig2.adapters.signals import Clip
 from ig2.adapters.tabular import TableSubject
 from ig2.adapters.vision import Photo
 from ig2.benchmarks.store import code_digest, fingerprint, key_of, place
 from ig2.errors import InputError, describe, format_count, reason, warn
+from ig2.groups import Groups
 from ig2.methods import IG2, Gradient, Method
 from ig2.methods.base import summary
-from ig2.methods.kernelshap import Groups
 from ig2.metrics.base import Metric, Scores
 from ig2.model import Function, Model, as_model
 from ig2.runs import store as stores
@@ -65,7 +66,7 @@ from ig2.runs.sources import Item, Source, extract_input, find_source, group_ite
 from ig2.runs.store import Store
 
 Engine = Literal["local", "ray"]
-BATCHES = {"image": 16, "text": 32, "table": 128, "tensor": 64}  # items in one call of the method
+BATCHES = {"image": 16, "signal": 16, "text": 32, "table": 128, "tensor": 64}  # items in one call of the method
 POOL = 200  # items of a pool that references are chosen from
 READERS = 2  # threads
 FIRST_FAILURES = 100  # after so many failed items and not one success, the run is at fault and not the items
@@ -514,6 +515,8 @@ def _read_pool(subject: Subject, references: Any, column: str | None) -> Batch:
             content = extract_input(source.load(item.content), subject.kind, column)
             if subject.kind == "image":  # with the class of its folder, which is never contrasted with itself
                 content = Photo(content, item.id, None if item.label is None else str(item.label))
+            elif subject.kind == "signal":
+                content = Clip(content, item.id, None if item.label is None else str(item.label))
             subject.pool([content])
         except Exception as error:  # as any item's
             warn(f"the reference {item.id!r} is skipped: {reason(error)}")

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from ig2._engine.task import scores
 from ig2.adapters.base import Batch, Contrast, Subject, extract_tensor
+from ig2.adapters.signals import Clip
 from ig2.adapters.text import TextBatch, TextSubject
 from ig2.adapters.vision import Photo
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, IG2Warning, InputError, describe, reason
+from ig2.groups import Groups
 from ig2.methods import Grid, Method
-from ig2.methods.kernelshap import Groups
 from ig2.metrics.base import Metric
 from ig2.model import Model
 from ig2.runs.aggregates import CURVE
@@ -104,7 +105,7 @@ class Plan:
             except Exception as error:  # whatever a broken file or the user's data set raises
                 failures[place] = error
         loaded = Loaded(items, inputs, labels, failures, None)
-        if self.kind not in ("image", "tensor"):
+        if self.kind in ("text", "table"):
             return loaded  # reading a text asks the network about padding
         return replace(loaded, batches=self.batch(loaded, [i for i in range(len(items)) if i not in failures]))
 
@@ -128,6 +129,8 @@ class Plan:
             return Batch(tuple(ids), torch.stack(samples))
         if self.subject.kind == "image":
             inputs = [Photo(content, name) for content, name in zip(inputs, ids, strict=True)]
+        if self.subject.kind == "signal":
+            inputs = [Clip(content, name) for content, name in zip(inputs, ids, strict=True)]
         return self.subject.read(inputs)
 
     # -- explaining ----------------------------------------------------------------------------------------------------

@@ -22,10 +22,11 @@ from typing import Any, ClassVar, Literal
 from ig2._utils.files import check_regular
 from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.adapters.images import FORMATS, MOST_PIXELS, SUFFIXES
+from ig2.adapters.signals import SUFFIXES as SOUNDS
 from ig2.errors import InputError, describe, import_extra, reason
 from ig2.runs.files import arrow, explain_damage
 
-Kind = Literal["image", "text", "table", "tensor"]
+Kind = Literal["image", "text", "table", "signal", "tensor"]
 PARQUET = (".parquet", ".pq")
 TABLES = (*PARQUET, ".csv", ".tsv", ".jsonl", ".ndjson")
 TEXTS = (".txt",)
@@ -83,6 +84,7 @@ class Images(Source):
     place: str | PathLike[str] | tuple[str, ...]
     skip: Path | None = None
     kinds: ClassVar[tuple[Kind, ...]] = ("image",)
+    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
 
     def items(self) -> Iterator[Item]:
         if isinstance(self.place, tuple):
@@ -90,18 +92,26 @@ class Images(Source):
             return
         root = Path(self.place)
         if not root.is_dir():
-            yield from (Item(path, path) for path in _match(str(self.place), SUFFIXES))
+            yield from (Item(path, path) for path in _match(str(self.place), self.suffixes))
             return
         skip = None if self.skip is None else self.skip.resolve()
         for folder, below, names in os.walk(root, onerror=_raise):
             below[:] = sorted(name for name in below if name[:1] != "." and Path(folder, name).resolve() != skip)
             for name in sorted(names):
-                if name[:1] != "." and name.lower().endswith(SUFFIXES):
+                if name[:1] != "." and name.lower().endswith(self.suffixes):
                     path = Path(folder, name)
                     yield Item(path.relative_to(root).as_posix(), str(path), None if path.parent == root else path.parent.name)
 
     def describe(self) -> dict[str, Any]:
-        return {"type": "images", "place": _describe_place(self.place)}
+        return {"type": f"{self.kinds[0]}s", "place": _describe_place(self.place)}
+
+
+@dataclass(frozen=True)
+class Sounds(Images):
+    """The files of sound of a folder and its sub-folders, or of a list or pattern; as `Images`."""
+
+    kinds: ClassVar[tuple[Kind, ...]] = ("signal",)
+    suffixes: ClassVar[tuple[str, ...]] = SOUNDS
 
 
 @dataclass(frozen=True)
@@ -227,7 +237,7 @@ class Samples(Source):
 
     data: Any = field(repr=False)
     name: str | None = None
-    kinds: ClassVar[tuple[Kind, ...]] = ("tensor", "image", "text", "table")
+    kinds: ClassVar[tuple[Kind, ...]] = ("tensor", "image", "text", "table", "signal")
 
     def __post_init__(self) -> None:
         if not (hasattr(self.data, "__len__") and hasattr(self.data, "__getitem__")):
@@ -270,7 +280,8 @@ def find_source(
     if isinstance(place, (str, PathLike)):
         return _find_path(os.fspath(place), id, label, skip)
     if isinstance(place, (list, tuple)) and place and all(isinstance(item, (str, PathLike)) for item in place):
-        return Images(tuple(map(str, place)))
+        is_sound = all(str(item).lower().endswith(SOUNDS) for item in place)
+        return (Sounds if is_sound else Images)(tuple(map(str, place)))
     if type(place).__module__.partition(".")[0] == "datasets":
         return HuggingFace(place, id, label, name)
     if id is not None or label is not None:
@@ -296,7 +307,9 @@ def _find_path(place: str, id: str | None, label: str | None, skip: Path | None)
         if not hasattr(data, "column_names") or isinstance(data, Mapping):
             raise InputError(f"{place} has several splits ({', '.join(data)}): name one, {path / next(iter(data))}")
         return HuggingFace(data, id, label, str(path.resolve()))
-    first = next(iter(_list_folder(path, (*TABLES, *TEXTS, *SUFFIXES))), None) if path.is_dir() else _first_match(place)
+    first = (
+        next(iter(_list_folder(path, (*TABLES, *TEXTS, *SUFFIXES, *SOUNDS))), None) if path.is_dir() else _first_match(place)
+    )
     suffix = "" if first is None else Path(first).suffix.lower()
     if suffix in TABLES:
         return Rows(place, id, label)
@@ -306,7 +319,9 @@ def _find_path(place: str, id: str | None, label: str | None, skip: Path | None)
         return Lines(place)
     if suffix in SUFFIXES:
         return Images(place, skip)
-    kinds = "images, .parquet, .csv, .tsv, .jsonl, .txt"
+    if suffix in SOUNDS:
+        return Sounds(place, skip)
+    kinds = "images, sounds, .parquet, .csv, .tsv, .jsonl, .txt"
     if first is None and not path.exists():
         raise InputError(f"{place} does not exist; a source is a folder, file or pattern of {kinds}, or module:function")
     raise InputError(f"{place} has no items: expected a folder, file or pattern of {kinds}")
@@ -405,7 +420,7 @@ def extract_input(content: Any, kind: Kind, column: str | None) -> Any:
     Raises:
         InputError: if there is nothing of this kind in it.
     """
-    if isinstance(content, (tuple, list)) and content and kind in ("image", "text", "table"):
+    if isinstance(content, (tuple, list)) and content and kind in ("image", "text", "table", "signal"):
         content = content[0]  # a data set's (sample, label)
     if kind == "table":
         if not isinstance(content, Mapping):

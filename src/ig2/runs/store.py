@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from ig2.errors import InputError, describe, format_count, import_extra
 from ig2.runs.aggregates import Aggregates
 from ig2.runs.files import AGGREGATES, PROGRESS, arrow, explain_damage, list_parts, open_part, read_json, read_manifest
 from ig2.runs.filters import parse_condition
+
+if TYPE_CHECKING:
+    from ig2.names import ColumnValues  # which imports PyTorch; a store is read without it
 
 ROWS_AT_ONCE = 64
 SHAPE = "values_shape"  # the column with each row's shape, where shapes differ
@@ -232,8 +235,6 @@ class Store:
 
     def to_shap(self) -> Any:
         """Return a `shap.Explanation` of the rows that have values, for SHAP's plots."""
-        from ig2.attribution import _read_number
-
         shap = import_extra("shap", "shap", "to_shap()")
         self._check_column("values")
         wanted = [name for name in ("values", SHAPE, "baseline_output", "units", "cells") if name in self.columns]
@@ -246,9 +247,44 @@ class Store:
             content["values"] = np.stack(content["values"]) if rows else np.zeros((0, 0))
         if "cells" in wanted:
             content["display_data"] = np.array([row["cells"] for row in rows])
-            content["data"] = np.array([[_read_number(cell) for cell in row["cells"]] for row in rows], dtype=object)
+            content["data"] = self.tabulate().data
         base = [row.get("baseline_output") or 0.0 for row in rows]
         return shap.Explanation(**content, base_values=np.array(base), feature_names=names)
+
+    def tabulate(self) -> ColumnValues:
+        """Return a number for each row and column of a table, with what stands there, for `ig2.plots.beeswarm` and its like.
+
+        Rows with errors are skipped.
+
+        Raises:
+            InputError: if the store is not of a table, or does not keep a number for each column.
+        """
+        from ig2.names import ColumnValues, name_output
+
+        names = tuple(self.manifest.get("units") or ())
+        if "values" not in self.columns or "cells" not in self.columns or not names:
+            raise InputError(f"{self.folder} keeps no numbers of a table's columns: run a table with values='units'")
+        wanted = ["id", "values", "cells", "target", "target_name", "output", "baseline_output", SHAPE]
+        rows = [row for row in self.iterate([name for name in wanted if name in self.columns]) if row["values"] is not None]
+        if rows and rows[0]["values"].shape != (len(names),):
+            raise InputError(
+                f"{self.folder} keeps {rows[0]['values'].shape} numbers a row, and the table has {len(names)} columns: run it "
+                "with values='units'"
+            )
+        numbers: dict[str, Any] = {}
+        for name in ("output", "baseline_output"):
+            column = [row.get(name) for row in rows]
+            numbers[name] = None if not rows or None in column else np.array(column, dtype=np.float64)
+        return ColumnValues(
+            names,
+            tuple(str(row["id"]) for row in rows),
+            np.array([row["values"] for row in rows], dtype=np.float64).reshape(-1, len(names)),
+            [row["cells"] for row in rows],
+            tuple(row.get("target_name") or name_output(row["target"]) for row in rows),
+            tuple(int(row["target"]) for row in rows),
+            numbers["output"],
+            numbers["baseline_output"],
+        )
 
     @property
     def features(self) -> Any:

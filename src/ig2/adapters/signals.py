@@ -1,0 +1,366 @@
+"""Networks on signals: time series and sound in, an attribution over time out.
+
+A signal has an axis of time and, mostly, one of channels, in either order: (T, C) as recurrent networks have it, (C, T) as
+convolutions do. A subject ties the layout to the sampling rate, the channels' names and the windows that are read as one
+thing: single steps of a sound mean nothing to a person, and a network hardly notices one of them.
+"""
+
+from __future__ import annotations
+
+import wave
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ig2._utils.checks import check_count, is_number
+from ig2._utils.files import check_regular
+from ig2.adapters.base import Batch, Kind, Outputs, Subject, extract_tensor
+from ig2.attribution import Attribution
+from ig2.errors import InputError, describe, import_extra, reason, warn
+from ig2.groups import Windows
+from ig2.model import Bounds, OutputName, wrap
+from ig2.names import Names
+
+Layout = Literal["CT", "TC", "T"]
+LAYOUTS: dict[str, int] = {"CT": 2, "TC": 1, "T": 1}  # the axis of x that is time
+SUFFIXES = (".wav", ".flac", ".ogg")
+WINDOWS = 50  # that a signal is divided into, unless a length is given
+LONGEST_SOUND = 10_000_000  # steps of time in a file
+PICTURE = (120, 480)  # height and width of a signal in the report, in pixels
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """A signal with the name it is known by, and its class where that is known.
+
+    Args:
+        source: a file of sound, an array or a tensor.
+        name: to show; by default the file's name.
+        label: its class.
+    """
+
+    source: Any
+    name: str | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SignalSubject(Subject):
+    """A network on signals, and how they reach it."""
+
+    layout: Layout
+    steps: int
+    """How many steps of time the network takes."""
+    rate: float | None = None
+    """Steps of time in a second."""
+    channels: tuple[str, ...] = ("signal",)
+    window: int = 1
+    """Steps of time in a window, which is one unit."""
+    clips: Any = None
+    """What to contrast with, as `read` takes it; or a function that returns it."""
+    kind: ClassVar[Kind] = "signal"
+
+    @property
+    def time_axis(self) -> int:
+        """The axis of x that is time."""
+        return LAYOUTS[self.layout]
+
+    @property
+    def windows(self) -> Windows:
+        """The windows as groups of `ig2.KernelSHAP` and others, and as features of metrics."""
+        return Windows(self.window, self.time_axis)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def read(self, sources: Any) -> Batch:
+        """Signals from files of sound, arrays or tensors.
+
+        Args:
+            sources: a WAV file (FLAC and OGG with the extra `sound`), an array or tensor in the subject's layout, a `Clip`, or
+                a list of them; an array with one axis more is a batch of signals. A longer signal is cut where the network's
+                length ends, with a warning.
+
+        Raises:
+            InputError: if one cannot be read, is too short, or has another rate or other channels than the network.
+        """
+        clips = [_as_clip(source, number) for number, source in enumerate(self._list(sources), start=1)]
+        if not clips:
+            raise InputError("there are no signals to read")
+        names, signals = zip(*(self._read(clip) for clip in clips), strict=True)
+        labels = tuple(clip.label for clip in clips)
+        units = tuple(self._name_windows())
+        return Batch(names, torch.stack(signals), (units,) * len(clips), labels=labels if any(labels) else None)
+
+    def _list(self, sources: Any) -> Sequence[Any]:
+        if isinstance(sources, (list, tuple)):
+            return sources
+        axes = getattr(sources, "ndim", None)
+        return sources if axes == len(self.layout) + 1 else [sources]
+
+    def _read(self, clip: Clip) -> tuple[str, Tensor]:
+        """The name and the signal of a clip, (T,), (T, C) or (C, T)."""
+        name, source = str(clip.name), clip.source
+        if isinstance(source, (str, PathLike)):
+            signal, rate = read_sound(source)
+            if self.rate is not None and rate != self.rate:
+                raise InputError(f"{name} has {rate:g} steps a second, and {self.name} takes {self.rate:g}: resample it")
+            if len(self.channels) == 1:
+                signal = signal.mean(axis=1, keepdims=True)
+            tensor = torch.from_numpy(signal)
+            tensor = tensor[:, 0] if self.layout == "T" else tensor if self.layout == "TC" else tensor.T
+        else:
+            try:
+                tensor = torch.as_tensor(source)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise InputError(f"{name} is {describe(source)}: expected a file of sound, an array or a tensor") from error
+        tensor = tensor if tensor.is_floating_point() else tensor.float()
+        axis = self.time_axis - 1
+        count = 1 if self.layout == "T" else tensor.shape[1 - axis] if tensor.ndim == 2 else 0
+        if tensor.ndim != len(self.layout) or count != len(self.channels):
+            expected = {"T": "(T,)", "TC": f"(T, {len(self.channels)})", "CT": f"({len(self.channels)}, T)"}[self.layout]
+            raise InputError(f"{name} is {describe(tensor)}: {self.name} takes signals {expected}, T steps of time")
+        if not tensor.isfinite().all():
+            raise InputError(f"{name} has NaN or infinite values")
+        if tensor.shape[axis] < self.steps:
+            raise InputError(f"{name} has {tensor.shape[axis]} steps of time, and {self.name} takes {self.steps}: pad it")
+        if tensor.shape[axis] > self.steps:
+            unit = "steps" if self.rate is None else "s"
+            warn(f"{name} is longer than {self.name} takes: its first {self._format_time(self.steps)} {unit} are explained")
+        return name, tensor.narrow(axis, 0, self.steps).contiguous()
+
+    def pool(self, sources: Any = None) -> Batch:
+        if sources is None and self.clips is None:
+            raise InputError(f"{self.name} comes with no signals to contrast with: give some, or pass references=")
+        return self.read((self.clips() if callable(self.clips) else self.clips) if sources is None else sources)
+
+    # -- windows -------------------------------------------------------------------------------------------------------
+
+    def _format_time(self, step: int) -> str:
+        return str(step) if self.rate is None else f"{step / self.rate:.4g}"
+
+    def _name_windows(self) -> list[str]:
+        starts = range(0, self.steps, self.window)
+        unit = " s" if self.rate is not None else ""
+        ends = [min(start + self.window, self.steps) for start in starts]
+        return [f"{self._format_time(start)}–{self._format_time(end)}{unit}" for start, end in zip(starts, ends, strict=True)]
+
+    def groups(self, batch: Batch) -> tuple[tuple[int, ...], ...]:
+        """Which window each step of time is of."""
+        return (tuple(step // self.window for step in range(self.steps)),) * len(batch)
+
+    def number_units(self, batch: Batch) -> Tensor:
+        return self.windows.labels(batch.attributed)[0]
+
+    def names(self, batch: Batch) -> Names:
+        return replace(super().names(batch), time_axis=self.time_axis, rate=self.rate, channels=self.channels)
+
+    # -- pictures ------------------------------------------------------------------------------------------------------
+
+    def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
+        """Each signal's attribution as the report shows it: a map (H, W), a band for each channel, time from left to right.
+
+        A map sums to the attribution's total. `attribution.sum_units()` has a number for each window.
+        """
+        height, width = self._picture_size()
+        maps = []
+        for sample in extract_tensor(attribution, values):
+            bands = sum_bins(self._order(sample).numpy(), width)
+            maps.append(np.repeat(bands / height, height, axis=0))
+        return maps
+
+    def picture(self, sample: Tensor) -> NDArray[np.uint8]:
+        """One signal to look at: (H, W, 3), a band for each channel with its lowest and highest values over time."""
+        height, width = self._picture_size()
+        series = self._order(sample.detach().cpu().double()).numpy()
+        edges = -(-np.arange(width) * series.shape[1] // width)
+        lowest, highest = np.minimum.reduceat(series, edges, axis=1), np.maximum.reduceat(series, edges, axis=1)
+        floor, span = series.min(axis=1, keepdims=True), np.ptp(series, axis=1, keepdims=True)
+        span[span == 0] = 1.0
+        levels = 1 - np.arange(height)[:, None, None] / (height - 1)  # from the top of a band to its foot
+        margin = 0.5 / (height - 1)
+        inside = (levels >= (lowest - floor) / span - margin) & (levels <= (highest - floor) / span + margin)
+        dark = inside.transpose(1, 0, 2).reshape(-1, width)
+        return np.repeat(np.where(dark, 40, 250).astype(np.uint8)[:, :, None], 3, axis=2)
+
+    def _picture_size(self) -> tuple[int, int]:
+        """The height of a channel's band, and the width of all."""
+        return max(24, PICTURE[0] // len(self.channels)), min(PICTURE[1], self.steps)
+
+    def _order(self, sample: Tensor) -> Tensor:
+        """One sample as (channels, T)."""
+        return sample[None] if self.layout == "T" else sample.T if self.layout == "TC" else sample
+
+
+def sum_bins(series: NDArray[Any], count: int) -> NDArray[np.float64]:
+    """Sums over `count` stretches of time of about equal length of series (channels, T), (channels, count).
+
+    >>> sum_bins(np.ones((1, 5)), 2)
+    array([[3., 2.]])
+    """
+    edges = -(-np.arange(count) * series.shape[1] // count)
+    sums: NDArray[np.float64] = np.add.reduceat(series.astype(np.float64), edges, axis=1)
+    return sums
+
+
+# -- sound -------------------------------------------------------------------------------------------------------------
+
+
+def read_sound(path: str | PathLike[str]) -> tuple[NDArray[np.float32], int]:
+    """Read a file of sound: WAV files of whole numbers by Python itself, others with the extra `sound` (soundfile).
+
+    Args:
+        path: the file.
+
+    Returns:
+        The sound (T, channels), from −1 to 1, and its rate, steps in a second.
+
+    Raises:
+        InputError: if it is no sound, or too long to be explained whole.
+    """
+    check_regular(path)
+    sound = _read_wav(path) if Path(path).suffix.lower() == ".wav" else None
+    if sound is None:
+        soundfile = import_extra("soundfile", "sound", f"reading {fspath(path)}")
+        try:
+            _check_length(path, soundfile.info(fspath(path)).frames)
+            sound = soundfile.read(fspath(path), dtype="float32", always_2d=True)
+        except RuntimeError as error:  # of libsndfile, about the file
+            raise InputError(f"{path} is no sound that can be read: {reason(error)}") from error
+    samples, rate = sound
+    if not len(samples):
+        raise InputError(f"{path} is empty: it has no steps of time")
+    return samples, int(rate)
+
+
+def list_sounds(place: str | PathLike[str]) -> list[Path]:
+    """The files of sound of a folder and its sub-folders, in the order of their names; or the one file that is named.
+
+    Raises:
+        InputError: if there are none.
+    """
+    root = Path(place)
+    paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES)
+    if not paths:
+        raise InputError(f"{place} has no sounds: expected {', '.join(SUFFIXES)} files")
+    return paths
+
+
+def _read_wav(path: str | PathLike[str]) -> tuple[NDArray[np.float32], int] | None:
+    """A WAV file of 8 to 32 bits; None where it holds something else than whole numbers."""
+    try:
+        with wave.open(fspath(path), "rb") as file:
+            width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
+            _check_length(path, file.getnframes())
+            content = file.readframes(file.getnframes())
+    except wave.Error as error:
+        if "unknown format" in str(error):  # such as floats
+            return None
+        raise InputError(f"{path} is no WAV file that can be read: {reason(error)}") from error
+    except EOFError as error:
+        raise InputError(f"{path} is no WAV file: it ends too early") from error
+    content = content[: len(content) // (width * channels) * width * channels]  # a file that was cut
+    if width == 1:
+        numbers = np.frombuffer(content, dtype=np.uint8).astype(np.float32) - 128
+    elif width == 3:
+        padded = np.zeros((len(content) // 3, 4), dtype=np.uint8)
+        padded[:, 1:] = np.frombuffer(content, dtype=np.uint8).reshape(-1, 3)
+        numbers = (padded.view("<i4")[:, 0] >> 8).astype(np.float32)
+    else:
+        numbers = np.frombuffer(content, dtype=f"<i{width}").astype(np.float32)
+    return (numbers / np.float32(2 ** (8 * width - 1))).reshape(-1, channels), rate
+
+
+def _check_length(path: str | PathLike[str], steps: int) -> None:
+    if steps > LONGEST_SOUND:
+        raise InputError(f"{path} has {steps:,} steps of time, more than {LONGEST_SOUND:,}: cut out what is to be explained")
+
+
+def _as_clip(source: Any, number: int) -> Clip:
+    clip = source if isinstance(source, Clip) else Clip(source)
+    if clip.name is not None:
+        return clip
+    is_file = isinstance(clip.source, (str, PathLike))
+    return replace(clip, name=Path(clip.source).name if is_file else f"signal {number}")
+
+
+# -- networks ----------------------------------------------------------------------------------------------------------
+
+
+def subject(
+    net: nn.Module,
+    steps: int,
+    layout: Layout = "CT",
+    classes: Sequence[str] | None = None,
+    *,
+    rate: float | None = None,
+    channels: Sequence[str] | int = 1,
+    window: float | None = None,
+    name: str | None = None,
+    representation: str | nn.Module | None = None,
+    output: OutputName | Callable[[Any], Tensor] = "logit",
+    outputs: Outputs = "classes",
+    bounds: Bounds | None = None,
+    clips: Any = None,
+) -> SignalSubject:
+    """Any network that takes signals of one length.
+
+    Args:
+        net: takes x, (B, C, T), (B, T, C) or (B, T).
+        steps: T, how many steps of time it takes.
+        layout: which of these: `"CT"`, `"TC"` or `"T"`.
+        classes: names of the outputs.
+        rate: steps of time in a second; files of sound must have it, and times are then shown in seconds.
+        channels: names of the channels, or how many there are.
+        window: how long a window is: seconds where there is a rate, steps where there is none. By default about a fiftieth.
+        name: to show; by default the network's class.
+        representation: see `ig2.wrap`.
+        output: see `ig2.wrap`.
+        outputs: what they are: `"classes"` of which one is right, independent `"labels"`, or plain `"numbers"`.
+        bounds: see `ig2.wrap`; sound is from −1 to 1.
+        clips: what to contrast with, as `read` takes it, or a function that returns it.
+
+    Returns:
+        A subject.
+
+    Raises:
+        InputError: if an argument does not fit the others.
+
+    >>> import ig2
+    >>> net = nn.Sequential(nn.Conv1d(2, 4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 96, 2)).eval()
+    >>> heart = subject(net, 100, "CT", ["calm", "racing"], rate=50, channels=["lead I", "lead II"], window=0.2)
+    >>> attribution = heart.explain(torch.rand(3, 2, 100), references=ig2.references.PhaseRandomised(2))
+    >>> attribution.units[0][:2], attribution.values.shape
+    (('0–0.2 s', '0.2–0.4 s'), torch.Size([3, 2, 100]))
+    """
+    check_count(steps, "steps")
+    if layout not in LAYOUTS:
+        raise InputError(f"layout={describe(layout)} is unknown: use 'CT' for (B, C, T), 'TC' for (B, T, C) or 'T' for (B, T)")
+    if rate is not None and not (is_number(rate) and rate > 0):
+        raise InputError(f"rate must be a positive number of steps in a second, got {describe(rate)}")
+    if isinstance(channels, int):
+        check_count(channels, "channels")
+        channels = ["signal"] if channels == 1 else [f"channel {number}" for number in range(channels)]
+    if isinstance(channels, str) or not channels or (layout == "T" and len(channels) > 1):
+        raise InputError(f"channels must be names, one of each; layout 'T' has a single one; got {describe(channels)}")
+    length = max(1, steps // WINDOWS) if window is None else round(window * (rate or 1))
+    if not 1 <= length <= steps:
+        raise InputError(f"window={describe(window)} is {length} of {steps} steps of time: make it between one and all")
+    return SignalSubject(
+        name or type(net).__name__,
+        wrap(net, representation, output, bounds),
+        None if classes is None else tuple(map(str, classes)),
+        layout,
+        steps,
+        rate,
+        tuple(map(str, channels)),
+        length,
+        clips,
+        outputs=outputs,
+    )

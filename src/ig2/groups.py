@@ -1,0 +1,174 @@
+"""Parts of a sample that belong together: rectangles and regions of an image, windows of time, or what the user numbers."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ig2._engine.task import Task
+from ig2._utils.checks import check_count
+from ig2.errors import InputError, describe, import_extra
+
+
+class Groups(ABC):
+    """A division of samples into groups of features that are present or absent together."""
+
+    @abstractmethod
+    def labels(self, samples: Tensor) -> Tensor:
+        """Return the group of each feature, integers (B, ...) or (1, ...) that broadcast to samples (B, ...)."""
+
+
+@dataclass(frozen=True)
+class Grid(Groups):
+    """Rectangles of about equal size, over all channels."""
+
+    rows: int
+    columns: int
+
+    def __post_init__(self) -> None:
+        check_count(self.rows, "rows")
+        check_count(self.columns, "columns")
+
+    def labels(self, samples: Tensor) -> Tensor:
+        _check_plane(samples, "a grid of groups")
+        height, width = samples.shape[-2:]
+        if self.rows > height or self.columns > width:
+            raise InputError(
+                f"a grid of {self.rows} × {self.columns} has more cells than an image of {height} × {width} pixels"
+            )
+        row = torch.arange(height, device=samples.device) * self.rows // height
+        column = torch.arange(width, device=samples.device) * self.columns // width
+        return (row[:, None] * self.columns + column).expand(1, *[1] * (samples.ndim - 3), height, width)
+
+
+@dataclass(frozen=True)
+class Superpixels(Groups):
+    """About `count` regions of similar colour, found in each image by SLIC [Achanta 2012].
+
+    Args:
+        count: how many are asked for; SLIC may find somewhat fewer.
+        compactness: how square they are. Higher values give colour less weight.
+    """
+
+    count: int
+    compactness: float = 10.0
+
+    def __post_init__(self) -> None:
+        check_count(self.count)
+        if not self.compactness > 0:
+            raise InputError(f"compactness must be positive, got {describe(self.compactness)}")
+
+    def labels(self, samples: Tensor) -> Tensor:
+        _check_plane(samples, "superpixels")
+        slic = import_extra("skimage.segmentation", "image", "superpixels").slic
+        images = samples if samples.ndim == 4 else samples[:, None]
+        # SLIC brings every image to 0…1, and three channels to Lab, where brightness goes to 100
+        compactness = self.compactness if images.shape[1] == 3 else self.compactness / 100
+        options = {"n_segments": self.count, "compactness": compactness, "start_label": 0, "channel_axis": -1}
+        segments = [slic(image.permute(1, 2, 0).numpy(), **options) for image in images.cpu().double()]
+        labels = torch.stack([torch.from_numpy(segment).long() for segment in segments]).to(samples.device)
+        return labels if samples.ndim == 3 else labels[:, None]
+
+
+@dataclass(frozen=True)
+class Windows(Groups):
+    """Windows of time: `length` steps each, the last of them shorter where they do not fit.
+
+    Args:
+        length: how many steps of time a window has.
+        time_axis: the axis of x that is time: −1 of signals (B, C, T) and of (B, T), 1 of series (B, T, C).
+        each_channel: whether a window is of one channel, or of all of them together.
+
+    >>> Windows(2).labels(torch.zeros(1, 1, 5))
+    tensor([[[0, 0, 1, 1, 2]]])
+    """
+
+    length: int
+    time_axis: int = -1
+    each_channel: bool = False
+
+    def __post_init__(self) -> None:
+        check_count(self.length, "length")
+
+    def labels(self, samples: Tensor) -> Tensor:
+        axis = find_time(samples, self.time_axis)
+        window = torch.arange(samples.shape[axis], device=samples.device) // self.length
+        shape = [1] * samples.ndim
+        shape[axis] = len(window)
+        if not self.each_channel:
+            return window.view(shape)
+        others = [size for number, size in enumerate(samples.shape) if number not in (0, axis)]
+        channels = torch.arange(math.prod(others), device=samples.device).view(*others, 1)
+        return (channels * (int(window[-1]) + 1) + window).movedim(-1, axis - 1)[None]
+
+
+def find_time(samples: Tensor, time_axis: int) -> int:
+    """The axis of time of samples (B, ...), counted from the front.
+
+    Raises:
+        InputError: if they have no such axis.
+    """
+    axes = [*range(1, samples.ndim), *range(1 - samples.ndim, 0)]
+    if isinstance(time_axis, bool) or time_axis not in axes:
+        raise InputError(f"time_axis must be an axis of {describe(samples)} but the first, got {describe(time_axis)}")
+    return time_axis % samples.ndim
+
+
+def check_numbers(labels: Tensor, name: str) -> None:
+    """Raise an `InputError` unless labels number the groups."""
+    if labels.is_floating_point() or labels.is_complex() or labels.ndim == 0:
+        raise InputError(f"{name} must be numbered by integers, got {describe(labels)}")
+
+
+def check_groups(groups: object) -> None:
+    """Raise unless these are groups, integers that number them, or None."""
+    if isinstance(groups, Tensor):
+        check_numbers(groups, "groups")
+    elif groups is not None and not isinstance(groups, Groups):
+        raise InputError(
+            f"groups must be Grid(rows, columns), Superpixels(count), Windows(length), a tensor of integers or None, got "
+            f"{describe(groups)}"
+        )
+
+
+def number_groups(groups: Groups | Tensor | None, task: Task, name: str = "groups") -> Tensor:
+    """Each feature's group as the user numbered them, (B, ...); by default each feature is its own.
+
+    Args:
+        groups: integers broadcast to a sample, or to all explicands.
+        task: whose samples' features are numbered.
+        name: what the user calls the groups.
+    """
+    shape = task.x.shape
+    if groups is None:
+        return torch.arange(task.x[0].numel(), device=task.x.device).view(shape[1:]).expand(shape)
+    if isinstance(groups, Groups):
+        return groups.labels(task.x).expand(shape)
+    mask = groups.to(device=task.x.device, dtype=torch.long)
+    if _broadcasts(mask.shape, shape[1:]):
+        return mask.expand(shape)
+    if len(mask) == len(task.session.inputs) and _broadcasts(mask.shape[1:], shape[1:]):
+        mask = mask[task.rows]
+        return mask.view(len(mask), *[1] * (len(shape) - mask.ndim), *mask.shape[1:]).expand(shape)
+    raise InputError(
+        f"{name} are {describe(groups)}: they fit neither a sample {tuple(shape[1:])} nor all {tuple(shape)} of them"
+    )
+
+
+def count_groups(labels: Tensor) -> Tensor:
+    """Labels (B, ...) as numbers from 0 on for each sample, in their order, (B, features)."""
+    return torch.stack([torch.unique(row, return_inverse=True)[1] for row in labels.flatten(1)])
+
+
+def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:
+    sizes = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(size in (1, wanted) for size, wanted in sizes)
+
+
+def _check_plane(samples: Tensor, purpose: str) -> None:
+    if samples.ndim not in (3, 4):
+        raise InputError(f"{purpose} needs images (B, C, H, W) or (B, H, W), got {describe(samples)}")

@@ -1,0 +1,331 @@
+"""Attributions of a whole table: which columns matter, in which direction, and how that depends on what stands in them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from ig2._utils.checks import check_count
+from ig2._utils.suggestions import suggest
+from ig2.errors import InputError, describe, format_count
+from ig2.names import ColumnValues
+from ig2.plots.canvas import AGAINST, FOR, QUIET, STRENGTH, Canvas, add_note
+from ig2.plots.labels import clean_text, format_number, text_options, wrap_text
+from ig2.plots.tables import REST, cut_rest, split_strongest
+from ig2.plots.values import Array, check_index
+
+# low to high; none of its colours is the red or blue that speaks for or against
+SCALE = "viridis"
+CATEGORY = "0.55"  # the grey of a point whose column has no low and high
+MOST_POINTS = 3000  # that a row of a swarm shows
+BINS = 120  # along the width of a swarm, within which points are stacked
+ROW = 0.32  # inches
+
+
+class Tabular(Protocol):
+    """An attribution of rows, or a store of them."""
+
+    def tabulate(self) -> ColumnValues:
+        """Return a number for each row and column, with what stands there."""
+
+
+def beeswarm(result: Tabular, *, top: int = 15, target: str | int | None = None) -> Figure:
+    """Draw a line of points for each column, a point for each row: how much the column mattered there, and its value's colour.
+
+    Columns are ordered by the mean of |φ|. A point's colour is the rank of the cell among those of its column, dark for the
+    lowest and bright for the highest; categories have no order, and are grey. Points that would cover each other are stacked.
+
+    Args:
+        result: an `Attribution` of a table or of rows of features, or a `Store` of them.
+        top: how many columns are shown.
+        target: show only rows that explain this class, by name or number. By default all rows; the figure says so where they
+            explain several, since what speaks for one class speaks against another.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        InputError: if there are no columns, or no rows explain the target.
+
+    >>> import ig2, torch
+    >>> attribution = ig2.InputXGradient()(torch.nn.Linear(3, 2), torch.rand(20, 3), target=0)
+    >>> [label.get_text() for label in beeswarm(attribution, top=2).axes[0].get_yticklabels()][0].startswith("feature")
+    True
+    """
+    check_count(top, "top")
+    columns, note = collect_columns(result, target)
+    order = _rank_columns(columns)[:top]
+    figure = Canvas(6.4, 1.0 + ROW * len(order), layout="constrained")
+    axes = figure.subplots()
+    rows = np.arange(len(columns.values))
+    thinned = ""
+    if len(rows) > MOST_POINTS:
+        rows = rows[:: -(-len(rows) // MOST_POINTS)]
+        thinned = f"{len(rows)} of {len(columns.values)} rows, evenly spaced"
+    width = float(np.ptp(columns.values[:, order])) or 1.0
+    has_categories = False
+    for place, column in enumerate(order):
+        values, ranks = columns.values[rows, column], _rank_cells(columns.data[rows, column])
+        has_categories |= ranks is None
+        colours: dict[str, Any] = {"color": CATEGORY} if ranks is None else {"c": ranks, "cmap": SCALE, "vmin": 0, "vmax": 1}
+        axes.scatter(values, place + _stack(values, width), s=9, linewidths=0, rasterized=True, **colours)
+    axes.set_yticks(
+        np.arange(len(order)), [clean_text(columns.names[i], 40) for i in order], fontsize="small", **text_options()
+    )
+    axes.set_ylim(len(order) - 0.4, -0.6)
+    _finish(axes, columns, "attribution")
+    bar = figure.colorbar(ScalarMappable(Normalize(0, 1), SCALE), ax=axes, shrink=0.8, aspect=30)
+    bar.set_ticks([0, 1], labels=["low", "high"])
+    bar.ax.tick_params(labelsize="x-small", length=0)
+    bar.set_label("value of the column", fontsize="x-small", labelpad=-12)
+    bar.outline.set_visible(False)
+    few = "" if len(order) == len(columns.names) else f"the {len(order)} strongest of {len(columns.names)} columns"
+    add_note(figure, "grey: categories" if has_categories else "", few, thinned, note)
+    return figure
+
+
+def importance(result: Tabular, *, top: int = 15, target: str | int | None = None) -> Figure:
+    """Draw a bar for each column: the mean of |φ| over all rows, and a mark at the mean of φ.
+
+    A mark near the end of its bar says that the column spoke in the same direction in every row, one near zero that it spoke
+    for the class as often as against it.
+
+    Args:
+        result: an `Attribution` of a table or of rows of features, or a `Store` of them.
+        top: how many columns get a bar of their own; the last bar is the sum of the others.
+        target: show only rows that explain this class, by name or number.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        InputError: if there are no columns, or no rows explain the target.
+    """
+    check_count(top, "top")
+    columns, note = collect_columns(result, target)
+    strengths, means = np.abs(columns.values).mean(axis=0), columns.values.mean(axis=0)
+    order = _rank_columns(columns)
+    shown, rest = order[:top], order[top:]
+    ticks = [clean_text(columns.names[i], 40) for i in shown]
+    figure = Canvas(5.6, 0.9 + 0.26 * (len(shown) + bool(len(rest))), layout="constrained")
+    axes = figure.subplots()
+    bars = axes.barh(np.arange(len(shown)), strengths[shown], height=0.7, color=STRENGTH, alpha=0.45)
+    quiet: dict[str, Any] = {"fontsize": "x-small", "color": QUIET, "padding": 3}
+    axes.bar_label(bars, [format_number(value) for value in strengths[shown]], **quiet)
+    for place, column in enumerate(shown):
+        axes.plot(
+            [means[column]] * 2, [place - 0.35, place + 0.35], color=FOR if means[column] >= 0 else AGAINST, linewidth=2.5
+        )
+    if len(rest):
+        ticks.append(f"{format_count(len(rest), 'other column')}, together")
+        length, number = cut_rest(float(strengths[rest].sum()), float(strengths[shown].max()))
+        axes.bar_label(axes.barh([len(shown)], [length], height=0.7, color=REST), [number], **quiet)
+    axes.set_yticks(np.arange(len(ticks)), ticks, fontsize="small", **text_options())
+    axes.set_ylim(len(ticks) - 0.4, -0.6)
+    axes.margins(x=0.12)
+    _finish(axes, columns, f"mean of |attribution| over {format_count(len(columns.values), 'row')}")
+    add_note(figure, "marks: the mean with its sign, red for the class and blue against it", note)
+    return figure
+
+
+def waterfall(result: Tabular, row: int = 0, *, top: int = 12) -> Figure:
+    """Draw how one row's columns lead from the output at the baseline to the row's own, the strongest column last.
+
+    Args:
+        result: an `Attribution` of a table or of rows of features, or a `Store` of them.
+        row: which, counted from 0.
+        top: how many columns have a step of their own; the others are one step, in grey. What the attribution does not
+            account for is a step too, if it is a hundredth of the change in the output or more.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        InputError: if there is no such row, or the method has no baseline to begin at.
+    """
+    check_count(top, "top")
+    columns, _ = collect_columns(result, None)
+    check_index(row, len(columns.values), "row")
+    if columns.baselines is None or columns.outputs is None:
+        raise InputError("a waterfall begins at the output of a baseline, and this method has none: use ig2.plots.bars")
+    values, start, end = columns.values[row], float(columns.baselines[row]), float(columns.outputs[row])
+    order, rest = split_strongest(values, top)
+    steps = [(f"{clean_text(columns.names[i], 40)} = {clean_text(columns.cells[row][i], 30)}", values[i], "") for i in order]
+    if len(values) > top:
+        steps.append((format_count(len(values) - top, "other column"), rest, REST))
+    missing = end - start - float(values.sum())
+    if abs(missing) > 0.01 * max(abs(end - start), 1e-12):
+        steps.append(("not accounted for", missing, "0.8"))
+    figure = Canvas(6.0, 1.2 + 0.3 * len(steps), layout="constrained")
+    axes = figure.subplots()
+    position = start
+    for place, (_, value, colour) in reversed(list(enumerate(steps))):
+        axes.barh([place], [value], left=position, height=0.7, color=colour or (FOR if value >= 0 else AGAINST))
+        # always to the right of the bar: on the left is the column's name
+        right = (max(position, position + value), place)
+        number = f"{'+' if value >= 0 else ''}{format_number(value)}"
+        axes.annotate(number, right, (3, 0), textcoords="offset points", va="center", fontsize="x-small", color=QUIET)
+        position += value
+        if place:
+            axes.plot([position] * 2, [place - 1.35, place + 0.35], color=QUIET, linewidth=0.6)
+    for at, name, side in ((start, "baseline", len(steps) - 0.3), (end, "output", -0.7)):
+        axes.axvline(at, color=QUIET, linewidth=0.8, linestyle=":")
+        axes.annotate(
+            f"{name} {format_number(at)}", (at, side), (3, 0), textcoords="offset points", fontsize="x-small", color=QUIET,
+            va="top" if side > 0 else "bottom",
+        )  # fmt: skip
+    axes.set_yticks(np.arange(len(steps)), [name for name, _, _ in steps], fontsize="small", **text_options())
+    axes.set_ylim(len(steps) + 0.1, -1.2)
+    axes.use_sticky_edges = False  # or the margin would begin at the baseline
+    axes.margins(x=0.12)
+    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="x", labelsize="x-small")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set_xlabel("output", fontsize="small")
+    axes.set_title(
+        wrap_text(f"{columns.samples[row]}: {columns.explained[row]}", 5), fontsize="medium", loc="left", **text_options()
+    )
+    return figure
+
+
+def dependence(
+    result: Tabular, column: str | int, *, colour: str | int | None = None, target: str | int | None = None
+) -> Figure:
+    """Draw a point for each row: what stands in a column, and how much the column mattered there.
+
+    Where the points of one value lie apart, other columns have a say: colour shows one of them.
+
+    Args:
+        result: an `Attribution` of a table or of rows of features, or a `Store` of them.
+        column: the column, by name or number. A category's values stand side by side.
+        colour: another column, whose cells colour the points by their rank.
+        target: show only rows that explain this class, by name or number.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        InputError: if there is no such column.
+    """
+    columns, note = collect_columns(result, target)
+    index = _find_column(columns, column, "column")
+    values, cells = columns.values[:, index], columns.data[:, index]
+    name = clean_text(columns.names[index], 40)
+    figure = Canvas(5.2, 3.4, layout="constrained")
+    axes = figure.subplots()
+    ranks: Array | None = None
+    options: dict[str, Any] = {"color": STRENGTH}
+    if colour is not None:
+        other = _find_column(columns, colour, "colour")
+        ranks = _rank_cells(columns.data[:, other])
+        if ranks is None:
+            raise InputError(
+                f"colour={describe(colour)} is a category, which has no low and high: colour by a column of numbers"
+            )
+        options = {"c": ranks, "cmap": SCALE, "vmin": 0, "vmax": 1}
+    if _rank_cells(cells) is None:
+        texts = sorted({str(cell) for cell in cells})
+        places = np.array([texts.index(str(cell)) for cell in cells], dtype=np.float64)
+        for number in range(len(texts)):
+            here = places == number
+            places[here] += _stack(values[here], float(np.ptp(values)) or 1.0)
+        axes.set_xticks(range(len(texts)), [clean_text(text, 16) for text in texts], fontsize="small", **text_options())
+    else:
+        places = cells.astype(np.float64)
+    points = axes.scatter(places, values, s=14, linewidths=0, alpha=0.85, rasterized=True, **options)
+    axes.axhline(0, color=QUIET, linewidth=0.8)
+    axes.set_xlabel(name, fontsize="small", **text_options())
+    axes.set_ylabel(f"attribution of {name}", fontsize="small", **text_options())
+    axes.tick_params(labelsize="x-small")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(_describe_explained(columns), fontsize="medium", loc="left", **text_options())
+    if ranks is not None:
+        bar = figure.colorbar(points, ax=axes, shrink=0.8, aspect=30)
+        bar.set_ticks([0, 1], labels=["low", "high"])
+        bar.ax.tick_params(labelsize="x-small", length=0)
+        bar.set_label(clean_text(columns.names[other], 40), fontsize="x-small", labelpad=-12, **text_options())
+        bar.outline.set_visible(False)
+    add_note(figure, note)
+    return figure
+
+
+def collect_columns(result: object, target: str | int | None) -> tuple[ColumnValues, str]:
+    """Return the columns of the rows that explain a target, by default of all, and a note where these explain several.
+
+    Raises:
+        InputError: if the result is no attribution or store of a table, or no rows explain the target.
+    """
+    if not hasattr(result, "tabulate"):
+        raise InputError(f"result must be an Attribution, as methods return it, or a Store (ig2.open); got {describe(result)}")
+    columns: ColumnValues = result.tabulate()
+    if not np.isfinite(columns.values).all():
+        raise InputError("NaN or infinite values cannot be drawn")
+    if target is not None:
+        named = [str(target) in (name, str(number)) for name, number in zip(columns.explained, columns.targets, strict=True)]
+        if not any(named):
+            known = list(dict.fromkeys(columns.explained))
+            raise InputError(f"no row explains {describe(target)}{suggest(str(target), known, choice='rows explain')}")
+        columns = columns[np.flatnonzero(named)]
+    if not len(columns.values):
+        raise InputError("there are no rows to draw")
+    kinds = len(set(columns.explained))
+    return columns, "" if kinds == 1 else f"rows explain {kinds} classes: choose one with target="
+
+
+def _finish(axes: Axes, columns: ColumnValues, label: str) -> None:
+    axes.axvline(0, color=QUIET, linewidth=0.8)
+    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="x", labelsize="x-small")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set_xlabel(label, fontsize="small")
+    axes.set_title(_describe_explained(columns), fontsize="medium", loc="left", **text_options())
+
+
+def _describe_explained(columns: ColumnValues) -> str:
+    names = list(dict.fromkeys(columns.explained))
+    what = names[0] if len(names) == 1 else f"{len(names)} classes"
+    return wrap_text(f"{what}: {format_count(len(columns.values), 'row')}", 5)
+
+
+def _rank_columns(columns: ColumnValues) -> NDArray[np.intp]:
+    """The numbers of the columns, by the mean of |φ|, the strongest first."""
+    return np.argsort(-np.abs(columns.values).mean(axis=0), kind="stable")
+
+
+def _rank_cells(cells: NDArray[Any]) -> Array | None:
+    """The rank of each cell among those of its column, 0 to 1, equal ones alike; None where some are no numbers."""
+    try:
+        numbers = cells.astype(np.float64)
+    except (TypeError, ValueError):
+        return None
+    distinct, ranks = np.unique(numbers, return_inverse=True)
+    shares: Array = ranks / max(1, len(distinct) - 1)
+    return shares
+
+
+def _stack(values: Array, width: float) -> Array:
+    """How far each point is moved aside, within ±0.4, so that those at about the same value stand beside each other."""
+    bins = np.floor((values - values.min(initial=0.0)) / width * BINS).astype(np.int64)
+    aside = np.zeros(len(values))
+    for number in np.unique(bins):
+        members = np.flatnonzero(bins == number)
+        # 0, +1, −1, +2, −2 … in the order of the rows
+        turns = np.arange(len(members))
+        aside[members] = np.where(turns % 2 == 1, (turns + 1) // 2, -(turns // 2))
+    furthest = np.abs(aside).max(initial=0.0)
+    return aside * min(0.06, 0.4 / furthest) if furthest else aside
+
+
+def _find_column(columns: ColumnValues, wanted: str | int, option: str) -> int:
+    if isinstance(wanted, int) and not isinstance(wanted, bool):
+        check_index(wanted, len(columns.names), option)
+        return wanted
+    if wanted not in columns.names:
+        raise InputError(f"there is no column {describe(wanted)}{suggest(str(wanted), columns.names, choice='it has')}")
+    return columns.names.index(wanted)

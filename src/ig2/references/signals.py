@@ -1,0 +1,162 @@
+"""References for time series and sound, made from the explicand: what fills a window that is taken away, and surrogates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ig2._engine.task import Task
+from ig2._utils.checks import check_count
+from ig2.errors import InputError, describe
+from ig2.groups import find_time
+from ig2.paths.base import clamp_
+from ig2.references.base import References
+
+
+@dataclass(frozen=True)
+class TimeMean(References):
+    """Each channel's mean over time, at every moment.
+
+    Args:
+        time_axis: the axis of x that is time: −1 of signals (B, C, T) and of (B, T), 1 of series (B, T, C).
+    """
+
+    time_axis: int = -1
+
+    def draw(self, task: Task) -> Tensor:
+        axis = find_time(task.x, self.time_axis)
+        return task.x.mean(dim=axis, keepdim=True).expand_as(task.x)[:, None]
+
+
+@dataclass(frozen=True)
+class TimeNoise(References):
+    """`count` series of Gaussian noise with each channel's own mean and standard deviation, inside the model's bounds.
+
+    Args:
+        count: how many.
+        time_axis: as for `TimeMean`.
+    """
+
+    count: int = 1
+    time_axis: int = -1
+
+    def __post_init__(self) -> None:
+        check_count(self.count)
+
+    def draw(self, task: Task) -> Tensor:
+        axis = find_time(task.x, self.time_axis)
+        series = task.x.movedim(axis, -1)[:, None]
+        mean, std = series.mean(dim=-1, keepdim=True), series.std(dim=-1, keepdim=True, correction=0)
+        shape = (self.count, *series.shape[2:])
+        noise = torch.randn(shape, generator=task.generator(), dtype=torch.float64, device="cpu").to(series)
+        return clamp_((mean + std * noise).movedim(-1, axis + 1), task.session.model.bounds)
+
+
+@dataclass(frozen=True)
+class Interpolated(References):
+    """In each window the straight line from the value before it to the value after it; at an end, the one value there is.
+
+    Where one window of the explicand is replaced by this, nothing jumps: what is taken away is the shape of the window, not its
+    level. Windows are those of `ig2.Windows(length)`; a single window over the whole series becomes its mean.
+
+    Args:
+        length: of a window, in steps of time.
+        time_axis: as for `TimeMean`.
+
+    Raises:
+        InputError: if length is no positive integer.
+    """
+
+    length: int
+    time_axis: int = -1
+
+    def __post_init__(self) -> None:
+        check_count(self.length, "length")
+
+    def draw(self, task: Task) -> Tensor:
+        axis = find_time(task.x, self.time_axis)
+        series = task.x.movedim(axis, -1)
+        steps = series.shape[-1]
+        if self.length >= steps:
+            return TimeMean(self.time_axis).draw(task)
+        time = torch.arange(steps, device=series.device)
+        before = time // self.length * self.length - 1
+        after = before + 1 + self.length
+        share = ((time - before).to(series) / (after.clamp(max=steps) - before).to(series)).clone()
+        share[before < 0], share[after >= steps] = 1.0, 0.0  # the only neighbour there is
+        filled = torch.lerp(series[..., before.clamp(min=0)], series[..., after.clamp(max=steps - 1)], share)
+        return filled.movedim(-1, axis)[:, None]
+
+
+@dataclass(frozen=True)
+class Shifted(References):
+    """The explicand moved along time by `count` random amounts, what leaves at one end coming in at the other.
+
+    It keeps everything but when: an attribution against it shows what had to be where it was. All channels are moved
+    together, and every explicand by the same amounts.
+
+    Args:
+        count: how many.
+        least: the smallest shift in either direction, in steps of time.
+        time_axis: as for `TimeMean`.
+
+    Raises:
+        InputError: if count or least is no positive integer, or the series is shorter than two shifts.
+    """
+
+    count: int = 1
+    least: int = 1
+    time_axis: int = -1
+
+    def __post_init__(self) -> None:
+        check_count(self.count)
+        check_count(self.least, "least")
+
+    def draw(self, task: Task) -> Tensor:
+        axis = find_time(task.x, self.time_axis)
+        steps = task.x.shape[axis]
+        if 2 * self.least > steps:
+            raise InputError(
+                f"least={self.least} is more than half of the {steps} steps of {describe(task.x)}: make it smaller"
+            )
+        shifts = torch.randint(self.least, steps - self.least + 1, (self.count,), generator=task.generator(), device="cpu")
+        return torch.stack([task.x.roll(shift, dims=axis) for shift in shifts.tolist()], dim=1)
+
+
+@dataclass(frozen=True)
+class PhaseRandomised(References):
+    """`count` surrogates with the explicand's spectrum and random phases, inside the model's bounds [Theiler 1992].
+
+    X′(ω) = X(ω)·exp(iθ(ω)), θ uniform, the mean and at an even length the highest frequency kept. What a series has beyond its
+    power spectrum is lost: shapes, moments, order. All channels get the same θ, so that how they go together is kept
+    [Prichard 1994]; so do all explicands.
+
+    Args:
+        count: how many.
+        time_axis: as for `TimeMean`.
+
+    Raises:
+        InputError: if count is no positive integer.
+    """
+
+    count: int = 1
+    time_axis: int = -1
+
+    def __post_init__(self) -> None:
+        check_count(self.count)
+
+    def draw(self, task: Task) -> Tensor:
+        axis = find_time(task.x, self.time_axis)
+        series = task.x.movedim(axis, -1)
+        steps = series.shape[-1]
+        spectrum = torch.fft.rfft(series)
+        draws = torch.rand(self.count, spectrum.shape[-1], generator=task.generator(), dtype=torch.float64, device="cpu")
+        angles = 2 * torch.pi * draws
+        angles[:, 0] = 0.0
+        if steps % 2 == 0:
+            angles[:, -1] = 0.0
+        turned = torch.polar(torch.ones_like(angles), angles).to(spectrum)
+        surrogates = [torch.fft.irfft(spectrum * turn, n=steps).movedim(-1, axis) for turn in turned]
+        return clamp_(torch.stack(surrogates, dim=1), task.session.model.bounds)

@@ -1,0 +1,75 @@
+"""`ig2 explain` and `ig2 run` of sounds."""
+
+from __future__ import annotations
+
+import json
+import re
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+MODULE = """
+import torch
+from torch import nn
+from ig2.adapters import signals
+
+def net():
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        return nn.Sequential(nn.Linear(40, 8), nn.Tanh(), nn.Linear(8, 2)).eval()
+
+def build():
+    noise = torch.rand(30, 40, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    return signals.subject(net(), 40, "T", ["quiet", "loud"], rate=100, window=0.1, bounds=(-1, 1), clips=noise)
+"""
+
+
+@pytest.fixture
+def sounds(ig2) -> None:
+    Path("hearing.py").write_text(MODULE)
+    Path("in").mkdir()
+    for number in range(2):
+        samples = np.random.default_rng(number).integers(-20_000, 20_000, 40).astype("<i2")
+        with wave.open(f"in/{number}.wav", "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(100)
+            file.writeframes(samples.tobytes())
+
+
+@pytest.mark.slow
+def test_sounds_are_explained_into_pictures_numbers_and_a_report(ig2, sounds):
+    result = ig2(
+        "explain", "in/0.wav", "in/1.wav", "--model", "hearing:build", "--compare", "occlusion,kernelshap", "--steps", 5, "-q"
+    )
+    assert result.code == 0, result.err
+    summary = json.loads(Path("ig2-out/summary.json").read_text())
+    assert [entry["name"] for entry in summary["inputs"]] == ["0.wav", "1.wav"]
+    for name in ("0.png", "1.png", "ig2.safetensors", "occlusion.safetensors", "report.html"):
+        assert Path("ig2-out", name).stat().st_size > 500
+
+
+@pytest.mark.slow
+def test_a_folder_is_run_and_references_are_chosen_from_one(ig2, sounds):
+    assert ig2("run", "in", "--model", "hearing:build", "--method", "expected-ig", "--out", "store", "-q").code == 0
+    named = ig2("explain", "in/0.wav", "--model", "hearing:build", "--references", "in", "-q", "--method", "occlusion")
+    assert named.code == 0, named.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keyword"),
+    [
+        (("explain", "in/0.wav"), "signals.subject"),
+        (("explain", "in/0.wav", "--model", "hearing:net"), "signals.subject"),
+        (("explain", "in/0.wav", "--model", "hearing:build", "--rows", "1"), "--rows"),
+        (("explain", "in/0.wav", "--model", "hearing:build", "--method", "gradcam"), "images"),
+        (("explain", "in/0.wav", "--model", "hearing:build", "--scale", "3"), "--scale"),
+        (("explain", "in/none.wav", "--model", "hearing:build"), "does not exist"),
+        (("explain", "in/0.wav", "--model", "hearing:build", "--references", "hearing.py"), "WAV|sound"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(ig2, sounds, arguments, keyword):
+    result = ig2(*arguments, "-q")
+    assert result.code in (1, 2) and re.search(keyword, result.error)
