@@ -228,6 +228,19 @@ class ServeOptions(DebugOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExportOptions(TerminalOptions):
+    """The options of `ig2 export`."""
+
+    stores: tuple[Path, ...] = argument("The folders of runs: the first has the items, the others are compared.", "STORE", ())
+    source: str | None = option(
+        None, "Where the images of the first store are: the source of its run. Default: maps alone.", panel=None
+    )
+    where: str = option("", 'Which items: a condition such as "trust < 0.5". Default: all.', metavar="CONDITION", panel=None)
+    limit: int = option(10_000, "How many items at most, the first ones.", bounds=(1, 10_000), panel=None)
+    out: Path = out_option("ig2-site")
+
+
+@dataclass(frozen=True, kw_only=True)
 class DemoOptions(TerminalOptions):
     """The options of `ig2 demo`."""
 

@@ -1,4 +1,4 @@
-"""The explorer: a page over the stores of `ig2 run`, served on this machine."""
+"""The explorer: a page over the stores of `ig2 run`, served on this machine or exported as a site."""
 
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ig2.explorer.collection import Collection
     from ig2.explorer.projection import Projection
     from ig2.explorer.server import make_app, serve
+    from ig2.explorer.site import export_site
 else:
     __getattr__, __dir__ = attach(
         __name__,
@@ -17,7 +18,8 @@ else:
             "collection": ["Collection"],
             "projection": ["Projection"],
             "server": ["make_app", "serve"],
+            "site": ["export_site"],
         },
     )
 
-__all__ = ["Catalogue", "Collection", "Projection", "Query", "make_app", "serve"]
+__all__ = ["Catalogue", "Collection", "Projection", "Query", "export_site", "make_app", "serve"]

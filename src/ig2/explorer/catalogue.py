@@ -20,6 +20,7 @@ BINS = 32
 MOST_CLASSES = 12  # of a confusion matrix; the rest is "other"
 OTHER = "other classes"
 LONGEST_TEXT = 200  # characters that are searched for
+LAYOUTS = ("pca", "umap")
 DISTRIBUTIONS = ("trust", "relative_residual", "output", "arrival", "spread")
 Positions = NDArray[np.int64]
 
@@ -36,6 +37,7 @@ class Query:
         brush: (left, top, right, bottom) on the map of all items.
         cluster: of explanations, by its number.
         sort: a column, with a minus in front for the largest first; by default the order of the store.
+        layout: the map that the brush is on: "pca" or "umap".
     """
 
     where: str = ""
@@ -45,6 +47,7 @@ class Query:
     brush: tuple[float, float, float, float] | None = None
     cluster: int | None = None
     sort: str = ""
+    layout: str = "pca"
 
 
 class Catalogue:
@@ -171,10 +174,11 @@ class Catalogue:
             "labelled": len(known),
             "right": int(known.sum()),
             "confusion": self._confuse(positions),
-            "distributions": [self._distribute(name, positions) for name in self._list_distributions()],
+            "distributions": [self._distribute(name, positions) for name in self.list_distributions()],
         }
 
-    def _list_distributions(self) -> list[str]:
+    def list_distributions(self) -> list[str]:
+        """Return the columns of numbers whose histograms are shown: those that differ between items."""
         integers = ("label", "target", "prediction")
         numbers = [
             name

@@ -1,15 +1,16 @@
 "use strict";
-// The explorer. drawing.js of the report comes before this: elements, numbers, maps and colours are drawn there.
+// The explorer. drawing.js of the report comes before this: elements, numbers, maps and colours are drawn there. So does data.js,
+// which answers its questions: server.js asks the server, files.js the files of an exported site.
 
 const ROW = 84; // pixels of a row of the list
 const CHUNK = 40; // rows that are asked for at once
 const TALLEST = 15e6; // pixels; browsers lose count beyond
 const LITTLE_TRUST = 0.5; // below, signs are not to be believed
-const MOST_INPUTS = 200; // of a report
+const MOST_INPUTS = 200; // of a report, or figures
 const PALETTE = ["#3b7fc4", "#e07b39", "#4a9c5d", "#c2478c", "#8d6cc9", "#b0912c", "#3ba5a8", "#a5524a", "#7d8794", "#d1a5c0", "#5b6fd6", "#84a83f"];
 const NAMES = { relative_residual: "residual" };
 const $ = (id) => document.getElementById(id);
-const fields = ["where", "text", "sort", "ranges", "cell", "brush", "cluster"];
+const fields = ["where", "text", "sort", "ranges", "cell", "brush", "cluster", "layout"];
 const empty = { view: "list", item: "", at: "", colour: "cluster", ...Object.fromEntries(fields.map((name) => [name, ""])) };
 const state = { ...empty };
 let stores = null; // what the server says it has
@@ -23,6 +24,7 @@ function readAddress() {
   for (const name of Object.keys(empty)) state[name] = given.get(name) ?? empty[name];
   if (!["list", "map", "clusters"].includes(state.view)) state.view = "list";
   if (!["cluster", "class", "right"].includes(state.colour)) state.colour = "cluster";
+  if (state.layout !== "umap") state.layout = "";
 }
 
 function writeAddress(push = false) {
@@ -35,22 +37,11 @@ function writeAddress(push = false) {
 const question = (extra = {}) =>
   new URLSearchParams([...fields.map((name) => [name, state[name]]), ...Object.entries(extra)].filter(([, value]) => value !== ""));
 
-// -- asking -----------------------------------------------------------------------------------------------------------
-
-async function ask(path, signal) {
-  const answer = await fetch(path, { signal });
-  const content = await answer.json().catch((error) => {
-    if (signal?.aborted) throw error; // other filters were chosen while this was on its way
-    return { error: `the server answered ${answer.status}` };
-  });
-  if (!answer.ok) throw new Error(content.error ?? content.detail?.[0]?.msg ?? `the server answered ${answer.status}`);
-  return content;
-}
+// -- trouble ----------------------------------------------------------------------------------------------------------
 
 function complain(error) {
   if (error.name === "AbortError") return;
-  const lost = error instanceof TypeError && !navigator.onLine ? "the server does not answer" : error.message;
-  $("trouble").textContent = lost === "Failed to fetch" ? "The server does not answer: is ig2 serve still running?" : lost;
+  $("trouble").textContent = error instanceof TypeError && error.message === "Failed to fetch" ? LOST : error.message;
   $("trouble").hidden = false;
 }
 
@@ -94,6 +85,7 @@ function showFields() {
   $("sort").value = state.sort.replace(/^-/, "");
   $("down").checked = state.sort.startsWith("-");
   $("colour").value = state.colour;
+  $("layout").value = state.layout;
   const chips = [];
   const chip = (words, changes) => {
     const button = make("button", { type: "button", "aria-label": `Remove the filter ${words}` }, make("bdi", {}, words));
@@ -127,9 +119,9 @@ function drawOverview(overview) {
   const { selected, failed, labelled, right } = overview;
   $("count").textContent = selected === overview.total ? count(selected, "item").replace(String(selected), whole(selected)) : `${whole(selected)} of ${whole(overview.total)} items`;
   for (const button of all("button", $("exports"))) {
-    const isReport = button.dataset.format === "html";
-    button.disabled = !selected || (isReport && selected > MOST_INPUTS);
-    button.title = isReport && selected > MOST_INPUTS ? `A report shows ${MOST_INPUTS} items at most: choose fewer` : `The ${whole(selected)} items as a file`;
+    const isTooMuch = ["html", "zip"].includes(button.dataset.format) && selected > MOST_INPUTS;
+    button.disabled = !selected || isTooMuch;
+    button.title = isTooMuch ? `${button.textContent} of ${MOST_INPUTS} items at most: choose fewer` : `The ${whole(selected)} items as a file`;
   }
   const fact = (name, value) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
   $("counts").replaceChildren(
@@ -304,7 +296,7 @@ async function drawThumbs(row, maps) {
   let picture = null;
   if (row.picture) {
     picture = new Image();
-    picture.src = `/picture?${new URLSearchParams({ id: row.id })}`;
+    picture.src = pictureAddress(row.id);
     await picture.decode().catch(() => (picture = null)); // a broken file: the map alone
   }
   const thumbs = [];
@@ -396,7 +388,7 @@ function showItem() {
   if (shownItem !== state.item) {
     shownItem = state.item;
     // replaced, so that going back is the explorer's and not the frame's
-    $("item").contentWindow.location.replace(state.item ? `/item?${new URLSearchParams({ id: state.item })}${state.at ? `#${state.at}` : ""}` : "about:blank");
+    $("item").contentWindow.location.replace(state.item ? `${itemAddress(state.item)}${state.at ? `#${state.at}` : ""}` : "about:blank");
   }
   drawList();
   if (state.view === "map") paintCloud();
@@ -419,16 +411,20 @@ $("item").addEventListener("load", () => {
 // -- the map of all items ---------------------------------------------------------------------------------------------
 
 let cloud = null; // the points, once they are there
+let cloudLayout = ""; // by which layout
 let chosenBits = null; // which of them fulfil the filters
 
 async function loadCloud() {
-  if (cloud) return cloud;
-  const answer = await ask("/api/map");
+  const { layout } = state;
+  if (cloud && cloudLayout === layout) return cloud;
+  const answer = await ask(`/api/map?${new URLSearchParams({ layout })}`);
+  if (state.layout !== layout) return loadCloud(); // another one was chosen meanwhile
   if (answer.progress < 1) {
     $("map-hint").textContent = `The map is being made, once for this store: ${percent(answer.progress)}.`;
     await new Promise((resolve) => setTimeout(resolve, 300));
     return loadCloud();
   }
+  cloudLayout = layout;
   if (answer.trouble) throw new Error(answer.trouble);
   const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer;
   cloud = answer.count
@@ -443,7 +439,7 @@ async function drawMap(signal) {
   const { bits } = await ask(`/api/selection?${question()}`, signal);
   chosenBits = Uint8Array.from(atob(bits), (letter) => letter.charCodeAt(0));
   $("map-hint").textContent = cloud.count
-    ? `Near each other where the model looks at the same things; the two directions have ${percent(cloud.explained)} of the variance. Drag to choose, click to open. With the keyboard: arrows move, with Shift they draw a box, Enter chooses it.`
+    ? `Near each other where the model looks at the same things${cloud.explained === null ? "; distances between groups mean little" : `; the two directions have ${percent(cloud.explained)} of the variance`}. Drag to choose, click to open. With the keyboard: arrows move, with Shift they draw a box, Enter chooses it.`
     : "Fewer than three items have values, so there is no map.";
   paintCloud();
 }
@@ -647,6 +643,7 @@ function watch() {
     writeAddress();
     paintCloud();
   });
+  $("layout").addEventListener("change", () => choose({ layout: $("layout").value, brush: "" }));
   $("list").addEventListener("scroll", () => requestAnimationFrame(() => drawList()), { passive: true });
   $("list").addEventListener("click", (event) => {
     const row = event.target.closest(".row");
@@ -672,6 +669,7 @@ function watch() {
       chooseView(next.dataset.view);
     });
   }
+  for (const button of all("[data-format]")) button.hidden = !FORMATS.includes(button.dataset.format);
   for (const button of all("[data-format]")) button.addEventListener("click", () => download(button).catch(complain));
   one(".skip").addEventListener("click", (event) => {
     event.preventDefault();
@@ -689,10 +687,8 @@ function watch() {
 
 async function download(button) {
   $("trouble").hidden = true;
-  const answer = await fetch(`/export?${question({ format: button.dataset.format })}`);
-  if (!answer.ok) throw new Error((await answer.json()).error);
-  const name = decodeURIComponent(answer.headers.get("content-disposition").split("''")[1]);
-  const url = URL.createObjectURL(await answer.blob());
+  const [name, content] = await fetchExport(button.dataset.format, question());
+  const url = URL.createObjectURL(content);
   make("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 60000);
 }
@@ -723,12 +719,14 @@ async function begin() {
   $("items").classList.toggle("several", others.length > 0);
   $("sort").append(...stores.columns.filter((name) => name !== "error").map((name) => make("option", { value: name }, nameColumn(name))));
   $("columns").append(...stores.columns.map((name) => make("option", { value: name })));
+  $("layouts").hidden = !stores.layouts.includes("umap");
   const isImage = first.kind === "image" || first.kind === "tensor";
   if (others.length && isImage) {
     const heads = [...(stores.pictures ? [""] : []), ...stores.stores.map(({ name }) => name), ...(others.length === 1 ? ["difference"] : [])];
     $("heads").replaceChildren(...heads.map((name) => make("span", { title: name }, name)));
   }
-  if (isImage && !stores.pictures) $("list-hint").prepend(`The images are not in the store: start ig2 serve with --source${first.source ? ` ${first.source}` : ""} to see them. `);
+  if (isImage && !stores.pictures) $("list-hint").prepend(`The images are not in the store: start ig2 ${stores.of ? "export" : "serve"} with --source${first.source ? ` ${first.source}` : ""} to see them. `);
+  if (stores.of > stores.shown) $("list-hint").prepend(`These are the first ${whole(stores.shown)} of ${whole(stores.of)} items. `);
   await refresh();
   showView();
   showItem();
