@@ -214,7 +214,7 @@ function drawConfusion(confusion) {
   );
   // as wide as its largest number needs; beyond its column it scrolls
   table.style.minWidth = `${3.5 + classes.length * (0.25 + 0.42 * whole(Math.max(...counts.flat())).length)}rem`;
-  $("confusion").replaceChildren(make("h3", {}, "Labels and predictions"), make("p", { class: "hint" }, "Rows are labels, columns predictions."), make("div", { class: "scroll" }, table));
+  $("confusion").replaceChildren(make("h2", {}, "Labels and predictions"), make("p", { class: "hint" }, "Rows are labels, columns predictions."), make("div", { class: "scroll" }, table));
 }
 
 // -- the list ---------------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ function drawList(scroll = false) {
   }
   for (let place = first; place <= last; place++) {
     if (!shownRows.has(place)) {
-      const element = make("div", { class: "row", role: "option", id: `row-${place}`, "aria-setsize": total, "aria-posinset": place + 1 });
+      const element = make("div", { class: "row", role: "option", id: `row-${place}`, "aria-setsize": total, "aria-posinset": place + 1, "aria-label": `Item ${place + 1}` });
       shownRows.set(place, element);
       $("spacer").append(element);
       fillRow(place, element).catch(complain);
@@ -582,7 +582,7 @@ async function drawClusters(signal) {
     const said = classes.map(([name, times]) => `${name || "none"} ${percent(times / items)}`).join(", ");
     const button = make("button", { type: "button", "aria-pressed": String(state.cluster === String(k)) }, state.cluster === String(k) ? "Show all" : "Show these");
     button.addEventListener("click", () => choose({ cluster: state.cluster === String(k) ? "" : String(k) }));
-    const text = make("div", { class: "text" }, make("h3", {}, `Cluster ${k + 1}`), make("p", {}, `${whole(items)} items${labelled ? `, ${percent(right / labelled)} right` : ""}`), make("p", { class: "hint" }, make("bdi", {}, said)), make("p", { class: "buttons" }, button));
+    const text = make("div", { class: "text" }, make("h2", {}, `Cluster ${k + 1}`), make("p", {}, `${whole(items)} items${labelled ? `, ${percent(right / labelled)} right` : ""}`), make("p", { class: "hint" }, make("bdi", {}, said)), make("p", { class: "buttons" }, button));
     const few = make("div", { class: "typical" });
     for (const row of typical) {
       const inside = row.maps[0]?.kind === "image" ? make("span", {}) : make("bdi", { class: "name" }, row.maps[0]?.kind === "text" ? row.maps[0].units.join(" ") : row.id);
