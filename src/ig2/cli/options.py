@@ -186,6 +186,7 @@ class RunCommandOptions(ModelOptions, RunOptions, TerminalOptions):
         complete=("float32", "float16", "units", "grid:14", "superpixels:50", "none"),
     )
     gradcf: bool = option(False, "Keep the counterfactuals too.", panel=None)
+    per_reference: bool = option(False, "Keep each reference's own values too; the store grows with their number.", panel=None)
     metrics: str | None = option(
         None, "Scores for every item, separated by commas: insertion,deletion.", metavar="METRICS", panel=None
     )

@@ -335,9 +335,7 @@ class Collection:
                     "labelled": len(known),
                     "right": int(known.sum()),
                     "classes": [[str(names[place]), int(times[place])] for place in order],
-                    "typical": [
-                        self.describe_row(int(place)) for place in shown.typical[number] if place >= 0 and counts[place]
-                    ],
+                    "typical": [self.describe_row(place) for place in typical],
                     **_encode_mean(shown, mean.astype(float)),
                 }
             )

@@ -29,6 +29,7 @@ from ig2.runs.store import SHAPE
 Values = Literal["float32", "float16", "units", "none"]
 MakeMethod = Callable[[Subject | None, Batch], Method]
 Row = dict[str, Any]
+REFERENCE_VALUES = "reference_values"
 NUMBERS = ("output", "baseline_output", "residual", "relative_residual", "trust", "arrival", "spread")
 INTEGERS = ("label", "target", "prediction")
 TEXTS = ("id", "error", "error_kind", "label_name", "target_name", "prediction_name")
@@ -70,6 +71,7 @@ class Plan:
     gradcf: bool
     metrics: Mapping[str, Metric]
     column: str | None
+    per_reference: bool = False
     _known: dict[str, Any] = field(default_factory=dict, repr=False)  # what the first batch shows
 
     @property
@@ -161,15 +163,18 @@ class Plan:
     def _explain(self, batch: Batch) -> list[Row]:
         method = self.method if isinstance(self.method, Method) else self.method(self.subject, batch)
         against = self._choose_against(batch)
-        references = self.references
+        references, chosen = self.references, None
         if self.contrast and self.subject is not None:
             pool = self._choose_pool()
             chosen = self.subject.contrast(batch, self.target, pool, self.count, self.seed, against=against)
             references = chosen.samples_for(method)
         elif references is None and isinstance(self.subject, TextSubject) and isinstance(batch, TextBatch):
             references = self.subject.baseline(batch) if method.default_references is not None else None
-        attribution = method(self.model, batch.x, self.target, references, against=against, seed=self.seed).to("cpu")
+        options = {"against": against, "seed": self.seed, "per_reference": self.per_reference}
+        attribution = method(self.model, batch.x, self.target, references, **options).to("cpu")
         columns = self._describe(batch, attribution) | self._keep_values(batch, attribution)
+        if self.per_reference:
+            columns |= self._keep_references(batch, attribution, None if chosen is None else chosen.labels)
         for name, metric in self.metrics.items():
             result = metric(self.model, attribution, seed=self.seed)
             columns[name] = [value if np.isfinite(value) else None for value in result.values.tolist()]
@@ -227,13 +232,37 @@ class Plan:
             columns["gradcf"] = list(extract_tensor(attribution, attribution.gradcf).float().numpy())
         if self.values == "none":
             return columns
-        values = extract_tensor(attribution, None)
+        return columns | self._reduce(batch, extract_tensor(attribution, None))
+
+    def _keep_references(
+        self, batch: Batch, attribution: Attribution, labels: Sequence[Sequence[str]] | None
+    ) -> dict[str, Sequence[Any]]:
+        """Each reference's own values, one after another, with what the model says it is and the output at its path's end."""
+        assert attribution.per_reference is not None
+        each = extract_tensor(attribution, attribution.per_reference)
+        maps = [self._reduce(batch, each[:, r])["values"] for r in range(each.shape[1])]
+        rows = range(len(batch))
+        numbers = [len(labels[row]) if labels is not None else len(maps) for row in rows]  # some have fewer than others
+        columns: dict[str, Sequence[Any]] = {
+            REFERENCE_VALUES: [np.concatenate([maps[r][row].reshape(-1) for r in range(numbers[row])]) for row in rows],
+            "reference_labels": [
+                list(labels[row]) if labels is not None else [str(r + 1) for r in range(numbers[row])] for row in rows
+            ],
+        }
+        for name, numbers_of in (("reference_outputs", attribution.baseline_outputs), ("reference_trust", attribution.trust)):
+            if numbers_of is not None:
+                columns[name] = [numbers_of[row, : numbers[row]].double().tolist() for row in rows]
+        return columns
+
+    def _reduce(self, batch: Batch, values: Tensor) -> dict[str, Sequence[Any]]:
+        """What is kept of values in the shape of the inputs."""
+        columns: dict[str, Sequence[Any]] = {}
         if isinstance(self.values, Groups):
-            return columns | _pool(self.values, batch.attributed, values)
+            return _pool(self.values, batch.attributed, values)
         if self.values == "units":
             if self.subject is None or batch.units is None:
                 raise InputError("units are words or columns, and these inputs have none: keep float32, or a grid")
-            return columns | {"values": [row.astype(np.float32) for row in self.subject.names(batch).sum_units(values)]}
+            return {"values": [row.astype(np.float32) for row in self.subject.names(batch).sum_units(values)]}
         kept = list(values.numpy().astype(np.float16 if self.values == "float16" else np.float32))
         if isinstance(batch, TextBatch):  # without its padding
             lengths = batch.mask.sum(dim=1).tolist()
@@ -270,6 +299,12 @@ class Plan:
         ragged = SHAPE in row or (self.kind == "text" and "values" in row) or ("regions" in row)
         if SHAPE in row:
             types[SHAPE] = integers
+        if REFERENCE_VALUES in row:
+            types |= {REFERENCE_VALUES: pyarrow.list_(pyarrow.from_numpy_dtype(row[REFERENCE_VALUES].dtype))}
+            types["reference_labels"] = texts
+            types |= {
+                name: pyarrow.list_(pyarrow.float64()) for name in ("reference_outputs", "reference_trust") if name in row
+            }
         for name in ("values", "regions", "gradcf"):
             if name in row:
                 element = pyarrow.from_numpy_dtype(row[name].dtype)
