@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import numpy as np
 import pyarrow
 import pytest
 
 import ig2
-from ig2.explorer.projection import FILE, FOLDER, find_clusters, make_projection, open_projection, reduce_dimensions
+from ig2.errors import MissingExtraError
+from ig2.explorer import Collection
+from ig2.explorer.projection import (
+    FILE,
+    FOLDER,
+    find_clusters,
+    make_projection,
+    open_projection,
+    open_umap,
+    read_umap,
+    reduce_dimensions,
+)
+from networks import refuses
 from stores import tiny, write_store
 
 
@@ -131,3 +144,35 @@ def test_texts_are_described_by_their_words(folder):
 
 def test_two_items_have_no_map(tmp_path):
     assert open_projection(ig2.open(tiny(tmp_path / "s", ["x", "y"], [1.0, 2.0]))) is None
+
+
+@pytest.mark.slow
+def test_umap_keeps_neighbours_together_and_is_made_once(tmp_path, monkeypatch):
+    pytest.importorskip("umap")
+    groups = np.repeat(np.arange(3), 30)
+    values = np.eye(3)[groups] + 0.05 * np.random.default_rng(0).random((90, 3))
+    columns = {"id": [str(i) for i in range(91)], "values": [row.astype(np.float32) for row in values] + [None]}
+    store = ig2.open(write_store(tmp_path / "store", columns, kind="table", units=["a", "b", "c"]))
+    points = open_umap(store)
+    assert points.shape == (91, 2) and np.isnan(points[90]).all()
+    assert points[:90].min() == 0 and points[:90].max() == 1
+    distances = np.linalg.norm(points[:90, None] - points[:90], axis=2)
+    nearest = np.argsort(distances, axis=1)[:, 1:6]
+    assert (groups[nearest] == groups[:, None]).mean() > 0.95
+    monkeypatch.setitem(sys.modules, "umap", None)  # from here on it is not installed
+    np.testing.assert_array_equal(open_umap(store), points)
+    np.testing.assert_array_equal(Collection([store.folder]).describe()["layouts"], ["pca", "umap"])
+    (store.folder / "explorer" / "umap.npz").write_bytes(b"no file of ours")
+    assert read_umap(store) is None
+    refuses(MissingExtraError, "ig2.umap", lambda: open_umap(store))
+
+
+@pytest.mark.slow
+def test_umap_of_few_items_is_made_and_of_fewer_is_none(tmp_path):
+    pytest.importorskip("umap")
+    for count, shape in ((2, None), (4, (4, 2))):
+        rows = [np.eye(4, dtype=np.float32)[i] for i in range(count)]
+        columns = {"id": [str(i) for i in range(count)], "values": rows}
+        store = ig2.open(write_store(tmp_path / str(count), columns, kind="table", units=list("abcd")))
+        points = open_umap(store)
+        assert (None if points is None else points.shape) == shape

@@ -8,6 +8,7 @@ import io
 import json
 import re
 import socket
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from urllib.parse import quote, urlencode, urlsplit
@@ -292,10 +293,24 @@ def test_a_selection_is_exported_as_the_report(addresses):
     assert len(data["inputs"]) == 30 and b"light/broken.png" in content  # skipped, with the reason
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "query"), [("both", {"text": "dark/0"}), ("texts", {}), ("rows", {"text": "p1"})])
+def test_a_selection_is_exported_as_figures(addresses, name, query):
+    _, headers, content = get(addresses[name], "/export?" + urlencode({"format": "zip", **query}))
+    assert headers["content-type"] == "application/zip"
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        names = archive.namelist()
+        assert len(names) == len(set(names)) == ask(addresses[name], "/api/overview", **query)["selected"]
+        assert all(re.fullmatch(r"[\w.-]+\.png", file) and not file.startswith(".") for file in names), names
+        with Image.open(archive.open(names[0])) as figure:
+            pixels = np.asarray(figure.convert("RGB")).reshape(-1, 3)
+    assert len(np.unique(pixels, axis=0)) > 20
+
+
 def test_an_export_that_is_too_large_is_refused(addresses, monkeypatch):
     monkeypatch.setattr("ig2.explorer.exports.MOST_INPUTS", 3)
     monkeypatch.setattr("ig2.explorer.exports.MOST_BYTES", 100)
-    for kind in ("html", "parquet"):
+    for kind in ("html", "parquet", "zip"):
         status, _, content = get(addresses["photos"], f"/export?format={kind}")
         assert status == 400 and b"fewer" in content
     assert get(addresses["photos"], "/export?format=exe")[0] == 400

@@ -44,8 +44,8 @@ def source(tmp_path_factory):
 @pytest.fixture(scope="module")
 def store(subject, source, tmp_path_factory):
     return ig2.run(
-        str(source), subject, ig2.IG2(6), tmp_path_factory.mktemp("runs") / "full", references=str(source), count=3, gradcf=True,
-        per_reference=True, metrics=[Insertion(), Deletion()],
+        str(source), subject, ig2.IG2(6), tmp_path_factory.mktemp("runs") / "full", references=str(source), count=3,
+        gradcf=True, per_reference=True, metrics=[Insertion(), Deletion()],
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import threading
 import zipfile
 from collections.abc import Iterator
 from itertools import count
@@ -27,6 +28,7 @@ MOST_INPUTS = 200  # of a report, or figures
 LONGEST_NAME = 60  # characters of a file
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would run
 ROWS_AT_ONCE = 1000
+DRAWING = threading.Lock()  # matplotlib's fonts are for one thread at a time
 
 
 def write_csv(collection: Collection, positions: Positions) -> Iterator[str]:
@@ -91,9 +93,11 @@ def write_figures(collection: Collection, positions: Positions) -> bytes:
         for position in positions:
             for view in collection.view(collection.catalogue.ids[position])[0]:
                 stem = re.sub(r"[^\w.-]+", "-", view.name).strip("-.")[:LONGEST_NAME] or "item"
-                name = next(name for name in (stem, *(f"{stem}-{i}" for i in count(2))) if name.lower() not in names)
+                candidates = (stem if copy == 1 else f"{stem}-{copy}" for copy in count(1))
+                name = next(name for name in candidates if name.lower() not in names)
                 names.add(name.lower())
-                archive.writestr(f"{name}.png", encode_png(draw_view(view)))
+                with DRAWING:
+                    archive.writestr(f"{name}.png", encode_png(draw_view(view)))
     if not names:
         raise InputError("none of these items can be shown: choose others")
     return stream.getvalue()
@@ -105,7 +109,9 @@ def draw_view(view: InputView) -> Any:
     if view.kind == "image":
         picture = view.picture
         side = view.methods[0].scores.shape if picture is None else picture.shape[:2]
-        image = torch.full((1, 3, *side), 0.5) if picture is None else torch.from_numpy(picture).movedim(2, 0)[None] / 255
+        image = (
+            torch.full((1, 3, *side), 0.5) if picture is None else torch.from_numpy(np.array(picture)).movedim(2, 0)[None] / 255
+        )
         maps = {method.name: _as_attribution(method, image) for method in view.methods}
         return plots.grid(maps, titles=[title], bounds=(0.0, 1.0))
     many, first = len(view.methods), view.methods[0]
@@ -119,7 +125,7 @@ def draw_view(view: InputView) -> Any:
 
 def _as_attribution(method: MethodView, explicand: torch.Tensor) -> Attribution:
     """Return what plots take: a map is enlarged to its image."""
-    values = torch.from_numpy(np.ascontiguousarray(method.scores, dtype=np.float32))[None]
+    values = torch.from_numpy(np.array(method.scores, dtype=np.float32))[None]
     if values.ndim == 3:
         values = torch.nn.functional.interpolate(values[None], explicand.shape[-2:])[0]
     trust = None if method.trust is None else torch.tensor([[method.trust]])
