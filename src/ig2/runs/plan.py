@@ -172,7 +172,7 @@ class Plan:
             references = self.subject.baseline(batch) if method.default_references is not None else None
         options = {"against": against, "seed": self.seed, "per_reference": self.per_reference}
         attribution = method(self.model, batch.x, self.target, references, **options).to("cpu")
-        columns = self._describe(batch, attribution) | self._keep_values(batch, attribution)
+        columns: dict[str, Sequence[Any]] = {}
         if self.per_reference:
             columns |= self._keep_references(batch, attribution, None if chosen is None else chosen.labels)
         for name, metric in self.metrics.items():
@@ -180,7 +180,12 @@ class Plan:
             columns[name] = [value if np.isfinite(value) else None for value in result.values.tolist()]
             if result.curves is not None:
                 columns[name + CURVE] = list(result.curves.cpu().float().numpy())
-        return [{name: cells[row] for name, cells in columns.items()} for row in range(len(batch))]
+        return self.make_rows(batch, attribution, columns)
+
+    def make_rows(self, batch: Batch, attribution: Attribution, columns: dict[str, Sequence[Any]] | None = None) -> list[Row]:
+        """Return what is kept of each item of a batch, with columns of the caller's."""
+        cells = self._describe(batch, attribution) | self._keep_values(batch, attribution) | (columns or {})
+        return [{name: column[row] for name, column in cells.items()} for row in range(len(batch))]
 
     def _choose_pool(self) -> Batch:
         if "pool" not in self._known:
