@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from html import escape
 from os import PathLike
@@ -30,6 +31,7 @@ SMALL_BITS = 8
 MOST_ROWS = 100  # in one answer
 MOST_UNITS = 60  # words or columns in a row of the list
 MOST_STORES = 4
+MOST_FOUND = 8  # queries whose positions are kept
 SEVERAL = 2_000_000  # points that the map of all items sends at most
 MISSING = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
@@ -54,6 +56,8 @@ class Collection:
         self.folders = [Path(folder) for folder in stores]
         self.names = _name_stores(self.folders)
         self._loading, self._projecting, self._laying_out = threading.Lock(), threading.Lock(), threading.Lock()
+        self._finding = threading.Lock()
+        self._found: OrderedDict[Query, tuple[Catalogue, Positions]] = OrderedDict()
         self._load()
         self.pictures = None if source is None else Pictures(source, self.stores[0].manifest)
         self.projection: Projection | None = None
@@ -101,14 +105,24 @@ class Collection:
         }  # fmt: skip
 
     def find(self, query: Query) -> Positions:
-        """Return the positions that a query asks for."""
+        """Return the positions that a query asks for; those of the last queries are kept, since a list asks often."""
+        catalogue = self.catalogue
+        with self._finding:
+            if query in self._found and self._found[query][0] is catalogue:
+                self._found.move_to_end(query)
+                return self._found[query][1]
         if query.brush is not None or query.cluster is not None:
             self.project()
         shown = self.projection
         points = None if shown is None else shown.points
         if query.brush is not None and query.layout == "umap":
             points = self.lay_out()
-        return self.catalogue.find(query, points, None if shown is None else shown.clusters)
+        positions = catalogue.find(query, points, None if shown is None else shown.clusters)
+        with self._finding:
+            self._found[query] = catalogue, positions
+            while len(self._found) > MOST_FOUND:
+                self._found.popitem(last=False)
+        return positions
 
     def list_rows(self, query: Query, start: int, count: int) -> dict[str, Any]:
         """Return some rows of a query, with small maps."""

@@ -4,6 +4,7 @@
 
 const ROW = 84; // pixels of a row of the list
 const CHUNK = 40; // rows that are asked for at once
+const MOST_CHUNKS = 60; // that are kept
 const TALLEST = 15e6; // pixels; browsers lose count beyond
 const LITTLE_TRUST = 0.5; // below, signs are not to be believed
 const MOST_INPUTS = 200; // of a report, or figures
@@ -55,10 +56,13 @@ async function refresh() {
   $("trouble").hidden = true;
   showFields();
   try {
+    const first = loadChunk(0, signal); // on its way while the overview is counted
+    first.catch(() => {}); // the overview fails as well, and is complained of
     const overview = await ask(`/api/overview?${question()}`, signal);
     total = overview.selected;
     drawOverview(overview);
     forgetRows();
+    chunks.set(0, first);
     cursor = 0;
     if (state.item) await findCursor(signal);
     drawList(true);
@@ -219,7 +223,8 @@ function drawConfusion(confusion) {
 
 // -- the list ---------------------------------------------------------------------------------------------------------
 
-let chunks = new Map(); // of rows, by their number
+let chunks = new Map(); // of rows, by their number, the one asked for last at the end
+let lastFirst = 0; // the first row in sight when the list was drawn last
 const shownRows = new Map(); // elements, by their place
 function forgetRows() {
   chunks = new Map();
@@ -260,15 +265,24 @@ function drawList(scroll = false) {
     }
     shownRows.get(place).style.top = `${topOf(place)}px`;
   }
+  // what comes next in the direction of scrolling, so that it is there when it is seen
+  for (const chunk of total ? [1, 2].map((step) => Math.floor(first / CHUNK) + (first >= lastFirst ? step : -step)) : []) {
+    if (chunk >= 0 && chunk * CHUNK < total) loadRows(chunk * CHUNK).catch(() => {}); // complained of when it is in sight
+  }
+  lastFirst = first;
   markCursor();
   one(".empty", box)?.remove();
   if (!total) box.append(make("p", { class: "empty" }, "No item fulfils all filters."));
 }
 
+const loadChunk = (chunk, signal) => ask(`/api/rows?${question({ start: chunk * CHUNK, count: CHUNK })}`, signal);
 function loadRows(place) {
   const chunk = Math.floor(place / CHUNK);
-  if (!chunks.has(chunk)) chunks.set(chunk, ask(`/api/rows?${question({ start: chunk * CHUNK, count: CHUNK })}`, asking.signal));
-  return chunks.get(chunk).then(({ rows }) => rows[place - chunk * CHUNK]);
+  const loading = chunks.get(chunk) ?? loadChunk(chunk, asking.signal);
+  chunks.delete(chunk); // and put at the end, as the one that was asked for last
+  chunks.set(chunk, loading);
+  if (chunks.size > MOST_CHUNKS) chunks.delete(chunks.keys().next().value);
+  return loading.then(({ rows }) => rows[place - chunk * CHUNK]);
 }
 
 async function fillRow(place, element) {
