@@ -81,13 +81,14 @@ def train(pictures: Tensor, labels: Tensor, epochs: int) -> nn.Module:
     return net.eval()
 
 
-def main(out: Path, count: int = 800, epochs: int = 8) -> dict[str, float]:
+def main(out: Path, count: int = 800, epochs: int = 8, steps: int = 20) -> dict[str, float]:
     """Train the network, explain what it has not seen, and measure what the sticker does to it.
 
     Args:
         out: the folder: `wafers` gets the pictures, `store` the explanations.
         count: how many wafers to train on, and to explain half as many.
         epochs: of the training.
+        steps: of each path.
 
     Returns:
         Accuracy, that of scratched wafers without a sticker, and how many sound wafers become scratched by one.
@@ -103,7 +104,7 @@ def main(out: Path, count: int = 800, epochs: int = 8) -> dict[str, float]:
         Image.fromarray(put_sticker(picture) if has else picture).save(folder / f"{i:03d}.png")
     subject = vision.subject(net, (SIDE, SIDE), classes=CLASSES, name="wafers")
     wafers = str(out / "wafers")
-    ig2.run(wafers, subject, ig2.IG2(20), out / "store", references=wafers, count=4, per_reference=True)
+    ig2.run(wafers, subject, ig2.IG2(steps), out / "store", references=wafers, count=4, per_reference=True)
 
     def accuracy(pictures: list[NDArray[np.uint8]], label: str | None = None) -> float:
         with torch.no_grad():

@@ -167,7 +167,7 @@ def grouped_rows(folder, size=30):
 
 
 def test_umap_is_made_once_and_scaled(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=Halves))
+    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=Halves, __spec__="of a package"))
     store, _ = grouped_rows(tmp_path / "store")
     points = open_umap(store)
     assert np.isnan(points[90]).all()
@@ -183,7 +183,7 @@ def test_umap_is_made_once_and_scaled(tmp_path, monkeypatch):
 
 
 def test_a_map_by_umap_is_exported_if_it_is_made(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=Halves))
+    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=Halves, __spec__="of a package"))
     store, _ = grouped_rows(tmp_path / "store", 4)
     for layouts in (["pca"], ["pca", "umap"]):
         export_site(Collection([store.folder]), tmp_path / "site")
@@ -193,7 +193,7 @@ def test_a_map_by_umap_is_exported_if_it_is_made(tmp_path, monkeypatch):
 
 
 def test_umap_of_two_items_is_none(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=Halves))
+    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=Halves, __spec__="of a package"))
     assert open_umap(ig2.open(tiny(tmp_path / "store", ["a", "b"], [1.0, 2.0]))) is None
 
 
