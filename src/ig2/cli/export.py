@@ -26,5 +26,5 @@ def run(options: ExportOptions) -> None:
     console, total = open_console(), len(collection.catalogue)
     print_heading(console, format_count(items, "item"), "" if items == total else f"of {total:,}")
     print_path(console, "  site", options.out / "index.html", INDENT + WIDTH)
-    look = f"python -m http.server 8000 --directory {shlex.quote(str(options.out))}"
-    print_line(console, "look", f"{look}, then http://localhost:8000/", WIDTH, fold=False)
+    print_line(console, "serve", f"python -m http.server 8000 --directory {shlex.quote(str(options.out))}", WIDTH, fold=False)
+    print_line(console, "open", "http://localhost:8000/", WIDTH, fold=False)
