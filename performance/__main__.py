@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from performance import authors, metrics, overhead, peers, precision, residuals, runs, scaling
+from performance import authors, explorer, metrics, overhead, peers, precision, residuals, runs, scaling
 from performance.store import Row, save
 
 SUITES = {
@@ -17,6 +17,7 @@ SUITES = {
     "precision": precision.run,
     "metrics": metrics.run,
     "runs": runs.run,
+    "explorer": explorer.run,
 }
 
 

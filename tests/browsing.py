@@ -5,6 +5,7 @@ import io
 import os
 import shutil
 from contextlib import ExitStack, contextmanager
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -118,3 +119,12 @@ def downloaded(page, kind):
     with page.expect_download() as download:
         shown(page, f'[data-download="{kind}"]').click()
     return download.value.suggested_filename, download.value.path().read_text("utf-8")
+
+
+def find_barriers(frame, *rules):
+    """What axe-core finds in a page or frame that keeps someone from using it: rules with the elements that break them."""
+    frame.evaluate(resources.files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8"))
+    frame.evaluate("Promise.all(document.getAnimations().map((animation) => animation.finished))")  # colours on their way
+    options = {"iframes": False, "resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
+    violations = frame.evaluate("options => axe.run(document, options).then(({ violations }) => violations)", options)
+    return {violation["id"]: [node["html"][:200] for node in violation["nodes"]] for violation in violations}

@@ -28,6 +28,7 @@ HELP = {
     "explain": "FILE --text --rows --target --model --trust --method --compare --rule --references --count --steps --seed "
     "--device --out --skip-bad --quiet --debug --help",
     "demo": "--out --steps --quiet --debug --help",
+    "export": "STORE --source --where --limit --out --quiet --debug --help",
     "bench": "NAME --list --methods --own --seeds --quick --data --study --samples --seed --device --out --fresh --quiet "
     "--debug --help",
     "figures": "NAME --list --data --quick --seed --device --out --format --fresh --quiet --debug",
@@ -37,7 +38,7 @@ HELP = {
     "data fetch": "NAME --to --quiet --debug",
 }
 COMPLETED = {
-    "ex": ["explain"],
+    "ex": ["explain", "export"],
     "ben": ["bench"],
     "data fe": ["fetch"],
     "explain --method gui": ["guided-ig"],

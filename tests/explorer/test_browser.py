@@ -219,6 +219,25 @@ def test_the_map_is_brushed_by_pointer_and_by_keys(visit, photos):
     assert "dark" in page.locator("#key").inner_text()
 
 
+def test_the_map_is_laid_out_by_umap_where_it_is_installed(visit, photos, monkeypatch):
+    points = np.random.default_rng(0).random((61, 2)).astype(np.float32)
+    monkeypatch.setattr("ig2.explorer.collection.open_umap", lambda store, progress: points)  # itself it compiles for long
+    monkeypatch.setattr("ig2.explorer.collection.has_umap", lambda store: True)
+    page = visit(at="#view=map")
+    page.wait_for_selector("#cloud[data-drawn='61']")
+    page.locator("#layout").select_option("umap")
+    page.wait_for_function("() => document.getElementById('map-hint').textContent.includes('between groups')")
+    box = page.locator("#cloud").bounding_box()
+    page.mouse.move(box["x"] + 3, box["y"] + 3)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] - 3)
+    page.mouse.up()
+    page.wait_for_selector("body[data-ready*='brush']")
+    inside = int((points[:, 0] <= 0.5).sum())
+    assert abs(int(page.locator("#count").inner_text().split()[0]) - inside) <= 1
+    assert "layout=umap" in page.evaluate("location.hash")
+
+
 def test_clusters_show_what_they_have_in_common(visit, photos):
     page = visit(at="#view=clusters")
     page.wait_for_selector("#clusters li canvas.mean")
@@ -234,7 +253,7 @@ def test_clusters_show_what_they_have_in_common(visit, photos):
 def test_a_selection_is_downloaded(visit):
     page = visit(at="#text=dark")
     counted(page, "30 of 61 items")
-    for kind in ("csv", "parquet", "html"):
+    for kind in ("csv", "parquet", "html", "zip"):
         with page.expect_download() as download:
             page.locator(f"[data-format={kind}]").click()
         assert download.value.suggested_filename == f"photos-ig-selection.{kind}"

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow
 import pytest
 
 import ig2
-from ig2.explorer.projection import FILE, FOLDER, find_clusters, make_projection, open_projection, reduce_dimensions
+from ig2.errors import MissingExtraError
+from ig2.explorer import Collection, export_site
+from ig2.explorer.projection import (
+    FILE,
+    FOLDER,
+    find_clusters,
+    make_projection,
+    open_projection,
+    open_umap,
+    read_umap,
+    reduce_dimensions,
+)
+from networks import refuses
 from stores import tiny, write_store
 
 
@@ -131,3 +146,65 @@ def test_texts_are_described_by_their_words(folder):
 
 def test_two_items_have_no_map(tmp_path):
     assert open_projection(ig2.open(tiny(tmp_path / "s", ["x", "y"], [1.0, 2.0]))) is None
+
+
+class Halves:
+    """In the place of UMAP, which compiles for half a minute: the first two components, halved."""
+
+    def __init__(self, **settings):
+        self.settings = settings
+
+    def fit_transform(self, scores):
+        assert self.settings["n_neighbors"] == min(15, len(scores) - 1)
+        return scores[:, :2] / 2
+
+
+def grouped_rows(folder, size=30):
+    groups = np.repeat(np.arange(3), size)
+    values = np.eye(3)[groups] + 0.05 * np.random.default_rng(0).random((len(groups), 3))
+    columns = {"id": [str(i) for i in range(len(groups) + 1)], "values": [row.astype(np.float32) for row in values] + [None]}
+    return ig2.open(write_store(folder, columns, kind="table", units=["a", "b", "c"])), groups
+
+
+def test_umap_is_made_once_and_scaled(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=Halves, __spec__="of a package"))
+    store, _ = grouped_rows(tmp_path / "store")
+    points = open_umap(store)
+    assert np.isnan(points[90]).all()
+    np.testing.assert_allclose(points, make_projection(store).points, atol=1e-6)  # the scale goes away
+    monkeypatch.setitem(sys.modules, "umap", None)  # from here on it is not installed
+    monkeypatch.setattr("ig2.explorer.projection.find_spec", lambda name: None)
+    np.testing.assert_array_equal(open_umap(store), points)
+    assert Collection([store.folder]).describe()["layouts"] == ["pca", "umap"]
+    (store.folder / "explorer" / "umap.npz").write_bytes(b"no file of ours")
+    assert read_umap(store) is None
+    assert Collection([store.folder]).describe()["layouts"] == ["pca"]
+    refuses(MissingExtraError, "ig2.umap", lambda: open_umap(store))
+
+
+def test_a_map_by_umap_is_exported_if_it_is_made(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=Halves, __spec__="of a package"))
+    store, _ = grouped_rows(tmp_path / "store", 4)
+    for layouts in (["pca"], ["pca", "umap"]):
+        export_site(Collection([store.folder]), tmp_path / "site")
+        assert json.loads((tmp_path / "site/data/stores.json").read_text())["layouts"] == layouts
+        assert (tmp_path / "site/data/map-umap.json").exists() == ("umap" in layouts)
+        open_umap(store)
+
+
+def test_umap_of_two_items_is_none(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=Halves, __spec__="of a package"))
+    assert open_umap(ig2.open(tiny(tmp_path / "store", ["a", "b"], [1.0, 2.0]))) is None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("IG2_TEST_UMAP" not in os.environ, reason="UMAP compiles for half a minute: IG2_TEST_UMAP=1 runs it")
+@pytest.mark.parametrize("size", [2, 30])
+def test_umap_keeps_neighbours_together(tmp_path, size):
+    pytest.importorskip("umap")
+    store, groups = grouped_rows(tmp_path / "store", size)
+    points = open_umap(store)[:-1]
+    assert (points.min(), points.max()) == (0, 1)
+    distances = np.linalg.norm(points[:, None] - points, axis=2)
+    nearest = np.argsort(distances, axis=1)[:, 1:6]
+    assert size == 2 or (groups[nearest] == groups[:, None]).mean() > 0.95

@@ -7,9 +7,12 @@ import http.client
 import io
 import json
 import re
+import shutil
 import socket
+import threading
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from urllib.parse import quote, urlencode, urlsplit
 
 import numpy as np
@@ -175,14 +178,101 @@ def test_bytes_that_are_no_request_leave_the_server_alive(addresses):
 
 
 @pytest.mark.slow
-def test_many_requests_at_once_are_answered_or_told_to_wait(addresses):
-    def one(number):
-        return get(addresses["rows"], f"/api/rows?count=20&start={number % 3}")[0]
+def test_a_thousand_requests_at_once_are_answered_or_told_to_wait(addresses, folder):
+    place = urlsplit(addresses["rows"])
+    questions = [
+        "/api/rows?count=20",
+        "/api/overview",
+        "/item?id=p3",
+        "/api/rows?count=9999",
+        "/static/../../x",
+        "/export?format=csv",
+    ]
 
-    with ThreadPoolExecutor(60) as pool:
-        statuses = list(pool.map(one, range(300)))
-    assert set(statuses) <= {200, 429, 503} and statuses.count(200) > 50
+    def one(number):
+        with socket.create_connection((place.hostname, place.port), 60) as connection:
+            request = f"GET {questions[number % len(questions)]} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+            connection.sendall(request.encode())
+            line = b""
+            while not line.endswith(b"\r\n") and (more := connection.recv(1)):
+                line += more
+            return int(line.split()[1])
+
+    before = sorted(path.name for path in (folder / "rows").rglob("*.parquet"))
+    with ThreadPoolExecutor(200) as pool:
+        statuses = list(pool.map(one, range(1000)))
+    assert len(statuses) == 1000 and set(statuses) <= {200, 400, 404, 429, 503} and statuses.count(200) > 50
+    wait_for_quiet(addresses["rows"])
     assert ask(addresses["rows"], "/api/overview")["selected"] == 12
+    assert sorted(path.name for path in (folder / "rows").rglob("*.parquet")) == before
+
+
+def wait_for_quiet(address):
+    """The allowance of the rate comes back within seconds."""
+    for _ in range(100):
+        if get(address, "/api/stores")[0] == 200:
+            return
+        threading.Event().wait(0.1)
+    raise AssertionError("the server does not recover")
+
+
+@pytest.mark.slow
+def test_people_who_leave_or_never_finish_keep_no_one_waiting(addresses):
+    place = urlsplit(addresses["photos"])
+    with ExitStack() as stack:
+        for number in range(100):  # a request that is begun and not ended, and one whose answer nobody reads
+            connection = stack.enter_context(socket.create_connection((place.hostname, place.port), 10))
+            begun = b"GET /api/rows HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            connection.sendall(begun if number % 2 else begun + b"\r\n")
+        wait_for_quiet(addresses["photos"])
+        assert ask(addresses["photos"], "/api/overview")["total"] == 61
+
+
+@pytest.mark.parametrize("kind", ["chunked", "length", "late"])
+def test_a_huge_body_is_not_read(addresses, kind):
+    place = urlsplit(addresses["photos"])
+    head = {"chunked": "Transfer-Encoding: chunked", "length": "Content-Length: 10000000000", "late": "Content-Length: 5"}[kind]
+    with socket.create_connection((place.hostname, place.port), 10) as connection:
+        connection.sendall(f"POST /api/stores HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}\r\n\r\n".encode())
+        assert re.match(rb"HTTP/1.1 (405|413) ", connection.recv(100))
+        sent = 0
+        with suppress(OSError):
+            for _ in range(300):
+                sent += connection.send(b"x" * 65536)
+        assert sent < 300 * 65536  # it closed the connection and did not take 20 MB
+    assert ask(addresses["photos"], "/api/stores")["stores"][0]["items"] == 61
+
+
+def test_tokens_are_of_one_server_and_are_not_guessed_by_their_parts(folder):
+    collection = Collection([folder / "rows"])
+    with running(collection, "0.0.0.0") as first, running(collection, "0.0.0.0") as second:
+        tokens = [urlsplit(address).query.removeprefix("token=") for address in (first, second)]
+        local = f"http://127.0.0.1:{urlsplit(first).port}"
+        wrong = [tokens[1], tokens[0][:-1], tokens[0].swapcase(), tokens[0] * 2, "%00" + tokens[0], "é" * 32]
+        for token in wrong:
+            assert get(local, f"/?token={quote(token, safe='%')}")[0] == 403, token
+            assert get(local, "/api/stores", cookie=f"ig2-token={quote(token)}")[0] == 403, token
+        assert get(local, "/api/stores", authorization=f"Bearer {tokens[0]}")[0] == 403
+        assert get(local, f"/?token={tokens[0]}")[0] == 303
+
+
+@pytest.mark.slow
+def test_broken_images_of_the_source_leave_the_maps(folder, tmp_path):
+    """A file that is cut off, one with a bomb's size, one that is no image: the item is shown with its map alone."""
+    source = tmp_path / "photos"
+    shutil.copytree(folder / "photos", source)
+    whole = (source / "dark" / "00.png").read_bytes()
+    (source / "dark" / "00.png").write_bytes(whole[:60])
+    bomb = whole[:16] + (60_000).to_bytes(4, "big") * 2 + whole[24:]
+    (source / "dark" / "02.png").write_bytes(bomb)
+    (source / "dark" / "04.png").write_bytes(b"<svg onload=alert(1)>")
+    with running(Collection([folder / "photos-ig"], source)) as address:
+        for number in ("00", "02", "04"):
+            name = quote(f"dark/{number}.png", safe="")
+            assert get(address, f"/picture?id={name}")[0] == 400
+            status, _, content = get(address, f"/item?id={name}")
+            assert status == 200 and b"Why" in content
+        assert get(address, "/picture?id=dark%2F06.png")[0] == 200
 
 
 def test_the_rate_is_limited_and_recovers():
@@ -292,10 +382,24 @@ def test_a_selection_is_exported_as_the_report(addresses):
     assert len(data["inputs"]) == 30 and b"light/broken.png" in content  # skipped, with the reason
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "query"), [("both", {"text": "dark/0"}), ("texts", {}), ("rows", {"text": "p1"})])
+def test_a_selection_is_exported_as_figures(addresses, name, query):
+    _, headers, content = get(addresses[name], "/export?" + urlencode({"format": "zip", **query}))
+    assert headers["content-type"] == "application/zip"
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        names = archive.namelist()
+        assert len(names) == len(set(names)) == ask(addresses[name], "/api/overview", **query)["selected"]
+        assert all(re.fullmatch(r"[\w.-]+\.png", file) and not file.startswith(".") for file in names), names
+        with Image.open(archive.open(names[0])) as figure:
+            pixels = np.asarray(figure.convert("RGB")).reshape(-1, 3)
+    assert len(np.unique(pixels, axis=0)) > 20
+
+
 def test_an_export_that_is_too_large_is_refused(addresses, monkeypatch):
     monkeypatch.setattr("ig2.explorer.exports.MOST_INPUTS", 3)
     monkeypatch.setattr("ig2.explorer.exports.MOST_BYTES", 100)
-    for kind in ("html", "parquet"):
+    for kind in ("html", "parquet", "zip"):
         status, _, content = get(addresses["photos"], f"/export?format={kind}")
         assert status == 400 and b"fewer" in content
     assert get(addresses["photos"], "/export?format=exe")[0] == 400

@@ -20,6 +20,7 @@ from ig2.cli.options import (
     DebugOptions,
     DemoOptions,
     ExplainOptions,
+    ExportOptions,
     FetchOptions,
     FiguresOptions,
     Group,
@@ -145,6 +146,23 @@ def serve(options: ServeOptions) -> None:
     The page is served on this machine alone, unless --host says otherwise.
     """
     from ig2.cli.serve import run
+
+    run(options)
+
+
+EXPORT_EXAMPLES = (
+    "ig2 export photos-ig2 --source photos/ --out site/",
+    'ig2 export photos-ig2 --where "prediction != label" --out site/',
+)
+
+
+@add_command(app, epilog=format_examples(EXPORT_EXAMPLES))
+def export(options: ExportOptions) -> None:
+    """Write the explorer over stores as a folder of files that any web server can serve.
+
+    List, filters, map, clusters and items are there, of 10,000 items at most; what needs the model or Python is not.
+    """
+    from ig2.cli.export import run
 
     run(options)
 

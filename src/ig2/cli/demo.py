@@ -1,27 +1,35 @@
-"""`ig2 demo`: real photos and digits that come inside packages, explained by five methods, in one report."""
+"""`ig2 demo`: real photos and digits that come inside packages, explained by five methods, in one report and two stores."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import ig2
 from ig2.adapters import vision
 from ig2.adapters.base import Batch
 from ig2.adapters.vision import Photo, VisionSubject
+from ig2.benchmarks.store import key_of
 from ig2.cli import files
-from ig2.cli.explain import attribute, build_content
+from ig2.cli.explain import Explanation, attribute, build_content
 from ig2.cli.methods import METHODS
-from ig2.cli.output import INDENT, open_console, print_line, print_path, show_progress
+from ig2.cli.output import INDENT, name_command, open_console, print_line, print_path, show_progress
 from ig2.demo import photos as demo_photos
-from ig2.errors import InputError
+from ig2.errors import InputError, import_extra
 from ig2.report import Content, InputView
+from ig2.runs.files import FORMAT, MANIFEST, PARTS, write_json, write_part
+from ig2.runs.plan import Plan, Row, make_table
+from ig2.runs.sources import Source, find_source
 
 SHOWN = tuple(METHODS[name] for name in ("ig2", "gradient", "ig", "guided-ig", "expected-ig"))
 PHOTOS = {"chelsea.png": "a cat", "coffee.png": "a cup of coffee", "camera.png": "a photographer"}
 DIGITS = {"5": "a handwritten 5", "1": "a handwritten 1", "8": "a handwritten 8"}
 PICTURES = ("photos.png", "digits.png")
 SCALE = 1.0  # pixels: little for a photo, and not too much for a digit
+STORED = ("ig2", "ig")  # methods whose maps are stored, for the explorer to compare
+FIELDS = ig2.Grid(28, 28)  # of each map: what photos and digits have in common
 
 
 def run(
@@ -32,7 +40,7 @@ def run(
     photos: Sequence[str] = tuple(PHOTOS),
     digits: Sequence[str] = tuple(DIGITS),
 ) -> None:
-    """Explain, write a picture of the photos, one of the digits and a report of both, and print where they are.
+    """Explain, write a picture of the photos, one of the digits, a report of both and stores, and print where they are.
 
     Args:
         out: the folder.
@@ -41,7 +49,7 @@ def run(
         photos: which of `PHOTOS`.
         digits: which of `DIGITS`.
     """
-    files.check_replaceable(out, [*PICTURES, files.REPORT, files.SUMMARY])
+    files.check_replaceable(out, [*PICTURES, files.REPORT, files.SUMMARY, files.PICTURES, files.STORE])
     with files.draft_folder(out) as draft, show_progress(quiet, keep=True) as watch:
         watch("models")
         sees, reads = vision.load("efficientnet-lite0"), vision.load("digits")
@@ -62,6 +70,12 @@ def run(
             for name, part, page in zip(PICTURES, parts, pages, strict=True):
                 titles = [files.format_class(view.target, view.probability) for view in page.inputs]
                 files.draw_photos(part.subject, part.attributions, titles).savefig(draft / name, dpi=150, bbox_inches="tight")
+            pictures = draft / files.PICTURES
+            pictures.mkdir()
+            for view in content.inputs:
+                import_extra("PIL.Image", "image", "pictures").fromarray(view.picture).save(pictures / f"{view.name}.png")
+            for name in STORED:
+                _write_store(draft / files.STORE / name, name, find_source(str(pictures)), parts)
         files.write_report_and_summary(draft, out, content, [files.summarise(view) for view in content.inputs], {})
     console = open_console()
     width = INDENT + max(len(view.name) for view in content.inputs)
@@ -71,6 +85,26 @@ def run(
     console.print()
     for name in (*PICTURES, files.REPORT):
         print_path(console, f"  {Path(name).stem}", out / name, INDENT + width)
+    stores = [shlex.quote(str(out / files.STORE / name)) for name in STORED]
+    command = f"{name_command()} serve {' '.join(stores)} --source {shlex.quote(str(out / files.PICTURES))}"
+    print_line(console, "explorer", command, width, fold=False)
+
+
+def _write_store(folder: Path, name: str, source: Source, parts: Sequence[Explanation]) -> None:
+    """Write the maps of one method as `ig2 run` would, one row for each picture."""
+    rows, method = list[Row](), METHODS[name]
+    for part in parts:
+        plan = Plan(
+            source, part.subject, part.subject.model, method=ig2.Gradient(), target=None, against=None, references=None,
+            contrast=False, pool=None, count=None, seed=0, values=FIELDS, gradcf=False, metrics={}, column=None,
+        )  # fmt: skip
+        made = plan.make_rows(part.batch, part.attributions[method.title])
+        rows += [{"id": f"{name}.png", **row} for name, row in zip(part.batch.names, made, strict=True)]
+    (folder / PARTS).mkdir(parents=True)
+    write_part(folder / PARTS / "part-00000000-00000000.parquet", make_table(rows, plan.make_schema(rows[0])))
+    models = ", ".join(part.subject.name for part in parts)
+    made_by = {"code": f"ig2 {ig2.__version__}", "method": {"name": method.title}, "model": {"name": models}, "source": {}}
+    write_json(folder / MANIFEST, {"format": FORMAT, "fingerprint": made_by, "digest": key_of(made_by), "kind": "image"})
 
 
 def _share_verdicts(view: InputView, verdicts: dict[str, str]) -> InputView:

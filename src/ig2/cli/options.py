@@ -188,6 +188,7 @@ class RunCommandOptions(ModelOptions, RunOptions, TerminalOptions):
         complete=("float32", "float16", "units", "grid:14", "superpixels:50", "none"),
     )
     gradcf: bool = option(False, "Keep the counterfactuals too.", panel=None)
+    per_reference: bool = option(False, "Keep each reference's own values too; the store grows with their number.", panel=None)
     metrics: str | None = option(
         None, "Scores for every item, separated by commas: insertion,deletion.", metavar="METRICS", panel=None
     )
@@ -264,6 +265,19 @@ class ServeOptions(ModelOptions, DebugOptions):
     )
     count: int | None = option(None, "References for each input. Default: those of the store.", bounds=(1, 1000))
     device: str = option("auto", "cpu, cuda, cuda:1, mps; [bold]auto[/bold] takes a GPU if there is one.", complete=DEVICES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(TerminalOptions):
+    """The options of `ig2 export`."""
+
+    stores: tuple[Path, ...] = argument("The folders of runs: the first has the items, the others are compared.", "STORE", ())
+    source: str | None = option(
+        None, "Where the images of the first store are: the source of its run. Default: maps alone.", panel=None
+    )
+    where: str = option("", 'Which items: a condition such as "trust < 0.5". Default: all.', metavar="CONDITION", panel=None)
+    limit: int = option(10_000, "How many items at most, the first ones.", bounds=(1, 10_000), panel=None)
+    out: Path = out_option("ig2-site")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import sys
 import textwrap
 import time
@@ -25,6 +27,14 @@ MOST_BARS = 12  # that are visible; a terminal of 24 lines has room for them
 def open_console(stderr: bool = False) -> Console:
     """Return a console for results, or for progress."""
     return Console(stderr=stderr, highlight=False)
+
+
+def name_command() -> str:
+    """Return what a shell finds this command by, so that a line with it can be pasted."""
+    if shutil.which("ig2"):
+        return "ig2"
+    started = Path(sys.argv[0])
+    return shlex.quote(str(started)) if started.name == "ig2" else f"{shlex.quote(sys.executable)} -m ig2"
 
 
 def print_heading(console: Console, text: object, rest: str = "") -> None:

@@ -78,6 +78,7 @@ def run(options: RunCommandOptions) -> None:
             seed=options.seed,
             values=parse_values(options.values),
             gradcf=options.gradcf,
+            per_reference=options.per_reference,
             metrics=_find_metrics(options.metrics),
             column=options.column,
             batch=options.batch,

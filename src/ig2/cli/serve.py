@@ -86,7 +86,7 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
     rule = made.get("rule") if is_same else None
     find_rule(rule, [METHODS[name]])
     steps = options.steps or (made.get("steps") if is_same else None)
-    recipe = Recipe(name, steps if isinstance(steps, int) else 50, rule)
+    recipe = Recipe(name, steps if isinstance(steps, int) else 50, rule, METHODS[name].contrasts)
     references = options.references
     if references is None and command.get("references") is not None:
         if command["references"] in REFERENCES:

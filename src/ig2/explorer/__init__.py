@@ -1,4 +1,4 @@
-"""The explorer: a page over the stores of `ig2 run`, served on this machine."""
+"""The explorer: a page over the stores of `ig2 run`, served on this machine or exported as a site."""
 
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ig2.explorer.collection import Collection
     from ig2.explorer.projection import Projection
     from ig2.explorer.server import make_app, serve
+    from ig2.explorer.site import export_site
     from ig2.explorer.streaming import Partial, stream
     from ig2.explorer.whatif import Question, WhatIf
 else:
@@ -19,11 +20,13 @@ else:
             "collection": ["Collection"],
             "projection": ["Projection"],
             "server": ["make_app", "serve"],
+            "site": ["export_site"],
             "streaming": ["Partial", "stream"],
             "whatif": ["Question", "WhatIf"],
         },
     )
 
 __all__ = [
-    "Catalogue", "Collection", "Partial", "Projection", "Query", "Question", "WhatIf", "make_app", "serve", "stream",
+    "Catalogue", "Collection", "Partial", "Projection", "Query", "Question", "WhatIf", "export_site", "make_app",
+    "serve", "stream",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ BINS = 32
 MOST_CLASSES = 12  # of a confusion matrix; the rest is "other"
 OTHER = "other classes"
 LONGEST_TEXT = 200  # characters that are searched for
+LAYOUTS = ("pca", "umap")
 DISTRIBUTIONS = ("trust", "relative_residual", "output", "arrival", "spread")
 Positions = NDArray[np.int64]
 
@@ -36,6 +37,7 @@ class Query:
         brush: (left, top, right, bottom) on the map of all items.
         cluster: of explanations, by its number.
         sort: a column, with a minus in front for the largest first; by default the order of the store.
+        layout: the map that the brush is on: "pca" or "umap".
     """
 
     where: str = ""
@@ -45,6 +47,7 @@ class Query:
     brush: tuple[float, float, float, float] | None = None
     cluster: int | None = None
     sort: str = ""
+    layout: str = "pca"
 
 
 class Catalogue:
@@ -79,6 +82,8 @@ class Catalogue:
         self._codes = codes.reshape(2, -1)
         self.table = self.table.append_column(POSITION, pyarrow.array(np.arange(len(self.table))))
         self.ids: list[str] = self.table["id"].to_pylist()
+        self._read: dict[str, NDArray[np.float64]] = {}  # columns as numbers, once they were asked for
+        self._scales: dict[str, dict[str, Any]] = {}  # what a histogram of all items is, which no filter changes
         self.numbers: dict[str, int] = {identity: number for number, identity in enumerate(self.ids)}
 
     def __len__(self) -> int:
@@ -148,11 +153,13 @@ class Catalogue:
 
     def read_numbers(self, name: str) -> NDArray[np.float64]:
         """Return a column of numbers, with NaN where it is empty."""
-        self._check_column(name)
-        column = self.table[name]
-        if str(column.type) == "string":
-            raise InputError(f"the column {name!r} has texts, expected numbers")
-        return np.asarray(column.cast("float64").fill_null(float("nan")), dtype=float)
+        if name not in self._read:
+            self._check_column(name)
+            column = self.table[name]
+            if str(column.type) == "string":
+                raise InputError(f"the column {name!r} has texts, expected numbers")
+            self._read[name] = np.asarray(column.cast("float64").fill_null(float("nan")), dtype=float)
+        return self._read[name]
 
     def read_row(self, position: int) -> dict[str, Any]:
         """Return the numbers and names of an item; NaN is None."""
@@ -171,10 +178,11 @@ class Catalogue:
             "labelled": len(known),
             "right": int(known.sum()),
             "confusion": self._confuse(positions),
-            "distributions": [self._distribute(name, positions) for name in self._list_distributions()],
+            "distributions": [self._distribute(name, positions) for name in self.list_distributions()],
         }
 
-    def _list_distributions(self) -> list[str]:
+    def list_distributions(self) -> list[str]:
+        """Return the columns of numbers whose histograms are shown: those that differ between items."""
         integers = ("label", "target", "prediction")
         numbers = [
             name
@@ -186,26 +194,19 @@ class Catalogue:
         metrics = [
             name for name in numbers if name not in known and name.rpartition("_")[0] not in hidden and name not in hidden
         ]
-        return [name for name in [*known, *metrics] if len(np.unique(_drop_empty(self.read_numbers(name)))) > 1]
+        return [name for name in [*known, *metrics] if _differs(_drop_empty(self.read_numbers(name)))]
 
     def _distribute(self, name: str, positions: Positions) -> dict[str, Any]:
         """Count the values of a column; the first and the last bin take what lies farther out."""
         numbers = self.read_numbers(name)
-        finite = _drop_empty(numbers)
-        low, high = (float(edge) for edge in np.quantile(finite, [0.005, 0.995]))
-        high = high if high > low else low + 1.0
-        edges = np.linspace(low, high, BINS + 1)
-
-        def count(values: NDArray[np.float64]) -> list[int]:
-            inside = np.clip(_drop_empty(values), low, high)
-            return [int(times) for times in np.histogram(inside, edges)[0]]
-
-        least, most = float(finite.min()), float(finite.max())
-        chosen = numbers[positions]
-        return {
-            "name": name, "low": low, "high": high, "least": least, "most": most,
-            "all": count(numbers), "selected": count(chosen),
-        }  # fmt: skip
+        if name not in self._scales:
+            finite = _drop_empty(numbers)
+            low, high = (float(edge) for edge in np.quantile(finite, [0.005, 0.995]))
+            high = high if high > low else low + 1.0
+            ends = {"low": low, "high": high, "least": float(finite.min()), "most": float(finite.max())}
+            self._scales[name] = {"name": name, **ends, "all": _count(finite, low, high)}
+        scale = self._scales[name]
+        return {**scale, "selected": _count(_drop_empty(numbers[positions]), scale["low"], scale["high"])}
 
     def _confuse(self, positions: Positions) -> dict[str, Any] | None:
         known = positions[self.is_right[positions] >= 0]
@@ -240,6 +241,15 @@ class Catalogue:
     def _check_column(self, name: str) -> None:
         if name not in self.columns:
             raise InputError(f"there is no column {describe(name)}{suggest(name, self.columns, choice='there are')}")
+
+
+def _differs(numbers: NDArray[np.float64]) -> bool:
+    return len(numbers) > 0 and bool((numbers != numbers[0]).any())
+
+
+def _count(finite: NDArray[np.float64], low: float, high: float) -> list[int]:
+    edges = np.linspace(low, high, BINS + 1)
+    return [int(times) for times in np.histogram(np.clip(finite, low, high), edges)[0]]
 
 
 def _drop_empty(numbers: NDArray[np.float64]) -> NDArray[np.float64]:

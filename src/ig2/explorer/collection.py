@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import threading
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from ig2.errors import InputError, describe, reason
-from ig2.explorer.catalogue import Catalogue, Positions, Query
+from ig2.explorer.catalogue import LAYOUTS, Catalogue, Positions, Query
 from ig2.explorer.maps import Map, Reader, match, pool, read_map, subtract
 from ig2.explorer.pictures import Pictures
-from ig2.explorer.projection import Projection, open_projection
+from ig2.explorer.projection import Matrix, Projection, has_umap, open_projection, open_umap
 from ig2.explorer.views import DIFFERENCE, name_class, view_item
-from ig2.report import Content, InputView, SkippedView
+from ig2.report import Content, InputView, SkippedView, render
 from ig2.report.content import Image
 from ig2.report.encoding import pack_map
 from ig2.runs.files import list_parts
@@ -28,6 +31,12 @@ SMALL_BITS = 8
 MOST_ROWS = 100  # in one answer
 MOST_UNITS = 60  # words or columns in a row of the list
 MOST_STORES = 4
+MOST_FOUND = 8  # queries whose positions are kept
+SEVERAL = 2_000_000  # points that the map of all items sends at most
+MISSING = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
+    "<title>Not shown</title><main><h1>Not shown</h1><p>This item has no explanation: <bdi>{}</bdi></p></main></html>"
+)
 
 
 class Collection:
@@ -46,11 +55,15 @@ class Collection:
             raise InputError(f"name 1 to {MOST_STORES} stores, got {len(stores)}")
         self.folders = [Path(folder) for folder in stores]
         self.names = _name_stores(self.folders)
-        self._loading, self._projecting = threading.Lock(), threading.Lock()
+        self._loading, self._projecting, self._laying_out = threading.Lock(), threading.Lock(), threading.Lock()
+        self._finding = threading.Lock()
+        self._found: OrderedDict[Query, tuple[Catalogue, Positions]] = OrderedDict()
         self._load()
         self.pictures = None if source is None else Pictures(source, self.stores[0].manifest)
         self.projection: Projection | None = None
+        self.umap: Matrix | None = None
         self.progress: float | None = None  # of the projection; None before it begins
+        self.umap_progress: float | None = None
         self.trouble = ""
 
     def _load(self) -> None:
@@ -64,7 +77,7 @@ class Collection:
             if all(tuple(list_parts(store.folder)) == store.files for store in self.stores):
                 return False
             self._load()
-            self.projection = self.progress = None
+            self.projection = self.progress = self.umap = self.umap_progress = None
             return True
 
     # -- what pages ask ------------------------------------------------------------------------------------------------
@@ -86,24 +99,41 @@ class Collection:
                     "created": str(store.manifest.get("created", "")),
                 }
             )
-        return {"stores": stores, "columns": self.catalogue.columns, "pictures": self.pictures is not None}
+        layouts = list(LAYOUTS if has_umap(self.stores[0]) else LAYOUTS[:1])
+        return {
+            "stores": stores, "columns": self.catalogue.columns, "pictures": self.pictures is not None, "layouts": layouts,
+        }  # fmt: skip
 
     def find(self, query: Query) -> Positions:
-        """Return the positions that a query asks for."""
+        """Return the positions that a query asks for; those of the last queries are kept, since a list asks often."""
+        catalogue = self.catalogue
+        with self._finding:
+            if query in self._found and self._found[query][0] is catalogue:
+                self._found.move_to_end(query)
+                return self._found[query][1]
         if query.brush is not None or query.cluster is not None:
             self.project()
         shown = self.projection
-        return self.catalogue.find(query, None if shown is None else shown.points, None if shown is None else shown.clusters)
+        points = None if shown is None else shown.points
+        if query.brush is not None and query.layout == "umap":
+            points = self.lay_out()
+        positions = catalogue.find(query, points, None if shown is None else shown.clusters)
+        with self._finding:
+            self._found[query] = catalogue, positions
+            while len(self._found) > MOST_FOUND:
+                self._found.popitem(last=False)
+        return positions
 
     def list_rows(self, query: Query, start: int, count: int) -> dict[str, Any]:
         """Return some rows of a query, with small maps."""
         if start < 0 or not 1 <= count <= MOST_ROWS:
             raise InputError(f"rows are read {MOST_ROWS} at once at most, from 0 on; got {count} from {start}")
         positions = self.find(query)
-        rows = [self._describe_row(int(position)) for position in positions[start : start + count]]
+        rows = [self.describe_row(int(position)) for position in positions[start : start + count]]
         return {"total": len(positions), "start": start, "rows": rows}
 
-    def _describe_row(self, position: int) -> dict[str, Any]:
+    def describe_row(self, position: int) -> dict[str, Any]:
+        """Return an item as the list shows it."""
         cells = self.catalogue.read_row(position)
         row = {name: cells.get(name) for name in ("id", "error", "trust", "relative_residual", "output")}
         manifest = self.stores[0].manifest
@@ -187,6 +217,17 @@ class Collection:
         verdicts = {DIFFERENCE: "compares shares of the sum of strengths, and not values"} if len(self.stores) == 2 else {}
         return Content(title, model, tuple(views), {"store": ", ".join(self.names)}, tuple(skipped), verdicts)
 
+    def render_item(self, identity: str, shared: str | None = None) -> bytes:
+        """Return the page of an item: its report, or why there is none.
+
+        Args:
+            identity: its id.
+            shared: the folder of the style and the scripts, as for `ig2.report.render`.
+        """
+        views, why = self.view(identity)
+        page = render(self.make_report([identity], identity), shared) if views else MISSING.format(escape(why))
+        return page.encode("utf-8", "replace")
+
     # -- the map of all items ------------------------------------------------------------------------------------------
 
     def project(self) -> Projection | None:
@@ -199,11 +240,30 @@ class Collection:
                     self.projection, self.progress = projection, 1.0
             return self.projection
 
-    def start_projection(self) -> None:
-        """Begin to make the projection in a thread of its own, once."""
+    def lay_out(self) -> Matrix | None:
+        """Return the map by UMAP, made now if it is not there; None if too few items have values."""
+        with self._laying_out:
+            if self.umap is None and self.umap_progress != 1.0:
+                self.umap_progress, stores = 0.0, self.stores
+                points = open_umap(stores[0], self._note_umap)
+                if stores is self.stores:
+                    self.umap, self.umap_progress = points, 1.0
+            return self.umap
+
+    def start_projection(self, layout: str = "pca") -> float:
+        """Begin to make a map in a thread of its own, once; return how far it is."""
         if self.progress is None:
             self.progress = 0.0
-            threading.Thread(target=self._project_quietly, name="ig2-projection", daemon=True).start()
+            self._start(self._project_quietly)
+        if layout == "pca" or self.progress < 1.0:
+            return self.progress
+        if self.umap_progress is None:
+            self.umap_progress = 0.0
+            self._start(self._lay_out_quietly)
+        return self.umap_progress
+
+    def _start(self, work: Callable[[], None]) -> None:
+        threading.Thread(target=work, name="ig2-projection", daemon=True).start()
 
     def _project_quietly(self) -> None:
         try:
@@ -211,20 +271,76 @@ class Collection:
         except Exception as error:  # a damaged part, told on the page
             self.trouble, self.progress = reason(error), 1.0
 
+    def _lay_out_quietly(self) -> None:
+        try:
+            self.lay_out()
+        except Exception as error:  # as above, or whatever UMAP raises
+            self.trouble, self.umap_progress = reason(error), 1.0
+
     def _note(self, share: float) -> None:
         self.progress = min(share, 0.99)
 
-    def describe_clusters(self) -> list[dict[str, Any]]:
-        """Return the clusters: how many items, right and wrong, their mean map, their most typical items, their classes."""
+    def _note_umap(self, share: float) -> None:
+        self.umap_progress = min(share, 0.99)
+
+    def encode_points(self, layout: str = "pca", positions: Positions | None = None) -> dict[str, Any]:
+        """Return where each item is on the map, its cluster, its class and whether it is right, as packed numbers.
+
+        Args:
+            layout: "pca" or "umap", if it is made.
+            positions: which items; by default all.
+
+        Raises:
+            InputError: if they are too many for a page.
+        """
+        shown, catalogue = self.projection, self.catalogue
+        layouts = {"pca": None if shown is None else shown.points, "umap": self.umap}
+        places = layouts[layout]
+        if shown is None or places is None:
+            return {"count": 0}
+        where: Any = slice(None) if positions is None else positions
+        points, clusters = places[where], shown.clusters[where]
+        if len(points) > SEVERAL:
+            raise InputError(f"a map shows {SEVERAL:,} items at most, and these are {len(points):,}")
+        names, classes = np.unique(catalogue.predictions[where].astype(str), return_inverse=True)
+        whole = np.rint(np.nan_to_num(points) * 65535).astype("<u2")
+
+        def pack(values: Any, kind: str) -> str:
+            return base64.b64encode(np.ascontiguousarray(values).astype(kind).tobytes()).decode()
+
+        return {
+            "count": len(points),
+            "kind": shown.kind,
+            "explained": shown.explained if layout == "pca" else None,
+            "x": pack(whole[:, 0], "<u2"),
+            "y": pack(whole[:, 1], "<u2"),
+            "there": pack(clusters >= 0, "u1"),
+            "cluster": pack(np.maximum(clusters, 0), "u1"),
+            "class": pack(classes, "<u2"),
+            "right": pack(catalogue.is_right[where], "i1"),
+            "classes": [str(name) for name in names],
+            "ids": [catalogue.ids[i] for i in np.arange(len(catalogue))[where]] if len(points) <= 20_000 else None,
+        }
+
+    def describe_clusters(self, positions: Positions | None = None) -> list[dict[str, Any]]:
+        """Return the clusters: how many items, right and wrong, their mean map, their most typical items, their classes.
+
+        Args:
+            positions: of the items that count; by default all. The mean is always that of all.
+        """
         shown = self.project()
         if shown is None:
             return []
         clusters = []
-        is_right = self.catalogue.is_right
+        is_right, counts = self.catalogue.is_right, np.ones(len(self.catalogue), dtype=bool)
+        if positions is not None:
+            counts[:] = False
+            counts[positions] = True
         for number, mean in enumerate(shown.means):
-            members = np.flatnonzero(shown.clusters == number)
+            members = np.flatnonzero((shown.clusters == number) & counts)
             names, times = np.unique(self.catalogue.predictions[members].astype(str), return_counts=True)
             order = np.argsort(-times, kind="stable")[:3]
+            typical = [int(place) for place in shown.typical[number] if place >= 0 and counts[place]]
             known = is_right[members][is_right[members] >= 0]
             clusters.append(
                 {
@@ -233,7 +349,7 @@ class Collection:
                     "labelled": len(known),
                     "right": int(known.sum()),
                     "classes": [[str(names[place]), int(times[place])] for place in order],
-                    "typical": [self._describe_row(int(place)) for place in shown.typical[number] if place >= 0],
+                    "typical": [self.describe_row(place) for place in typical],
                     **_encode_mean(shown, mean.astype(float)),
                 }
             )

@@ -1,15 +1,17 @@
 "use strict";
-// The explorer. drawing.js of the report comes before this: elements, numbers, maps and colours are drawn there.
+// The explorer. drawing.js of the report comes before this: elements, numbers, maps and colours are drawn there. So does data.js,
+// which answers its questions: server.js asks the server, files.js the files of an exported site.
 
 const ROW = 84; // pixels of a row of the list
 const CHUNK = 40; // rows that are asked for at once
+const MOST_CHUNKS = 60; // that are kept
 const TALLEST = 15e6; // pixels; browsers lose count beyond
 const LITTLE_TRUST = 0.5; // below, signs are not to be believed
-const MOST_INPUTS = 200; // of a report
+const MOST_INPUTS = 200; // of a report, or figures
 const PALETTE = ["#3b7fc4", "#e07b39", "#4a9c5d", "#c2478c", "#8d6cc9", "#b0912c", "#3ba5a8", "#a5524a", "#7d8794", "#d1a5c0", "#5b6fd6", "#84a83f"];
 const NAMES = { relative_residual: "residual" };
 const $ = (id) => document.getElementById(id);
-const fields = ["where", "text", "sort", "ranges", "cell", "brush", "cluster"];
+const fields = ["where", "text", "sort", "ranges", "cell", "brush", "cluster", "layout"];
 const empty = { view: "list", item: "", at: "", try: "", colour: "cluster", ...Object.fromEntries(fields.map((name) => [name, ""])) };
 const state = { ...empty };
 let stores = null; // what the server says it has
@@ -23,6 +25,7 @@ function readAddress() {
   for (const name of Object.keys(empty)) state[name] = given.get(name) ?? empty[name];
   if (!["list", "map", "clusters"].includes(state.view)) state.view = "list";
   if (!["cluster", "class", "right"].includes(state.colour)) state.colour = "cluster";
+  if (state.layout !== "umap") state.layout = "";
 }
 
 function writeAddress(push = false) {
@@ -35,22 +38,11 @@ function writeAddress(push = false) {
 const question = (extra = {}) =>
   new URLSearchParams([...fields.map((name) => [name, state[name]]), ...Object.entries(extra)].filter(([, value]) => value !== ""));
 
-// -- asking -----------------------------------------------------------------------------------------------------------
-
-async function ask(path, signal) {
-  const answer = await fetch(path, { signal });
-  const content = await answer.json().catch((error) => {
-    if (signal?.aborted) throw error; // other filters were chosen while this was on its way
-    return { error: `the server answered ${answer.status}` };
-  });
-  if (!answer.ok) throw new Error(content.error ?? content.detail?.[0]?.msg ?? `the server answered ${answer.status}`);
-  return content;
-}
+// -- trouble ----------------------------------------------------------------------------------------------------------
 
 function complain(error) {
   if (error.name === "AbortError") return;
-  const lost = error instanceof TypeError && !navigator.onLine ? "the server does not answer" : error.message;
-  $("trouble").textContent = lost === "Failed to fetch" ? "The server does not answer: is ig2 serve still running?" : lost;
+  $("trouble").textContent = error instanceof TypeError && error.message === "Failed to fetch" ? LOST : error.message;
   $("trouble").hidden = false;
 }
 
@@ -64,10 +56,13 @@ async function refresh() {
   $("trouble").hidden = true;
   showFields();
   try {
+    const first = loadChunk(0, signal); // on its way while the overview is counted
+    first.catch(() => {}); // the overview fails as well, and is complained of
     const overview = await ask(`/api/overview?${question()}`, signal);
     total = overview.selected;
     drawOverview(overview);
     forgetRows();
+    chunks.set(0, first);
     cursor = 0;
     if (state.item) await findCursor(signal);
     drawList(true);
@@ -94,6 +89,7 @@ function showFields() {
   $("sort").value = state.sort.replace(/^-/, "");
   $("down").checked = state.sort.startsWith("-");
   $("colour").value = state.colour;
+  $("layout").value = state.layout;
   const chips = [];
   const chip = (words, changes) => {
     const button = make("button", { type: "button", "aria-label": `Remove the filter ${words}` }, make("bdi", {}, words));
@@ -127,9 +123,9 @@ function drawOverview(overview) {
   const { selected, failed, labelled, right } = overview;
   $("count").textContent = selected === overview.total ? count(selected, "item").replace(String(selected), whole(selected)) : `${whole(selected)} of ${whole(overview.total)} items`;
   for (const button of all("button", $("exports"))) {
-    const isReport = button.dataset.format === "html";
-    button.disabled = !selected || (isReport && selected > MOST_INPUTS);
-    button.title = isReport && selected > MOST_INPUTS ? `A report shows ${MOST_INPUTS} items at most: choose fewer` : `The ${whole(selected)} items as a file`;
+    const isTooMuch = ["html", "zip"].includes(button.dataset.format) && selected > MOST_INPUTS;
+    button.disabled = !selected || isTooMuch;
+    button.title = isTooMuch ? `${button.textContent} of ${MOST_INPUTS} items at most: choose fewer` : `The ${whole(selected)} items as a file`;
   }
   const fact = (name, value) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
   $("counts").replaceChildren(
@@ -222,12 +218,13 @@ function drawConfusion(confusion) {
   );
   // as wide as its largest number needs; beyond its column it scrolls
   table.style.minWidth = `${3.5 + classes.length * (0.25 + 0.42 * whole(Math.max(...counts.flat())).length)}rem`;
-  $("confusion").replaceChildren(make("h3", {}, "Labels and predictions"), make("p", { class: "hint" }, "Rows are labels, columns predictions."), make("div", { class: "scroll" }, table));
+  $("confusion").replaceChildren(make("h2", {}, "Labels and predictions"), make("p", { class: "hint" }, "Rows are labels, columns predictions."), make("div", { class: "scroll" }, table));
 }
 
 // -- the list ---------------------------------------------------------------------------------------------------------
 
-let chunks = new Map(); // of rows, by their number
+let chunks = new Map(); // of rows, by their number, the one asked for last at the end
+let lastFirst = 0; // the first row in sight when the list was drawn last
 const shownRows = new Map(); // elements, by their place
 function forgetRows() {
   chunks = new Map();
@@ -261,22 +258,31 @@ function drawList(scroll = false) {
   }
   for (let place = first; place <= last; place++) {
     if (!shownRows.has(place)) {
-      const element = make("div", { class: "row", role: "option", id: `row-${place}`, "aria-setsize": total, "aria-posinset": place + 1 });
+      const element = make("div", { class: "row", role: "option", id: `row-${place}`, "aria-setsize": total, "aria-posinset": place + 1, "aria-label": `Item ${place + 1}` });
       shownRows.set(place, element);
       $("spacer").append(element);
       fillRow(place, element).catch(complain);
     }
     shownRows.get(place).style.top = `${topOf(place)}px`;
   }
+  // what comes next in the direction of scrolling, so that it is there when it is seen
+  for (const chunk of total ? [1, 2].map((step) => Math.floor(first / CHUNK) + (first >= lastFirst ? step : -step)) : []) {
+    if (chunk >= 0 && chunk * CHUNK < total) loadRows(chunk * CHUNK).catch(() => {}); // complained of when it is in sight
+  }
+  lastFirst = first;
   markCursor();
   one(".empty", box)?.remove();
   if (!total) box.append(make("p", { class: "empty" }, "No item fulfils all filters."));
 }
 
+const loadChunk = (chunk, signal) => ask(`/api/rows?${question({ start: chunk * CHUNK, count: CHUNK })}`, signal);
 function loadRows(place) {
   const chunk = Math.floor(place / CHUNK);
-  if (!chunks.has(chunk)) chunks.set(chunk, ask(`/api/rows?${question({ start: chunk * CHUNK, count: CHUNK })}`, asking.signal));
-  return chunks.get(chunk).then(({ rows }) => rows[place - chunk * CHUNK]);
+  const loading = chunks.get(chunk) ?? loadChunk(chunk, asking.signal);
+  chunks.delete(chunk); // and put at the end, as the one that was asked for last
+  chunks.set(chunk, loading);
+  if (chunks.size > MOST_CHUNKS) chunks.delete(chunks.keys().next().value);
+  return loading.then(({ rows }) => rows[place - chunk * CHUNK]);
 }
 
 async function fillRow(place, element) {
@@ -304,7 +310,7 @@ async function drawThumbs(row, maps) {
   let picture = null;
   if (row.picture) {
     picture = new Image();
-    picture.src = `/picture?${new URLSearchParams({ id: row.id })}`;
+    picture.src = pictureAddress(row.id);
     await picture.decode().catch(() => (picture = null)); // a broken file: the map alone
   }
   const thumbs = [];
@@ -397,7 +403,7 @@ function showItem() {
   if (shownItem !== state.item) {
     shownItem = state.item;
     // replaced, so that going back is the explorer's and not the frame's
-    $("item").contentWindow.location.replace(state.item ? `/item?${new URLSearchParams({ id: state.item })}${state.at ? `#${state.at}` : ""}` : "about:blank");
+    $("item").contentWindow.location.replace(state.item ? `${itemAddress(state.item)}${state.at ? `#${state.at}` : ""}` : "about:blank");
   }
   drawList();
   if (state.view === "map") paintCloud();
@@ -420,16 +426,20 @@ $("item").addEventListener("load", () => {
 // -- the map of all items ---------------------------------------------------------------------------------------------
 
 let cloud = null; // the points, once they are there
+let cloudLayout = ""; // by which layout
 let chosenBits = null; // which of them fulfil the filters
 
 async function loadCloud() {
-  if (cloud) return cloud;
-  const answer = await ask("/api/map");
+  const { layout } = state;
+  if (cloud && cloudLayout === layout) return cloud;
+  const answer = await ask(`/api/map?${new URLSearchParams({ layout })}`);
+  if (state.layout !== layout) return loadCloud(); // another one was chosen meanwhile
   if (answer.progress < 1) {
     $("map-hint").textContent = `The map is being made, once for this store: ${percent(answer.progress)}.`;
     await new Promise((resolve) => setTimeout(resolve, 300));
     return loadCloud();
   }
+  cloudLayout = layout;
   if (answer.trouble) throw new Error(answer.trouble);
   const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer;
   cloud = answer.count
@@ -444,7 +454,7 @@ async function drawMap(signal) {
   const { bits } = await ask(`/api/selection?${question()}`, signal);
   chosenBits = Uint8Array.from(atob(bits), (letter) => letter.charCodeAt(0));
   $("map-hint").textContent = cloud.count
-    ? `Near each other where the model looks at the same things; the two directions have ${percent(cloud.explained)} of the variance. Drag to choose, click to open. With the keyboard: arrows move, with Shift they draw a box, Enter chooses it.`
+    ? `Near each other where the model looks at the same things${cloud.explained === null ? "; distances between groups mean little" : `; the two directions have ${percent(cloud.explained)} of the variance`}. Drag to choose, click to open. With the keyboard: arrows move, with Shift they draw a box, Enter chooses it.`
     : "Fewer than three items have values, so there is no map.";
   paintCloud();
 }
@@ -587,7 +597,7 @@ async function drawClusters(signal) {
     const said = classes.map(([name, times]) => `${name || "none"} ${percent(times / items)}`).join(", ");
     const button = make("button", { type: "button", "aria-pressed": String(state.cluster === String(k)) }, state.cluster === String(k) ? "Show all" : "Show these");
     button.addEventListener("click", () => choose({ cluster: state.cluster === String(k) ? "" : String(k) }));
-    const text = make("div", { class: "text" }, make("h3", {}, `Cluster ${k + 1}`), make("p", {}, `${whole(items)} items${labelled ? `, ${percent(right / labelled)} right` : ""}`), make("p", { class: "hint" }, make("bdi", {}, said)), make("p", { class: "buttons" }, button));
+    const text = make("div", { class: "text" }, make("h2", {}, `Cluster ${k + 1}`), make("p", {}, `${whole(items)} items${labelled ? `, ${percent(right / labelled)} right` : ""}`), make("p", { class: "hint" }, make("bdi", {}, said)), make("p", { class: "buttons" }, button));
     const few = make("div", { class: "typical" });
     for (const row of typical) {
       const inside = row.maps[0]?.kind === "image" ? make("span", {}) : make("bdi", { class: "name" }, row.maps[0]?.kind === "text" ? row.maps[0].units.join(" ") : row.id);
@@ -648,6 +658,7 @@ function watch() {
     writeAddress();
     paintCloud();
   });
+  $("layout").addEventListener("change", () => choose({ layout: $("layout").value, brush: "" }));
   $("list").addEventListener("scroll", () => requestAnimationFrame(() => drawList()), { passive: true });
   $("list").addEventListener("click", (event) => {
     const row = event.target.closest(".row");
@@ -673,6 +684,7 @@ function watch() {
       chooseView(next.dataset.view);
     });
   }
+  for (const button of all("[data-format]")) button.hidden = !FORMATS.includes(button.dataset.format);
   for (const button of all("[data-format]")) button.addEventListener("click", () => download(button).catch(complain));
   one(".skip").addEventListener("click", (event) => {
     event.preventDefault();
@@ -690,10 +702,8 @@ function watch() {
 
 async function download(button) {
   $("trouble").hidden = true;
-  const answer = await fetch(`/export?${question({ format: button.dataset.format })}`);
-  if (!answer.ok) throw new Error((await answer.json()).error);
-  const name = decodeURIComponent(answer.headers.get("content-disposition").split("''")[1]);
-  const url = URL.createObjectURL(await answer.blob());
+  const [name, content] = await fetchExport(button.dataset.format, question());
+  const url = URL.createObjectURL(content);
   make("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 60000);
 }
@@ -724,12 +734,14 @@ async function begin() {
   $("items").classList.toggle("several", others.length > 0);
   $("sort").append(...stores.columns.filter((name) => name !== "error").map((name) => make("option", { value: name }, nameColumn(name))));
   $("columns").append(...stores.columns.map((name) => make("option", { value: name })));
+  $("layouts").hidden = !stores.layouts.includes("umap");
   const isImage = first.kind === "image" || first.kind === "tensor";
   if (others.length && isImage) {
     const heads = [...(stores.pictures ? [""] : []), ...stores.stores.map(({ name }) => name), ...(others.length === 1 ? ["difference"] : [])];
     $("heads").replaceChildren(...heads.map((name) => make("span", { title: name }, name)));
   }
-  if (isImage && !stores.pictures) $("list-hint").prepend(`The images are not in the store: start ig2 serve with --source${first.source ? ` ${first.source}` : ""} to see them. `);
+  if (isImage && !stores.pictures) $("list-hint").prepend(`The images are not in the store: start ig2 ${stores.of ? "export" : "serve"} with --source${first.source ? ` ${first.source}` : ""} to see them. `);
+  if (stores.of > stores.shown) $("list-hint").prepend(`These are the first ${whole(stores.shown)} of ${whole(stores.of)} items. `);
   if (stores.whatif) whatIf.begin();
   await refresh();
   showView();

@@ -1,21 +1,34 @@
-"""A selection to take along: as a table, as the rows themselves, or as the report."""
+"""A selection to take along: as a table, as the rows themselves, as the report, or as figures."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
+import threading
+import zipfile
 from collections.abc import Iterator
+from itertools import count
+from typing import Any
 
+import numpy as np
+import torch
+
+from ig2 import plots
+from ig2.attribution import Attribution
 from ig2.errors import InputError, format_count
 from ig2.explorer.catalogue import Positions
 from ig2.explorer.collection import Collection
-from ig2.report import render
+from ig2.plots.canvas import encode_png
+from ig2.report import InputView, MethodView, render
 from ig2.runs.files import arrow
 
 MOST_BYTES = 2**29  # of rows with their values, in memory
-MOST_INPUTS = 200  # of a report
+MOST_INPUTS = 200  # of a report, or figures
+LONGEST_NAME = 60  # characters of a file
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would run
 ROWS_AT_ONCE = 1000
+DRAWING = threading.Lock()  # matplotlib's fonts are for one thread at a time
 
 
 def write_csv(collection: Collection, positions: Positions) -> Iterator[str]:
@@ -64,6 +77,62 @@ def write_report(collection: Collection, positions: Positions, title: str) -> st
     Raises:
         InputError: if there are too many, or none that can be shown.
     """
-    if not 1 <= len(positions) <= MOST_INPUTS:
-        raise InputError(f"a report shows 1 to {MOST_INPUTS} items, and these are {len(positions):,}: choose fewer")
+    _check_count(positions, "a report shows")
     return render(collection.make_report([collection.catalogue.ids[position] for position in positions], title))
+
+
+def write_figures(collection: Collection, positions: Positions) -> bytes:
+    """Return a ZIP file with a PNG of each item: the image and its maps, the words, or the columns.
+
+    Raises:
+        InputError: if there are too many, or none that can be shown.
+    """
+    _check_count(positions, "figures are made of")
+    stream, names = io.BytesIO(), set[str]()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:  # PNG is deflated already
+        for position in positions:
+            for view in collection.view(collection.catalogue.ids[position])[0]:
+                stem = re.sub(r"[^\w.-]+", "-", view.name).strip("-.")[:LONGEST_NAME] or "item"
+                candidates = (stem if copy == 1 else f"{stem}-{copy}" for copy in count(1))
+                name = next(name for name in candidates if name.lower() not in names)
+                names.add(name.lower())
+                with DRAWING:
+                    archive.writestr(f"{name}.png", encode_png(draw_view(view)))
+    if not names:
+        raise InputError("none of these items can be shown: choose others")
+    return stream.getvalue()
+
+
+def draw_view(view: InputView) -> Any:
+    """Draw the figure of an item: a panel for each store."""
+    title = f"{view.name}: {view.target}"
+    if view.kind == "image":
+        picture = view.picture
+        side = view.methods[0].scores.shape if picture is None else picture.shape[:2]
+        image = (
+            torch.full((1, 3, *side), 0.5) if picture is None else torch.from_numpy(np.array(picture)).movedim(2, 0)[None] / 255
+        )
+        maps = {method.name: _as_attribution(method, image) for method in view.methods}
+        return plots.grid(maps, titles=[title], bounds=(0.0, 1.0))
+    many, first = len(view.methods), view.methods[0]
+    same = _as_attribution(first, torch.zeros(1, len(view.units)))[[0] * many]
+    titles = [title if many == 1 else f"{method.name}: {title}" for method in view.methods]
+    scores = [method.scores for method in view.methods]
+    if view.kind == "text":
+        return plots.text(same, [list(view.units)] * many, scores=scores, titles=titles, count=many)
+    return plots.bars(same, list(view.units), cells=[list(view.cells)] * many, scores=scores, titles=titles, count=many)
+
+
+def _as_attribution(method: MethodView, explicand: torch.Tensor) -> Attribution:
+    """Return what plots take: a map is enlarged to its image."""
+    values = torch.from_numpy(np.array(method.scores, dtype=np.float32))[None]
+    if values.ndim == 3:
+        values = torch.nn.functional.interpolate(values[None], explicand.shape[-2:])[0]
+    trust = None if method.trust is None else torch.tensor([[method.trust]])
+    one = torch.zeros(1, dtype=torch.long)
+    return Attribution(values=values, explicand=explicand, target=one, output=torch.tensor([method.output]), trust=trust)
+
+
+def _check_count(positions: Positions, what: str) -> None:
+    if not 1 <= len(positions) <= MOST_INPUTS:
+        raise InputError(f"{what} 1 to {MOST_INPUTS} items, and these are {len(positions):,}: choose fewer")

@@ -115,7 +115,8 @@ class Guard:
             return 503, "too many requests at once: wait a second", {"retry-after": "1"}
         is_post = scope["method"] == "POST" and scope["path"] in self.posts
         if scope["method"] not in ("GET", "HEAD") and not is_post:
-            return 405, "this server answers GET alone", {"allow": "GET, HEAD"}
+            # closed, or a body would be read to its end
+            return 405, "this server answers GET alone", {"allow": "GET, HEAD", "connection": "close"}
         if not is_post and (headers.get("content-length", "0") != "0" or "transfer-encoding" in headers):
             return 413, "requests have no body here", {"connection": "close"}
         if len(scope.get("raw_path") or b"") + len(scope.get("query_string", b"")) > LONGEST_ADDRESS:

@@ -8,9 +8,10 @@ import json
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ig2._utils.files import FileError, check_regular, write_file
+from ig2.errors import import_extra
 from ig2.explorer.maps import Shown, pool, read_map
 from ig2.runs.store import SHAPE, Store
 
-FOLDER, FILE = "explorer", "projection.npz"
+FOLDER, FILE, UMAP_FILE = "explorer", "projection.npz", "umap.npz"
 VERSION = 1
 SIDE = 14  # fields of an image, each way
 WORDS = 256  # of texts: the most frequent ones
@@ -29,8 +31,10 @@ DIRECTIONS = 16  # of the principal components that clusters are found in
 CLUSTERS = 8
 TYPICAL = 6  # items shown of a cluster
 ROUNDS = 50
-LARGEST = 2**31  # bytes of the file
+NEIGHBOURS = 15  # of each item, in UMAP
+LARGEST = 2**31  # bytes of a file
 
+ARRAYS = ("points", "clusters", "means", "typical")
 Matrix = NDArray[np.float32]
 
 
@@ -67,14 +71,13 @@ def open_projection(store: Store, progress: Callable[[float], None] = lambda sha
     Returns:
         None if fewer than three items have values.
     """
-    path, key = store.folder / FOLDER / FILE, _digest(store)
-    projection = _read(path, key, len(store))
+    key = _digest(store)
+    projection = _read(store.folder / FOLDER / FILE, key, len(store))
     if projection is None:
         projection = make_projection(store, progress)
         if projection is not None:
-            with suppress(FileError, OSError):
-                path.parent.mkdir(exist_ok=True)
-                write_file(path, _encode(projection, key))
+            about = {name: getattr(projection, name) for name in ("kind", "names", "shape", "explained")}
+            _store(store, FILE, {"key": key, **about}, {name: getattr(projection, name) for name in ARRAYS})
     return projection
 
 
@@ -100,9 +103,7 @@ def make_projection(store: Store, progress: Callable[[float], None] = lambda sha
     scores, explained = reduce_dimensions(features, DIRECTIONS)
     count = max(2, min(CLUSTERS, len(kept) // 10))
     members, _ = find_clusters(scores, count, seed)
-    points = np.full((len(store), 2), np.nan, np.float32)
-    low, high = scores[:, :2].min(axis=0), scores[:, :2].max(axis=0)
-    points[kept] = (scores[:, :2] - low) / np.where(high > low, high - low, 1.0)
+    points = _place(scores[:, :2], kept, len(store))
     clusters = np.full(len(store), -1, np.int16)
     clusters[kept] = members
     means, typical = [], np.full((count, TYPICAL), -1, np.int64)
@@ -113,6 +114,62 @@ def make_projection(store: Store, progress: Callable[[float], None] = lambda sha
         nearest = inside[np.argsort(distances, kind="stable")[:TYPICAL]]
         typical[number, : len(nearest)] = kept[nearest]
     return Projection(kind, points, clusters, np.stack(means).astype(np.float32), typical, names, shape, explained)
+
+
+def _place(scores: NDArray[Any], kept: NDArray[np.int64], length: int) -> Matrix:
+    """Return points from 0 to 1 each way, NaN for items that have none."""
+    points = np.full((length, 2), np.nan, np.float32)
+    low, high = scores.min(axis=0), scores.max(axis=0)
+    points[kept] = (scores - low) / np.where(high > low, high - low, 1.0)
+    return points
+
+
+# -- UMAP --------------------------------------------------------------------------------------------------------------
+
+
+def has_umap(store: Store) -> bool:
+    """Return whether a store has, or could get, a map by UMAP."""
+    return find_spec("umap") is not None or read_umap(store) is not None
+
+
+def read_umap(store: Store) -> Matrix | None:
+    """Return the map by UMAP in the store's folder; None if there is none of its rows."""
+    arrays = _read_arrays(store.folder / FOLDER / UMAP_FILE, ("points",))
+    fits = arrays is not None and arrays[0].get("key") == _digest(store) and arrays[1]["points"].shape == (len(store), 2)
+    return arrays[1]["points"] if fits and arrays is not None else None
+
+
+def open_umap(store: Store, progress: Callable[[float], None] = lambda share: None, seed: int = 0) -> Matrix | None:
+    """Place all items by UMAP [McInnes 2018], which keeps neighbours together where two directions cannot.
+
+    It sees what `make_projection` sees: the first sixteen principal components of the strengths. Like that it is made once, and
+    kept in the store's folder.
+
+    Args:
+        store: whose rows.
+        progress: called with the share that is done.
+        seed: of the first places.
+
+    Returns:
+        (N, 2), from 0 to 1 each way, NaN for items without values; None if fewer than three have some.
+
+    Raises:
+        MissingExtraError: if umap-learn is not installed, and the store has none.
+    """
+    points = read_umap(store)
+    if points is None:
+        umap = import_extra("umap", "umap", "a map by UMAP")
+        features, kept, *_ = _describe_items(store, lambda share: progress(share / 4))
+        if len(kept) < 3:
+            return None
+        scores, _ = reduce_dimensions(features, DIRECTIONS)
+        # a spectral start needs more items than dimensions, and a seed one thread
+        start = "spectral" if len(kept) > NEIGHBOURS else "random"
+        neighbours = min(NEIGHBOURS, len(kept) - 1)
+        layout = umap.UMAP(n_neighbors=neighbours, init=start, random_state=seed, n_jobs=1).fit_transform(scores)
+        points = _place(layout, kept, len(store))
+        _store(store, UMAP_FILE, {"key": _digest(store)}, {"points": points})
+    return points
 
 
 def reduce_dimensions(features: Matrix, count: int) -> tuple[NDArray[np.float64], float]:
@@ -222,24 +279,35 @@ def _digest(store: Store) -> str:
     return hashlib.sha256(json.dumps([VERSION, store.manifest.get("digest"), files]).encode()).hexdigest()
 
 
-def _encode(projection: Projection, key: str) -> bytes:
+def _store(store: Store, name: str, about: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    """Keep arrays in a store's folder, if it can be written to."""
     stream = io.BytesIO()
-    about = {"key": key, "kind": projection.kind, "names": projection.names, "shape": projection.shape}
-    text = np.frombuffer(json.dumps({**about, "explained": projection.explained}).encode(), np.uint8)
-    arrays = {name: getattr(projection, name) for name in ("points", "clusters", "means", "typical")}
-    np.savez_compressed(stream, about=text, **arrays)
-    return stream.getvalue()
+    np.savez_compressed(stream, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
+    with suppress(FileError, OSError):
+        (store.folder / FOLDER).mkdir(exist_ok=True)
+        write_file(store.folder / FOLDER / name, stream.getvalue())
 
 
-def _read(path: Path, key: str, length: int) -> Projection | None:
-    """Return the projection in a file; None if there is none, it is of other rows, or not one of ours."""
+def _read_arrays(path: Path, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
+    """Return what a file is about and its arrays; None if there is none, or it is not one of ours."""
     try:
         check_regular(path)
         if path.stat().st_size > LARGEST:
             return None
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            about: dict[str, Any] = json.loads(file["about"].tobytes())
-            arrays = {name: file[name] for name in ("points", "clusters", "means", "typical")}
+            about: dict[str, Any] = dict(json.loads(file["about"].tobytes()))
+            return about, {name: file[name] for name in names}
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
+        return None
+
+
+def _read(path: Path, key: str, length: int) -> Projection | None:
+    """Return the projection in a file; None if there is none, it is of other rows, or not one of ours."""
+    content = _read_arrays(path, ARRAYS)
+    if content is None:
+        return None
+    about, arrays = content
+    try:
         count = len(arrays["means"])
         fits = (
             about["key"] == key
@@ -251,5 +319,5 @@ def _read(path: Path, key: str, length: int) -> Projection | None:
         shape = None if about["shape"] is None else (int(about["shape"][0]), int(about["shape"][1]))
         names = tuple(map(str, about["names"]))
         return Projection(about["kind"], **arrays, names=names, shape=shape, explained=about["explained"]) if fits else None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
+    except (ValueError, KeyError, TypeError, IndexError):
         return None

@@ -8,7 +8,6 @@ import json
 import secrets
 import socket
 from collections.abc import Callable, Iterable, Sequence
-from html import escape
 from importlib import resources
 from os import PathLike
 from typing import Any
@@ -17,35 +16,38 @@ from urllib.parse import quote
 import numpy as np
 
 from ig2.errors import InputError, describe, import_extra, reason
-from ig2.explorer.catalogue import Query
+from ig2.explorer.catalogue import LAYOUTS, Query
 from ig2.explorer.collection import Collection
-from ig2.explorer.exports import write_csv, write_parquet, write_report
+from ig2.explorer.exports import write_csv, write_figures, write_parquet, write_report
 from ig2.explorer.guard import Guard
 from ig2.explorer.routes import POSTS, add_whatif, encode_json
 from ig2.explorer.whatif import WhatIf
-from ig2.report import render
 
 PORT = 8642
 TRIES = 20  # ports after the default one that are tried if it is taken
 MOST_RANGES = 20
-SEVERAL = 2_000_000  # points that the map of all items sends at most
 # every file that is served, by its name in the address: nothing else of the disk has one
 FILES = {
     "drawing.js": ("ig2.report", "text/javascript; charset=utf-8"),
     "page.css": ("ig2.report", "text/css; charset=utf-8"),
+    "data.js": ("ig2.explorer", "text/javascript; charset=utf-8"),
     "explorer.js": ("ig2.explorer", "text/javascript; charset=utf-8"),
     "explorer.css": ("ig2.explorer", "text/css; charset=utf-8"),
     "whatif.js": ("ig2.explorer", "text/javascript; charset=utf-8"),
     "whatif.css": ("ig2.explorer", "text/css; charset=utf-8"),
 }
-MISSING = (
-    '<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>Not shown</title>'
-    "<p>This item has no explanation: <bdi>{}</bdi></p>"
-)
+DATA = {"data.js": "server.js"}  # where the page's data come from; in an exported site it is files.js
 
 
 def parse_query(
-    where: str = "", text: str = "", ranges: str = "", cell: str = "", brush: str = "", cluster: str = "", sort: str = ""
+    where: str = "",
+    text: str = "",
+    ranges: str = "",
+    cell: str = "",
+    brush: str = "",
+    cluster: str = "",
+    sort: str = "",
+    layout: str = "",
 ) -> Query:
     """Return the query of an address.
 
@@ -57,6 +59,7 @@ def parse_query(
         brush: `left,top,right,bottom`.
         cluster: a number.
         sort: a column, with a minus in front for the largest first.
+        layout: the map that the brush is on; by default pca.
 
     Raises:
         InputError: if one of them is something else.
@@ -78,8 +81,14 @@ def parse_query(
     limits = tuple((name, *_read_numbers([low, high], "ranges")) for name, low, high in pieces)
     return Query(
         where, text, limits, tuple(names) if names else None, tuple(corners) or None,  # type: ignore[arg-type]
-        int(cluster[:9]) if cluster else None, sort,
+        int(cluster[:9]) if cluster else None, sort, _read_layout(layout),
     )  # fmt: skip
+
+
+def _read_layout(layout: str) -> str:
+    if layout and layout not in LAYOUTS:
+        raise InputError(f"a layout is {' or '.join(LAYOUTS)}, got {describe(layout)}")
+    return layout or LAYOUTS[0]
 
 
 def _read_numbers(texts: Sequence[str], name: str) -> list[float]:
@@ -122,14 +131,14 @@ def make_app(collection: Collection, whatif: WhatIf | None = None) -> Any:
 
     @add("/")
     def show_page() -> Any:
-        return responses.HTMLResponse(_read_file("ig2.explorer", "explorer.html"))
+        return responses.HTMLResponse(read_file("ig2.explorer", "explorer.html"))
 
     @add("/static/{name}")
     def send_file(name: str) -> Any:
         if name not in FILES:
             return responses.JSONResponse({"error": "there is no such file"}, status_code=404)
         package, kind = FILES[name]
-        return responses.Response(_read_file(package, name), media_type=kind)
+        return responses.Response(read_file(package, DATA.get(name, name)), media_type=kind)
 
     @add("/api/stores")
     def send_stores() -> Any:
@@ -151,11 +160,12 @@ def make_app(collection: Collection, whatif: WhatIf | None = None) -> Any:
         return answer_json({"place": int(places[0]) if len(places) else None})
 
     @add("/api/map")
-    def send_map() -> Any:
-        if collection.progress != 1.0:
-            collection.start_projection()
-            return answer_json({"progress": collection.progress or 0.0})
-        return answer_json({"progress": 1.0, "trouble": collection.trouble, **_encode_points(collection)})
+    def send_map(layout: str = "") -> Any:
+        chosen = _read_layout(layout)
+        progress = collection.start_projection(chosen)
+        if progress < 1.0:
+            return answer_json({"progress": progress})
+        return answer_json({"progress": 1.0, "trouble": collection.trouble, **collection.encode_points(chosen)})
 
     @add("/api/selection")
     def send_selection(query: Query = asked) -> Any:
@@ -174,12 +184,7 @@ def make_app(collection: Collection, whatif: WhatIf | None = None) -> Any:
 
     @add("/item")
     def show_item(id: str) -> Any:
-        views, why = collection.view(id)
-        if not views:
-            page = MISSING.format(escape(why))
-            return responses.HTMLResponse(page.encode("utf-8", "replace"))
-        page = render(collection.make_report([id], id))
-        return responses.HTMLResponse(page.encode("utf-8", "replace"))
+        return responses.HTMLResponse(collection.render_item(id))
 
     @add("/export")
     def send_export(format: str, query: Query = asked) -> Any:
@@ -191,8 +196,10 @@ def make_app(collection: Collection, whatif: WhatIf | None = None) -> Any:
         elif format == "html":
             page = write_report(collection, positions, f"{len(positions)} of {name}").encode("utf-8", "replace")
             body = responses.Response(page, media_type="text/html; charset=utf-8")
+        elif format == "zip":
+            body = responses.Response(write_figures(collection, positions), media_type="application/zip")
         else:
-            raise InputError(f"the format is csv, parquet or html, got {describe(format)}")
+            raise InputError(f"the format is csv, parquet, html or zip, got {describe(format)}")
         file = f"{name.replace('/', '-')}-selection.{format}"
         body.headers["content-disposition"] = f"attachment; filename*=utf-8''{quote(file)}"
         return body
@@ -202,37 +209,8 @@ def make_app(collection: Collection, whatif: WhatIf | None = None) -> Any:
     return app
 
 
-def _encode_points(collection: Collection) -> dict[str, Any]:
-    """Return where each item is, its cluster, its class and whether it is right, as packed numbers."""
-    shown = collection.projection
-    if shown is None:
-        return {"count": 0}
-    if len(shown.points) > SEVERAL:
-        raise InputError(f"a map shows {SEVERAL:,} items at most, and these are {len(shown.points):,}")
-    catalogue = collection.catalogue
-    names, classes = np.unique(catalogue.predictions.astype(str), return_inverse=True)
-    there = shown.clusters >= 0
-    whole = np.rint(np.nan_to_num(shown.points) * 65535).astype("<u2")
-
-    def pack(values: Any, kind: str) -> str:
-        return base64.b64encode(np.ascontiguousarray(values).astype(kind).tobytes()).decode()
-
-    return {
-        "count": len(shown.points),
-        "kind": shown.kind,
-        "explained": shown.explained,
-        "x": pack(whole[:, 0], "<u2"),
-        "y": pack(whole[:, 1], "<u2"),
-        "there": pack(there, "u1"),
-        "cluster": pack(np.maximum(shown.clusters, 0), "u1"),
-        "class": pack(classes, "<u2"),
-        "right": pack(catalogue.is_right, "i1"),
-        "classes": [str(name) for name in names],
-        "ids": catalogue.ids if len(catalogue) <= 20_000 else None,
-    }
-
-
-def _read_file(package: str, name: str) -> bytes:
+def read_file(package: str, name: str) -> bytes:
+    """Return a file of the pages."""
     return resources.files(package).joinpath(name).read_bytes()
 
 

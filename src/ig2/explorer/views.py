@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ig2.attribution import LARGE_RESIDUAL, LITTLE_TRUST
-from ig2.explorer.maps import Map, match, subtract
-from ig2.report import InputView, MethodView
+from ig2.explorer.maps import Map, match, read_map, subtract
+from ig2.report import InputView, MethodView, ReferenceView
 from ig2.report.content import Image, Numbers
+from ig2.runs.aggregates import CURVE
 
 DIFFERENCE = "Difference"
 
@@ -30,8 +33,8 @@ def view_item(
     if matched is None:
         return [view for entry in entries for view in view_item(f"{name} · {entry[0]}", [entry], picture)]
     methods = [
-        _view_method(store, manifest, row, shown.scores)
-        for (store, manifest, row, _), shown in zip(entries, matched, strict=True)
+        _view_method(store, manifest, row, shown.scores, fine)
+        for (store, manifest, row, fine), shown in zip(entries, matched, strict=True)
     ]
     if len(methods) == 2:
         meaning = f"is the share of each value in {methods[0].name}, less that in {methods[1].name}"
@@ -68,8 +71,12 @@ def _find_class(number: Any, manifest: Mapping[str, Any]) -> str:
     return "unknown" if number is None else f"class {number}"
 
 
-def _view_method(name: str, manifest: Mapping[str, Any], row: Mapping[str, Any], scores: Numbers) -> MethodView:
+def _view_method(name: str, manifest: Mapping[str, Any], row: Mapping[str, Any], scores: Numbers, own: Map) -> MethodView:
     output = row.get("output")
+    metrics = [metric for metric in manifest.get("metrics") or () if row.get(metric) is not None]
+    curves = {metric: np.asarray(row[metric + CURVE], float) for metric in metrics if row.get(metric + CURVE) is not None}
+    spread = {} if row.get("spread") is None else {"spread": float(row["spread"])}
+    references = _view_references(row, manifest, own) if own.scores.shape == scores.shape else ()
     return MethodView(
         name=name,
         scores=scores,
@@ -78,9 +85,40 @@ def _view_method(name: str, manifest: Mapping[str, Any], row: Mapping[str, Any],
         residual=row.get("residual"),
         verdict=_judge(row),
         settings={name: manifest["fingerprint"].get(name) for name in ("method", "model", "settings", "source")},
+        references=references,
+        gradcf=_draw_gradcf(row, manifest),
         trust=row.get("trust"),
         arrival=row.get("arrival"),
+        metrics={metric: float(row[metric]) for metric in metrics} | spread,
+        metric_curves={metric: curve for metric, curve in curves.items() if np.isfinite(curve).all()},
     )
+
+
+def _view_references(row: Mapping[str, Any], manifest: Mapping[str, Any], own: Map) -> tuple[ReferenceView, ...]:
+    """Return the references of a row with their own maps, where the run kept them."""
+    labels, outputs, values = (row.get(f"reference_{name}") for name in ("labels", "outputs", "values"))
+    if not labels or outputs is None or values is None or len(values) % len(labels):
+        return ()
+    trust = row.get("reference_trust") or [None] * len(labels)
+    references = []
+    parts = np.asarray(values, dtype=np.float64).reshape(len(labels), *np.shape(row["values"]))
+    for label, output, share, part in zip(labels, outputs, trust, parts, strict=True):
+        shown = read_map({**row, "values": part}, manifest)
+        if shown is None or shown.scores.shape != own.scores.shape:
+            return ()
+        residual = float(part.sum()) - (row["output"] - output) if row.get("output") is not None else None
+        references.append(ReferenceView(str(label), output, scores=shown.scores, residual=residual, trust=share))
+    return tuple(references)
+
+
+def _draw_gradcf(row: Mapping[str, Any], manifest: Mapping[str, Any]) -> Image | None:
+    """Return where the first path of an image ended, as an image, where the run kept it."""
+    ends, white = row.get("gradcf"), manifest.get("value_range")
+    if ends is None or white is None or np.ndim(ends) != 4 or np.shape(ends)[1] not in (1, 3):
+        return None
+    pixels = np.nan_to_num(np.asarray(ends[0], dtype=np.float64) * (255 / white)).round().clip(0, 255)
+    image: Image = np.broadcast_to(np.moveaxis(pixels, 0, -1), (*pixels.shape[1:], 3)).astype(np.uint8)
+    return image
 
 
 def _judge(row: Mapping[str, Any]) -> str:

@@ -50,6 +50,8 @@ class MethodView:
     trust: float | None = None  # how well gradients predicted the output, the median over references
     arrival: float | None = None  # the share of the distance the paths covered, the median over references
     reference_output: float | None = None  # f at the references, the mean over them
+    metrics: dict[str, float] = field(default_factory=dict)  # its scores, by name
+    metric_curves: dict[str, Numbers] = field(default_factory=dict)  # (k + 1,), from none to all of the features
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,9 @@ class Content:
             _check_fields(view, where, shape)
             for method in view.methods:
                 _check_fields(method, f"{method.name} of {where}", shape)
+                for name, numbers in (method.metrics | method.metric_curves).items():
+                    if not np.isfinite(numbers).all():
+                        raise InputError(f"{name} of {method.name} of {where} has numbers that are not finite")
                 for reference in method.references:
                     _check_fields(reference, f"reference {reference.label!r} in {method.name} of {where}", shape)
 

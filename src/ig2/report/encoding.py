@@ -80,6 +80,7 @@ def _encode_method(method: MethodView, pictures: PictureStore) -> dict[str, Any]
         "settings": _encode_settings(method.settings),
         "output_curve": encode_curves(method.output_curve),
         "distance_curve": encode_curves(method.distance_curve),
+        "metric_curves": {name: encode_curves(curve[None]) for name, curve in method.metric_curves.items()},
         "references": [_encode_reference(reference, method, pictures) for reference in method.references],
         "gradcf": pictures.add(method.gradcf, REFERENCE_PICTURE_SIDE),
     }

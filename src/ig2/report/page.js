@@ -428,6 +428,7 @@ function drawSums() {
     const poor = view.marks[name] === "poor" ? [aside(little[name])] : [];
     rows.push(row(name[0].toUpperCase() + name.slice(1), percent(share), view.marks[name], ...poor));
   }
+  if (!reference) for (const [name, value] of Object.entries(whole.metrics)) rows.push(row(nameMetric(name), number(value)));
   const several = !reference && whole.references.length > 1;
   const ends = several ? ["its baselines on average", "its references on average"] : ["its baseline", "its reference"];
   const outputs = Object.entries({ "the input": output, [ends[0]]: baseline, [ends[1]]: view.reference_output });
@@ -462,6 +463,7 @@ function drawEnd(reference) {
 // -- curves -----------------------------------------------------------------------------------------------------------
 
 const CURVES = { output: "Output along the path", distance: "Distance to the reference" };
+const nameMetric = (name) => (name[0].toUpperCase() + name.slice(1)).replaceAll("_", " ");
 
 function ticksBetween(low, high, wanted, whole) {
   const rough = (high - low) / wanted;
@@ -481,14 +483,19 @@ function ticksBetween(low, high, wanted, whole) {
 function drawCharts() {
   const place = one(".curves", section());
   const kinds = Object.keys(CURVES).filter((kind) => method()[`${kind}_curve`]);
-  place.hidden = !kinds.length;
+  const curves = [
+    ...kinds.map((kind) => [CURVES[kind], kind, method()[`${kind}_curve`], {}]),
+    ...Object.entries(method().metric_curves).map(([name, curve]) => [nameMetric(name), "output", curve, { across: "features changed, %", last: 100 }]),
+  ];
+  place.hidden = !curves.length;
   // in their place before they are drawn, since their width decides where everything goes
-  const figures = kinds.map(() => make("figure", { class: "chart" }));
+  const figures = curves.map(() => make("figure", { class: "chart" }));
   place.replaceChildren(...figures);
-  kinds.forEach((kind, i) => drawChart(figures[i], CURVES[kind], kind, method()[`${kind}_curve`]));
+  curves.forEach(([title, axis, curve, words], i) => drawChart(figures[i], title, axis, curve, words));
 }
 
-function drawChart(figure, title, axis, { steps, values }) {
+function drawChart(figure, title, axis, { steps: places, values }, { across = "steps from the input", last: end = null }) {
+  const steps = end === null ? places : places.map((step) => (step * end) / (places.at(-1) || 1));
   const mean = steps.map((_, k) => values.reduce((sum, curve) => sum + curve[k], 0) / values.length);
   const width = figure.clientWidth || 360;
   const [height, left, right, top, bottom] = [190, 46, 6, 10, 38];
@@ -502,7 +509,7 @@ function drawChart(figure, title, axis, { steps, values }) {
   const line = (curve) => curve.map((value, k) => `${k ? "L" : "M"}${x(steps[k]).toFixed(1)} ${y(value).toFixed(1)}`).join("");
   const several = values.length > 1;
   const over = several ? `, mean over ${values.length} references` : "";
-  const said = `${title}: ${number(mean[0])} at the input, ${number(mean[mean.length - 1])} at the end${over}`;
+  const said = `${title}: ${number(mean[0])} at the ${end === null ? "input" : "start"}, ${number(mean[mean.length - 1])} at the end${over}`;
   const endsOnly = steps.length === 2; // a line between them would claim to know what lies there
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, "aria-label": said });
   for (const { value, label } of ticksBetween(low, high, 4, false)) {
@@ -515,7 +522,7 @@ function drawChart(figure, title, axis, { steps, values }) {
     svg.append(draw("text", { x: x(value), y: height - bottom + 16, "text-anchor": "middle" }, label));
   }
   svg.append(
-    draw("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, "steps from the input"),
+    draw("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, across),
     draw("text", { transform: `translate(10 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, axis),
   );
   const own = several && state.reference !== null ? values[state.reference] : null;
@@ -545,7 +552,7 @@ function drawChart(figure, title, axis, { steps, values }) {
     furnish(rule, { x1: x(steps[k]), x2: x(steps[k]) });
     furnish(dot, { cx: x(steps[k]), cy: y(shown) });
     const range = most - least > TINY * Math.abs(shown) ? ` (${number(least)} to ${number(most)})` : "";
-    return readout.replaceChildren(`step ${steps[k]}: `, make("strong", {}, number(shown)), range);
+    return readout.replaceChildren(end === null ? `step ${steps[k]}: ` : `${Math.round(steps[k])}\u00a0%: `, make("strong", {}, number(shown)), range);
   };
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect();

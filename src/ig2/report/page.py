@@ -27,6 +27,7 @@ from ig2.report.encoding import (
 FILTER_FROM = 12  # inputs: fewer are seen at a glance
 # NumPy's numbers are none of JSON's
 JSON: dict[str, Any] = {"allow_nan": False, "separators": (",", ":"), "default": float}
+SHARED_POLICY = "style-src 'self'; script-src 'self'"
 LONG_NAME = 26  # characters that fit into two lines of the sidebar
 
 
@@ -46,11 +47,12 @@ def write(content: Content, path: str | PathLike[str]) -> None:
     write_file(path, page)
 
 
-def render(content: Content) -> str:
+def render(content: Content, shared: str | None = None) -> str:
     """Render a report as the text of an HTML page.
 
     Args:
         content: what it shows.
+        shared: the folder, as an address, of the style and the scripts that several pages share. By default they are inside.
 
     Returns:
         The page, with its pictures, numbers, style and script inside.
@@ -78,6 +80,7 @@ def render(content: Content) -> str:
         {"inputs": inputs, "pictures": pictures.urls, "scale": content.scale},
         inputs=content.inputs,
         sections=[_word_input(view, data) for view, data in views],
+        shared=shared,
     )
 
 
@@ -138,6 +141,7 @@ def _render_page(
     verdicts: Iterable[tuple[str, str, str]],
     data: dict[str, Any],
     files: str | None = None,
+    shared: str | None = None,
     **sections: Any,
 ) -> str:
     markup = import_extra("markupsafe", "report", "a report").Markup
@@ -145,6 +149,7 @@ def _render_page(
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # of a page from the disk, 'self' is nothing: its scripts are of the scheme file
     beside = "" if files is None else " 'self' file:"
+    inside = f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'{beside}"
     page: str = environment.get_template("page").render(
         content=content,
         entries=entries,
@@ -155,8 +160,9 @@ def _render_page(
         filter_from=FILTER_FROM,
         script=markup(script),
         style=markup(style),
+        shared=shared,
         policy=(
-            f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'{beside}; "
+            f"default-src 'none'; img-src data:; {inside if shared is None else SHARED_POLICY}; "
             "base-uri 'none'; form-action 'none'"
         ),
         **sections,

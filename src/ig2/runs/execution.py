@@ -101,6 +101,7 @@ def run(
     seed: int = 0,
     values: Values | Groups | None = None,
     gradcf: bool = False,
+    per_reference: bool = False,
     metrics: Mapping[str, Metric] | Sequence[Metric] = (),
     id: str | None = None,
     label: str | None = None,
@@ -137,6 +138,7 @@ def run(
         values: what to keep of the values: "float32", "float16", "units" (a number for each word or column), a grid or regions
             (`ig2.Grid(14, 14)`, `ig2.Superpixels(50)`), or "none". By default units of texts and tables, float32 of the rest.
         gradcf: keep where the paths ended, of methods that end in a counterfactual.
+        per_reference: keep each reference's own values too, of methods that follow paths. The store grows with their number.
         metrics: to score every item by, by name or in a list.
         id: the column of the source with the ids.
         label: the column of the source with the classes.
@@ -179,6 +181,9 @@ def run(
     elif bare.device is not None:
         bare.net.to(where)
     plan = make_plan(items, subject, bare, method, target, against, references, count, seed, values, gradcf, metrics, column)
+    if per_reference and plan.values == "none":
+        raise ChoiceError("per_reference keeps values of each reference, and values is none: keep some")
+    plan = replace(plan, per_reference=per_reference)
     return run_plan(
         plan, make_fingerprint(plan, references), folder, device=where, batch=batch, readers=readers, retry_failed=retry_failed,
         engine=engine, cluster=cluster, part_bytes=part_bytes, flush_seconds=flush_seconds, progress=progress,
@@ -543,6 +548,7 @@ def make_fingerprint(plan: Plan, references: Any) -> dict[str, Any]:
             "seed": plan.seed,
             "values": summary(plan.values),
             "gradcf": plan.gradcf,
+            **({"per_reference": True} if plan.per_reference else {}),  # not said by stores from before
             "metrics": {name: summary(metric) for name, metric in plan.metrics.items()},
             "column": plan.column,
         },
@@ -609,6 +615,7 @@ def check_manifest(folder: Path, plan: Plan, made: dict[str, Any]) -> None:
             "kind": plan.kind,
             "classes": None if subject is None else subject.classes,
             "framing": asdict(framing) if isinstance(framing, Framing) else None,  # how to show an image as the network saw it
+            "value_range": getattr(subject, "value_range", None),  # white, of the counterfactuals
             "units": units if plan.values == "units" else None,
             "metrics": list(plan.metrics),
             "versions": {"ig2": ig2.__version__, "torch": torch.__version__},

@@ -30,6 +30,7 @@ from ig2.runs.store import SHAPE
 Values = Literal["float32", "float16", "units", "none"]
 MakeMethod = Callable[[Subject | None, Batch], Method]
 Row = dict[str, Any]
+REFERENCE_VALUES = "reference_values"
 NUMBERS = ("output", "baseline_output", "residual", "relative_residual", "trust", "arrival", "spread")
 INTEGERS = ("label", "target", "prediction")
 TEXTS = ("id", "error", "error_kind", "label_name", "target_name", "prediction_name")
@@ -83,6 +84,7 @@ class Plan:
     gradcf: bool
     metrics: Mapping[str, Metric]
     column: str | None
+    per_reference: bool = False
     _known: dict[str, Any] = field(default_factory=dict, repr=False)  # what the first batch shows
 
     @property
@@ -175,15 +177,22 @@ class Plan:
 
     def _explain(self, batch: Batch) -> list[Row]:
         call = self.choose(batch)
-        attribution = call.method(self.model, batch.x, self.target, call.references, against=call.against, seed=self.seed)
-        attribution = attribution.to("cpu")
-        columns = self.describe_columns(batch, attribution)
+        options = {"against": call.against, "seed": self.seed, "per_reference": self.per_reference}
+        attribution = call.method(self.model, batch.x, self.target, call.references, **options).to("cpu")
+        columns: dict[str, Sequence[Any]] = {}
+        if self.per_reference:
+            columns |= self._keep_references(batch, attribution, None if call.contrast is None else call.contrast.labels)
         for name, metric in self.metrics.items():
             result = metric(self.model, attribution, seed=self.seed)
             columns[name] = [value if np.isfinite(value) else None for value in result.values.tolist()]
             if result.curves is not None:
                 columns[name + CURVE] = list(result.curves.cpu().float().numpy())
-        return [{name: cells[row] for name, cells in columns.items()} for row in range(len(batch))]
+        return self.make_rows(batch, attribution, columns)
+
+    def make_rows(self, batch: Batch, attribution: Attribution, columns: dict[str, Sequence[Any]] | None = None) -> list[Row]:
+        """Return what is kept of each item of a batch, with columns of the caller's."""
+        cells = self.describe_columns(batch, attribution) | (columns or {})
+        return [{name: column[row] for name, column in cells.items()} for row in range(len(batch))]
 
     def choose(self, batch: Batch) -> Call:
         """Return what a batch is explained by: the method, the classes against, the references."""
@@ -253,13 +262,37 @@ class Plan:
             columns["gradcf"] = list(extract_tensor(attribution, attribution.gradcf).float().numpy())
         if self.values == "none":
             return columns
-        values = extract_tensor(attribution, None)
+        return columns | self._reduce(batch, extract_tensor(attribution, None))
+
+    def _keep_references(
+        self, batch: Batch, attribution: Attribution, labels: Sequence[Sequence[str]] | None
+    ) -> dict[str, Sequence[Any]]:
+        """Each reference's own values, one after another, with what the model says it is and the output at its path's end."""
+        assert attribution.per_reference is not None
+        each = extract_tensor(attribution, attribution.per_reference)
+        maps = [self._reduce(batch, each[:, r])["values"] for r in range(each.shape[1])]
+        rows = range(len(batch))
+        numbers = [len(labels[row]) if labels is not None else len(maps) for row in rows]  # some have fewer than others
+        columns: dict[str, Sequence[Any]] = {
+            REFERENCE_VALUES: [np.concatenate([maps[r][row].reshape(-1) for r in range(numbers[row])]) for row in rows],
+            "reference_labels": [
+                list(labels[row]) if labels is not None else [str(r + 1) for r in range(numbers[row])] for row in rows
+            ],
+        }
+        for name, numbers_of in (("reference_outputs", attribution.baseline_outputs), ("reference_trust", attribution.trust)):
+            if numbers_of is not None:
+                columns[name] = [numbers_of[row, : numbers[row]].double().tolist() for row in rows]
+        return columns
+
+    def _reduce(self, batch: Batch, values: Tensor) -> dict[str, Sequence[Any]]:
+        """What is kept of values in the shape of the inputs."""
+        columns: dict[str, Sequence[Any]] = {}
         if isinstance(self.values, Groups):
-            return columns | _pool(self.values, batch.attributed, values)
+            return _pool(self.values, batch.attributed, values)
         if self.values == "units":
             if self.subject is None or batch.units is None:
                 raise InputError("units are words or columns, and these inputs have none: keep float32, or a grid")
-            return columns | {"values": [row.astype(np.float32) for row in self.subject.names(batch).sum_units(values)]}
+            return {"values": [row.astype(np.float32) for row in self.subject.names(batch).sum_units(values)]}
         kept = list(values.numpy().astype(np.float16 if self.values == "float16" else np.float32))
         if isinstance(batch, TextBatch):  # without its padding
             lengths = batch.mask.sum(dim=1).tolist()
@@ -296,6 +329,12 @@ class Plan:
         ragged = SHAPE in row or (self.kind == "text" and "values" in row) or ("regions" in row)
         if SHAPE in row:
             types[SHAPE] = integers
+        if REFERENCE_VALUES in row:
+            types |= {REFERENCE_VALUES: pyarrow.list_(pyarrow.from_numpy_dtype(row[REFERENCE_VALUES].dtype))}
+            types["reference_labels"] = texts
+            types |= {
+                name: pyarrow.list_(pyarrow.float64()) for name in ("reference_outputs", "reference_trust") if name in row
+            }
         for name in ("values", "regions", "gradcf"):
             if name in row:
                 element = pyarrow.from_numpy_dtype(row[name].dtype)

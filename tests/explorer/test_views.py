@@ -1,0 +1,148 @@
+"""What the item shows of what a run kept: scores, curves, references with their own maps, counterfactuals."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import ig2
+from ig2.adapters import vision
+from ig2.errors import InputError
+from ig2.explorer import Collection
+from ig2.metrics import Deletion, Insertion
+from networks import refuses, seeded
+
+SIDE = 6
+
+
+@pytest.fixture(scope="module")
+def subject():
+    """Red, green or blue, whichever there is most of."""
+    net = seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE * 3, 3), nn.Tanh(), nn.Linear(3, 3)), 0).float()
+    with torch.no_grad():
+        net[1].weight += 4 * torch.eye(3).repeat_interleave(SIDE * SIDE, dim=1) / SIDE**2
+        net[3].weight += 4 * torch.eye(3)
+    return vision.subject(net, (SIDE, SIDE), classes=["red", "green", "blue"], name="small")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    folder, numbers = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+    for i in range(9):
+        pixels = numbers.integers(0, 120, (SIDE, SIDE, 3))
+        pixels[:, :, i % 3] += 130
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(subject, source, tmp_path_factory):
+    return ig2.run(
+        str(source), subject, ig2.IG2(6), tmp_path_factory.mktemp("runs") / "full", references=str(source), count=3,
+        gradcf=True, per_reference=True, metrics=[Insertion(), Deletion()],
+    )  # fmt: skip
+
+
+def test_each_references_own_values_are_kept(subject, source, store):
+    batch = subject.read([vision.Photo(source / "1.png", "1.png")])
+    pool = subject.pool([vision.Photo(source / f"{i}.png", f"{i}.png", None) for i in range(9)])
+    chosen = subject.contrast(batch, None, pool, 3, 0, against="next")
+    result = ig2.IG2(6)(subject.model, batch.x, None, chosen.samples, against="next", seed=0, per_reference=True)
+    row = store["1.png"]
+    kept = np.reshape(row["reference_values"], result.per_reference[0].shape)
+    np.testing.assert_allclose(kept, result.per_reference[0].numpy(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(kept.mean(axis=0), row["values"], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(row["reference_outputs"], result.baseline_outputs[0].numpy(), rtol=1e-4)
+    assert row["reference_labels"] == list(chosen.labels[0])
+
+
+@pytest.mark.parametrize("values", [ig2.Grid(2, 2), ig2.Superpixels(4), "float16"])
+def test_references_are_reduced_as_the_values_are(subject, source, tmp_path, values):
+    store = ig2.run(
+        str(source), subject, ig2.IG2(4), tmp_path / "run", references=str(source), count=2, per_reference=True, values=values
+    )
+    for row in store:
+        parts = np.reshape(row["reference_values"], (len(row["reference_labels"]), *row["values"].shape)).astype(float)
+        np.testing.assert_allclose(parts.mean(axis=0), row["values"], rtol=2e-2, atol=2e-3)
+    view = Collection([tmp_path / "run"]).view("0.png")[0][0]
+    assert len(view.methods[0].references) == 2
+    total = sum(reference.scores for reference in view.methods[0].references) / 2
+    np.testing.assert_allclose(total, view.methods[0].scores, rtol=2e-2, atol=2e-3)
+
+
+def test_texts_and_rows_keep_their_references_too(tmp_path):
+    from ig2.adapters import tabular
+
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(np.random.default_rng(0).normal(size=(8, 3)), columns=["x", "y", "z"])
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    net = seeded(lambda: nn.Linear(3, 2), 1).float()
+    net.bias.data.zero_()
+    subject = tabular.subject(net, tabular.infer_columns(frame), ["well", "ill"], rows=frame)
+    run = {"references": str(tmp_path / "rows.csv"), "count": 2, "per_reference": True}
+    ig2.run(str(tmp_path / "rows.csv"), subject, ig2.IG2(4), tmp_path / "run", **run)
+    collection = Collection([tmp_path / "run"])
+    method = collection.view(collection.catalogue.ids[0])[0][0].methods[0]
+    assert [reference.scores.shape for reference in method.references] == [(3,), (3,)]
+
+
+def test_what_cannot_be_kept_is_an_error(subject, source, tmp_path):
+    options = {"references": str(source), "per_reference": True}
+    refuses(InputError, "values", lambda: ig2.run(str(source), subject, ig2.IG2(4), tmp_path / "a", values="none", **options))
+    refuses(
+        InputError, "per_reference", lambda: ig2.run(str(source), subject, ig2.Gradient(), tmp_path / "b", per_reference=True)
+    )
+
+
+def test_the_item_has_scores_curves_references_and_the_counterfactual(subject, source, store):
+    collection = Collection([store.folder], source)
+    row = store["2.png"]
+    (method,) = collection.view("2.png")[0][0].methods
+    assert method.metrics == {"insertion": row["insertion"], "deletion": row["deletion"], "spread": row["spread"]}
+    np.testing.assert_allclose(method.metric_curves["deletion"], row["deletion_curve"])
+    own = np.reshape(row["reference_values"], (-1, 3, SIDE, SIDE))
+    assert len(method.references) == len(own)
+    for reference, part, output in zip(method.references, own, row["reference_outputs"], strict=True):
+        np.testing.assert_allclose(reference.scores, part.sum(axis=0), atol=1e-6)
+        assert reference.residual == pytest.approx(part.sum() - (row["output"] - output), abs=1e-5)
+    expected = subject.picture(torch.from_numpy(np.array(row["gradcf"][0])))
+    assert np.abs(method.gradcf.astype(int) - expected).max() <= 1
+    page = collection.render_item("2.png").decode()
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])["inputs"][0]["methods"][0]
+    assert list(data["metric_curves"]) == ["insertion", "deletion"]
+
+
+def test_a_store_without_them_shows_none(photos):
+    (method,) = photos.view("dark/00.png")[0][0].methods
+    assert (method.references, method.gradcf, method.metrics, method.metric_curves) == ((), None, {}, {})
+
+
+@pytest.mark.slow
+def test_curves_and_references_are_drawn(store, source, browser):
+    from stores import running
+
+    with running(Collection([store.folder], source)) as address:
+        page = browser.new_page()
+        trouble = []
+        page.on("console", lambda message: trouble.append(message.text))
+        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page.goto(f"{address}item?id=2.png")
+        page.wait_for_selector("section[data-ready]")
+        assert page.locator(".chart h3").all_inner_texts() == ["Insertion", "Deletion"]
+        assert page.locator(".references li").count() == 1 + len(store["2.png"]["reference_labels"])
+        assert "Insertion" in page.locator(".sums dl").inner_text()
+        page.locator(".references button").nth(1).click()
+        assert "alone" in page.locator(".shown").inner_text()
+        page.locator(".chart svg").first.focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        assert re.match(r"\d+\s%: ", page.locator(".chart output").first.inner_text())
+        assert page.locator(".counterfactual img").count() == 1
+        page.close()
+    assert not trouble
