@@ -29,6 +29,8 @@ LARGE_RESIDUAL = 0.1
 LITTLE_TRUST = 0.5
 # Below this share of the distance to their references, paths have not arrived, and the verdict says so.
 LITTLE_ARRIVAL = 0.5
+# From here on a path that stands still has arrived.
+ARRIVED = 0.99
 # Letters of a name that `print` shows.
 LONGEST_TEXT = 60
 
@@ -96,6 +98,11 @@ class _Fields(Generic[Values]):
     """1 − D(end of the path) / D(explicand), (B, R), with D the distance to the reference's representation that GradPath goes
     down: 1 where the path arrived, 0 where it got no nearer, below that where it ended farther away. Values explain the way to
     where the path ended, so read `trust` together with it."""
+    stuck: Tensor | None = None
+    """Whether each GradPath stood still on its way because the distance had no gradient there, (B, R)."""
+    finished: Tensor | None = None
+    """The share of the distance that a straight line covered at the end of each path, (B, R), with `IG2(fallback="straight")`;
+    0 where GradPath arrived by itself."""
     reference_outputs: Tensor | None = None
     """f(reference) for each reference of a GradPath, (B, R). Where a path arrived, f(baseline) is near it."""
     paths: Values | None = field(default=None, metadata=LIKE_X)
@@ -251,7 +258,7 @@ class Attribution(_Fields[Structured]):
         if zero.all():
             if self._arrival_verdict:
                 return "explains nothing" + self._arrival_verdict
-            return "has nothing to explain, since the output at x is that at its baselines (are the references x itself?)"
+            return f"has nothing to explain, since {self._sameness_verdict}"
         typical = float(relative.median())
         worse = int((relative >= LARGE_RESIDUAL).sum())
         but = f", but for {worse} of {len(self)} explicands, off by {LARGE_RESIDUAL:.0%} or more" if worse else ""
@@ -290,11 +297,18 @@ class Attribution(_Fields[Structured]):
         typical = self.median("arrival")
         if typical is None or self.steps_taken is None:
             return ""
-        short = typical < LITTLE_ARRIVAL
+        stopped = torch.zeros_like(typical, dtype=torch.bool)
+        if self.stuck is not None:  # most of an explicand's paths, with some of the distance left
+            stopped = (self.stuck.double().mean(dim=1) > 0.5) & (typical < ARRIVED)
+        short = (typical < LITTLE_ARRIVAL) | stopped
         if not short.any():
-            return ""
+            return self._finish_verdict
         of = f" for {int(short.sum())} of {len(self)} explicands" if len(self) > 1 and not short.all() else ""
-        advice = "another layer (ig2.wrap(net, representation=...)), or a straight line (ig2.ExpectedIG)"
+        advice = (
+            'ig2.IG2(fallback="straight"), another layer (ig2.wrap(net, representation=...)), or a straight line '
+            "(ig2.ExpectedIG)"
+        )
+        left = f"{1 - float(typical[short].median()):.0%} of the distance to the reference left"
         if (self.steps_taken[short] == 0).double().mean() > 0.5:
             return (
                 f"; paths did not move{of}, since the distance to the reference has no gradient at x (units asleep there?): "
@@ -305,10 +319,39 @@ class Attribution(_Fields[Structured]):
                 f"; paths ended beyond the reference, farther from it than they began{of}, so the values do not explain the "
                 f"contrast: try more and shorter steps, ig2.paths.LineSearch(), {advice}"
             )
+        if stopped[short].double().mean() > 0.5:
+            return (
+                f"; paths got stuck where the distance has no gradient{of}, with {left}, so the values do not explain the "
+                f"whole contrast: try {advice}"
+            )
         return (
-            f"; paths ended on the way{of}, with {1 - float(typical[short].median()):.0%} of the distance to the reference "
-            "left, so the values do not explain the whole contrast: try more or longer steps, ig2.paths.LineSearch(), "
-            f"{advice}"
+            f"; paths ended on the way{of}, with {left}, so the values do not explain the whole contrast: try more or longer "
+            f"steps, ig2.paths.LineSearch(), {advice}"
+        )
+
+    @property
+    def _finish_verdict(self) -> str:
+        """How much of the paths was a straight line; nothing where GradPath arrived by itself."""
+        if self.finished is None or not (self.finished > 0).any():
+            return ""
+        lines = self.finished > 0
+        left = f"{float(self.finished[lines].median()):.0%} of the distance left"
+        return f"; a straight line finished {int(lines.sum())} of {lines.numel()} paths, which had {left}"
+
+    @property
+    def _sameness_verdict(self) -> str:
+        """Why the output at the baselines is that at x, where no path is to blame."""
+        if self.reference_outputs is None:
+            return "the output at x is that at its baselines (are the references x itself?)"
+        where = self.settings.get("representation") or "representation"
+        if torch.allclose(self.reference_outputs, self.output[:, None].expand_as(self.reference_outputs)):
+            return (
+                f"the network gives x and its references one output, and no path leads from one to the other, since the "
+                f"{where} is the same too (are the references x itself, or is it asleep at both?)"
+            )
+        return (
+            f"the {where}, in which paths are found, is the same at x and its references while the output is not: name another "
+            "layer (ig2.wrap(net, representation=...)), or use a straight line (ig2.ExpectedIG)"
         )
 
     # -- scale ---------------------------------------------------------------------------------------------------------

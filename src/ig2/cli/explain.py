@@ -410,8 +410,9 @@ def format_verdict(verdict: str, steps: int | None) -> str:
     if "NOT" in sentence:
         tries = "" if steps is None else f"try {more[0]} or --rule blended (for all methods), or "
         return f"{sentence}: {tries}read it as a ranking"
-    if "on the way" in sentence or "did not move" in sentence:
-        return f"{sentence}: try {' or '.join([*(more if 'on the way' in sentence else ()), '--method expected-ig'])}"
+    if any(words in sentence for words in ("on the way", "did not move", "got stuck")):
+        others = ["--method ig2-straight", "--method expected-ig"]
+        return f"{sentence}: try {' or '.join([*(more if 'on the way' in sentence else ()), *others])}"
     return f"{sentence}: {advice}" if advice else sentence
 
 

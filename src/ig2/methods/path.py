@@ -20,7 +20,7 @@ from ig2.attribution import Cost
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
 from ig2.model import Model, as_model
-from ig2.paths import L2, Blur, GradPath, GrownPath, Guided, Norm, Path, Steady, Stop, Straight, euclidean
+from ig2.paths import L2, Blur, Finished, GradPath, GrownPath, Guided, Norm, Path, Steady, Stop, Straight, euclidean
 from ig2.paths.gradpath import Schedule
 from ig2.references.base import References, as_references, draw_weighted
 from ig2.references.constant import Zeros
@@ -172,13 +172,18 @@ class IG2(PathMethod):
         norm: of a step.
         schedule: how the length of a step changes along the path.
         stop: when a pair's path ends before all its steps are taken.
+        fallback: "straight" goes on to the reference by a straight line where GradPath ends with more than half of its distance
+            left, `ig2.paths.Finished`: on a plateau, behind max pooling, or where the units are asleep at x.
     """
 
     def __init__(
         self, steps: int = 100, step_size: float | None = None, rule: Rule = rules.blended, distance: Distance = euclidean,
-        norm: Norm = L2(), schedule: Schedule = Steady(), stop: Stop | None = None,
+        norm: Norm = L2(), schedule: Schedule = Steady(), stop: Stop | None = None, fallback: Literal["straight"] | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(GradPath(steps, step_size, distance, norm, schedule, stop), None, rule)
+        if fallback not in (None, "straight"):
+            raise InputError(f"fallback must be 'straight' or None, got {describe(fallback)}")
+        path = GradPath(steps, step_size, distance, norm, schedule, stop)
+        super().__init__(path if fallback is None else Finished(path), None, rule)
 
 
 class GradCFE(PathMethod):
