@@ -28,7 +28,8 @@ LARGE_RESIDUAL = 0.1
 # Below this the gradient predicts so little that the verdict says so.
 LITTLE_TRUST = 0.5
 # Below this share of the distance to their references, paths have not arrived, and the verdict says so.
-LITTLE_ARRIVAL = 0.5
+# Distances are squared by default: with a quarter of D left, half of the way between the representations is.
+LITTLE_ARRIVAL = 0.75
 # From here on a path that stands still has arrived.
 ARRIVED = 0.99
 # Letters of a name that `print` shows.

@@ -123,7 +123,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 ONES, ZEROS = torch.ones(1, 4).double(), torch.zeros(1, 4).double()
 FAILED = {
-    "a recurrent network with max pooling": (recurrent, normal(2, 60, 2), 0.2 * normal(3, 60, 2, seed=1), "on the way"),
+    "a recurrent network with max pooling": (recurrent, normal(2, 60, 2), torch.zeros(3, 60, 2).double(), "on the way"),
     "units asleep at x": (asleep, ZEROS, ONES, "did not move"),
     "saturated": (saturated, ONES, ZEROS, "did not move"),
     "a plateau": (lambda: seeded(Plateau, 0), ONES, ZEROS, "got stuck"),
@@ -137,7 +137,7 @@ def test_a_walk_that_failed_says_so_and_a_straight_line_finishes_it(case: str):
     a = ig2.IG2(20)(net, x, references=references)
     assert words in a.verdict and 'fallback="straight"' in a.verdict and a.finished is None
     finished = ig2.IG2(20, fallback="straight")(net, x, references=references, curves=True)
-    short = (a.arrival < 0.5) | a.stuck
+    short = (a.arrival < 0.75) | a.stuck
     assert short.any() and torch.equal(finished.finished > 0, short)
     assert torch.allclose(finished.finished[short], 1 - a.arrival[short]) and (finished.arrival[short] == 1).all()
     assert torch.allclose(finished.baseline_outputs[short], finished.reference_outputs[short])

@@ -172,7 +172,7 @@ class IG2(PathMethod):
         norm: of a step.
         schedule: how the length of a step changes along the path.
         stop: when a pair's path ends before all its steps are taken.
-        fallback: "straight" goes on to the reference by a straight line where GradPath ends with more than half of its distance
+        fallback: "straight" goes on to the reference by a straight line where GradPath ends with more than a quarter of D
             left, `ig2.paths.Finished`: on a plateau, behind max pooling, or where the units are asleep at x.
     """
 
