@@ -7,7 +7,7 @@ from ig2._utils.lazy import attach
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from ig2 import methods, paths, references, rules
+    from ig2 import methods, paths, references, rules, targets
     from ig2._engine.inputs import Fixed
     from ig2._engine.memory import OutOfMemoryError
     from ig2._engine.task import scores
@@ -83,7 +83,7 @@ else:  # the same names at run time, each imported when it is first used
             ],
             "model": ["Model", "Preparation", "wrap"],
             "runs": ["open", "run"],
-            "": ["methods", "paths", "references", "rules"],
+            "": ["methods", "paths", "references", "rules", "targets"],
         },
     )  # fmt: skip
 
@@ -152,5 +152,6 @@ __all__ = [
     "rules",
     "run",
     "scores",
+    "targets",
     "wrap",
 ]

@@ -21,6 +21,7 @@ from ig2._utils.blur import check_free, check_sigma, find_space, smooth
 from ig2._utils.files import check_regular
 from ig2.errors import InputError, MissingExtraError, describe, format_count, import_extra
 from ig2.names import Names, name_output
+from ig2.targets import Target
 
 FORMAT = "ig2.attribution/1"
 # Above this share of f(x) − f(baseline), a residual is worth a word.
@@ -162,6 +163,8 @@ class Attribution(_Fields[Structured]):
     """f(x): the score of that class, (B,); less that of the classes explained against, where there are any."""
     against: Tensor | None = None
     """The class explained against, (B,), or several, (B, K); None where the output is that of the target alone."""
+    question: Target | None = field(default=None, metadata=UNROWED)
+    """What is explained where it is no class: a target of `ig2.targets`; `target` is then 0."""
     fixed: dict[int | str, Any] | None = None
     """The inputs that were `ig2.Fixed`, by position or name; in files where all of them are tensors."""
     held: dict[int | str, Tensor] | None = None
@@ -197,6 +200,8 @@ class Attribution(_Fields[Structured]):
     def explained(self) -> list[str]:
         """What is explained of each explicand, in words, such as "class 3 rather than class 7"."""
         name = name_output if self.names is None else self.names.name_output
+        if self.question is not None:
+            return [self.question.describe(row, name) for row in range(len(self))]
         names = [name(label) for label in self.target.tolist()]
         if self.against is None:
             return names
@@ -347,8 +352,8 @@ class Attribution(_Fields[Structured]):
         where = self.settings.get("representation") or "representation"
         if torch.allclose(self.reference_outputs, self.output[:, None].expand_as(self.reference_outputs)):
             return (
-                f"the network gives x and its references one output, and no path leads from one to the other, since the "
-                f"{where} is the same too (are the references x itself, or is it asleep at both?)"
+                f"the output at x is that at its references, and no path leads from one to the other, since the {where} is "
+                "the same too (are the references x itself, or is it asleep at both?)"
             )
         return (
             f"the {where}, in which paths are found, is the same at x and its references while the output is not: name another "
@@ -422,6 +427,8 @@ class Attribution(_Fields[Structured]):
             except IndexError as error:
                 raise IndexError(f"explicand {describe(which)} of {len(self)}") from error
         part = self._map(lambda tensor: tensor[rows.to(tensor.device)])
+        if self.question is not None:
+            part = replace(part, question=self.question.take(rows))
         return part if self.names is None else replace(part, names=self.names[rows.tolist()])
 
     @classmethod
@@ -457,6 +464,9 @@ class Attribution(_Fields[Structured]):
                 raise
             except (RuntimeError, TypeError, KeyError, ValueError) as error:
                 raise InputError(f"cannot join: {name} differ in shape: {describe(pieces)}") from error
+        questions = [part.question for part in parts]
+        if any(question is not None for question in questions):
+            joined["question"] = Target.join([(question, len(part)) for question, part in zip(questions, parts, strict=True)])
         return cls(**joined, settings=settings)
 
     def to(self, device: torch.device | str) -> Attribution:
@@ -485,6 +495,10 @@ class Attribution(_Fields[Structured]):
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
         settings = json.dumps(self.settings, default=str)
         header = {"format": FORMAT, "settings": settings, "structure": json.dumps(structure)}
+        if self.question is not None:
+            content, held = self.question.pack()
+            header["question"] = json.dumps(content, default=str)
+            tensors |= {name: tensor.detach().cpu().contiguous().clone() for name, tensor in held.items()}
         if self.names is not None:
             header["names"] = json.dumps(self.names.to_json())
         # by hand: `save_file` makes files nobody but their owner may read, and hides why a write failed
@@ -514,7 +528,8 @@ class Attribution(_Fields[Structured]):
                 pieces = [tensors.pop(f"{name}/{key}") for key in keys]
                 is_tuple = isinstance(keys[0], int) and name not in ("fixed", "held")
                 tensors[name] = tuple(pieces) if is_tuple else dict(zip(keys, pieces, strict=True))
-            attribution = cls(**tensors, settings=json.loads(header["settings"]))
+            question = Target.unpack(json.loads(header["question"]), tensors) if "question" in header else None
+            attribution = cls(**tensors, settings=json.loads(header["settings"]), question=question)
             return attribution.with_names(Names.from_json(json.loads(header["names"]))) if "names" in header else attribution
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"{path} says it holds an attribution, and does not: {error}") from error
@@ -662,7 +677,7 @@ class Attribution(_Fields[Structured]):
             f"  target    {_few(self.target)}",
             f"  output    {_few(self.output)}",
         ]
-        if self.against is not None or self.names is not None:
+        if self.against is not None or self.names is not None or self.question is not None:
             texts = self.explained if len(set(self.explained)) > 1 else self.explained[:1]
             lines[2] = f"  explains  {_join_few(texts)}"
         if self.names is not None:

@@ -320,7 +320,7 @@ def _check_reach(network: Network, scores: Tensor, leaves: Sequence[Tensor]) -> 
 
 def _check_logits(network: Network, raw: Any) -> None:
     """A softmax of what a softmax gave is a flat thing that still looks like probabilities."""
-    if network.model.output not in ("probability", "log-probability"):
+    if network.model.output not in ("probability", "log-probability") or network.model.target is not None:
         return
     logits = network.model.logits(raw).detach()
     if logits.numel() > 1 and bool((logits >= 0).all()) and abs(float(logits.sum()) - 1) < 1e-3:

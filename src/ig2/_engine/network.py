@@ -56,12 +56,16 @@ class Network:
     def scores(self, points: Tensor, rows: Tensor) -> Tensor:
         """The explained outputs of all classes, (n, classes); less those explained against, once they were chosen."""
         raw = self.forward(self.inputs.split(points), rows)
-        scores = self.model.scores(raw, len(rows)).to(self.inputs.data.device)
+        scores = self.model.scores(raw, len(rows), rows).to(self.inputs.data.device)
         if self.layer == "output":
-            activation = scores if callable(self.model.output) else self.model.logits(raw)
+            activation = scores if callable(self.model.output) or self._hides_logits(raw) else self.model.logits(raw)
             # as `Model.scores` does: a network that ends with squeeze() loses the batch axis of a single sample
             self._activation = activation.reshape(1, -1) if len(rows) == 1 and activation.ndim < 2 else activation
         return scores if self.against is None else contrast(scores, self.against[rows])
+
+    def _hides_logits(self, raw: Any) -> bool:
+        """Whether a target reads what is no tensor, such as a detector's list of dicts."""
+        return self.model.target is not None and not isinstance(raw, Tensor)
 
     def scores_alone(self, points: Tensor, rows: Tensor) -> Tensor:
         """The same without autograd's graph."""

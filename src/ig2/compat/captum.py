@@ -695,9 +695,9 @@ class _TargetModel(Model):
         is_single = logits.ndim > 2 and logits[0].numel() == 1 and not self.names
         return logits.reshape(len(logits), 1) if is_single else logits
 
-    def scores(self, raw: Any, rows: int) -> Tensor:
+    def scores(self, raw: Any, rows: int, which: Tensor | None = None) -> Tensor:
         if not self.names:
-            scores = super().scores(raw, rows)
+            scores = super().scores(raw, rows, which)
             if self.names is not None and scores.shape[1] > 1:
                 raise InputError(f"the network has {scores.shape[1]} outputs: name one with target=")
             return scores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Literal, TypeVar, final
@@ -24,6 +24,7 @@ from ig2.attribution import Result as Result
 from ig2.errors import IG2Error, InputError, ModelError, describe, format_count, warn
 from ig2.model import Model, as_model
 from ig2.references.base import References, as_references
+from ig2.targets import AnyTarget, Target
 
 AnyType = TypeVar("AnyType")
 
@@ -84,7 +85,7 @@ class Method(metaclass=_MethodType):
         self,
         model: Model | nn.Module | Callable[..., Any],
         x: Any,
-        target: int | Sequence[int] | Tensor | None = None,
+        target: AnyTarget = None,
         references: Any = None,
         *,
         against: Against = None,
@@ -102,7 +103,9 @@ class Method(metaclass=_MethodType):
             model: what `ig2.wrap` returned, or a network, which is then wrapped with the defaults.
             x: explicands (B, ...); or a tuple or dict of tensors the network is called with, where `ig2.Fixed` marks those
                 that are not attributed.
-            target: the class to explain: one for all or one for each explicand. By default the class predicted.
+            target: the class to explain: one for all or one for each explicand. By default the class predicted. Or a target of
+                `ig2.targets`, such as a region of a map or a box of a detector, or a function from what the network returns
+                to (B,).
             references: what to contrast with: samples (R, ...) for all or (B, R, ...) for each explicand its own, a number,
                 or a strategy of `ig2.references`. Methods without references ignore them.
             against: for "why the target rather than this class?": the output explained is then f_target − f_against, of several
@@ -146,6 +149,7 @@ class Method(metaclass=_MethodType):
             **{"output": output, **result.unpack(inputs.unpack)},
             explicand=inputs.explicand,
             target=task.target,
+            question=session.model.target,
             against=None if task.against is None else task.against.squeeze(1),  # (B,) of one class
             fixed=inputs.fixed or None,
             held=inputs.held or None,
@@ -154,6 +158,7 @@ class Method(metaclass=_MethodType):
                 "parts": summary(self),
                 "references": summary(strategy),
                 "against": summary(against),
+                **({} if session.model.target is None else {"target": summary(session.model.target)}),
                 "model": repr(model),
                 "seed": int(seed),
                 "complete": self.complete and session.adds_up,
@@ -175,7 +180,11 @@ class Method(metaclass=_MethodType):
         rows, skipped = list(range(count)), dict[int, str]()
 
         def take_classes(classes: Any) -> Any:
-            return classes if np.ndim(classes) == 0 or len(classes) != count else torch.as_tensor(classes)[rows]
+            if isinstance(classes, Target):
+                return classes.take(rows)
+            if callable(classes) or np.ndim(classes) == 0 or len(classes) != count:
+                return classes
+            return torch.as_tensor(classes)[rows]
 
         while True:
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -25,6 +25,7 @@ from ig2.paths.gradpath import Schedule
 from ig2.references.base import References, as_references, draw_weighted
 from ig2.references.constant import Zeros
 from ig2.rules import Rule
+from ig2.targets import AnyTarget
 
 TIMED = 3  # steps, for an estimate
 
@@ -65,7 +66,7 @@ class PathMethod(Method):
         x: Any,
         references: Any = None,
         *,
-        target: int | Sequence[int] | Tensor | None = None,
+        target: AnyTarget = None,
         against: Against = None,
         batch_size: int | Literal["auto"] = "auto",
     ) -> Cost:
