@@ -8,6 +8,7 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from ig2 import methods, paths, references, rules, targets
+    from ig2._engine.activations import At
     from ig2._engine.inputs import Fixed
     from ig2._engine.memory import OutOfMemoryError
     from ig2._engine.task import scores
@@ -68,6 +69,7 @@ else:  # the same names at run time, each imported when it is first used
     __getattr__, __dir__ = attach(
         __name__,
         {
+            "_engine.activations": ["At"],
             "_engine.inputs": ["Fixed"],
             "_engine.memory": ["OutOfMemoryError"],
             "_engine.task": ["scores"],
@@ -103,6 +105,7 @@ __all__ = [
     "UDIG",
     "WG",
     "XRAI",
+    "At",
     "AttEXplore",
     "Attribution",
     "BlurIG",

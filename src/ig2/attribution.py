@@ -15,9 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ig2._engine.activations import ACTIVATION, join_inputs
 from ig2._engine.inputs import Fixed, Structured
 from ig2._engine.private import tree_iter, tree_map_only
-from ig2._utils.blur import check_free, check_sigma, find_space, smooth
+from ig2._utils.blur import check_free, check_sigma, find_space, smooth, spread_places
 from ig2._utils.files import check_regular
 from ig2.errors import InputError, MissingExtraError, describe, format_count, import_extra
 from ig2.names import Names, name_output
@@ -188,6 +189,8 @@ class Attribution(_Fields[Structured]):
             return Fixed(tensor, held[key]) if key in held else tensor
 
         if isinstance(self.explicand, Tensor):
+            if "at" in self.settings:
+                return join_inputs(marked(ACTIVATION, self.explicand), fixed)
             return marked(0, self.explicand)
         kept = {key: Fixed(value) for key, value in fixed.items()}
         if isinstance(self.explicand, dict):
@@ -195,6 +198,53 @@ class Attribution(_Fields[Structured]):
         others = iter(self.explicand)
         places = range(len(self.explicand) + len(fixed))
         return tuple(kept[place] if place in kept else marked(place, next(others)) for place in places)
+
+    def unwrap(self, key: str, settings: dict[str, Any]) -> Attribution:
+        """The same, with the tensor of this name in place of a dict of it alone, and other settings."""
+        shaped = ["explicand", *(f.name for f in fields(self) if f.metadata.get("like_x"))]
+        tensors = {name: value[key] for name in shaped if isinstance(value := getattr(self, name), dict)}
+        return replace(self, **tensors, settings=self.settings | settings)
+
+    def on_input(self, arrange: Callable[[Tensor], Tensor] | None = None) -> Attribution:
+        """An attribution to a layer as a map of the input's places, of which it can be drawn.
+
+        The values of a layer's activation (B, channels, *places) are summed over its channels. Each place's sum is spread over
+        the pixels around it as linear interpolation does, and divided equally among x's channels: sums, residual and verdict
+        stay. With `ig2.InputXGradient` it is HiResCAM [Draelos 2020], up to how a map is enlarged.
+
+        Args:
+            arrange: makes (B, channels, *places) of values in another order, such as a transformer's tokens:
+                `lambda t: t[:, 1:].unflatten(1, (14, 14)).movedim(-1, 1)`. What it leaves out is missing from the sum.
+
+        Returns:
+            An attribution of x, in its shape.
+
+        Raises:
+            InputError: if this is none to a layer, or it has no places of x.
+
+        >>> import ig2, torch
+        >>> net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3, 2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(36, 2))
+        >>> attribution = ig2.IntegratedGradients()(net.eval(), torch.rand(1, 1, 8, 8), at="1")
+        >>> attribution.values.shape, attribution.on_input().values.shape
+        (torch.Size([1, 4, 3, 3]), torch.Size([1, 1, 8, 8]))
+        """
+        inputs = [value for value in (self.fixed or {}).values() if isinstance(value, Tensor)]
+        if "at" not in self.settings or len(inputs) != 1:
+            raise InputError("this is no attribution to a layer of a network of one input: pass at= to the method's call")
+        (x,) = inputs
+
+        def move(values: Tensor) -> Tensor:
+            places = values if arrange is None else arrange(values)
+            if places.ndim != x.ndim or places.ndim < 3 or any(map(int.__gt__, places.shape[2:], x.shape[2:])):
+                raise InputError(
+                    f"the values are {describe(places)}, which is no map of the places of {describe(x)}: name a layer with "
+                    "places, or arrange= them"
+                )
+            return spread_places(places.sum(dim=1, keepdim=True), x.shape[2:]).expand(-1, x.shape[1], *x.shape[2:]) / x.shape[1]
+
+        settings = {name: value for name, value in self.settings.items() if name != "at"} | {"mapped_from": self.settings["at"]}
+        bare = replace(self, gradcf=None, gradcfe=None, paths=None, fixed=None, held=None, explicand=x, settings=settings)
+        return bare.redistribute(move)
 
     @property
     def explained(self) -> list[str]:
@@ -656,7 +706,8 @@ class Attribution(_Fields[Structured]):
         """A matplotlib figure of the attribution, saved if a path is given. See `ig2.plots.attribution`."""
         from ig2 import plots
 
-        figure = plots.attribution(self, **options)
+        has_places = "at" in self.settings and isinstance(self.values, Tensor) and self.values.ndim > 3
+        figure = plots.attribution(self.on_input() if has_places else self, **options)
         if path is not None:
             figure.savefig(path, bbox_inches="tight")
         return figure
@@ -677,9 +728,11 @@ class Attribution(_Fields[Structured]):
             f"  target    {_few(self.target)}",
             f"  output    {_few(self.output)}",
         ]
+        if "at" in self.settings:
+            lines.insert(1, f"  at        {self.settings['at']}")
         if self.against is not None or self.names is not None or self.question is not None:
             texts = self.explained if len(set(self.explained)) > 1 else self.explained[:1]
-            lines[2] = f"  explains  {_join_few(texts)}"
+            lines[2 + ("at" in self.settings)] = f"  explains  {_join_few(texts)}"
         if self.names is not None:
             lines.insert(1, f"  inputs    {_join_few(self.names.samples)}")
         if self.baseline_output is not None and self.residual is not None:

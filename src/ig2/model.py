@@ -234,12 +234,7 @@ class Model:
 
     def preprocessed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the network is called with, from arguments in the data space."""
-        if self.preprocess is None:
-            return args, kwargs
-        made = self.preprocess(*args, **kwargs)
-        if kwargs and isinstance(made, Mapping):
-            return (), dict(made)
-        return (made if isinstance(made, tuple) else (made,)), {}
+        return preprocess_arguments(self.preprocess, args, kwargs)
 
     def check_inside(self, samples: Tensor, name: str, precision: float | None = None) -> None:
         """Refuse samples (n, ...) that leave the bounds.
@@ -360,6 +355,18 @@ class Model:
         name = getattr(net, "__name__", type(net).__name__)
         bounds = "" if self.bounds is None else f", bounds {describe(self.bounds[0])} to {describe(self.bounds[1])}"
         return f"Model({name}: output {output}, representation {where}{bounds})"
+
+
+def preprocess_arguments(
+    preprocess: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a network is called with, from arguments in the data space and a function between the two."""
+    if preprocess is None:
+        return args, kwargs
+    made = preprocess(*args, **kwargs)
+    if kwargs and isinstance(made, Mapping):
+        return (), dict(made)
+    return (made if isinstance(made, tuple) else (made,)), {}
 
 
 def _held(item: Any) -> Any:

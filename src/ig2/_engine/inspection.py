@@ -251,7 +251,7 @@ def find_cuts(network: Network, axes: int) -> list[tuple[tuple[int, ...], Layer]
 def _forward_first(network: Network) -> tuple[list[Tensor], Tensor]:
     """The first explicand, input by input, and its scores with a graph."""
     data = network.inputs.data
-    leaves = [t.detach().clone().requires_grad_() for t in network.inputs.split(data[:1])]
+    leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in network.inputs.split(data[:1])]
     with torch.enable_grad():
         return leaves, network.model.scores(network.forward(leaves, torch.zeros(1, dtype=torch.long, device=data.device)), 1)
 

@@ -55,6 +55,12 @@ class PathMethod(Method):
         if self.references is not None:
             as_references(self.references)
 
+    def _choose_references(self, references: Any) -> References | None:
+        if not self.path.uses_reference:
+            return None
+        own = self.references if references is None else references
+        return self.default_references if own is None else as_references(own)
+
     @property
     def complete(self) -> bool:
         """Whether the rule is."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, final
 import torch
 from torch import Tensor, nn
 
+from ig2._engine.activations import cut
 from ig2._engine.inputs import Inputs
 from ig2._engine.memory import explain_memory_errors
 from ig2._engine.task import Against, Task, open_task
@@ -207,6 +208,8 @@ class Metric(ABC):
                 if model is None:
                     raise InputError(f"{self.name} runs the model, got model=None")
                 adapted = self.adapt_model(as_model(model))
+                if source is not None and "at" in source.settings:
+                    adapted = cut(adapted, source.settings["at"])
                 x = x if x is not None else source
                 if source is not None and target is None:
                     target = source.target if source.question is None else source.question
