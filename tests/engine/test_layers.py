@@ -197,6 +197,12 @@ def test_what_makes_no_sense_is_refused(case: str):
     refuses(*REFUSED[case])
 
 
+def test_modes_of_the_network_are_left_as_they_were():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5).eval(), nn.Linear(4, 2)).double()  # all but the dropout train
+    ig2.Gradient()(net, randn(2, 4), 1, at="0")
+    assert [module.training for module in net.modules()] == [True, True, False, True]
+
+
 def test_the_network_is_left_as_it_was():
     hooks = [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in NET.modules()]
     before = NET(X)

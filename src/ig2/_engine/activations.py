@@ -129,7 +129,8 @@ def cut(model: Model, layer: str | nn.Module) -> Model:
         representation = replace(representation, name=f"net.{representation.name}")
     # a layer that is folded into another one has no activation of its own
     preparation = None if model.preparation is None else replace(model.preparation, fold=False)
-    upper = Upper(model.net, chosen, model.preprocess).train(model.net.training)
+    upper = Upper(model.net, chosen, model.preprocess)
+    upper.training = False  # by itself: train() would reach the user's modules
     return replace(
         model, net=upper, preprocess=None, representation=representation, bounds=None, preparation=preparation, compiled={}
     )
