@@ -706,11 +706,19 @@ class Attribution(_Fields[Structured]):
         """A matplotlib figure of the attribution, saved if a path is given. See `ig2.plots.attribution`."""
         from ig2 import plots
 
-        has_places = "at" in self.settings and isinstance(self.values, Tensor) and self.values.ndim > 3
-        figure = plots.attribution(self.on_input() if has_places else self, **options)
+        figure = plots.attribution(self._to_draw(), **options)
         if path is not None:
             figure.savefig(path, bbox_inches="tight")
         return figure
+
+    def _to_draw(self) -> Attribution:
+        """What is drawn of it: of a layer with places of the input, the map of these."""
+        x = list((self.fixed or {}).values())
+        has_places = (
+            "at" in self.settings and len(x) == 1 and isinstance(x[0], Tensor) and isinstance(self.values, Tensor)
+            and x[0].ndim == self.values.ndim > 3
+        )  # fmt: skip
+        return self.on_input() if has_places else self
 
     def _repr_html_(self) -> str | None:
         """What a notebook shows; without matplotlib, the same as `print`."""
@@ -718,7 +726,7 @@ class Attribution(_Fields[Structured]):
             from ig2 import plots
         except MissingExtraError:
             return None
-        return plots.html(self)
+        return plots.html(self._to_draw())
 
     def __repr__(self) -> str:
         shapes = [tuple(value.shape) for value in _tensors(self.values)]

@@ -200,7 +200,7 @@ class Class(Target):
         scores = find_tensor(result)
         if scores.ndim != 2:
             raise ModelError(f"the network returned {describe(scores)}: Class needs (B, classes). Of a map, use Region")
-        index = self._of("index", rows)
+        index = self._of("index", rows.to(scores.device))
         _check_index(index, scores.shape[1], "class")
         return scores.gather(1, index[:, None])[:, 0]
 

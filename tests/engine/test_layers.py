@@ -165,6 +165,13 @@ def test_maps_on_the_input_keep_their_sums():
     refuses(InputError, "at=", lambda: shown.on_input())
 
 
+def test_an_attribution_to_a_layer_is_drawn():
+    a = ig2.IntegratedGradients(4)(ig2.wrap(lambda x: NET(x[:, :2])), data(1, 3, 13, 13), 1, at=NET[1])
+    for one in (a, ig2.Gradient()(NET, X, 1, at="5")):
+        assert "<" in one._repr_html_()
+    assert len(a.plot().axes) > 0
+
+
 def test_one_place_is_spread_where_it_lies():
     from ig2._utils.blur import spread_places
 
