@@ -539,10 +539,9 @@ def test_something_that_is_not_a_method():
 
 
 def layered() -> nn.Sequential:
-    torch.manual_seed(0)
     return nn.Sequential(
         *(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)),
-    ).eval()
+    )
 
 
 @pytest.mark.parametrize("to_input", [False, True])
@@ -558,7 +557,7 @@ def layered() -> nn.Sequential:
     ],
 )
 def test_layers_have_captums_numbers(name: str, options: dict[str, Any], layer: int, to_input: bool):
-    net, x, target = layered(), torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 2, 1])
+    net, x, target = seeded(layered, 0), data(4, 1, 8, 8), torch.tensor([0, 1, 2, 1])
     options = {**options, "target": target, "attribute_to_layer_input": to_input}
     theirs = getattr(captum.attr, name)(net, net[layer]).attribute(x, **options)
     theirs = theirs[0] if isinstance(theirs, tuple) else theirs  # of a layer's input
@@ -567,7 +566,7 @@ def test_layers_have_captums_numbers(name: str, options: dict[str, Any], layer: 
 
 
 def test_layers_of_deeplift_and_their_delta_are_captums():
-    net, x = layered(), torch.rand(4, 1, 8, 8)
+    net, x = seeded(layered, 0), data(4, 1, 8, 8)
     for layer in (0, 2):
         theirs, _ = captum.attr.LayerDeepLift(net, net[layer]).attribute(x, 0.25, target=1, return_convergence_delta=True)
         got, delta = ours.LayerDeepLift(net, net[layer]).attribute(x, 0.25, target=1, return_convergence_delta=True)
@@ -576,10 +575,9 @@ def test_layers_of_deeplift_and_their_delta_are_captums():
 
 
 def test_an_embedding_is_a_layer_as_in_captum():
-    torch.manual_seed(0)
-    embedding, head = nn.Embedding(9, 5), nn.Linear(5, 2)
+    embedding, head = seeded(lambda: nn.Embedding(9, 5), 0), seeded(lambda: nn.Linear(5, 2), 0)
     net = lambda ids, scale: head(embedding(ids).tanh().mean(dim=1)) * scale  # noqa: E731
     ids, none = torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.zeros(1, 3, dtype=torch.long)
-    options = {"baselines": none.expand(2, 3), "target": 1, "additional_forward_args": (torch.tensor([[2.0], [3.0]]),)}
+    options = {"baselines": none.expand(2, 3), "target": 1, "additional_forward_args": (torch.tensor([[2.0], [3.0]]).double(),)}
     theirs = captum.attr.LayerIntegratedGradients(net, embedding).attribute(ids, **options)
     assert torch.allclose(ours.LayerIntegratedGradients(net, embedding).attribute(ids, **options), theirs, atol=1e-6)
