@@ -102,10 +102,10 @@ def rough():
         ends = [picture(rng, (8, 8)) if view.kind == "image" else None for _ in first.references]
         pairs = zip(first.references, ends, trusts, strict=False)
         found = [
-            replace(each, residual=0.5 * r, trust=trust, arrival=1 - 0.3 * r, reference_output=-2.0 + r, gradcf=end)
+            replace(each, residual=0.5 * r, trust=trust, arrival=1 - 0.2 * r, reference_output=-2.0 + r, gradcf=end)
             for r, (each, end, trust) in enumerate(pairs)
         ]
-        told = {"trust": float(np.median(trusts)), "arrival": 0.7, "gradcf": ends[0] if ends else None}
+        told = {"trust": float(np.median(trusts)), "arrival": 0.8, "gradcf": ends[0] if ends else None}
         settings = {**first.settings, "complete": True}
         return replace(view, methods=(replace(first, **told, settings=settings, references=tuple(found)), *others))
 

@@ -206,6 +206,21 @@ def test_a_distance_of_ones_own_gives_one_number_a_pair(distance: Callable[..., 
     refuses(ModelError, text, lambda: ig2.IG2(steps=2, distance=distance)(mlp(), X, references=REFERENCES))
 
 
+class Named(nn.Module):
+    """One with a layer that returns a dict."""
+
+    class Inner(nn.Linear):
+        def forward(self, x: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+            return {"out": super().forward(x)}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.fc = self.Inner(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.inner(x)["out"])
+
+
 def test_layers_with_tuples_and_keywords_can_be_read_where_there_is_one_tensor():
     class Text(nn.Module):
         def __init__(self) -> None:
@@ -218,7 +233,8 @@ def test_layers_with_tuples_and_keywords_can_be_read_where_there_is_one_tensor()
     network, x = made(Text), X[:, None].repeat(1, 2, 1)
     assert same(representation(network, x), network.lstm(x)[0][:, -1])
     assert same(representation(ig2.wrap(network, representation="lstm:input"), x), x.flatten(1))
-    refuses(ModelError, r"layer returns tuple of 2 ", lambda: representation(ig2.wrap(network, representation="lstm"), x))
+    assert same(representation(ig2.wrap(network, representation="lstm"), x), network.lstm(x)[0].flatten(1))
+    refuses(ModelError, "layer returns", lambda: representation(ig2.wrap(made(Named), representation="inner"), X))
 
 
 # -- kinds of networks -------------------------------------------------------------------------------------------------

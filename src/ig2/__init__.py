@@ -7,7 +7,8 @@ from ig2._utils.lazy import attach
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from ig2 import methods, paths, references, rules
+    from ig2 import methods, paths, references, rules, targets
+    from ig2._engine.activations import At
     from ig2._engine.inputs import Fixed
     from ig2._engine.memory import OutOfMemoryError
     from ig2._engine.task import scores
@@ -69,6 +70,7 @@ else:  # the same names at run time, each imported when it is first used
     __getattr__, __dir__ = attach(
         __name__,
         {
+            "_engine.activations": ["At"],
             "_engine.inputs": ["Fixed"],
             "_engine.memory": ["OutOfMemoryError"],
             "_engine.task": ["scores"],
@@ -85,7 +87,7 @@ else:  # the same names at run time, each imported when it is first used
             ],
             "model": ["Model", "Preparation", "wrap"],
             "runs": ["open", "run"],
-            "": ["methods", "paths", "references", "rules"],
+            "": ["methods", "paths", "references", "rules", "targets"],
         },
     )  # fmt: skip
 
@@ -105,6 +107,7 @@ __all__ = [
     "UDIG",
     "WG",
     "XRAI",
+    "At",
     "AttEXplore",
     "Attribution",
     "BlurIG",
@@ -155,5 +158,6 @@ __all__ = [
     "rules",
     "run",
     "scores",
+    "targets",
     "wrap",
 ]

@@ -15,12 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ig2._engine.activations import ACTIVATION, join_inputs
 from ig2._engine.inputs import Fixed, Structured
 from ig2._engine.private import tree_iter, tree_map_only
-from ig2._utils.blur import check_free, check_sigma, find_space, smooth
+from ig2._utils.blur import check_free, check_sigma, find_space, smooth, spread_places
 from ig2._utils.files import check_regular
 from ig2.errors import InputError, MissingExtraError, describe, format_count, import_extra
 from ig2.names import ColumnValues, Names, name_output
+from ig2.targets import Target
 
 FORMAT = "ig2.attribution/1"
 # Above this share of f(x) − f(baseline), a residual is worth a word.
@@ -28,7 +30,10 @@ LARGE_RESIDUAL = 0.1
 # Below this the gradient predicts so little that the verdict says so.
 LITTLE_TRUST = 0.5
 # Below this share of the distance to their references, paths have not arrived, and the verdict says so.
-LITTLE_ARRIVAL = 0.5
+# Distances are squared by default: with a quarter of D left, half of the way between the representations is.
+LITTLE_ARRIVAL = 0.75
+# From here on a path that stands still has arrived.
+ARRIVED = 0.99
 # Letters of a name that `print` shows.
 LONGEST_TEXT = 60
 
@@ -96,6 +101,11 @@ class _Fields(Generic[Values]):
     """1 − D(end of the path) / D(explicand), (B, R), with D the distance to the reference's representation that GradPath goes
     down: 1 where the path arrived, 0 where it got no nearer, below that where it ended farther away. Values explain the way to
     where the path ended, so read `trust` together with it."""
+    stuck: Tensor | None = None
+    """Whether each GradPath stood still on its way because the distance had no gradient there, (B, R)."""
+    finished: Tensor | None = None
+    """The share of the distance that a straight line covered at the end of each path, (B, R), with `IG2(fallback="straight")`;
+    0 where GradPath arrived by itself."""
     reference_outputs: Tensor | None = None
     """f(reference) for each reference of a GradPath, (B, R). Where a path arrived, f(baseline) is near it."""
     paths: Values | None = field(default=None, metadata=LIKE_X)
@@ -154,6 +164,8 @@ class Attribution(_Fields[Structured]):
     """f(x): the score of that class, (B,); less that of the classes explained against, where there are any."""
     against: Tensor | None = None
     """The class explained against, (B,), or several, (B, K); None where the output is that of the target alone."""
+    question: Target | None = field(default=None, metadata=UNROWED)
+    """What is explained where it is no class: a target of `ig2.targets`; `target` is then 0."""
     fixed: dict[int | str, Any] | None = None
     """The inputs that were `ig2.Fixed`, by position or name; in files where all of them are tensors."""
     held: dict[int | str, Tensor] | None = None
@@ -177,6 +189,8 @@ class Attribution(_Fields[Structured]):
             return Fixed(tensor, held[key]) if key in held else tensor
 
         if isinstance(self.explicand, Tensor):
+            if "at" in self.settings:
+                return join_inputs(marked(ACTIVATION, self.explicand), fixed)
             return marked(0, self.explicand)
         kept = {key: Fixed(value) for key, value in fixed.items()}
         if isinstance(self.explicand, dict):
@@ -185,10 +199,59 @@ class Attribution(_Fields[Structured]):
         places = range(len(self.explicand) + len(fixed))
         return tuple(kept[place] if place in kept else marked(place, next(others)) for place in places)
 
+    def unwrap(self, key: str, settings: dict[str, Any]) -> Attribution:
+        """The same, with the tensor of this name in place of a dict of it alone, and other settings."""
+        shaped = ["explicand", *(f.name for f in fields(self) if f.metadata.get("like_x"))]
+        tensors = {name: value[key] for name in shaped if isinstance(value := getattr(self, name), dict)}
+        return replace(self, **tensors, settings=self.settings | settings)
+
+    def on_input(self, arrange: Callable[[Tensor], Tensor] | None = None) -> Attribution:
+        """An attribution to a layer as a map of the input's places, of which it can be drawn.
+
+        The values of a layer's activation (B, channels, *places) are summed over its channels. Each place's sum is spread over
+        the pixels around it as linear interpolation does, and divided equally among x's channels: sums, residual and verdict
+        stay. With `ig2.InputXGradient` it is HiResCAM [Draelos 2020], up to how a map is enlarged.
+
+        Args:
+            arrange: makes (B, channels, *places) of values in another order, such as a transformer's tokens:
+                `lambda t: t[:, 1:].unflatten(1, (14, 14)).movedim(-1, 1)`. What it leaves out is missing from the sum.
+
+        Returns:
+            An attribution of x, in its shape.
+
+        Raises:
+            InputError: if this is none to a layer, or it has no places of x.
+
+        >>> import ig2, torch
+        >>> net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3, 2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(36, 2))
+        >>> attribution = ig2.IntegratedGradients()(net.eval(), torch.rand(1, 1, 8, 8), at="1")
+        >>> attribution.values.shape, attribution.on_input().values.shape
+        (torch.Size([1, 4, 3, 3]), torch.Size([1, 1, 8, 8]))
+        """
+        inputs = [value for value in (self.fixed or {}).values() if isinstance(value, Tensor)]
+        if "at" not in self.settings or len(inputs) != 1:
+            raise InputError("this is no attribution to a layer of a network of one input: pass at= to the method's call")
+        (x,) = inputs
+
+        def move(values: Tensor) -> Tensor:
+            places = values if arrange is None else arrange(values)
+            if places.ndim != x.ndim or places.ndim < 3 or any(map(int.__gt__, places.shape[2:], x.shape[2:])):
+                raise InputError(
+                    f"the values are {describe(places)}, which is no map of the places of {describe(x)}: name a layer with "
+                    "places, or arrange= them"
+                )
+            return spread_places(places.sum(dim=1, keepdim=True), x.shape[2:]).expand(-1, x.shape[1], *x.shape[2:]) / x.shape[1]
+
+        settings = {name: value for name, value in self.settings.items() if name != "at"} | {"mapped_from": self.settings["at"]}
+        bare = replace(self, gradcf=None, gradcfe=None, paths=None, fixed=None, held=None, explicand=x, settings=settings)
+        return bare.redistribute(move)
+
     @property
     def explained(self) -> list[str]:
         """What is explained of each explicand, in words, such as "class 3 rather than class 7"."""
         name = name_output if self.names is None else self.names.name_output
+        if self.question is not None:
+            return [self.question.describe(row, name) for row in range(len(self))]
         names = [name(label) for label in self.target.tolist()]
         if self.against is None:
             return names
@@ -251,7 +314,7 @@ class Attribution(_Fields[Structured]):
         if zero.all():
             if self._arrival_verdict:
                 return "explains nothing" + self._arrival_verdict
-            return "has nothing to explain, since the output at x is that at its baselines (are the references x itself?)"
+            return f"has nothing to explain, since {self._sameness_verdict}"
         typical = float(relative.median())
         worse = int((relative >= LARGE_RESIDUAL).sum())
         but = f", but for {worse} of {len(self)} explicands, off by {LARGE_RESIDUAL:.0%} or more" if worse else ""
@@ -290,11 +353,18 @@ class Attribution(_Fields[Structured]):
         typical = self.median("arrival")
         if typical is None or self.steps_taken is None:
             return ""
-        short = typical < LITTLE_ARRIVAL
+        stopped = torch.zeros_like(typical, dtype=torch.bool)
+        if self.stuck is not None:  # most of an explicand's paths, with some of the distance left
+            stopped = (self.stuck.double().mean(dim=1) > 0.5) & (typical < ARRIVED)
+        short = (typical < LITTLE_ARRIVAL) | stopped
         if not short.any():
-            return ""
+            return self._finish_verdict
         of = f" for {int(short.sum())} of {len(self)} explicands" if len(self) > 1 and not short.all() else ""
-        advice = "another layer (ig2.wrap(net, representation=...)), or a straight line (ig2.ExpectedIG)"
+        advice = (
+            'ig2.IG2(fallback="straight"), another layer (ig2.wrap(net, representation=...)), or a straight line '
+            "(ig2.ExpectedIG)"
+        )
+        left = f"{1 - float(typical[short].median()):.0%} of the distance to the reference left"
         if (self.steps_taken[short] == 0).double().mean() > 0.5:
             return (
                 f"; paths did not move{of}, since the distance to the reference has no gradient at x (units asleep there?): "
@@ -305,10 +375,39 @@ class Attribution(_Fields[Structured]):
                 f"; paths ended beyond the reference, farther from it than they began{of}, so the values do not explain the "
                 f"contrast: try more and shorter steps, ig2.paths.LineSearch(), {advice}"
             )
+        if stopped[short].double().mean() > 0.5:
+            return (
+                f"; paths got stuck where the distance has no gradient{of}, with {left}, so the values do not explain the "
+                f"whole contrast: try {advice}"
+            )
         return (
-            f"; paths ended on the way{of}, with {1 - float(typical[short].median()):.0%} of the distance to the reference "
-            "left, so the values do not explain the whole contrast: try more or longer steps, ig2.paths.LineSearch(), "
-            f"{advice}"
+            f"; paths ended on the way{of}, with {left}, so the values do not explain the whole contrast: try more or longer "
+            f"steps, ig2.paths.LineSearch(), {advice}"
+        )
+
+    @property
+    def _finish_verdict(self) -> str:
+        """How much of the paths was a straight line; nothing where GradPath arrived by itself."""
+        if self.finished is None or not (self.finished > 0).any():
+            return ""
+        lines = self.finished > 0
+        left = f"{float(self.finished[lines].median()):.0%} of the distance left"
+        return f"; a straight line finished {int(lines.sum())} of {lines.numel()} paths, which had {left}"
+
+    @property
+    def _sameness_verdict(self) -> str:
+        """Why the output at the baselines is that at x, where no path is to blame."""
+        if self.reference_outputs is None:
+            return "the output at x is that at its baselines (are the references x itself?)"
+        where = self.settings.get("representation") or "representation"
+        if torch.allclose(self.reference_outputs, self.output[:, None].expand_as(self.reference_outputs)):
+            return (
+                f"the output at x is that at its references, and no path leads from one to the other, since the {where} is "
+                "the same too (are the references x itself, or is it asleep at both?)"
+            )
+        return (
+            f"the {where}, in which paths are found, is the same at x and its references while the output is not: name another "
+            "layer (ig2.wrap(net, representation=...)), or use a straight line (ig2.ExpectedIG)"
         )
 
     # -- scale ---------------------------------------------------------------------------------------------------------
@@ -382,6 +481,8 @@ class Attribution(_Fields[Structured]):
             except IndexError as error:
                 raise IndexError(f"explicand {describe(which)} of {len(self)}") from error
         part = self._map(lambda tensor: tensor[rows.to(tensor.device)])
+        if self.question is not None:
+            part = replace(part, question=self.question.take(rows))
         return part if self.names is None else replace(part, names=self.names[rows.tolist()])
 
     @classmethod
@@ -417,6 +518,9 @@ class Attribution(_Fields[Structured]):
                 raise
             except (RuntimeError, TypeError, KeyError, ValueError) as error:
                 raise InputError(f"cannot join: {name} differ in shape: {describe(pieces)}") from error
+        questions = [part.question for part in parts]
+        if any(question is not None for question in questions):
+            joined["question"] = Target.join([(question, len(part)) for question, part in zip(questions, parts, strict=True)])
         return cls(**joined, settings=settings)
 
     def to(self, device: torch.device | str) -> Attribution:
@@ -445,6 +549,10 @@ class Attribution(_Fields[Structured]):
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
         settings = json.dumps(self.settings, default=str)
         header = {"format": FORMAT, "settings": settings, "structure": json.dumps(structure)}
+        if self.question is not None:
+            content, held = self.question.pack()
+            header["question"] = json.dumps(content, default=str)
+            tensors |= {name: tensor.detach().cpu().contiguous().clone() for name, tensor in held.items()}
         if self.names is not None:
             header["names"] = json.dumps(self.names.to_json())
         # by hand: `save_file` makes files nobody but their owner may read, and hides why a write failed
@@ -474,7 +582,8 @@ class Attribution(_Fields[Structured]):
                 pieces = [tensors.pop(f"{name}/{key}") for key in keys]
                 is_tuple = isinstance(keys[0], int) and name not in ("fixed", "held")
                 tensors[name] = tuple(pieces) if is_tuple else dict(zip(keys, pieces, strict=True))
-            attribution = cls(**tensors, settings=json.loads(header["settings"]))
+            question = Target.unpack(json.loads(header["question"]), tensors) if "question" in header else None
+            attribution = cls(**tensors, settings=json.loads(header["settings"]), question=question)
             return attribution.with_names(Names.from_json(json.loads(header["names"]))) if "names" in header else attribution
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"{path} says it holds an attribution, and does not: {error}") from error
@@ -629,10 +738,19 @@ class Attribution(_Fields[Structured]):
         """A matplotlib figure of the attribution, saved if a path is given. See `ig2.plots.attribution`."""
         from ig2 import plots
 
-        figure = plots.attribution(self, **options)
+        figure = plots.attribution(self._to_draw(), **options)
         if path is not None:
             figure.savefig(path, bbox_inches="tight")
         return figure
+
+    def _to_draw(self) -> Attribution:
+        """What is drawn of it: of a layer with places of the input, the map of these."""
+        x = list((self.fixed or {}).values())
+        has_places = (
+            "at" in self.settings and len(x) == 1 and isinstance(x[0], Tensor) and isinstance(self.values, Tensor)
+            and x[0].ndim == self.values.ndim > 3
+        )  # fmt: skip
+        return self.on_input() if has_places else self
 
     def _repr_html_(self) -> str | None:
         """What a notebook shows; without matplotlib, the same as `print`."""
@@ -640,7 +758,7 @@ class Attribution(_Fields[Structured]):
             from ig2 import plots
         except MissingExtraError:
             return None
-        return plots.html(self)
+        return plots.html(self._to_draw())
 
     def __repr__(self) -> str:
         shapes = [tuple(value.shape) for value in _tensors(self.values)]
@@ -650,9 +768,11 @@ class Attribution(_Fields[Structured]):
             f"  target    {_few(self.target)}",
             f"  output    {_few(self.output)}",
         ]
-        if self.against is not None or self.names is not None:
+        if "at" in self.settings:
+            lines.insert(1, f"  at        {self.settings['at']}")
+        if self.against is not None or self.names is not None or self.question is not None:
             texts = self.explained if len(set(self.explained)) > 1 else self.explained[:1]
-            lines[2] = f"  explains  {_join_few(texts)}"
+            lines[2 + ("at" in self.settings)] = f"  explains  {_join_few(texts)}"
         if self.names is not None:
             lines.insert(1, f"  inputs    {_join_few(self.names.samples)}")
         if self.baseline_output is not None and self.residual is not None:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Literal, cast
 
@@ -18,6 +18,7 @@ from ig2._engine.inputs import Fixed, value_of
 from ig2._engine.private import uncompiled_network
 from ig2._utils.suggestions import suggest
 from ig2.errors import WITHOUT_GRADIENTS, InputError, ModelError, describe
+from ig2.targets import AnyTarget, Class, Difference, Target, as_target, find_tensor
 
 OutputName = Literal["logit", "probability", "log-probability", "sigmoid"]
 Bounds = tuple[float | Tensor, float | Tensor]
@@ -170,6 +171,7 @@ class Model:
     bounds: Bounds | None
     preprocess: Callable[..., Any] | None
     preparation: Preparation | None = Preparation()
+    target: Target | None = None  # what of the result is explained, if not a class: set for the length of a call
     # code compiled in earlier calls, with the weights it was made for
     compiled: dict[Any, tuple[list[Tensor], Callable[..., tuple[Tensor, ...]]]] = field(default_factory=dict, repr=False)
 
@@ -212,14 +214,27 @@ class Model:
         )
         return self.scores(self.net(*args, **kwargs), rows[0])
 
+    def ask(self, target: AnyTarget, against: Any = None) -> tuple[Model, Any, Any]:
+        """The model that explains a target, and the class and what it is explained against, as `open_task` takes them.
+
+        Raises:
+            InputError: if a target that is no class is explained against one.
+        """
+        target = as_target(target)
+        if isinstance(target, Class):
+            return self, target.index, against
+        if against is not None:
+            raise InputError(
+                f"against={describe(against)} is for classes, and this explains {target.describe(0)}: subtract another target, "
+                "ig2.targets.Difference(one, other)"
+            )
+        if isinstance(target, Difference) and isinstance(target.first, Class) and isinstance(target.second, Class):
+            return self, target.first.index, target.second.index
+        return replace(self, target=target), None, None
+
     def preprocessed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the network is called with, from arguments in the data space."""
-        if self.preprocess is None:
-            return args, kwargs
-        made = self.preprocess(*args, **kwargs)
-        if kwargs and isinstance(made, Mapping):
-            return (), dict(made)
-        return (made if isinstance(made, tuple) else (made,)), {}
+        return preprocess_arguments(self.preprocess, args, kwargs)
 
     def check_inside(self, samples: Tensor, name: str, precision: float | None = None) -> None:
         """Refuse samples (n, ...) that leave the bounds.
@@ -276,8 +291,16 @@ class Model:
             )
         return raw
 
-    def scores(self, raw: Any, rows: int) -> Tensor:
-        """The explained outputs (rows, classes) from what the network returned for that many samples."""
+    def scores(self, raw: Any, rows: int, which: Tensor | None = None) -> Tensor:
+        """The explained outputs (rows, classes) from what the network returned for that many samples.
+
+        Args:
+            raw: what it returned.
+            rows: how many samples.
+            which: explicand each of them is, or is a variant of, (rows,); by default the first ones.
+        """
+        if self.target is not None:
+            return self._read_target(self.target, raw, torch.arange(rows) if which is None else which)
         if callable(self.output):
             scores = self.output(raw)
             source = "the output function returned"
@@ -299,14 +322,30 @@ class Model:
             scores = scores[:, None]
         if scores.ndim != 2 or scores.shape[0] != rows:
             raise ModelError(
-                f"{source} {got} for {rows} sample{'s' * (rows != 1)}: expected (B, classes) or (B,). Reduce it to that with "
-                "ig2.wrap(net, output=lambda result: ...), for example by a mean over positions"
+                f"{source} {got} for {rows} sample{'s' * (rows != 1)}: expected (B, classes) or (B,). Say what of it is "
+                "explained with target=, for example ig2.targets.Region(mask, 3) of a map, ig2.targets.Horizon(-1) of a "
+                "forecast, or a function from it to (B,)"
             )
         if scores.shape[1] == 0:
             raise ModelError(f"{source} {got}, without a single class: there is nothing to explain")
         if scores.dtype not in (torch.float32, torch.float64):
             scores = scores.float() if scores.is_floating_point() else scores.double()
         return scores if callable(self.output) else OUTPUTS[self.output](scores)
+
+    def _read_target(self, target: Target, raw: Any, rows: Tensor) -> Tensor:
+        """What a target makes of the network's result, (n, 1)."""
+        result = raw
+        if callable(self.output):
+            result = self.output(raw)
+        elif target.of_classes and self.output != "logit":
+            result = OUTPUTS[self.output](find_tensor(raw))
+        output = target.read(result, rows)
+        if not isinstance(output, Tensor) or output.shape != (len(rows),) or not output.is_floating_point():
+            raise ModelError(
+                f"{type(target).__name__} made {describe(output)} of {len(rows)} sample{'s' * (len(rows) != 1)}: expected a "
+                "number for each, floating-point, (B,)"
+            )
+        return (output if output.dtype in (torch.float32, torch.float64) else output.float())[:, None]
 
     def __repr__(self) -> str:
         layer = self.representation
@@ -316,6 +355,18 @@ class Model:
         name = getattr(net, "__name__", type(net).__name__)
         bounds = "" if self.bounds is None else f", bounds {describe(self.bounds[0])} to {describe(self.bounds[1])}"
         return f"Model({name}: output {output}, representation {where}{bounds})"
+
+
+def preprocess_arguments(
+    preprocess: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a network is called with, from arguments in the data space and a function between the two."""
+    if preprocess is None:
+        return args, kwargs
+    made = preprocess(*args, **kwargs)
+    if kwargs and isinstance(made, Mapping):
+        return (), dict(made)
+    return (made if isinstance(made, tuple) else (made,)), {}
 
 
 def _held(item: Any) -> Any:

@@ -400,3 +400,27 @@ def test_text_is_never_taken_for_markup_of_the_terminal(ig2):
 def test_a_rule_answers_to_the_name_its_paper_gave_it():
     assert find_rule("idgi", METHODS.values()) is rules.direct
     assert find_rule("secant", METHODS.values()) is rules.secant
+
+
+CONVOLUTIONS = """
+import torch
+from torch import nn
+from ig2.adapters import vision
+
+def build():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 2)).eval()
+    pictures = torch.randint(0, 256, (6, 8, 8, 3), dtype=torch.uint8).numpy()
+    return vision.subject(net, (8, 8), photos=lambda: [vision.Photo(one, str(i)) for i, one in enumerate(pictures)])
+"""
+
+
+def test_a_layer_is_shown_on_the_pixels(ig2):
+    Path("convolutions.py").write_text(CONVOLUTIONS)
+    typed = ("explain", ig2.photo(), "--model", "convolutions:build", "--steps", 2, "--count", 2)
+    for folder, options in (("layer", ("--at", "1")), ("pixels", ())):
+        assert ig2(*typed, "--out", folder, *options).code == 0
+    layer, pixels = (Attribution.load(f"{folder}/ig2.safetensors") for folder in ("layer", "pixels"))
+    assert layer.settings["mapped_from"] == "1" and layer.values.shape == pixels.values.shape
+    assert not torch.allclose(layer.values, pixels.values)
+    assert "--at 1 is for photos" in ig2.refused("explain", "--text", "why?", "--at", "1", code=2)

@@ -70,11 +70,15 @@ def test_a_large_residual_says_what_to_type_and_typing_it_helps(small):
         (
             "sums to the change in the output; paths ended on the way for 2 of 3 explicands, so …: try ig2.paths.LineSearch()",
             "sums to the change in the output; paths ended on the way for 2 of 3 inputs, so …: try --steps 40 or "
-            "--method expected-ig",
+            "--method ig2-straight or --method expected-ig",
         ),
         (
             "explains nothing; paths did not move: try ig2.ExpectedIG",
-            "explains nothing; paths did not move: try --method expected-ig",
+            "explains nothing; paths did not move: try --method ig2-straight or --method expected-ig",
+        ),
+        (
+            "sums to the change in the output; paths got stuck where …: try ig2.ExpectedIG",
+            "sums to the change in the output; paths got stuck where …: try --method ig2-straight or --method expected-ig",
         ),
         ("explains nothing: it is empty", "explains nothing: it is empty"),
         ("sums to the change in the output within 2%", "sums to the change in the output within 2%"),

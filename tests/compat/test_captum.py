@@ -3,6 +3,7 @@
 import contextlib
 import warnings
 from pathlib import Path
+from typing import Any
 
 import captum.attr
 import captum.metrics
@@ -15,9 +16,10 @@ import ig2
 from ig2 import paths, rules
 from ig2.compat import captum as ours
 from ig2.compat.captum import CaptumMethod
+from ig2.errors import InputError
 from ig2.methods.simple import Gradient
 from ig2.methods.smoothgrad import SmoothGrad
-from networks import data, relu_cnn, seeded, tanh_mlp
+from networks import data, refuses, relu_cnn, seeded, tanh_mlp
 
 
 class Several(nn.Module):
@@ -531,3 +533,51 @@ def test_arguments_that_do_not_fit_are_quoted(method, options, keyword):
 def test_something_that_is_not_a_method():
     with pytest.raises(ig2.InputError, match="method"):
         CaptumMethod(captum.attr.IntegratedGradients(NET), NET)
+
+
+# -- layers ------------------------------------------------------------------------------------------------------------
+
+
+def layered() -> nn.Sequential:
+    return nn.Sequential(
+        *(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)),
+    )
+
+
+@pytest.mark.parametrize("to_input", [False, True])
+@pytest.mark.parametrize("layer", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("LayerIntegratedGradients", {"baselines": 0.25, "n_steps": 20}),
+        ("LayerIntegratedGradients", {"n_steps": 12, "method": "riemann_middle"}),
+        ("LayerGradientXActivation", {}),
+        ("LayerGradCam", {}),
+        ("LayerGradCam", {"relu_attributions": True, "attr_dim_summation": False}),
+    ],
+)
+def test_layers_have_captums_numbers(name: str, options: dict[str, Any], layer: int, to_input: bool):
+    net, x, target = seeded(layered, 0), data(4, 1, 8, 8), torch.tensor([0, 1, 2, 1])
+    options = {**options, "target": target, "attribute_to_layer_input": to_input}
+    theirs = getattr(captum.attr, name)(net, net[layer]).attribute(x, **options)
+    theirs = theirs[0] if isinstance(theirs, tuple) else theirs  # of a layer's input
+    got = getattr(ours, name)(net, net[layer]).attribute(x, **options)
+    assert got.shape == theirs.shape and torch.allclose(got, theirs, atol=1e-6)
+
+
+def test_layers_of_deeplift_and_their_delta_are_captums():
+    net, x = seeded(layered, 0), data(4, 1, 8, 8)
+    for layer in (0, 2):
+        theirs, _ = captum.attr.LayerDeepLift(net, net[layer]).attribute(x, 0.25, target=1, return_convergence_delta=True)
+        got, delta = ours.LayerDeepLift(net, net[layer]).attribute(x, 0.25, target=1, return_convergence_delta=True)
+        assert torch.allclose(got, theirs, atol=1e-6) and float(delta.abs().max()) < 1e-5
+    refuses(InputError, "multiply_by_inputs", lambda: ours.LayerIntegratedGradients(net, net[0], False))
+
+
+def test_an_embedding_is_a_layer_as_in_captum():
+    embedding, head = seeded(lambda: nn.Embedding(9, 5), 0), seeded(lambda: nn.Linear(5, 2), 0)
+    net = lambda ids, scale: head(embedding(ids).tanh().mean(dim=1)) * scale  # noqa: E731
+    ids, none = torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.zeros(1, 3, dtype=torch.long)
+    options = {"baselines": none.expand(2, 3), "target": 1, "additional_forward_args": (torch.tensor([[2.0], [3.0]]).double(),)}
+    theirs = captum.attr.LayerIntegratedGradients(net, embedding).attribute(ids, **options)
+    assert torch.allclose(ours.LayerIntegratedGradients(net, embedding).attribute(ids, **options), theirs, atol=1e-6)

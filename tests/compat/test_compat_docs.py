@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "compat.md"
 
 def test_the_snippets_run_one_after_the_other():
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     names = {}
     with torch.random.fork_rng(devices=[]):
         for block in blocks:

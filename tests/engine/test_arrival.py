@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 import ig2
+from ig2.benchmarks.suites import xai_units
+from ig2.errors import InputError
 from ig2.paths import Converged
-from networks import seeded, tanh_mlp, uniform
+from networks import refuses, seeded, tanh_mlp, uniform
 
 X, REFERENCES = uniform(3, 6), uniform(2, 6, seed=1)
 
@@ -74,6 +76,114 @@ def test_steps_that_moved_are_counted(norm: object):
 def test_references_that_are_x_itself_leave_nothing_to_cover():
     a = ig2.IG2(5)(tanh_mlp(), X, references=X[:, None])
     assert (a.arrival == 1).all() and "x itself" in a.verdict
+
+
+class Recurrent(nn.Module):
+    """A bidirectional LSTM with max pooling: few time steps have a gradient at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(2, 8, bidirectional=True, batch_first=True), nn.Linear(16, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x)[0].amax(dim=1))
+
+
+def recurrent() -> nn.Module:
+    net = seeded(Recurrent, 0)
+    with torch.no_grad():
+        for weight in net.lstm.parameters():
+            weight.mul_(15.0)
+    return net
+
+
+def saturated() -> nn.Module:
+    """At ones the logistic units are at their end, and their gradient rounds to zero."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid(), nn.Linear(4, 1)).double().eval()
+    with torch.no_grad():
+        net[0].weight.fill_(1000.0), net[0].bias.fill_(-2000.0), net[2].weight.fill_(1.0)
+    return net
+
+
+class Plateau(nn.Module):
+    """Falls from four to three, is flat to one, and falls from there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        total = x.sum(dim=1, keepdim=True)
+        return self.head((total - 3).relu() - (1 - total).relu())
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+ONES, ZEROS = torch.ones(1, 4).double(), torch.zeros(1, 4).double()
+FAILED = {
+    "a recurrent network with max pooling": (recurrent, normal(2, 60, 2), torch.zeros(3, 60, 2).double(), "on the way"),
+    "units asleep at x": (asleep, ZEROS, ONES, "did not move"),
+    "saturated": (saturated, ONES, ZEROS, "did not move"),
+    "a plateau": (lambda: seeded(Plateau, 0), ONES, ZEROS, "got stuck"),
+}
+
+
+@pytest.mark.parametrize("case", FAILED)
+def test_a_walk_that_failed_says_so_and_a_straight_line_finishes_it(case: str):
+    make, x, references, words = FAILED[case]
+    net = make()
+    a = ig2.IG2(20)(net, x, references=references)
+    assert words in a.verdict and 'fallback="straight"' in a.verdict and a.finished is None
+    finished = ig2.IG2(20, fallback="straight")(net, x, references=references, curves=True)
+    short = (a.arrival < 0.75) | a.stuck
+    assert short.any() and torch.equal(finished.finished > 0, short)
+    assert torch.allclose(finished.finished[short], 1 - a.arrival[short]) and (finished.arrival[short] == 1).all()
+    assert torch.allclose(finished.baseline_outputs[short], finished.reference_outputs[short])
+    assert float(finished.residual.abs().max()) < 1e-12 and "straight line finished" in finished.verdict
+    assert torch.equal(finished.output_curve[:, :, :21], ig2.IG2(20)(net, x, references=references, curves=True).output_curve)
+    assert words not in finished.verdict
+
+
+def test_a_path_that_arrives_is_not_finished():
+    plain, finished = (ig2.IG2(50, fallback=way)(tanh_mlp(), X, references=REFERENCES) for way in (None, "straight"))
+    assert (finished.finished == 0).all() and "straight line finished" not in finished.verdict
+    assert torch.equal(plain.values, finished.values) and torch.equal(plain.steps_taken, finished.steps_taken)
+
+
+def test_a_finished_path_that_stops_early_goes_on_from_there_at_once():
+    """A replica: GradPath until it stops, then a straight line from its end."""
+    net, x, references = recurrent(), FAILED["a recurrent network with max pooling"][1], torch.zeros(1, 60, 2).double()
+    method = ig2.IG2(20, stop=Converged(0.9, 3), fallback="straight", rule=ig2.rules.gauss(3))
+    a, walk = method(net, x, 0, references), ig2.IG2(20, stop=Converged(0.9, 3), rule=ig2.rules.gauss(3))(net, x, 0, references)
+    assert (walk.steps_taken == 3).all() and (a.steps_taken == 23).all()
+    line = ig2.PathMethod(ig2.paths.Straight(20), references, ig2.rules.gauss(3))(net, walk.gradcf[:, 0], 0)
+    assert torch.allclose(a.values, walk.values + line.values, atol=1e-12)
+
+
+def test_units_of_or_are_explained_with_the_fallback():
+    problem = xai_units.draw_or(8, torch.Generator().manual_seed(0))
+    plain, finished = (ig2.IG2(50, fallback=way)(problem.model, problem.x, references=problem.reference)
+                       for way in (None, "straight"))  # fmt: skip
+    assert (plain.values == 0).all() and "did not move" in plain.verdict
+    assert float((finished.values - problem.truth).abs().max()) < 0.1 * float(problem.truth.abs().max())
+
+
+def test_the_same_representation_is_not_called_the_same_sample():
+    asleep_at_both = ig2.IG2(5)(asleep(), ZEROS, references=ONES / 8)
+    assert "asleep at both" in asleep_at_both.verdict
+    blind = nn.Sequential(nn.Linear(4, 1, bias=False), nn.ReLU(), nn.Linear(1, 1)).double().eval()
+    with torch.no_grad():
+        blind[0].weight.fill_(-1.0)
+    a = ig2.IG2(5)(ig2.wrap(lambda x: blind(x) + x.sum(dim=1, keepdim=True), blind[1]), ONES, references=ONES * 2)
+    assert (a.values == 0).all() and "output is not" in a.verdict and "x itself" not in a.verdict
+
+
+@pytest.mark.parametrize("call", [lambda: ig2.IG2(fallback="curved"), lambda: ig2.paths.Finished(ig2.paths.Straight()),
+                                  lambda: ig2.paths.Finished(ig2.paths.GradPath(), arrival=0)])  # fmt: skip
+def test_settings_of_the_fallback_are_checked(call: object):
+    refuses(InputError, "got", call)
 
 
 def test_how_many_explicands_fell_short_is_said():

@@ -279,7 +279,8 @@ class Recorder:
         network = self.network
         layer = network.layer and (network.where, network.call)
         against = None if network.against is None else str(network.against.tolist())  # compiled code holds them as constants
-        return (*key, network.inputs.attributed, network.model.output, layer, against, self.wish, self.device)
+        explained = (network.model.output, network.model.target)
+        return (*key, network.inputs.attributed, explained, layer, against, self.wish, self.device)
 
     def _weights(self) -> list[Tensor]:
         return [t for _, m in self.network.model.modules for t in [*m.parameters(False), *m.buffers(False)]]

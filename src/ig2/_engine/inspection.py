@@ -251,7 +251,7 @@ def find_cuts(network: Network, axes: int) -> list[tuple[tuple[int, ...], Layer]
 def _forward_first(network: Network) -> tuple[list[Tensor], Tensor]:
     """The first explicand, input by input, and its scores with a graph."""
     data = network.inputs.data
-    leaves = [t.detach().clone().requires_grad_() for t in network.inputs.split(data[:1])]
+    leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in network.inputs.split(data[:1])]
     with torch.enable_grad():
         return leaves, network.model.scores(network.forward(leaves, torch.zeros(1, dtype=torch.long, device=data.device)), 1)
 
@@ -320,7 +320,7 @@ def _check_reach(network: Network, scores: Tensor, leaves: Sequence[Tensor]) -> 
 
 def _check_logits(network: Network, raw: Any) -> None:
     """A softmax of what a softmax gave is a flat thing that still looks like probabilities."""
-    if network.model.output not in ("probability", "log-probability"):
+    if network.model.output not in ("probability", "log-probability") or network.model.target is not None:
         return
     logits = network.model.logits(raw).detach()
     if logits.numel() > 1 and bool((logits >= 0).all()) and abs(float(logits.sum()) - 1) < 1e-3:

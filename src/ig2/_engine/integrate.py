@@ -207,9 +207,13 @@ class _Walk:
         self.steps = torch.full((len(pairs),), path.segments, device=pairs.rows.device)
         self.measures = path.measures if isinstance(path, GrownPath) else None
         self.reference = self.reference_output = None
+        # of paths that measure a distance, which of them stood still; of those finished by a line, how much was left to it
+        self.stuck: Tensor | None = None
+        self.finished: Tensor | None = None
         if self.measures is not None:
             self.reference, scores = task.session.represent(pairs.reference, pairs.rows)
             self.reference_output = scores.gather(1, pairs.target[:, None])[:, 0]
+            self.stuck = torch.zeros_like(pairs.rows, dtype=torch.bool)
         self.sums = [torch.zeros_like(pairs.explicand)]  # along the path, of what the rule makes of each segment
         # of secants, how far their sums are from what the output did, and the sums of their sizes, (n,)
         self.missing, self.contributed = torch.zeros(2, len(pairs), dtype=pairs.explicand.dtype, device=pairs.rows.device)
@@ -267,6 +271,8 @@ class _Walk:
             "contributed": self.contributed if self.plan.secants else None,
             "trust": self.trust,
             "arrival": self.arrival,
+            "stuck": None if self.stuck is None or self.last_distance is None else self.stuck & (self.last_distance > 0),
+            "finished": self.finished,
             "per_reference": self.values if self.keep.per_reference else None,
             "gradcf": self.baseline if self.keep.baselines else None,
             "steps_taken": self.steps if self.keep.baselines else None,
@@ -303,7 +309,7 @@ class _Walk:
         for step in range(path.segments):
             going = path.keep_going(step, here.map(_first), memory)
             if going is not None and not going.all():
-                self._end(point, here, ~going, memory.get("moves", step))
+                self._end(point, here, step, memory, ~going)
                 self._retire(going)
                 point, here = point[going], here.select(going)
                 memory = {name: tensor[going] for name, tensor in memory.items()}
@@ -317,7 +323,7 @@ class _Walk:
             secants = self._find_secants(point[None], reached[None])[0] if self.plan.secants else None
             yield _Block(point[None], reached[None], here, there, secants)
             point, here = reached, there
-        self._end(point, here, moves=memory.get("moves"))
+        self._end(point, here, path.segments, memory)
 
     def _draw(self, path: KnownPath) -> Iterator[_Block]:
         """As many segments at a time as fit a batch."""
@@ -337,7 +343,7 @@ class _Walk:
             yield _Block(vertices[:-1], vertices[1:], at_starts, there, secants)
         if not everywhere:
             here = self._visit(vertices[-1:], gradient=False)
-        self._end(vertices[-1], here)
+        self._end(vertices[-1], here, path.segments)
 
     def _span(self, path: KnownPath) -> Iterator[_Block]:
         """The same where the rule takes secants alone: they come with the outputs at the vertices."""
@@ -347,7 +353,7 @@ class _Walk:
             if numbers.start == 0:
                 self._begin(vertices[0], self._keep_curve(at_starts.map(lambda values: values[:1])))
             yield _Block(vertices[:-1], vertices[1:], at_starts, self._keep_curve(at_ends), secants)
-        self._end(vertices[-1], at_ends)
+        self._end(vertices[-1], at_ends, path.segments)
 
     def _blocks(self, path: KnownPath) -> Iterator[range]:
         """The numbers of the vertices of as many segments as fit a batch."""
@@ -371,15 +377,22 @@ class _Walk:
             self._record("paths", point[None])
 
     def _end(
-        self, point: Tensor, at: Evaluation, done: slice | Tensor = slice(None), moves: int | Tensor | None = None
+        self, point: Tensor, at: Evaluation, steps: int, memory: Memory | None = None, done: slice | Tensor = slice(None)
     ) -> None:
-        """Put on record where some of the pairs on their way end, and after how many moves."""
+        """Put on record where some of the pairs on their way end after so many steps, and in how many of them they moved."""
         numbers = done if self.active is None else self.active[done]
         self.last[numbers], self.last_output[numbers] = point[done], at.output[-1, done].to(point.dtype)
         if at.distance is not None and self.last_distance is not None:
             self.last_distance[numbers] = at.distance[-1, done]
-        if moves is not None:
-            self.steps[numbers] = moves[done] if isinstance(moves, Tensor) else moves
+        memory = memory or {}
+        moves = memory.get("moves")
+        self.steps[numbers] = steps if moves is None else moves[done]
+        if moves is not None and self.stuck is not None:
+            self.stuck[numbers] = moves[done] < steps
+        if "finished" in memory:
+            if self.finished is None:
+                self.finished = self.first_output.new_zeros(len(self.steps))
+            self.finished[numbers] = memory["finished"][done].to(self.finished.dtype)
 
     def _retire(self, going: Tensor) -> None:
         """Go on without the pairs that have arrived."""

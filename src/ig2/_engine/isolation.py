@@ -35,7 +35,8 @@ def isolate(model: Model) -> Model:
         CopyError: where a function refers to the modules, or one of them holds what cannot be copied.
     """
     parts = (model.net, model.preprocess, model.output)
-    if any(_calls_originals(module) for _, module in model.modules) or any(map(_refers_to_modules, parts[1:])):
+    functions = (*parts[1:], getattr(model.target, "function", None))
+    if any(_calls_originals(module) for _, module in model.modules) or any(map(_refers_to_modules, functions)):
         raise CopyError("a function calls its modules, and would not call their copies")
     # what deepcopy finds here it takes as it is
     copies: dict[int, Any] = {}

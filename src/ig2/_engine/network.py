@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ig2._engine.activations import first_tensor, put, put_first
 from ig2._engine.inputs import Inputs
 from ig2._engine.isolation import uncompiled
 from ig2._engine.layers import in_this_thread, node_of, nodes_before
@@ -56,12 +57,16 @@ class Network:
     def scores(self, points: Tensor, rows: Tensor) -> Tensor:
         """The explained outputs of all classes, (n, classes); less those explained against, once they were chosen."""
         raw = self.forward(self.inputs.split(points), rows)
-        scores = self.model.scores(raw, len(rows)).to(self.inputs.data.device)
+        scores = self.model.scores(raw, len(rows), rows).to(self.inputs.data.device)
         if self.layer == "output":
-            activation = scores if callable(self.model.output) else self.model.logits(raw)
+            activation = scores if callable(self.model.output) or self._hides_logits(raw) else self.model.logits(raw)
             # as `Model.scores` does: a network that ends with squeeze() loses the batch axis of a single sample
             self._activation = activation.reshape(1, -1) if len(rows) == 1 and activation.ndim < 2 else activation
         return scores if self.against is None else contrast(scores, self.against[rows])
+
+    def _hides_logits(self, raw: Any) -> bool:
+        """Whether a target reads what is no tensor, such as a detector's list of dicts."""
+        return self.model.target is not None and not isinstance(raw, Tensor)
 
     def scores_alone(self, points: Tensor, rows: Tensor) -> Tensor:
         """The same without autograd's graph."""
@@ -151,22 +156,17 @@ class Network:
         self._calls += 1
         if self._calls != self.call:
             return None
-        named: dict[int | str, Any] = dict(enumerate(args)) | kwargs
-        key = next((k for k, v in named.items() if isinstance(v, Tensor)), None)
-        if key is None:
-            raise ModelError(f"the layer gets {describe(args)}: name one that takes a tensor")
-        self._activation = named[key]
-        named[key] = named[key].clone()
-        return tuple(v for k, v in named.items() if isinstance(k, int)), {k: v for k, v in named.items() if isinstance(k, str)}
+        self._activation = first_tensor(args, kwargs)
+        return put_first(args, kwargs, self._activation.clone())
 
     def _read_output(self, module: nn.Module, args: tuple[Any, ...], result: Any) -> Any:
         self._calls += 1
         if self._calls != self.call:
             return None
-        if not isinstance(result, Tensor):
+        self._activation = result[0] if type(result) in (tuple, list) and result else result
+        if not isinstance(self._activation, Tensor):
             raise ModelError(f"the layer returns {describe(result)}: name one that returns a tensor")
-        self._activation = result
-        return result.clone()
+        return put(result, self._activation.clone())
 
 
 def contrast(scores: Tensor, against: Tensor) -> Tensor:

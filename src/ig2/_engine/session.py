@@ -438,6 +438,18 @@ class Session:
         self.gradients += len(points)
         return activation.detach(), gradient, output.detach()
 
+    def read_layer(self, layer: Layer, call: int, points: Tensor, rows: Tensor) -> Tensor:
+        """What a layer makes of the points, (n, ...), in the network itself."""
+        network = copy(self._plain)
+        network.read(layer, call)
+        try:
+            network.scores_alone(points, rows)
+            activation = network.activation(len(rows), "name another layer").detach()
+        finally:
+            network.close()
+        self.forwards += len(points)
+        return activation
+
     def _step(
         self, request: Request, network: Network, points: Tensor, rows: Tensor, target: Tensor, reference: Tensor | None = None
     ) -> tuple[Tensor, ...]:

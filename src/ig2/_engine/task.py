@@ -103,11 +103,14 @@ def open_task(
         options: as for `open_session`.
     """
     check_seed(seed)
+    model, target, against = model.ask(target, against)
     with open_session(model, x, batch_size=batch_size, **options) as session, Progress(progress, label) as bar:
         samples = session.inputs.data
         batch = BatchSize(batch_size, session.bytes_per_point, session.device)
         scores, graph = _score_explicands(session, batch, keep_graph)
         rows, classes = torch.arange(len(samples), device=samples.device), _choose_classes(target, scores)
+        if model.target is not None:
+            model.target.check(scores[:, 0])
         if against is not None:
             session.against = choose_against(against, classes, scores, rows)
             if graph is not None:

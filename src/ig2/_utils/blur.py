@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from ig2._utils.checks import is_number
 from ig2.errors import InputError, describe
@@ -110,3 +111,13 @@ def find_space(x: Tensor, axes: Sequence[int] | None = None) -> tuple[int, ...]:
     if not places or len(places) < len(axes) or len(set(places)) < len(places) or not all(-x.ndim < p < 0 for p in places):
         raise InputError(f"axes must be different axes of {describe(x)} but the first, such as (-2, -1); got {describe(axes)}")
     return tuple(places)
+
+
+def spread_places(values: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Values (B, C, *places) spread over a finer grid (B, C, *sizes), each as linear interpolation weighs it; sums are kept."""
+    for axis, size in enumerate(sizes, start=2):
+        places = values.shape[axis]
+        identity = torch.eye(places, dtype=values.dtype, device=values.device)[None]
+        weights = functional.interpolate(identity, size, mode="linear", align_corners=False)[0]  # (places, size)
+        values = torch.tensordot(values, weights / weights.sum(dim=1, keepdim=True), dims=([axis], [0])).movedim(-1, axis)
+    return values

@@ -61,6 +61,8 @@ def run(options: ExplainOptions) -> None:
         raise ChoiceError(
             f"--scale {options.scale:g} is for photos, and this is a {kind}, which has no pixels to blur: omit it"
         )
+    if options.at is not None and kind != "image":
+        raise ChoiceError(f"--at {options.at} is for photos, whose places a layer has, and this is a {kind}: omit it")
     for path in (*(() if skips_files else sources), *filter(None, [options.references])):
         check_exists(path)
     with files.draft_folder(options.out) as draft, show_progress(options.quiet, keep=True) as watch:
@@ -103,7 +105,7 @@ def run(options: ExplainOptions) -> None:
             announce = None if announced else lambda seconds: announce_cost(seconds / share, options.count or COUNT)
             announced = True
             explanation = attribute(
-                subject, batch, methods, watch, target=target, against=against, references=references, rule=rule,
+                subject, batch, methods, watch, target=target, against=against, references=references, rule=rule, at=options.at,
                 count=options.count, steps=options.steps, seed=options.seed, announce=announce,
             )  # fmt: skip
             title = f"What {subject.name} went by"
@@ -174,6 +176,7 @@ def attribute(
     count: int | None = None,
     steps: int = 50,
     rule: Rule | None = None,
+    at: str | None = None,
     seed: int = 0,
     announce: Callable[[float], None] | None = None,
 ) -> Explanation:
@@ -191,6 +194,7 @@ def attribute(
         count: references for each input; by default 4, or as many as there are.
         steps: steps of each path to a reference; a method with a single path beside such gets as many points as they do.
         rule: for the methods that take one; by default each has its own.
+        at: the layer they attribute to, shown on the input; by default they attribute to the input.
         seed: the seed of everything random.
         announce: called with the seconds that the path methods will take, before they begin.
 
@@ -243,9 +247,11 @@ def attribute(
             progress=watch(named.title),
             curves=method.follows_paths,
             per_reference=method.follows_paths and named.contrasts and not isinstance(method, ig2.GradCFE),
+            at=at,
         )
         if attribution.baseline_outputs is None and attribution.output_curve is None:
             explanation.contrasts.pop(named.title, None)  # Occlusion has no output at a reference that could be listed
+        attribution = attribution if at is None else attribution.on_input()
         explanation.attributions[named.title] = subject.add_names(batch, attribution.to("cpu"), scores)
     return explanation
 
@@ -414,8 +420,9 @@ def format_verdict(verdict: str, steps: int | None) -> str:
     if "NOT" in sentence:
         tries = "" if steps is None else f"try {more[0]} or --rule blended (for all methods), or "
         return f"{sentence}: {tries}read it as a ranking"
-    if "on the way" in sentence or "did not move" in sentence:
-        return f"{sentence}: try {' or '.join([*(more if 'on the way' in sentence else ()), '--method expected-ig'])}"
+    if any(words in sentence for words in ("on the way", "did not move", "got stuck")):
+        others = ["--method ig2-straight", "--method expected-ig"]
+        return f"{sentence}: try {' or '.join([*(more if 'on the way' in sentence else ()), *others])}"
     return f"{sentence}: {advice}" if advice else sentence
 
 

@@ -44,9 +44,11 @@ class NamedMethod:
     needs_gradient: bool = True
 
 
-def _on_path(name: str, title: str, about: str, method: str, **more: bool) -> NamedMethod:
+def _on_path(name: str, title: str, about: str, method: str, fallback: str | None = None, **more: bool) -> NamedMethod:
+    settings = {} if fallback is None else {"fallback": fallback}
+
     def make(subject: Subject, batch: Batch, steps: int, **rule: Rule) -> ig2.Method:
-        path_method: ig2.Method = getattr(ig2, method)(steps, **rule)
+        path_method: ig2.Method = getattr(ig2, method)(steps, **settings, **rule)
         return path_method
 
     return NamedMethod(name, title, about, make, takes_rule=True, **more)
@@ -81,6 +83,14 @@ METHODS: dict[str, NamedMethod] = {
         ),
         _on_path("guided-ig", "Guided IG", "the same on a path that avoids large gradients", "GuidedIG", has_baseline=True),
         _on_path("expected-ig", "Expected IG", "Integrated Gradients from the references", "ExpectedIG", contrasts=True),
+        _on_path(
+            "ig2-straight",
+            "IG² finished straight",
+            "IG², and straight on to the reference where it gets stuck",
+            "IG2",
+            fallback="straight",
+            contrasts=True,
+        ),
         _on_path("blur-ig", "Blur IG", "from the blurred image; images only", "BlurIG", images_only=True),
         NamedMethod(
             "idgi", "IDGI", "what the output did, by squared gradients", lambda s, b, steps: ig2.IDGI(steps), has_baseline=True

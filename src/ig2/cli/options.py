@@ -146,6 +146,12 @@ class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
     rule: str | None = option(
         None, f"How gradients on a path become attribution: {', '.join(RULES)}. Default: each method's own.", complete=RULES
     )
+    at: str | None = option(
+        None,
+        "Attribute to a layer of a photo's model in place of the pixels, and show it on them: the name of a module, such as "
+        "layer4. Maps by layers of their own, such as gradcam, take none.",
+        metavar="LAYER",
+    )
     scale: float | None = option(
         None,
         "Blur the maps of photos by this many pixels, their sums kept; the report's slider changes it. The numbers in the "

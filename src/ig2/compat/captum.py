@@ -19,11 +19,12 @@ from torch import Tensor
 import ig2
 from ig2 import rules
 from ig2._utils.checks import check_count
+from ig2.attribution import Attribution
 from ig2.compat import AnyModel, as_method, as_model
 from ig2.errors import InputError, describe, import_extra
 from ig2.methods.base import Method
 from ig2.methods.path import PathMethod
-from ig2.model import OUTPUTS, Model
+from ig2.model import OUTPUTS, Layer, Model, find_layer
 from ig2.paths import Straight
 from ig2.rules import Quadrature
 
@@ -490,6 +491,182 @@ class KernelShap(_Adapter):
         return result.numel() == 1 if isinstance(result, Tensor) else isinstance(result, (int, float))
 
 
+# -- Captum's classes for layers -------------------------------------------------------------------------------------------
+
+
+class _AtLayer(_Adapter):
+    """One of our methods at a layer, called with inputs, targets and further arguments in Captum's forms."""
+
+    def __init__(self, method: Method, model: AnyModel, layer: Any, multiply_by_inputs: bool = True) -> None:
+        super().__init__(method, model, multiply_by_inputs)
+        self.layer = layer
+
+    def _explain_layer(
+        self,
+        method: Method,
+        inputs: Tensors,
+        target: Target,
+        extra: Any,
+        to_input: bool,
+        references: Any = None,
+        **options: Any,
+    ) -> Attribution:
+        tensors = _as_tensors(inputs)
+        fixed = [ig2.Fixed(_SharedTensor(arg) if isinstance(arg, Tensor) and arg.ndim == 0 else arg) for arg in _as_args(extra)]
+        model, index = _select_output(self.model, target, ())
+        is_bare = isinstance(inputs, Tensor) and not fixed
+        if is_bare and isinstance(references, tuple):
+            (references,) = references
+        layer = find_layer(self.model.net, self.layer, "layer")
+        if to_input and isinstance(layer, Layer):
+            layer = replace(layer, side="input")
+        name = f"{layer.name}:{layer.side}" if isinstance(layer, Layer) else layer
+        return method(model, inputs if is_bare else (*tensors, *fixed), index, references, at=name, **options)
+
+
+class LayerIntegratedGradients(_AtLayer):
+    """`captum.attr.LayerIntegratedGradients` on our engine: Integrated Gradients at a layer, from h(baseline) to h(input).
+
+    Args:
+        forward_func: the network, or what `ig2.wrap` returned.
+        layer: a module of it; one, where Captum also takes a list.
+        multiply_by_inputs: True; the mean gradient alone is not available.
+
+    Raises:
+        InputError: if `multiply_by_inputs` is False.
+    """
+
+    def __init__(self, forward_func: AnyModel, layer: Any, multiply_by_inputs: bool = True) -> None:
+        if not multiply_by_inputs:
+            raise InputError("multiply_by_inputs=False is not available at a layer: use ig2.Gradient()(net, x, at=layer)")
+        super().__init__(ig2.IntegratedGradients(), forward_func, layer)
+
+    @_wrapped
+    def attribute(
+        self,
+        inputs: Tensors,
+        baselines: Baselines = None,
+        target: Target = None,
+        additional_forward_args: Any = None,
+        n_steps: int = 50,
+        method: Integration = "gausslegendre",
+        internal_batch_size: int | None = None,
+        return_convergence_delta: bool = False,
+        attribute_to_layer_input: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attribute the output at `target` to the layer. Arguments that are not listed are those of `CaptumMethod.attribute`.
+
+        Args:
+            baselines: of the inputs: None for zero, a number, or one for each input.
+            attribute_to_layer_input: attribute to what the layer gets, not to what it returns.
+
+        Returns:
+            Attributions in the shape of the activation, or (attributions, delta).
+        """
+        attribution = self._explain_layer(
+            _change_steps(self.method, n_steps, method), inputs, target, additional_forward_args, attribute_to_layer_input,
+            _pair_baselines(_as_tensors(inputs), baselines),
+            batch_size="auto" if internal_batch_size is None else internal_batch_size,
+        )  # fmt: skip
+        assert attribution.residual is not None and isinstance(attribution.values, Tensor)
+        return (attribution.values, attribution.residual) if return_convergence_delta else attribution.values
+
+
+class LayerGradientXActivation(_AtLayer):
+    """`captum.attr.LayerGradientXActivation` on our engine: a layer's activation times the gradient by it.
+
+    Args:
+        forward_func: the network, or what `ig2.wrap` returned.
+        layer: a module of it; one, where Captum also takes a list.
+        multiply_by_inputs: False returns the gradient alone.
+    """
+
+    def __init__(self, forward_func: AnyModel, layer: Any, multiply_by_inputs: bool = True) -> None:
+        method = ig2.InputXGradient() if multiply_by_inputs else ig2.Gradient()
+        super().__init__(method, forward_func, layer, multiply_by_inputs)
+
+    @_wrapped
+    def attribute(
+        self,
+        inputs: Tensors,
+        target: Target = None,
+        additional_forward_args: Any = None,
+        attribute_to_layer_input: bool = False,
+    ) -> Tensor:
+        """Return the products in the shape of the activation. Arguments as for `LayerIntegratedGradients.attribute`."""
+        values = self._explain_layer(self.method, inputs, target, additional_forward_args, attribute_to_layer_input).values
+        assert isinstance(values, Tensor)
+        return values
+
+
+class LayerDeepLift(_AtLayer):
+    """`captum.attr.LayerDeepLift` on our engine: DeepLIFT's rescale rule at a layer, from h(baseline) to h(input).
+
+    Args:
+        model: the network, or what `ig2.wrap` returned.
+        layer: a module of it.
+    """
+
+    def __init__(self, model: AnyModel, layer: Any) -> None:
+        super().__init__(ig2.DeepSHAP(), model, layer)
+
+    @_wrapped
+    def attribute(
+        self,
+        inputs: Tensors,
+        baselines: Baselines = None,
+        target: Target = None,
+        additional_forward_args: Any = None,
+        return_convergence_delta: bool = False,
+        attribute_to_layer_input: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attribute the output at `target` to the layer. Arguments as for `LayerIntegratedGradients.attribute`."""
+        references = _pair_baselines(_as_tensors(inputs), baselines)
+        attribution = self._explain_layer(
+            self.method, inputs, target, additional_forward_args, attribute_to_layer_input, references
+        )
+        assert attribution.residual is not None and isinstance(attribution.values, Tensor)
+        return (attribution.values, attribution.residual) if return_convergence_delta else attribution.values
+
+
+class LayerGradCam(_AtLayer):
+    """`captum.attr.LayerGradCam` [Selvaraju 2017] on our engine: Σₖ mean(∂f/∂Aₖ) · Aₖ, on the grid of the layer.
+
+    Args:
+        forward_func: the network, or what `ig2.wrap` returned.
+        layer: a module of it.
+    """
+
+    def __init__(self, forward_func: AnyModel, layer: Any) -> None:
+        super().__init__(ig2.Gradient(), forward_func, layer)
+
+    @_wrapped
+    def attribute(
+        self,
+        inputs: Tensors,
+        target: Target = None,
+        additional_forward_args: Any = None,
+        attribute_to_layer_input: bool = False,
+        relu_attributions: bool = False,
+        attr_dim_summation: bool = True,
+    ) -> Tensor:
+        """Return the map (B, 1, *places), or with `attr_dim_summation=False` that of each channel.
+
+        Arguments that are not listed are those of `LayerIntegratedGradients.attribute`.
+
+        Args:
+            relu_attributions: whether negative values become zero.
+            attr_dim_summation: whether channels are summed.
+        """
+        attribution = self._explain_layer(self.method, inputs, target, additional_forward_args, attribute_to_layer_input)
+        gradient, activation = attribution.values, attribution.explicand
+        assert isinstance(gradient, Tensor) and isinstance(activation, Tensor)
+        weights = gradient.mean(dim=tuple(range(2, gradient.ndim)), keepdim=True) if gradient.ndim > 2 else gradient
+        maps = weights * activation
+        maps = maps.sum(dim=1, keepdim=True) if attr_dim_summation else maps
+        return maps.clamp(min=0) if relu_attributions else maps
+
+
 class _Multipliers(ig2.DeepSHAP):
     """DeepLIFT's multipliers themselves."""
 
@@ -695,9 +872,9 @@ class _TargetModel(Model):
         is_single = logits.ndim > 2 and logits[0].numel() == 1 and not self.names
         return logits.reshape(len(logits), 1) if is_single else logits
 
-    def scores(self, raw: Any, rows: int) -> Tensor:
+    def scores(self, raw: Any, rows: int, which: Tensor | None = None) -> Tensor:
         if not self.names:
-            scores = super().scores(raw, rows)
+            scores = super().scores(raw, rows, which)
             if self.names is not None and scores.shape[1] > 1:
                 raise InputError(f"the network has {scores.shape[1]} outputs: name one with target=")
             return scores

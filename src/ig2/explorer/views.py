@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ig2.attribution import LARGE_RESIDUAL, LITTLE_TRUST
+from ig2.attribution import LARGE_RESIDUAL, LITTLE_ARRIVAL, LITTLE_TRUST
 from ig2.explorer.maps import Map, match, read_map, subtract
 from ig2.report import InputView, MethodView, ReferenceView
 from ig2.report.content import Image, Numbers
@@ -122,11 +122,13 @@ def _draw_gradcf(row: Mapping[str, Any], manifest: Mapping[str, Any]) -> Image |
 
 
 def _judge(row: Mapping[str, Any]) -> str:
-    relative, trust = row.get("relative_residual"), row.get("trust")
+    relative, trust, arrival = row.get("relative_residual"), row.get("trust"), row.get("arrival")
     if relative is None:
         return "has no sum to compare with a change in the output"
     small = relative < LARGE_RESIDUAL
     verdict = f"sums to the change in the output within {relative:.1%}" if small else f"is off by {relative:.0%} of the change"
     if trust is not None and trust < LITTLE_TRUST:
         verdict += "; believe how strong its values are, and not their signs"
+    if arrival is not None and arrival < LITTLE_ARRIVAL:
+        verdict += f"; its paths ended with {1 - arrival:.0%} of the distance to the references left"
     return verdict

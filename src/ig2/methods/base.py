@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Literal, TypeVar, final
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import ig2
+from ig2._engine.activations import ACTIVATION, At, cut, join_inputs
 from ig2._engine.inputs import take_rows, value_of
 from ig2._engine.integrate import Keep
 from ig2._engine.memory import peak_bytes
@@ -23,7 +24,9 @@ from ig2.attribution import Attribution, Cost
 from ig2.attribution import Result as Result
 from ig2.errors import IG2Error, InputError, ModelError, describe, format_count, warn
 from ig2.model import Model, as_model
-from ig2.references.base import References, as_references
+from ig2.references.base import References, as_references, draw_weighted
+from ig2.references.weighted import Weighted
+from ig2.targets import AnyTarget, Target
 
 AnyType = TypeVar("AnyType")
 
@@ -84,7 +87,7 @@ class Method(metaclass=_MethodType):
         self,
         model: Model | nn.Module | Callable[..., Any],
         x: Any,
-        target: int | Sequence[int] | Tensor | None = None,
+        target: AnyTarget = None,
         references: Any = None,
         *,
         against: Against = None,
@@ -95,6 +98,7 @@ class Method(metaclass=_MethodType):
         per_reference: bool = False,
         paths: bool = False,
         skip_bad: bool = False,
+        at: str | nn.Module | At | None = None,
     ) -> Attribution:
         """Explain a batch.
 
@@ -102,7 +106,9 @@ class Method(metaclass=_MethodType):
             model: what `ig2.wrap` returned, or a network, which is then wrapped with the defaults.
             x: explicands (B, ...); or a tuple or dict of tensors the network is called with, where `ig2.Fixed` marks those
                 that are not attributed.
-            target: the class to explain: one for all or one for each explicand. By default the class predicted.
+            target: the class to explain: one for all or one for each explicand. By default the class predicted. Or a target of
+                `ig2.targets`, such as a region of a map or a box of a detector, or a function from what the network returns
+                to (B,).
             references: what to contrast with: samples (R, ...) for all or (B, R, ...) for each explicand its own, a number,
                 or a strategy of `ig2.references`. Methods without references ignore them.
             against: for "why the target rather than this class?": the output explained is then f_target − f_against, of several
@@ -118,6 +124,9 @@ class Method(metaclass=_MethodType):
             paths: keep every point of every path; this needs memory for all of them.
             skip_bad: go on without explicands that hold NaN, or at which the network's numbers are not finite. A warning and
                 `settings["skipped"]` name them.
+            at: a layer to attribute to, in place of the input: a module or its name, or `ig2.At(layer, index)` for some of its
+                channels, heads or neurons. With h the layer, values have the shape of h(x), and are those of the rest of the
+                network as a function of h, from h(x) to h(references); the network's input stays x.
 
         Returns:
             One attribution for each explicand, on x's device.
@@ -130,12 +139,17 @@ class Method(metaclass=_MethodType):
         if skip_bad:
             return self._skip_bad(
                 *(model, x, target, references), against=against, seed=seed, batch_size=batch_size, progress=progress,
-                curves=curves, per_reference=per_reference, paths=paths,
+                curves=curves, per_reference=per_reference, paths=paths, at=at,
+            )  # fmt: skip
+        if at is not None:
+            return self._attribute_to_layer(
+                *(model, x, target, references, at if isinstance(at, At) else At(at)), against=against, seed=seed,
+                batch_size=batch_size, progress=progress, curves=curves, per_reference=per_reference, paths=paths,
             )  # fmt: skip
         if (curves or paths or per_reference) and not self.follows_paths:
             raise InputError(f"{type(self).__name__} follows no path: curves, per_reference and paths are for path methods")
         keep = Keep(per_reference=per_reference, curves=curves, paths=paths)
-        strategy = as_references(references) if references is not None else self.default_references
+        strategy = self._choose_references(references)
         began, model = time.perf_counter(), as_model(model)
         with self._open(model, x, target, against=against, seed=seed, batch_size=batch_size, progress=progress) as task:
             session, inputs, output = task.session, task.session.inputs, task.output
@@ -146,6 +160,7 @@ class Method(metaclass=_MethodType):
             **{"output": output, **result.unpack(inputs.unpack)},
             explicand=inputs.explicand,
             target=task.target,
+            question=session.model.target,
             against=None if task.against is None else task.against.squeeze(1),  # (B,) of one class
             fixed=inputs.fixed or None,
             held=inputs.held or None,
@@ -154,6 +169,7 @@ class Method(metaclass=_MethodType):
                 "parts": summary(self),
                 "references": summary(strategy),
                 "against": summary(against),
+                **({} if session.model.target is None else {"target": summary(session.model.target)}),
                 "model": repr(model),
                 "seed": int(seed),
                 "complete": self.complete and session.adds_up,
@@ -166,6 +182,64 @@ class Method(metaclass=_MethodType):
             ),
         ).to(inputs.home)
 
+    def _attribute_to_layer(
+        self,
+        model: Any,
+        x: Any,
+        target: Any,
+        references: Any,
+        at: At,
+        *,
+        against: Any,
+        seed: int,
+        batch_size: Any,
+        **options: Any,
+    ) -> Attribution:
+        """Explain the network from a layer on, in what it makes of x and of the references."""
+        model = as_model(model)
+        upper = cut(model, at.layer)
+        samples: Any = None
+        strategy = self._choose_references(references)
+        call_options = {"against": against, "seed": seed, "batch_size": batch_size}
+        # without gradients by the input: it may be token ids, and the layer their embedding
+        with open_task(
+            *(model, x, target),
+            **call_options,
+            label="activations",
+            needs_gradient=False,
+            within_bounds=True,
+            prepares=False,
+        ) as task:
+            layer, call = task.session.find_places(at.layer)
+
+            def read(points: Tensor, of: Tensor) -> Tensor:
+                pieces: list[Tensor] = []
+
+                def work(piece: range) -> None:
+                    part = slice(piece.start, piece.stop)
+                    pieces.append(task.session.read_layer(layer, call, points[part], task.rows[of[part]]))
+
+                task.batch.over(len(points), work)
+                return torch.cat(pieces)
+
+            rows = torch.arange(len(task), device=task.x.device)
+            activation = read(task.x, rows)
+            if strategy is not None:
+                drawn, weights = draw_weighted(strategy, task)
+                count = drawn.shape[1]
+                far = read(drawn.flatten(0, 1).to(task.x), rows.repeat_interleave(count))
+                samples = {ACTIVATION: far.reshape(len(task), count, *far.shape[1:])}
+                samples = samples if weights is None else Weighted(samples, weights.cpu())
+        attribution = self(upper, join_inputs(at.hold(activation), x), target, samples, **call_options, **options)
+        name = layer.name if layer.side == "output" else f"{layer.name}:input"
+        where = {"at": name} if at.index is None else {"at": name, "index": repr(at.index)}
+        settings = {"references": summary(strategy), "model": repr(model), **where}
+        return attribution.unwrap(ACTIVATION, settings).to(task.session.inputs.home)
+
+    def _choose_references(self, references: Any) -> References | None:
+        """The references of a call: those given, or the method's own."""
+        return as_references(references) if references is not None else self.default_references
+
     def _skip_bad(self, model: Any, x: Any, target: Any, references: Any, against: Any, **options: Any) -> Attribution:
         """Explain, again and again without those that cannot be explained."""
         parts: Mapping[Any, Any]
@@ -175,7 +249,11 @@ class Method(metaclass=_MethodType):
         rows, skipped = list(range(count)), dict[int, str]()
 
         def take_classes(classes: Any) -> Any:
-            return classes if np.ndim(classes) == 0 or len(classes) != count else torch.as_tensor(classes)[rows]
+            if isinstance(classes, Target):
+                return classes.take(rows)
+            if callable(classes) or np.ndim(classes) == 0 or len(classes) != count:
+                return classes
+            return torch.as_tensor(classes)[rows]
 
         while True:
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -20,11 +20,12 @@ from ig2.attribution import Cost
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
 from ig2.model import Model, as_model
-from ig2.paths import L2, Blur, GradPath, GrownPath, Guided, Norm, Path, Steady, Stop, Straight, euclidean
+from ig2.paths import L2, Blur, Finished, GradPath, GrownPath, Guided, Norm, Path, Steady, Stop, Straight, euclidean
 from ig2.paths.gradpath import Schedule
 from ig2.references.base import References, as_references, draw_weighted
 from ig2.references.constant import Zeros
 from ig2.rules import Rule
+from ig2.targets import AnyTarget
 
 TIMED = 3  # steps, for an estimate
 
@@ -54,6 +55,12 @@ class PathMethod(Method):
         if self.references is not None:
             as_references(self.references)
 
+    def _choose_references(self, references: Any) -> References | None:
+        if not self.path.uses_reference:
+            return None
+        own = self.references if references is None else references
+        return self.default_references if own is None else as_references(own)
+
     @property
     def complete(self) -> bool:
         """Whether the rule is."""
@@ -65,7 +72,7 @@ class PathMethod(Method):
         x: Any,
         references: Any = None,
         *,
-        target: int | Sequence[int] | Tensor | None = None,
+        target: AnyTarget = None,
         against: Against = None,
         batch_size: int | Literal["auto"] = "auto",
     ) -> Cost:
@@ -172,13 +179,18 @@ class IG2(PathMethod):
         norm: of a step.
         schedule: how the length of a step changes along the path.
         stop: when a pair's path ends before all its steps are taken.
+        fallback: "straight" goes on to the reference by a straight line where GradPath ends with more than a quarter of D
+            left, `ig2.paths.Finished`: on a plateau, behind max pooling, or where the units are asleep at x.
     """
 
     def __init__(
         self, steps: int = 100, step_size: float | None = None, rule: Rule = rules.blended, distance: Distance = euclidean,
-        norm: Norm = L2(), schedule: Schedule = Steady(), stop: Stop | None = None,
+        norm: Norm = L2(), schedule: Schedule = Steady(), stop: Stop | None = None, fallback: Literal["straight"] | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(GradPath(steps, step_size, distance, norm, schedule, stop), None, rule)
+        if fallback not in (None, "straight"):
+            raise InputError(f"fallback must be 'straight' or None, got {describe(fallback)}")
+        path = GradPath(steps, step_size, distance, norm, schedule, stop)
+        super().__init__(path if fallback is None else Finished(path), None, rule)
 
 
 class GradCFE(PathMethod):

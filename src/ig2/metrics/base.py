@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, final
@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, final
 import torch
 from torch import Tensor, nn
 
+from ig2._engine.activations import cut
 from ig2._engine.inputs import Inputs
 from ig2._engine.memory import explain_memory_errors
 from ig2._engine.task import Against, Task, open_task
@@ -21,6 +22,7 @@ from ig2.attribution import Attribution
 from ig2.errors import InputError, ModelError, describe, warn
 from ig2.methods.base import summary
 from ig2.model import Model, as_model
+from ig2.targets import AnyTarget
 
 Better = Literal["higher", "lower"]
 
@@ -151,7 +153,7 @@ class Metric(ABC):
         model: Model | nn.Module | Callable[..., Any] | None,
         attribution: Attribution | Any = None,
         x: Any = None,
-        target: int | Sequence[int] | Tensor | None = None,
+        target: AnyTarget = None,
         *,
         against: Against = None,
         truth: Any = None,
@@ -166,7 +168,8 @@ class Metric(ABC):
             attribution: what a method returned, or a tensor (or tuple or dict of them) in x's shape.
             x: the explicands, with the `ig2.Fixed` inputs of the network's call. An `Attribution` has them; pass them with
                 a plain tensor.
-            target: the class explained. An `Attribution` has it; with a plain tensor, by default the class predicted.
+            target: the class explained, or a target of `ig2.targets`. An `Attribution` has it; with a plain tensor, by default
+                the class predicted.
             against: the classes it is explained against; the outputs the metric looks at are then differences too. An
                 `Attribution` has them, unless another target is given.
             truth: what the attribution is compared with, for metrics that need it.
@@ -205,9 +208,13 @@ class Metric(ABC):
                 if model is None:
                     raise InputError(f"{self.name} runs the model, got model=None")
                 adapted = self.adapt_model(as_model(model))
+                if source is not None and "at" in source.settings:
+                    adapted = cut(adapted, source.settings["at"])
                 x = x if x is not None else source
                 if source is not None and target is None:
-                    target, against = source.target, source.against if against is None else against
+                    target = source.target if source.question is None else source.question
+                    against = source.against if against is None else against
+                adapted, target, against = adapted.ask(target, against)
                 task = stack.enter_context(
                     open_task(
                         adapted,

@@ -5,6 +5,7 @@ from ig2.paths.base import GrownPath, KnownPath, Pairs, Path
 from ig2.paths.blur import Blur
 from ig2.paths.descent import Descent, Sign, TowardClasses
 from ig2.paths.distances import cosine, euclidean, manhattan
+from ig2.paths.finished import Finished
 from ig2.paths.geodesic import Geodesic
 from ig2.paths.gradpath import L2, Converged, Decaying, GradPath, LineSearch, Norm, Schedule, SparseL1, Steady, Stop
 from ig2.paths.greedy import Greedy
@@ -16,8 +17,8 @@ from ig2.paths.straight import Adaptive, Polyline, Straight
 from ig2.paths.words import NeighbouringWords, UniformWords
 
 __all__ = [
-    "L2", "Adaptive", "Blur", "Converged", "Decaying", "Descent", "Evaluation", "Geodesic", "GradPath", "Greedy", "GrownPath",
-    "Guided", "InTurn", "KnownPath", "Latent", "LineSearch", "NeighbouringWords", "Norm", "Pairs", "Path", "Polyline",
-    "Revealed", "Schedule", "Sign", "SparseL1", "Steady", "Stop", "Straight", "TowardClasses", "UniformWords", "cosine",
+    "L2", "Adaptive", "Blur", "Converged", "Decaying", "Descent", "Evaluation", "Finished", "Geodesic", "GradPath", "Greedy",
+    "GrownPath", "Guided", "InTurn", "KnownPath", "Latent", "LineSearch", "NeighbouringWords", "Norm", "Pairs", "Path",
+    "Polyline", "Revealed", "Schedule", "Sign", "SparseL1", "Steady", "Stop", "Straight", "TowardClasses", "UniformWords", "cosine",
     "euclidean", "manhattan",
 ]  # fmt: skip

@@ -1,0 +1,142 @@
+"""A network from one of its layers on: what methods attribute to where they attribute to a layer and not to the input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ig2._engine.inputs import Fixed, value_of
+from ig2._engine.layers import in_this_thread
+from ig2.errors import InputError, ModelError, describe
+from ig2.model import Layer, Model, find_layer, preprocess_arguments
+
+# What the activation is called among the inputs of such a network.
+ACTIVATION = "ig2_activation"
+
+
+@dataclass(frozen=True, eq=False)
+class At:
+    """Where a method attributes: a layer, or some of its channels, heads or neurons.
+
+    Args:
+        layer: a module of the network or its name, which means its output; "name:input" is what it gets.
+        index: of one sample's activation, as a tensor is indexed: 3 for a channel, [3, 5] for two, (3, 0, 0) for a neuron. The
+            others stay what they are at the explicand, and have values of zero. By default all of it.
+
+    >>> import ig2
+    >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)).eval()
+    >>> ig2.IntegratedGradients()(net, torch.ones(1, 3), at=ig2.At("1", [0, 2])).values.shape
+    torch.Size([1, 4])
+    """
+
+    layer: str | nn.Module
+    index: Any = None
+
+    def hold(self, activation: Tensor) -> Tensor | Fixed:
+        """An activation (B, ...), fixed but for what the index names.
+
+        Raises:
+            InputError: if the index names nothing of it.
+        """
+        if self.index is None:
+            return activation
+        moves = torch.zeros(activation.shape[1:], dtype=torch.bool, device=activation.device)
+        try:
+            moves[self.index] = True
+        except (IndexError, TypeError, RuntimeError) as error:
+            raise InputError(f"index {self.index!r} is none of an activation {tuple(moves.shape)}: {error}") from error
+        if not moves.any():
+            raise InputError(f"index {self.index!r} names nothing of an activation {tuple(moves.shape)}")
+        return Fixed(activation, (~moves).expand(activation.shape).clone())
+
+
+class Upper(nn.Module):
+    """A network in which a layer returns what it is given, or gets it, whatever its own inputs are.
+
+    Args:
+        net: the network.
+        layer: of it.
+        preprocess: that of its model.
+    """
+
+    def __init__(self, net: nn.Module, layer: Layer, preprocess: Callable[..., Any] | None) -> None:
+        super().__init__()
+        self.net, self.preprocess, self.name = net, preprocess, layer.name
+        self.side: Literal["input", "output"] = layer.side
+        # one that a function calls and does not show; not a part of this module
+        registered = dict(net.named_modules(remove_duplicate=False)).get(layer.name) is layer.module
+        self.unregistered = None if registered else (layer.module,)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        activation = kwargs.pop(ACTIVATION)
+        args, kwargs = preprocess_arguments(self.preprocess, args, kwargs)
+        # by name in each pass: a copy of this module has its own
+        layer = self.net.get_submodule(self.name) if self.unregistered is None else self.unregistered[0]
+        if self.side == "input":
+            hook = in_this_thread(lambda _, args, kwargs: put_first(args, kwargs, activation))
+            handle = layer.register_forward_pre_hook(hook, with_kwargs=True)
+        else:
+            handle = layer.register_forward_hook(in_this_thread(lambda _, args, result: put(result, activation)))
+        try:
+            return self.net(*args, **kwargs)
+        finally:
+            handle.remove()
+
+
+def put(result: Any, activation: Tensor) -> Any:
+    """What a layer returned, with an activation in the place of its first tensor."""
+    if isinstance(result, Tensor):
+        return activation
+    if type(result) in (tuple, list) and result and isinstance(result[0], Tensor):
+        return type(result)([activation, *result[1:]])
+    raise ModelError(f"the layer returns {describe(result)}: name one that returns a tensor")
+
+
+def put_first(args: tuple[Any, ...], kwargs: dict[str, Any], activation: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A layer's arguments, with an activation in the place of the first tensor."""
+    first = first_tensor(args, kwargs)
+    positional = tuple(activation if value is first else value for value in args)
+    return positional, {name: activation if value is first else value for name, value in kwargs.items()}
+
+
+def first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """The first tensor of a layer's arguments.
+
+    Raises:
+        ModelError: if there is none.
+    """
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Tensor):
+            return value
+    raise ModelError(f"the layer gets {describe(args)}: name one that takes a tensor")
+
+
+def cut(model: Model, layer: str | nn.Module) -> Model:
+    """The model from a layer on: it is called with the layer's activation, by the name `ACTIVATION`, and with its own inputs.
+
+    Raises:
+        InputError: if the network has no such layer.
+    """
+    chosen = find_layer(model.net, layer, "at")
+    if not isinstance(chosen, Layer):
+        raise InputError("at='output': the network's output is what is explained. Name a module before it")
+    representation = model.representation
+    if isinstance(representation, Layer):
+        representation = replace(representation, name=f"net.{representation.name}")
+    # a layer that is folded into another one has no activation of its own
+    preparation = None if model.preparation is None else replace(model.preparation, fold=False)
+    upper = Upper(model.net, chosen, model.preprocess)
+    upper.training = False  # by itself: train() would reach the user's modules
+    return replace(
+        model, net=upper, preprocess=None, representation=representation, bounds=None, preparation=preparation, compiled={}
+    )
+
+
+def join_inputs(activation: Tensor | Fixed, x: Any) -> dict[int | str, Any]:
+    """What such a model is called with: the activation, and its own inputs, which are fixed."""
+    parts = x if isinstance(x, Mapping) else dict(enumerate(x if isinstance(x, (tuple, list)) else (x,)))
+    return {ACTIVATION: activation, **{key: Fixed(value_of(part)) for key, part in parts.items()}}

@@ -1,0 +1,97 @@
+"""A path that a straight line finishes where it does not arrive by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ig2._engine.session import Distance, Evaluation
+from ig2._engine.task import Task
+from ig2._utils.checks import is_number
+from ig2.attribution import ARRIVED, LITTLE_ARRIVAL
+from ig2.errors import InputError, describe
+from ig2.paths.base import GrownPath, Memory, Pairs, Path, per_sample
+
+
+@dataclass(frozen=True)
+class Finished(GrownPath):
+    """A path such as GradPath; where it ends with much of its distance left, a straight line leads on to the reference.
+
+    A pair whose path covered the share `arrival` of its distance D(f̃(x), f̃(xʳ)) ends there; one that stood still, where the
+    distance has no gradient, from 99 % on. The others go on from the end p of their path by p + t·(xʳ − p), in as many steps
+    as the path has: at the reference the distance is zero, and the values account for f(x) − f(xʳ). The line is straight in
+    the data space, since the representation shows no direction where paths get stuck. `Attribution.finished` has the share
+    of the distance that it covered.
+
+    Args:
+        path: that measures a distance, as `ig2.paths.GradPath` does.
+        arrival: the share of the distance from which on a path counts as arrived.
+
+    Raises:
+        InputError: if the path measures no distance, or the arrival is no share.
+
+    >>> import ig2
+    >>> awake_above_one = lambda x: (x.sum(dim=1, keepdim=True) - 1).relu()
+    >>> x, reference = torch.zeros(1, 4), torch.ones(1, 4)
+    >>> ig2.PathMethod(Finished(ig2.paths.GradPath(10)), reference, ig2.rules.blended)(awake_above_one, x).values
+    tensor([[-0.7500, -0.7500, -0.7500, -0.7500]])
+    """
+
+    path: GrownPath
+    arrival: float = LITTLE_ARRIVAL
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, GrownPath) or self.path.measures is None:
+            raise InputError(f"path must measure a distance to the reference, as GradPath() does, got {describe(self.path)}")
+        if not (is_number(self.arrival) and 0 < self.arrival <= 1):
+            raise InputError(f"arrival must be in (0, 1], got {describe(self.arrival)}")
+
+    @property
+    def segments(self) -> int:
+        return 2 * self.path.segments
+
+    @property
+    def measures(self) -> Distance | None:
+        return self.path.measures
+
+    @property
+    def wants_gradient(self) -> bool:  # type: ignore[override]  # a constant of other paths
+        return self.path.wants_gradient
+
+    @property
+    def ends_in_counterfactual(self) -> bool:  # type: ignore[override]
+        return self.path.ends_in_counterfactual
+
+    def prepare(self, task: Task, references: Tensor) -> Path:
+        path = self.path.prepare(task, references)
+        assert isinstance(path, GrownPath)
+        return replace(self, path=path)
+
+    def start(self, pairs: Pairs) -> Tensor:
+        return self.path.start(pairs)
+
+    def keep_going(self, step: int, at: Evaluation, memory: Memory) -> Tensor:
+        assert at.distance is not None
+        if step == 0:
+            memory["first_distance"], memory["finished"] = at.distance, torch.zeros_like(at.distance)
+            memory["on_line"] = torch.zeros_like(at.distance, dtype=torch.long)  # steps on the line, the next one included
+        going = self.path.keep_going(step, at, memory) if step < self.path.segments else torch.zeros_like(at.distance).bool()
+        walking = memory["on_line"] == 0
+        ended = walking & ~(walking if going is None else going)
+        left = at.distance / memory["first_distance"].where(memory["first_distance"] > 0, 1.0)
+        stood = memory["moves"] < step if "moves" in memory else torch.zeros_like(ended)  # where there was no gradient
+        short = ended & (left > torch.where(stood, 1 - ARRIVED, 1 - self.arrival))
+        memory["finished"] = left.where(short, memory["finished"])
+        memory["on_line"] = memory["on_line"] + (short | ~walking)
+        return torch.where(walking, ~ended | short, memory["on_line"] <= self.path.segments)
+
+    def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation, memory: Memory) -> Tensor:
+        on_line = memory["on_line"] > 0
+        moves = memory.get("moves", torch.zeros_like(memory["on_line"]))
+        reached = self.path.advance(pairs, step, point, at, memory) if step < self.path.segments else point
+        memory["moves"] = torch.where(on_line, moves + 1, memory.get("moves", moves))
+        share = 1 / (self.path.segments + 1 - memory["on_line"]).to(point)  # of what is left; one on the last step
+        line = torch.lerp(point, pairs.reference, per_sample(share, point))
+        return torch.where(per_sample(on_line, point), line, reached)

@@ -1,0 +1,316 @@
+"""Targets: each beside a network that returns the same number by hand; words, rows, files; and what makes no sense."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import ig2
+from ig2 import metrics, targets
+from ig2.errors import InputError, ModelError
+from networks import data, refuses, relu_cnn, seeded
+
+X, POOL = data(3, 2, 8, 8), data(4, 2, 8, 8, seed=1)
+MASK = torch.zeros(8, 8, dtype=torch.bool)
+MASK[1:4, 2:7] = True
+MASKS = torch.stack([MASK, MASK.T, ~MASK])
+METHODS = {
+    "gradient": ig2.Gradient(),
+    "integrated gradients": ig2.IntegratedGradients(7),
+    "expected": ig2.ExpectedIG(5, rule=ig2.rules.blended),
+    "ig2": ig2.IG2(6),
+    "smooth": ig2.SmoothGrad(ig2.Gradient(), samples=3),
+    "kernelshap": ig2.KernelSHAP(ig2.Grid(2, 3)),
+    "occlusion": ig2.Occlusion(4),
+    "gradcam": ig2.GradCAM("0"),
+    "deepshap": ig2.DeepSHAP(),
+}
+
+
+def dense() -> nn.Module:
+    """(B, 2, 8, 8) to (B, 5, 8, 8)."""
+    return nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 5, 3, padding=1))
+
+
+class Forecaster(nn.Module):
+    """Eight steps of two channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(128, 10), nn.Linear(10, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x.flatten(1)).tanh()).unflatten(1, (8, 2))
+
+
+class Detector(nn.Module):
+    """Three boxes of a picture; their places move with the pixels, and so do the scores of two classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places, self.classes = nn.Linear(128, 12), nn.Linear(128, 9)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        centre = torch.tensor([[0.3, 0.3, 0.4, 0.4], [0.7, 0.7, 0.4, 0.4], [0.5, 0.5, 0.6, 0.6]]).to(x)
+        places = self.places(x.flatten(1)).unflatten(1, (3, 4)).tanh() * 0.05
+        return {"logits": self.classes(x.flatten(1)).unflatten(1, (3, 3)), "pred_boxes": centre + places}
+
+
+class ListDetector(Detector):
+    """The same as torchvision's detectors return it, in pixels of an image of 100, with classes from 1 on."""
+
+    def forward(self, x: Tensor) -> list[dict[str, Tensor]]:  # type: ignore[override]
+        raw = super().forward(x)
+        scores, labels = raw["logits"].softmax(dim=2)[..., :2].max(dim=2)
+        centre, half = raw["pred_boxes"][..., :2], raw["pred_boxes"][..., 2:] / 2
+        boxes = 100 * torch.cat([centre - half, centre + half], dim=2)
+        return [{"boxes": b, "labels": n + 1, "scores": s} for b, n, s in zip(boxes, labels, scores, strict=True)]
+
+
+DENSE, FLAT, FORECASTER, DETECTOR = seeded(dense, 0), relu_cnn(), seeded(Forecaster, 0), seeded(Detector, 0)
+OTHER = FLAT(POOL)[0].detach()
+
+
+def iou(box: list[float], other: list[float]) -> float:
+    sides = [max(0.0, min(box[i + 2], other[i + 2]) - max(box[i], other[i])) for i in (0, 1)]
+    area = sum((b[2] - b[0]) * (b[3] - b[1]) for b in (box, other))
+    return sides[0] * sides[1] / (area - sides[0] * sides[1])
+
+
+def detect_by_hand(raw: dict[str, Tensor], box: list[float], index: int, least: float) -> Tensor:
+    outputs = []
+    for logits, boxes in zip(raw["logits"], raw["pred_boxes"], strict=True):
+        best = 0 * logits.sum()
+        for scores, (x, y, w, h) in zip(logits.softmax(dim=1), boxes, strict=True):
+            low, high = torch.stack([x - w / 2, y - h / 2]), torch.stack([x + w / 2, y + h / 2])
+            wanted = torch.tensor(box).to(low)
+            shared = (torch.minimum(high, wanted[2:]) - torch.maximum(low, wanted[:2])).clamp(min=0).prod()
+            overlap = shared / ((high - low).prod() + (wanted[2:] - wanted[:2]).prod() - shared)
+            if overlap >= least and scores[index] * overlap > best:
+                best = scores[index] * overlap
+        outputs.append(best)
+    return torch.stack(outputs)
+
+
+BOX = [0.1, 0.1, 0.5, 0.5]
+# the network, the target, the same number by hand, and a target that is wrong by its index
+CASES: dict[str, tuple[nn.Module, Any, Any, Any]] = {
+    "class": (FLAT, targets.Class(2), lambda r: r[:, 2], targets.Class(1)),
+    "difference": (FLAT, targets.Difference(2, 0), lambda r: r[:, 2] - r[:, 0], targets.Difference(2, 1)),
+    "mask": (DENSE, targets.Region(MASK, 3), lambda r: r[:, 3, MASK].mean(dim=1), targets.Region(MASK, 2)),
+    "box of a map": (DENSE, targets.Region((2, 1, 7, 4), 3), lambda r: r[:, 3, 1:4, 2:7].mean(dim=(1, 2)),
+                     targets.Region((1, 2, 4, 7), 3)),
+    "box of a picture": (DENSE, targets.Region((20, 10, 70, 40), 3, size=(80, 80)),
+                         lambda r: r[:, 3, 1:4, 2:7].mean(dim=(1, 2)), targets.Region((20, 10, 70, 40), 3, size=(160, 160))),
+    "every class": (DENSE, targets.Region(MASK), lambda r: r.sum(dim=1)[:, MASK].mean(dim=1), targets.Region(~MASK)),
+    "regions": (DENSE, targets.Difference(targets.Region(MASK, 3), targets.Region(~MASK, 3)),
+                lambda r: r[:, 3, MASK].mean(dim=1) - r[:, 3, ~MASK].mean(dim=1), targets.Region(MASK, 3)),
+    "detection": (DETECTOR, targets.Box(BOX, 1, 0.3), lambda r: detect_by_hand(r, BOX, 1, 0.3), targets.Box(BOX, 2, 0.3)),
+    "cosine": (FLAT, targets.Similarity(OTHER), lambda r: functional.normalize(r) @ functional.normalize(OTHER, dim=0),
+               targets.Similarity(OTHER.flip(0))),
+    "product": (FLAT, targets.Similarity(OTHER, "dot"), lambda r: r @ OTHER, targets.Similarity(OTHER)),
+    "distance": (FLAT, targets.Similarity(OTHER, "distance"), lambda r: -(r - OTHER).square().sum(dim=1).sqrt(),
+                 targets.Similarity(OTHER, "dot")),
+    "horizon": (FORECASTER, targets.Horizon((0, -1), 1), lambda r: (r[:, 0, 1] + r[:, 7, 1]) / 2, targets.Horizon((0, -1), 0)),
+    "horizon of all": (FORECASTER, targets.Horizon(), lambda r: r.sum(dim=2).mean(dim=1), targets.Horizon(1)),
+    "sum": (DENSE, targets.Sum(), lambda r: r.sum(dim=(1, 2, 3)), targets.Norm()),
+    "norm": (FLAT, targets.Norm(3), lambda r: (r.abs() ** 3).sum(dim=1) ** (1 / 3), targets.Norm()),
+    "a function": (FLAT, lambda r: r.logsumexp(dim=1), lambda r: r.logsumexp(dim=1), targets.Sum()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_target_is_the_network_by_hand(case: str):
+    net, target, by_hand, wrong = CASES[case]
+    method = ig2.ExpectedIG(8, rule=ig2.rules.blended)
+    a, b = method(net, X, target, POOL[:2]), method(ig2.wrap(net, output=by_hand), X, references=POOL[:2])
+    assert torch.allclose(a.values, b.values, atol=1e-12) and torch.allclose(a.output, b.output, atol=1e-12)
+    assert float(a.residual.abs().max()) < 1e-12 < float(a.output.abs().min())
+    assert not torch.allclose(method(net, X, wrong, POOL[:2]).values, b.values, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_takes_a_target(name: str):
+    a = METHODS[name](ig2.wrap(DENSE, "1"), X, CASES["mask"][1], POOL[:2])
+    b = METHODS[name](ig2.wrap(DENSE, "1", output=CASES["mask"][2]), X, references=POOL[:2])
+    assert torch.allclose(a.values, b.values, atol=1e-12) and a.explained == ["class 3 in a mask"] * 3
+
+
+@pytest.mark.parametrize("metric", [metrics.Deletion(), metrics.Insertion()], ids=lambda metric: metric.name)
+def test_metrics_measure_the_target(metric: metrics.Metric):
+    a = ig2.Gradient()(DENSE, X, targets.Region(MASK, 3))
+    by_hand = ig2.wrap(DENSE, output=lambda r: r.softmax(dim=1)[:, 3, MASK].mean(dim=1))
+    wanted = type(metric)(output="model")(by_hand, a.values, X).values
+    assert torch.allclose(metric(DENSE, a).values, wanted)
+    assert torch.allclose(metric(DENSE, a.values, X, targets.Region(MASK, 3)).values, wanted)
+
+
+def test_a_metric_that_explains_again_asks_the_same():
+    a = ig2.IntegratedGradients(4)(DENSE, X, targets.Region(MASK, 3))
+    by_hand = ig2.wrap(DENSE, output=lambda r: r[:, 3, MASK].mean(dim=1))
+    b = ig2.IntegratedGradients(4)(by_hand, X)
+    metric = metrics.MaxSensitivity(ig2.IntegratedGradients(4))
+    assert torch.allclose(metric(DENSE, a).values, metric(by_hand, b).values)
+
+
+def test_the_models_output_is_what_classes_are_read_from():
+    a = ig2.Gradient()(ig2.wrap(DENSE, output="probability"), X, targets.Region(MASK, 3))
+    assert torch.allclose(a.output, DENSE(X).softmax(dim=1)[:, 3, MASK].mean(dim=1))
+    b = ig2.Gradient()(ig2.wrap(FLAT, output="probability"), X, targets.Norm())
+    assert torch.allclose(b.output, FLAT(X).norm(dim=1))
+    c = ig2.Gradient()(ig2.wrap(lambda x: (0, DENSE(x)), output=lambda r: r[1]), X, targets.Region(MASK, 3))
+    assert torch.allclose(c.output, DENSE(X)[:, 3, MASK].mean(dim=1))
+
+
+EACH = {
+    "classes": (FLAT, lambda rows: targets.Class(torch.tensor([2, 0, 1])[rows])),
+    "masks": (DENSE, lambda rows: targets.Region(MASKS[rows], torch.tensor([3, 1, 2])[rows], each=True)),
+    "boxes of a map": (DENSE, lambda rows: targets.Region(torch.tensor([[0, 0, 4, 4], [1, 2, 5, 8], [3, 3, 4, 4]])[rows], 1)),
+    "detections": (DETECTOR, lambda rows: targets.Box(torch.tensor([BOX, [0.5, 0.5, 0.9, 0.9], BOX])[rows], 1, 0.2)),
+    "others": (FLAT, lambda rows: targets.Similarity(FLAT(POOL[:3]).detach()[rows])),
+}
+
+
+@pytest.mark.parametrize("case", EACH)
+def test_each_explicand_has_its_own(case: str, tmp_path: Any):
+    net, make = EACH[case]
+    method = ig2.ExpectedIG(4, rule=ig2.rules.blended)
+    a = method(net, X, make([0, 1, 2]), POOL[:2], batch_size=4)
+    for row in range(3):
+        alone = method(net, X[row : row + 1], make([row]), POOL[:2])
+        assert torch.allclose(a[row].values, alone.values, atol=1e-12) and a[row].explained == alone.explained
+    if a.question is None:
+        return
+    measure = metrics.Deletion()
+    again = [ig2.Attribution.join([a[:1], a[1:]]), a[[2, 0, 1]][[1, 2, 0]]]
+    a.save(tmp_path / "a.safetensors")
+    again.append(ig2.Attribution.load(tmp_path / "a.safetensors"))
+    wanted = measure(net, a).values
+    for other in again:
+        assert other.explained == a.explained and torch.allclose(measure(net, other).values, wanted)
+    refuses(InputError, "there are more", lambda: method(net, X, make([0, 1]), POOL[:2]))
+
+
+def test_a_detector_of_lists_is_read_like_one_of_sets():
+    lists, box = seeded(ListDetector, 0), [100 * side for side in BOX]
+    label = [int(one["labels"][0]) for one in lists(X)]
+    method = ig2.ExpectedIG(4, rule=ig2.rules.blended)
+    a = method(lists, X, targets.Box(box, torch.tensor(label), 0.3), POOL[:2])
+    b = method(DETECTOR, X, targets.Box(BOX, torch.tensor(label) - 1, 0.3), POOL[:2])
+    same = (a.output - b.output).abs() < 1e-6  # the sets also have the boxes in which another class is likelier
+    assert (
+        same.any()
+        and "class 1 at the box (10, 10, 50, 50)" in a.explained[label.index(1)]
+        and float(a.residual.abs().max()) < 1e-9
+    )
+
+
+def test_a_box_that_nothing_matches_is_refused():
+    refuses(InputError, "iou", lambda: ig2.Gradient()(DETECTOR, X, targets.Box((0.9, 0.9, 0.95, 0.95), 1)))
+    assert iou([0, 0, 2, 2], [1, 1, 3, 3]) == pytest.approx(1 / 7)
+    overlap = targets._overlap(torch.tensor([[0.0, 0, 2, 2]]), torch.tensor([1.0, 1, 3, 3]))
+    assert float(overlap) == pytest.approx(1 / 7)
+
+
+def test_a_mask_of_another_size_counts_the_share_of_each_place():
+    large = functional.interpolate(MASK[None, None].double(), (16, 16))[0, 0].bool()
+    a, b = (ig2.Gradient()(DENSE, X, targets.Region(mask, 3)) for mask in (MASK, large))
+    assert torch.allclose(a.values, b.values)
+    volume = nn.Conv3d(1, 2, 1).double().eval()
+    x = data(1, 1, 4, 5, 6)
+    c = ig2.Gradient()(volume, x, targets.Region((1, 0, 2, 3, 5, 4), 1))  # x0 y0 z0 x1 y1 z1
+    assert torch.allclose(c.output, volume(x)[:, 1, 2:4, 0:5, 1:3].mean(dim=(1, 2, 3)))
+
+
+def test_segmentation_results_and_tuples_are_found():
+    for wrapped in (lambda x: {"out": DENSE(x), "aux": x}, lambda x: (DENSE(x),)):
+        a = ig2.Gradient()(wrapped, X, targets.Region(MASK, 3))
+        assert torch.allclose(a.values, ig2.Gradient()(DENSE, X, targets.Region(MASK, 3)).values)
+    refuses(ModelError, "keys", lambda: ig2.Gradient()(lambda x: {"a": DENSE(x), "b": x}, X, targets.Sum()))
+
+
+def test_classes_as_objects_are_classes():
+    method = ig2.IG2(5)
+    for one, options in (
+        (targets.Class(), {}),
+        (targets.Class(1), {"target": 1}),
+        (targets.Class([1, 0, 2]), {"target": [1, 0, 2]}),
+        (targets.Difference(1, 3), {"target": 1, "against": 3}),
+    ):
+        a, b = method(FLAT, X, one, POOL[:2]), method(FLAT, X, references=POOL[:2], **options)
+        assert torch.equal(a.values, b.values) and torch.equal(a.target, b.target) and a.explained == b.explained
+        assert a.question is None
+
+
+def test_a_function_is_not_in_the_file(tmp_path: Any):
+    a = ig2.Gradient()(FLAT, X, targets.Apply(lambda r: r.sum(dim=1), "all of it"))
+    a.save(tmp_path / "a.safetensors")
+    loaded = ig2.Attribution.load(tmp_path / "a.safetensors")
+    assert loaded.explained == ["all of it"] * 3 and "all of it" in repr(loaded)
+    refuses(InputError, "all of it", lambda: metrics.Deletion()(FLAT, loaded))
+    assert torch.equal(loaded[1].values, a[1].values)
+
+
+def test_targets_are_kept_where_bad_explicands_are_skipped():
+    x = X.clone()
+    x[1, 0, 0, 0] = torch.nan
+    with pytest.warns(ig2.IG2Warning):
+        a = ig2.Gradient()(DENSE, x, EACH["masks"][1]([0, 1, 2]), skip_bad=True)
+    assert torch.allclose(a.values, ig2.Gradient()(DENSE, X, EACH["masks"][1]([0, 1, 2])).values[[0, 2]])
+
+
+@dataclass(frozen=True, eq=False)
+class Entropy(targets.Target):
+    """A target of a user's own."""
+
+    def read(self, result: Tensor, rows: Tensor) -> Tensor:
+        return -(result.softmax(dim=1) * result.log_softmax(dim=1)).sum(dim=1)
+
+    def describe(self, row: int, name: targets.Name = ig2.names.name_output) -> str:
+        return "how unsure it is"
+
+
+def test_a_target_of_ones_own(tmp_path: Any):
+    a = ig2.Gradient()(FLAT, X, Entropy())
+    assert a.explained == ["how unsure it is"] * 3 and "unsure" in repr(a) and a.settings["target"] == {"type": "Entropy"}
+    a.save(tmp_path / "a.safetensors")
+    assert "Entropy" in ig2.Attribution.load(tmp_path / "a.safetensors").explained[0]
+
+
+REFUSED = {
+    "a class there is not": (InputError, "5", lambda: ig2.Gradient()(DENSE, X, targets.Region(MASK, 5))),
+    "a channel there is not": (InputError, "channel", lambda: ig2.Gradient()(FORECASTER, X, targets.Horizon(0, 2))),
+    "a step there is not": (InputError, "step", lambda: ig2.Gradient()(FORECASTER, X, targets.Horizon(8))),
+    "a map that is none": (ModelError, "places", lambda: ig2.Gradient()(FLAT, X, targets.Region(MASK, 1))),
+    "a mask of other axes": (InputError, "axes", lambda: ig2.Gradient()(DENSE, X, targets.Region(MASKS, 1))),
+    "an empty region": (InputError, "no place", lambda: ig2.Gradient()(DENSE, X, targets.Region((3, 3, 3, 5), 1))),
+    "corners the wrong way": (InputError, "x0 < x1", lambda: targets.Box((3, 3, 1, 5), 1)),
+    "numbers as a mask": (InputError, "booleans", lambda: targets.Region(torch.zeros(8, 8), 1)),
+    "no overlap": (InputError, "iou", lambda: targets.Box(BOX, 1, 0)),
+    "a forecast that is none": (ModelError, "steps", lambda: ig2.Gradient()(DENSE, X, targets.Horizon())),
+    "an embedding of another size": (InputError, "embedding", lambda: ig2.Gradient()(FLAT, X, targets.Similarity(OTHER[:2]))),
+    "an unknown measure": (InputError, "measure", lambda: targets.Similarity(OTHER, "angle")),
+    "no detector": (ModelError, "pred_boxes", lambda: ig2.Gradient()(FLAT, X, targets.Box(BOX, 1))),
+    "against a class": (InputError, "Difference", lambda: ig2.Gradient()(DENSE, X, targets.Sum(), against=1)),
+    "a function of another shape": (ModelError, "number for each", lambda: ig2.Gradient()(FLAT, X, lambda r: r)),
+    "a dense output without a target": (ModelError, "targets", lambda: ig2.Gradient()(DENSE, X)),
+    "the class predicted inside a difference": (InputError, "name it", lambda: ig2.Gradient()(
+        FLAT, X, targets.Difference(targets.Class(), targets.Sum()))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_makes_no_sense_is_refused(case: str):
+    refuses(*REFUSED[case])
+
+
+def test_targets_that_differ_are_not_joined():
+    a, b = (ig2.Gradient()(DENSE, X, target) for target in (targets.Sum(), targets.Norm()))
+    refuses(InputError, "join", lambda: ig2.Attribution.join([a, b]))
+    c, d = (ig2.Gradient()(DENSE, X, targets.Region(mask, 1)) for mask in (MASK, ~MASK))
+    refuses(InputError, "where", lambda: ig2.Attribution.join([c, d]))
