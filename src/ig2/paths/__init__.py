@@ -19,6 +19,6 @@ from ig2.paths.words import NeighbouringWords, UniformWords
 __all__ = [
     "L2", "Adaptive", "Blur", "Converged", "Decaying", "Descent", "Evaluation", "Finished", "Geodesic", "GradPath", "Greedy",
     "GrownPath", "Guided", "InTurn", "KnownPath", "Latent", "LineSearch", "NeighbouringWords", "Norm", "Pairs", "Path",
-    "Polyline", "Revealed", "Schedule", "Sign", "SparseL1", "Steady", "Stop", "Straight", "TowardClasses", "UniformWords", "cosine",
-    "euclidean", "manhattan",
+    "Polyline", "Revealed", "Schedule", "Sign", "SparseL1", "Steady", "Stop", "Straight", "TowardClasses", "UniformWords",
+    "cosine", "euclidean", "manhattan",
 ]  # fmt: skip
