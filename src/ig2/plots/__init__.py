@@ -29,6 +29,7 @@ from ig2.plots.images import counterfactual, grid, heat_map, per_reference
 from ig2.plots.overview import attribution, html
 from ig2.plots.tables import bars
 from ig2.plots.texts import text, text_html
+from ig2.plots.tokens import token_map, token_map_html
 from ig2.plots.trade_off import trade_off
 
 __all__ = [
@@ -44,5 +45,7 @@ __all__ = [
     "per_reference",
     "text",
     "text_html",
+    "token_map",
+    "token_map_html",
     "trade_off",
 ]

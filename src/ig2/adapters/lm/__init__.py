@@ -1,4 +1,4 @@
-"""Language models of transformers: why this word rather than that one, of causal, masked, encoder–decoder models and classifiers."""
+"""Language models of transformers, causal, masked, encoder–decoder, and classifiers: why this word rather than that one."""
 
 from ig2.adapters.lm.alignment import Alignment, align, align_right
 from ig2.adapters.lm.explanation import Explanation

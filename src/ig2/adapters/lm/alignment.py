@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import pairwise
 
 from ig2.adapters.lm.prompts import Prompt
 
@@ -77,5 +78,5 @@ def spread(ids: Sequence[int], places: int) -> list[tuple[int, ...]]:
     """
     if len(ids) >= places:
         cuts = [place * len(ids) // places for place in range(places + 1)]
-        return [tuple(ids[low:high]) for low, high in zip(cuts, cuts[1:], strict=False)]
+        return [tuple(ids[low:high]) for low, high in pairwise(cuts)]
     return [tuple(ids[place * len(ids) // places : place * len(ids) // places + 1]) for place in range(places)]

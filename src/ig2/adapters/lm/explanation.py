@@ -94,7 +94,7 @@ class Explanation:
         return self.attribution.to_frame()
 
     def plot(self, path: str | PathLike[str] | None = None, **options: Any) -> Any:
-        """A matplotlib figure, saved if a path is given: the words in colour, or of several targets a map of words × targets."""
+        """A matplotlib figure, saved if a path is given: words in colour, or of several targets a map of words × targets."""
         return self.attribution.plot(path, **options)
 
     def _repr_html_(self) -> str:
@@ -110,10 +110,7 @@ class Explanation:
         lines = [f"Explanation of {self.prompt.text!r}" if len(self.prompt.text) <= 80 else "Explanation"]
         lines += [f"  {sentence}" for sentence in self.sentences]
         if self.prompt.spans:
-            sums = [
-                f"{name} {', '.join(f'{score:+.3g}' for score in scores)}"
-                for name, scores in self.span_scores.items()
-            ]
+            sums = [f"{name} {', '.join(f'{score:+.3g}' for score in scores)}" for name, scores in self.span_scores.items()]
             lines.append(f"  spans: {'; '.join(sums)}")
         if note := self.attribution.settings.get("note"):
             lines.append(f"  {note}")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.inputs import Fixed
-from ig2._engine.task import scores as read_scores
+from ig2._engine.inputs import Fixed, working_dtype
 from ig2._utils.checks import check_count
 from ig2._utils.suggestions import suggest
 from ig2.adapters.lm.explanation import Explanation
@@ -208,8 +207,9 @@ class LanguageModel:
             embeddings = call["inputs_embeds"].clone()
             rows = torch.arange(len(positions))
             embeddings[rows, positions] = self.embed([self.tokenizer.mask_token_id])[0].to(embeddings)
-            logits = self.net(**{**call, "inputs_embeds": embeddings}).logits[rows, positions].float().cpu()
-            return logits
+            result = self.net(**{**call, "inputs_embeds": embeddings})
+            expected: Tensor = result.logits[rows, positions].float().cpu()
+            return expected
         raise InputError(
             f"{self.name} is a {self.kind} model, which does not say what it expects in its input: use "
             "ig2.adapters.lm.Neighbours(), or a prompt of your own"
@@ -388,19 +388,19 @@ class LanguageModel:
     ) -> Explanation:
         """Explain why the model says one thing rather than another.
 
-        The output explained is log p(target | prompt), less that of `against`; of several tokens Σₜ log p(cₜ | prompt, c₁ … cₜ₋₁).
+        The output explained is log p(target | prompt) = Σₜ log p(cₜ | prompt, c₁ … cₜ₋₁), less that of `against`.
         Special tokens and the markup of a chat are fixed: they do not move, and get no share.
 
         Args:
             prompt: a text; the messages of a chat, [{"role": "user", "content": …}]; or (first, second) for a model of two
                 texts. Of a masked model it holds the mask.
-            target: what to come next, with its leading blank, such as " Paris", or a longer continuation; of a classifier a
-                label, of question answering a piece of the second text. By default what the model finds most likely.
+            target: what to come next, with its leading blank, such as " Paris", or a longer continuation; of a classifier
+                a label, of question answering a piece of the second text. By default what the model finds most likely.
             against: rather than what: another target, several of them, "next" for the runner-up, or None for none. By default,
                 of a model that predicts tokens, what it finds most likely after the pair of `rather_than`, if that is another
                 token, otherwise none; of a classifier the runner-up.
             rather_than: rather than which prompt: a minimal pair, several, or a strategy such as `LikelyWords()`, see
-                `ig2.adapters.lm.references`. By default `LikelyWords()` for causal and masked models, `Neighbours()` for others.
+                `ig2.adapters.lm.references`. By default `LikelyWords()` for causal and masked models, otherwise `Neighbours()`.
             method: by default `IG2` with the cosine distance.
             generate: explain each of so many generated tokens in place of a target: the attribution has a row for each.
             at: of a token classifier, the word whose label is explained.
@@ -437,7 +437,7 @@ class LanguageModel:
         outcomes, names, targets, others = asked
         drawn = strategy.draw(self, read)
         attribution = self._attribute(read, outcomes, targets, others, drawn, method, confine, seed, options)
-        settings = {
+        settings: dict[str, Any] = {
             "lm": self.name,
             "tokens": list(read.tokens),
             "spans": [[span.name, span.start, span.end] for span in read.spans],
@@ -484,8 +484,8 @@ class LanguageModel:
             raise InputError(f"the references are the prompt {describe(prompt.text)} itself: contrast it with another")
         bounds = None
         if confine:
-            ends = torch.cat([embeddings[None], references]).float()
-            bounds = (ends.amin(dim=0), ends.amax(dim=0))
+            corners = torch.cat([embeddings[None], references]).to(working_dtype(embeddings.dtype))
+            bounds = (corners.amin(dim=0), corners.amax(dim=0))
         has_state = not (isinstance(outcomes, Labels) and outcomes.at is None)
         model = wrap(Scorer(self.net, outcomes), "state" if has_state else None, "logit", bounds)
         call = {name: Fixed(value) for name, value in self._call(prompt, rows).items() if name not in ("inputs_embeds",)}
@@ -501,7 +501,9 @@ class LanguageModel:
         return method(model, x, targets, samples if given is None else given, against=others, seed=seed, **options)
 
 
-def load(model: str | nn.Module = DEMO, tokenizer: Any = None, *, kind: Kind | None = None, name: str | None = None) -> LanguageModel:
+def load(
+    model: str | nn.Module = DEMO, tokenizer: Any = None, *, kind: Kind | None = None, name: str | None = None
+) -> LanguageModel:
     """A language model with its tokenizer.
 
     Args:

@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ig2._engine.inputs import working_dtype
+
 OutputKind = Literal["log-probability", "logit", "probability"]
 Position = Literal["last", "all"]
 Kind = Literal["causal", "masked", "encoder-decoder", "classifier", "token-classifier", "question-answering"]
@@ -130,9 +132,14 @@ class Steps(Outcomes):
 
 def _score_tokens(logits: Tensor, ids: Sequence[int], output: OutputKind) -> Tensor:
     """The log-probability, or the logit, of each of C tokens from logits (n, C, vocabulary), (n, C)."""
-    logits = logits.float() if logits.dtype not in (torch.float32, torch.float64) else logits
+    logits = _widen(logits)
     chosen = logits.gather(2, torch.tensor(ids, device=logits.device).expand(len(logits), -1)[..., None])[..., 0]
     return chosen if output == "logit" else chosen - logits.logsumexp(dim=2)
+
+
+def _widen(logits: Tensor) -> Tensor:
+    """Logits in float32 at least: log-probabilities in half precision have two digits."""
+    return logits.to(working_dtype(logits.dtype))
 
 
 @dataclass(frozen=True)
@@ -149,7 +156,7 @@ class Labels(Outcomes):
 
     def read(self, net: Any, call: dict[str, Any], step: Tensor) -> tuple[Tensor, Tensor | None]:
         result = net(**call, output_hidden_states=self.at is not None)
-        logits = result.logits.float() if self.at is None else result.logits[:, self.at].float()
+        logits = _widen(result.logits if self.at is None else result.logits[:, self.at])
         state = None if self.at is None else result.hidden_states[-1][:, self.at]
         if self.output == "logit":
             return logits, state
@@ -176,7 +183,7 @@ class Answers(Outcomes):
         places = torch.tensor(self.spans, device=step.device)
         pairs = zip((result.start_logits, result.end_logits), places.unbind(dim=1), strict=True)
         start, end = (
-            (logits.float() if self.output == "logit" else logits.float().log_softmax(dim=1))[:, at] for logits, at in pairs
+            (_widen(logits) if self.output == "logit" else _widen(logits).log_softmax(dim=1))[:, at] for logits, at in pairs
         )
         scores = start if self.ends == "start" else end if self.ends == "end" else start + end
         state = result.hidden_states[-1][:, places[0]]

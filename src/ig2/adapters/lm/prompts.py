@@ -144,7 +144,7 @@ def _cut(tokenizer: Any, text: str, **options: Any) -> tuple[list[int], Any, lis
 
 
 def _locate(tokenizer: Any, text: str, ids: Sequence[int], special: Sequence[bool]) -> list[tuple[int, int]] | None:
-    """Where tokens stand in a text, found by their own pieces of it; None where a piece is not in it, as after an unknown one."""
+    """Where tokens stand in a text, found by their own pieces of it; None where a piece is not in it, as an unknown one."""
     offsets, position = [], 0
     for index, is_special in zip(ids, special, strict=True):
         piece = "" if is_special else tokenizer.decode([index])
@@ -165,7 +165,7 @@ def _assemble(
     fixed = [flag or index in known for flag, index in zip(special, ids, strict=True)]
     if offsets is None:  # each token is then a word of its own
         tokens = [tokenizer.decode([index]) for index in ids]
-        numbers, words = [], []
+        numbers, words = list[int](), list[str]()
         for piece, is_fixed in zip(tokens, fixed, strict=True):
             numbers.append(-1 if is_fixed else len(words))
             if not is_fixed:

@@ -179,9 +179,7 @@ def _embed_cells(lm: LanguageModel, prompt: Prompt, aligned: Sequence[Alignment]
     """Embeddings of what stands in each place, the mean where that is several tokens, and how it reads."""
     rows, texts = [], []
     for alignment in aligned:
-        ids = [
-            (own,) if cell is None else cell or (lm.filler,) for cell, own in zip(alignment.cells, prompt.ids, strict=True)
-        ]
+        ids = [(own,) if cell is None else cell or (lm.filler,) for cell, own in zip(alignment.cells, prompt.ids, strict=True)]
         rows.append(torch.stack([lm.embed(cell).mean(dim=0) for cell in ids]))
         moving = [cell for cell, place in zip(ids, alignment.cells, strict=True) if place is not None]
         texts.append(lm.decode([index for cell in moving for index in cell]))
