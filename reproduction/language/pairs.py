@@ -1,8 +1,8 @@
 """Minimal pairs with known answers: which references, position, distance, path and rule find the word that decides?
 
 A grammar makes prompts in pairs that differ in one word that decides the answer and in one or two that do not: "In Germany most
-people speak" and "In France many women speak". A pair is kept if the model gives each of the two its own answer. What is explained is
-log p(answer) − log p(the other answer). Columns:
+people speak" and "In France many women speak". A pair is kept if the model gives each of the two its own answer. What is
+explained is log p(answer) − log p(the other answer). Columns:
 
 - share: of the sum of |φ| over words, what is on the word that decides;
 - first: how often that word has the largest |φ|;
@@ -50,6 +50,8 @@ NOUNS = {"key": "keys", "car": "cars", "book": "books", "boy": "boys", "teacher"
          "door": "doors", "child": "children", "picture": "pictures"}  # fmt: skip
 OF_HOUSES = ("old", "small", "new", "large", "white", "green"), ("house", "garden", "school", "church", "farm", "city")
 WHO = ("most", "many", "some", "all"), ("people", "women", "men", "families")
+
+OTHERS = ("likely", "filler", "neighbours", "others")
 
 
 @dataclass(frozen=True)
@@ -208,46 +210,40 @@ def measure(phi: Tensor, family: Family, differ: Any, table: Any, is_pair: bool)
     return results
 
 
-def list_methods(model: lm.LanguageModel, steps: int, families: dict[str, list[Case]]) -> list[tuple[str, str, str, Any]]:
+def list_methods(model: lm.LanguageModel, steps: int) -> list[tuple[str, str, str, Any]]:
     """(name, reference, position, method), those that decide the defaults first."""
 
     def ig2_on(path: type[GradPath], distance: Any, rule: Any = ig2.rules.blended) -> ig2.PathMethod:
         return ig2.PathMethod(path(steps, distance=distance), None, rule)
 
-    words = ig2.KernelSHAP(samples=24, groups=torch.arange(1))  # groups are set for each family
-    names = {Confined: "confined", GradPath: "free"}
+    def name(path: type[GradPath], distance: Any, position: str) -> str:
+        return f"IG², {distance.__name__}, {position}, {'confined' if path is Confined else 'free'}"
+
+    default = name(Confined, cosine, "last")
     table: list[tuple[str, str, str, Any]] = [
         ("Input×Gradient", "", "last", ig2.InputXGradient()),
         ("DeepSHAP", "pair", "last", ig2.DeepSHAP()),
         ("Expected IG", "pair", "last", ig2.ExpectedIG(steps=steps)),
     ]
-    variants = [*itertools.product((Confined,), (cosine, euclidean), ("last", "all"))]
-    variants += [(GradPath, cosine, "last"), (GradPath, euclidean, "all")]
-    for path, distance, position in variants[:1] + variants[4:]:
-        table.append((f"IG², {distance.__name__}, {position}, {names[path]}", "pair", position, ig2_on(path, distance)))
+    for variant in ((Confined, cosine, "last"), (GradPath, cosine, "last"), (GradPath, euclidean, "all")):
+        table.append((name(*variant), "pair", variant[2], ig2_on(*variant[:2])))
+    table += [("DeepSHAP", reference, "last", ig2.DeepSHAP()) for reference in OTHERS]
     table += [
         ("Integrated Gradients", "zero", "last", ig2.IntegratedGradients(steps=steps)),
-        ("UDIG", "filler", "last", ig2.UDIG(model.table, steps=steps)),
+        ("KernelSHAP", "pair", "last", None),  # its groups are the words of each family
         ("SIG", "filler", "last", ig2.SIG(steps=2)),
-        ("KernelSHAP", "pair", "last", words),
+        ("UDIG", "filler", "last", ig2.UDIG(model.table, steps=steps)),
+        (f"{default}, secant", "pair", "last", ig2_on(Confined, cosine, ig2.rules.secant)),
     ]
-    for reference in ("likely", "filler"):
-        table.append(("IG², cosine, last, confined", reference, "last", ig2_on(Confined, cosine)))
-        table.append(("Expected IG", reference, "last", ig2.ExpectedIG(steps=steps)))
-    for path, distance, position in variants[1:4]:
-        table.append((f"IG², {distance.__name__}, {position}, {names[path]}", "pair", position, ig2_on(path, distance)))
-    for rule in (ig2.rules.secant, ig2.rules.gauss(2)):
-        table.append((f"IG², cosine, last, confined, {rule}", "pair", "last", ig2_on(Confined, cosine, rule)))
-    for reference in ("neighbours", "others"):
-        table.append(("IG², cosine, last, confined", reference, "last", ig2_on(Confined, cosine)))
-        table.append(("Expected IG", reference, "last", ig2.ExpectedIG(steps=steps)))
-    table.append(("DeepSHAP", "likely", "last", ig2.DeepSHAP()))
-    table.append(("DeepSHAP", "filler", "last", ig2.DeepSHAP()))
+    table += [("Expected IG", reference, "last", ig2.ExpectedIG(steps=steps)) for reference in OTHERS]
+    table += [(default, reference, "last", ig2_on(Confined, cosine)) for reference in OTHERS]
+    for variant in ((Confined, cosine, "all"), (Confined, euclidean, "last"), (Confined, euclidean, "all")):
+        table.append((name(*variant), "pair", variant[2], ig2_on(*variant[:2])))
+    table.append((f"{default}, gauss(2)", "pair", "last", ig2_on(Confined, cosine, ig2.rules.gauss(2))))
     return table
 
 
 def choose_references(name: str, family: Family) -> Any:
-    others = [case.prompt for case in family.cases]
     strategies: dict[str, Callable[[Prompt, Case], lm.TextReferences]] = {
         "pair": lambda _, case: lm.Pairs(case.pair),
         "likely": lambda *_: lm.LikelyWords(1),
@@ -255,7 +251,7 @@ def choose_references(name: str, family: Family) -> Any:
         "filler": lambda *_: lm.Filler(),
         "mean": lambda *_: lm.Filler("mean"),
         "zero": lambda *_: lm.Filler("zero"),
-        "others": lambda _, case: lm.OtherPrompts(*[text for text in others if text != case.prompt][:1]),
+        "others": lambda _, case: lm.OtherPrompts(next(other.prompt for other in family.cases if other.answer != case.answer)),
     }
     return family.draw(strategies[name]) if name else None
 
@@ -298,13 +294,13 @@ def main() -> None:
     stored = json.loads(arguments.out.read_text()) if arguments.out.exists() else {"rows": []}
     done = {(row["method"], row["references"]) for row in stored["rows"]}
     games = {name: study.open(name).subsets() for name in study.families}
-    for name, reference, position, method in list_methods(model, arguments.steps, study.families):
+    for name, reference, position, method in list_methods(model, arguments.steps):
         if (name, reference) in done:
             continue
         began, cases, residuals = time.perf_counter(), [], []
         for family_name in study.families:
             family = study.open(family_name, position)
-            if isinstance(method, ig2.KernelSHAP):
+            if name == "KernelSHAP":
                 length = family.x["embeddings"].shape[1]
                 method = ig2.KernelSHAP(samples=24, groups=torch.arange(length)[:, None])
             references = choose_references(reference, family)

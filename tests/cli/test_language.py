@@ -29,13 +29,13 @@ def test_a_prompt_against_its_pair(ig2: Any, folder: str) -> None:
     assert sorted(path.name for path in Path("out").iterdir()) == sorted(summary["files"])
     words = {item["word"]: item["score"] for item in summary["targets"][0]["words"]}
     assert words["Germany"] != 0 and words["people"] == 0
-    attribution = library.Attribution.load("out/ig2.safetensors")
+    attribution = library.Attribution.load("out/deepshap.safetensors")
     assert attribution.explained == ["' Italian' rather than ' Rome'"]
     again = ig2("explain", "--lm", folder, "--prompt", "In Germany people speak", *pair, "--out", "out")
     assert again.code == 0, again.err
 
 
-@pytest.mark.parametrize("method", ["deepshap", "kernelshap", "input-x-gradient"])
+@pytest.mark.parametrize("method", ["ig2", "kernelshap", "input-x-gradient"])
 def test_other_methods_and_generation(ig2: Any, folder: str, method: str) -> None:
     said = ig2("explain", "--lm", folder, "--prompt", "In Germany people", "--generate", "2", "--method", method)
     assert said.code == 0, said.err

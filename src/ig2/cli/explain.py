@@ -62,7 +62,7 @@ def run(options: ExplainOptions) -> None:
     sources = list_files(options.files, options.out, options.skip_bad)
     kind = find_kind(sources, options.texts, options.rows)
     others = (name.strip() for name in (options.compare or "").split(","))
-    methods = find_methods([options.method, *filter(None, others)], kind)
+    methods = find_methods([options.method or "ig2", *filter(None, others)], kind)
     rule = find_rule(options.rule, methods)
     # a missing file is one more that cannot be read
     skips_files = kind == "image" and (options.skip_bad or len(sources) > MANY)

@@ -30,7 +30,7 @@ def run(options: ExplainOptions) -> None:
     """Explain one prompt; the files appear in the folder once all of them are complete."""
     _check(options)
     assert options.lm is not None and options.prompt is not None
-    (named,) = find_methods([options.method], "text")
+    (named,) = find_methods([options.method or "deepshap"], "text")
     rule = find_rule(options.rule, [named])
     if options.references is not None:
         check_exists(options.references)
@@ -63,8 +63,8 @@ def run(options: ExplainOptions) -> None:
     _print_result(explanation, likely, options, numbers)
 
 
-def _make_method(named: NamedMethod, steps: int, rule: Rule | None, words: Sequence[int]) -> ig2.Method | None:
-    """The method of this name, with each word as one feature; None for the default of language models."""
+def _make_method(named: NamedMethod, steps: int, rule: Rule | None, words: Sequence[int]) -> ig2.Method:
+    """The method of this name, with each word as one feature; IG² with the distance of language models."""
     groups = torch.tensor(words)[:, None]
     if named.name == "kernelshap":
         return ig2.KernelSHAP(groups)

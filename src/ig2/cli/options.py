@@ -150,7 +150,7 @@ class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
     )
     generate: int | None = option(None, "Explain each of so many generated tokens.", panel=LANGUAGE, bounds=(1, 1000))
     chat: bool = option(False, "Put the prompt into the model's chat template, as a user's message.", panel=LANGUAGE)
-    method: str = option("ig2", "The method; see below.", complete=METHODS)
+    method: str | None = option(None, "The method; see below. Default: ig2, of a language model deepshap.", complete=METHODS)
     compare: str | None = option(
         None,
         "Methods to show beside it, separated by commas: ig,expected-ig,guided-ig.",

@@ -31,10 +31,9 @@ from ig2.adapters.lm.references import FILLERS, Drawn, LikelyWords, Neighbours, 
 from ig2.adapters.text import UNLIMITED, _are_close, _device
 from ig2.adapters.trust import weights_only
 from ig2.errors import IG2Error, InputError, MissingExtraError, ModelError, describe, import_extra, reason
-from ig2.methods import IG2, Method
+from ig2.methods import DeepSHAP, Method
 from ig2.model import wrap
 from ig2.names import Names
-from ig2.paths import cosine
 
 # The end of a class's name says what a network of transformers returns.
 KINDS: dict[str, Kind] = {
@@ -55,7 +54,6 @@ AUTO: dict[Kind, str] = {
     "question-answering": "AutoModelForQuestionAnswering",
 }
 DEMO = "smollm2"
-STEPS = 50  # of a path
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -401,7 +399,7 @@ class LanguageModel:
                 token, otherwise none; of a classifier the runner-up.
             rather_than: rather than which prompt: a minimal pair, several, or a strategy such as `LikelyWords()`, see
                 `ig2.adapters.lm.references`. By default `LikelyWords()` for causal and masked models, otherwise `Neighbours()`.
-            method: by default `IG2` with the cosine distance.
+            method: by default `DeepSHAP()`; `IG2(distance=ig2.paths.cosine)` for IG².
             generate: explain each of so many generated tokens in place of a target: the attribution has a row for each.
             at: of a token classifier, the word whose label is explained.
             ends: of question answering, which ends of the answer count.
@@ -461,8 +459,11 @@ class LanguageModel:
 
     @property
     def default_method(self) -> Method:
-        """The method where none is given: IG² with the cosine distance."""
-        return IG2(steps=STEPS, distance=cosine)
+        """The method where none is given: DeepSHAP, the secant rule on the straight line, complete in two passes.
+
+        On 102 minimal pairs with SmolLM2 it had the smallest distance to Shapley values, see docs/language.md.
+        """
+        return DeepSHAP()
 
     def _attribute(
         self,
