@@ -149,6 +149,14 @@ def test_a_generation_is_explained_step_by_step(load: Load) -> None:
         np.testing.assert_allclose(first.token_scores[0], explanation.token_scores[0], atol=1e-7)
 
 
+def test_each_token_of_a_target_adds_up_to_the_whole(load: Load) -> None:
+    model, pair = load("llama"), "The women people speak"
+    each = model.explain(GERMANY, " Berlin is old", rather_than=pair, method=ig2.DeepSHAP(), each=True)
+    whole = model.explain(GERMANY, " Berlin is old", None, pair, ig2.DeepSHAP())
+    assert each.explained == ["' Berli'", "'n'", "' is'", "' old'"]
+    np.testing.assert_allclose(each.token_scores.sum(axis=0), whole.token_scores[0], atol=1e-5)  # RMSNorm works in float32
+
+
 def test_generation_is_greedy(load: Load) -> None:
     model = load("llama")
     ids = list(model.read(GERMANY).ids)
@@ -293,6 +301,9 @@ def test_targets_that_cannot_be(load: Load) -> None:
     refuses(InputError, "1 masks", lambda: load("bert").explain("In[MASK]", " Rome is"))
     refuses(InputError, "no class", lambda: load("pairs").explain((GERMANY, FRANCE), "perhaps"))
     refuses(InputError, "at=", lambda: load("tokens").explain(GERMANY))
+    refuses(InputError, "at=", lambda: model.explain(GERMANY, at="Germany"))
+    refuses(InputError, "generate=", lambda: load("pairs").explain((GERMANY, FRANCE), generate=2))
+    refuses(InputError, "each=True", lambda: model.explain(GERMANY, each=True))
     refuses(InputError, "not in the text", lambda: load("answers").explain((GERMANY, FRANCE), "Spain"))
     refuses(InputError, "question, text", lambda: load("answers").explain(GERMANY))
     refuses(InputError, "does not generate", lambda: load("pairs").generate((GERMANY, FRANCE)))

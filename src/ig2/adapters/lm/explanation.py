@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from dataclasses import dataclass
 from html import escape
 from os import PathLike
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from ig2.adapters.lm.prompts import Prompt
 from ig2.attribution import LITTLE_TRUST, Attribution
+from ig2.errors import import_extra
 
 Scores = NDArray[np.float64]
 NAMED = 3  # words in a sentence
@@ -92,6 +94,15 @@ class Explanation:
     def to_frame(self) -> Any:
         """A pandas DataFrame with a row for each word of each target; see `Attribution.to_frame`."""
         return self.attribution.to_frame()
+
+    def to_captum(self) -> Any:
+        """Captum's `LLMAttributionResult` [Miglani 2023], for its plots: `token_attr` (targets, tokens), `seq_attr` the sum."""
+        attr: Any = import_extra("captum.attr", "captum", "to_captum()")
+        values = self.attribution._one_tensor(self.attribution.values).detach().cpu().sum(dim=2)
+        outputs = [literal_eval(name) if name[:1] in "'\"" and "rather" not in name else name for name in self.explained]
+        return attr.LLMAttributionResult(
+            input_tokens=list(self.prompt.tokens), output_tokens=outputs, seq_attr=values.sum(dim=0), token_attr=values
+        )
 
     def plot(self, path: str | PathLike[str] | None = None, **options: Any) -> Any:
         """A matplotlib figure, saved if a path is given: words in colour, or of several targets a map of words × targets."""

