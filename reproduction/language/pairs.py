@@ -267,7 +267,7 @@ def bootstrap(values: list[float], rounds: int = 1000) -> tuple[float, float, fl
 def render(rows: list[dict[str, Any]]) -> str:
     """The table in Markdown."""
     columns = ("share", "first", "deletion", "off")
-    lines = ["| method | references | share | first | deletion | off Shapley | residual | seconds |", "|---" * 8 + "|"]
+    lines = ["| method | references | share | first | deletion | off Shapley | residual |", "|---" * 7 + "|"]
     for row in rows:
         cells = [
             "{:.2f} [{:.2f}, {:.2f}]".format(*bootstrap([case[column] for case in row["cases"]]))
@@ -276,7 +276,7 @@ def render(rows: list[dict[str, Any]]) -> str:
             for column in columns
         ]
         residual = "" if row["residual"] is None else f"{row['residual']:.1g}"
-        lines.append(f"| {row['method']} | {row['references']} | {' | '.join(cells)} | {residual} | {row['seconds']:.0f} |")
+        lines.append(f"| {row['method']} | {row['references']} | {' | '.join(cells)} | {residual} |")
     return "\n".join(lines)
 
 
@@ -287,7 +287,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("reproduction/language/pairs.json"))
+    parser.add_argument("--render", action="store_true", help="print the table of what is stored, and end")
     arguments = parser.parse_args()
+    if arguments.render:
+        print(render(json.loads(arguments.out.read_text())["rows"]))
+        return
     model = lm.load(arguments.model).to(arguments.device)
     study = Study(model, arguments.pairs)
     print({name: len(cases) for name, cases in study.families.items()}, flush=True)

@@ -29,7 +29,7 @@ from ig2.adapters.lm.outcomes import (
     Steps,
     read_tokens,
 )
-from ig2.adapters.lm.prompts import Prompt, _cut, read_prompt
+from ig2.adapters.lm.prompts import Prompt, cut_text, read_prompt
 from ig2.adapters.lm.references import FILLERS, Drawn, LikelyWords, Neighbours, Pairs, TextReferences, as_text_references
 from ig2.adapters.text import UNLIMITED, _are_close, _device
 from ig2.adapters.trust import weights_only
@@ -240,7 +240,7 @@ class LanguageModel:
             raise InputError(f"{name} must be a text to come next, such as ' Paris', got {describe(target)}")
         if self.kind == "causal":
             special = bool(prompt.offsets) and not prompt.word[0] >= 0 and not prompt.tokens[0]
-            joint = _cut(self.tokenizer, prompt.text + target, add_special_tokens=special)[0]
+            joint = cut_text(self.tokenizer, prompt.text + target, add_special_tokens=special)[0]
             if special and joint and joint[-1] == getattr(self.tokenizer, "eos_token_id", None):
                 joint = joint[:-1]
             ids = tuple(joint[len(prompt) :]) if tuple(joint[: len(prompt)]) == prompt.ids else ()

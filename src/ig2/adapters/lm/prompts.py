@@ -124,7 +124,7 @@ def _is_message(message: object) -> bool:
 def _read_text(tokenizer: Any, text: str, continues: bool) -> Prompt:
     if not text.strip():
         raise InputError(f"the prompt {text!r} is empty: there is nothing to attribute")
-    ids, offsets, special, groups = _cut(tokenizer, text)
+    ids, offsets, special, groups = cut_text(tokenizer, text)
     if continues and len(ids) > 1 and special[-1] and ids[-1] == getattr(tokenizer, "eos_token_id", None):
         ids, offsets, special = ids[:-1], offsets[:-1] if offsets else None, special[:-1]
         groups = groups[:-1] if groups else None
@@ -132,7 +132,7 @@ def _read_text(tokenizer: Any, text: str, continues: bool) -> Prompt:
     return Prompt(**{**vars(prompt), "spans": _find_sentences(prompt)})
 
 
-def _cut(tokenizer: Any, text: str, **options: Any) -> tuple[list[int], Any, list[bool], Any]:
+def cut_text(tokenizer: Any, text: str, **options: Any) -> tuple[list[int], Any, list[bool], Any]:
     """Ids, offsets (or None), which tokens are special, and the tokenizer's words (or None)."""
     if getattr(tokenizer, "is_fast", False):
         encoding = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False, **options)
@@ -240,7 +240,7 @@ def _read_chat(tokenizer: Any, messages: Sequence[Message], documents: Sequence[
             count = sum(other.split(" (")[0] == name for other, _, _ in places)
             places.append((f"{name} ({count + 1})" if count else name, start, start + len(content)))
             position = max(position, start + len(content)) if not name.startswith("document ") else position
-    ids, offsets, _, groups = _cut(tokenizer, text, add_special_tokens=False)
+    ids, offsets, _, groups = cut_text(tokenizer, text, add_special_tokens=False)
     inside = [next((name for name, low, high in places if _overlaps(text, pair, low, high)), None) for pair in offsets]
     prompt = _assemble(tokenizer, text, ids, offsets, [name is None for name in inside], groups)
     spans = []
