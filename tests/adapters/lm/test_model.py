@@ -255,6 +255,7 @@ def test_bfloat16_keeps_the_path_in_float32() -> None:
     model = lm.load(build("llama").bfloat16(), make_tokenizer())
     attribution = model.explain(GERMANY, " Italian", " French", rather_than=FRANCE, method=QUICK).attribution
     assert attribution.settings["complete"] and bool(attribution.values["embeddings"].isfinite().all())
+    assert isinstance(model.default_method, ig2.ExpectedIG)  # secants divide by differences that are rounded away
 
 
 def test_the_representation_is_the_state_that_the_target_is_read_from(load: Load) -> None:

@@ -53,8 +53,9 @@ def test_a_row_of_a_generation_is_the_explanation_of_its_token(smollm2: lm.Langu
 
 
 def test_bfloat16_says_the_same(smollm2: lm.LanguageModel) -> None:
-    whole = smollm2.explain(GERMANY, rather_than="In Spain many women speak", method=ig2.DeepSHAP()).word_scores[0]
+    pair, method = "In Spain many women speak", ig2.ExpectedIG(4)
+    whole = smollm2.explain(GERMANY, rather_than=pair, method=method).word_scores[0]
     half = lm.load("smollm2")
     half.net.bfloat16()
-    values = half.explain(GERMANY, rather_than="In Spain many women speak", method=ig2.DeepSHAP()).word_scores[0]
+    values = half.explain(GERMANY, rather_than=pair, method=method).word_scores[0]
     assert np.corrcoef(whole, values)[0, 1] > 0.95
