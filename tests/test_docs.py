@@ -42,6 +42,7 @@ MODULES = (
     "ig2.adapters.base",
     "ig2.adapters.vision",
     "ig2.adapters.text",
+    "ig2.adapters.lm",
     "ig2.adapters.tabular",
     "ig2.adapters.loading",
     "ig2.report",
@@ -293,7 +294,7 @@ def test_the_page_of_extras_lists_those_of_the_package() -> None:
     tomllib = pytest.importorskip("tomllib")
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     table = (DOCS / "quickstart.md").read_text(encoding="utf-8").partition("## Extras")[2]
-    named = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    named = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`([\w-]+)`", row)}
     assert named == set(extras) - {"test", "lint", "docs", "dev"}
 
 

@@ -75,16 +75,20 @@ EXPLAIN_EXAMPLES = (
     "ig2 explain photo.jpg --compare ig,expected-ig,guided-ig",
     'ig2 explain --text "Where did guinea pigs originate?"',
     "ig2 explain patients.csv --rows 1:3 --model mypackage.models:build",
+    "ig2 explain --lm smollm2 --prompt 'The capital of France is' --target ' Paris' --against ' Rome'",
 )
 
 
 @add_command(app, epilog=f"{format_examples(EXPLAIN_EXAMPLES)}\n\nThe methods:\n{METHODS_HELP}")
 def explain(options: ExplainOptions) -> None:
-    """Explain photos, sentences or rows of a table.
+    """Explain photos, sentences, rows of a table, or what a language model says next.
 
     Writes a picture for each input, the attributions (safetensors) with a summary (JSON), and a report to open in a browser.
     """
-    from ig2.cli.explain import run
+    if options.lm is not None:
+        from ig2.cli.language import run
+    else:
+        from ig2.cli.explain import run
 
     run(options)
 

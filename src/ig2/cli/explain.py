@@ -50,10 +50,19 @@ SHOWN_INPUTS, SHOWN_SKIPPED = 5, 20  # of many
 
 def run(options: ExplainOptions) -> None:
     """Explain the inputs; the files appear in the folder once all of them are complete."""
+    language = {
+        "prompt": options.prompt,
+        "rather-than": options.rather_than,
+        "generate": options.generate,
+        "chat": options.chat,
+    }
+    for name, value in language.items():
+        if value:
+            raise ChoiceError(f"--{name} is for a language model: name one with --lm, for example --lm smollm2")
     sources = list_files(options.files, options.out, options.skip_bad)
     kind = find_kind(sources, options.texts, options.rows)
     others = (name.strip() for name in (options.compare or "").split(","))
-    methods = find_methods([options.method, *filter(None, others)], kind)
+    methods = find_methods([options.method or "ig2", *filter(None, others)], kind)
     rule = find_rule(options.rule, methods)
     # a missing file is one more that cannot be read
     skips_files = kind == "image" and (options.skip_bad or len(sources) > MANY)

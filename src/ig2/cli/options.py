@@ -19,6 +19,7 @@ from ig2.benchmarks.suite import SUITES, BenchOptions
 from ig2.cli.methods import METHODS, RULES
 
 FIGURES_OF_COLUMNS = ("beeswarm", "importance", "waterfall", "dependence")
+LANGUAGE = "Language models"  # the panel of the help for --lm
 
 
 def argument(help: str, metavar: str, default: Any = MISSING, complete: Completion = ()) -> Any:
@@ -136,7 +137,21 @@ class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
         "Rows of the table or lines of the .txt file, from 1 on: 1,4 or 2:5. Default: the first 100 rows, all lines.",
         panel=None,
     )
-    method: str = option("ig2", "The method; see below.", complete=METHODS)
+    lm: str | None = option(
+        None,
+        "A language model: a name or folder of Hugging Face, a .gguf file, or [bold]smollm2[/bold] of the extra lm-demo. "
+        "--target and --against are then what comes next, such as ' Paris'.",
+        metavar="NAME",
+        panel=LANGUAGE,
+        complete=("smollm2",),
+    )
+    prompt: str | None = option(None, "The text that the language model continues.", metavar="TEXT", panel=LANGUAGE)
+    rather_than: str | None = option(
+        None, "Another prompt to contrast with, aligned word by word.", "--rather-than", metavar="TEXT", panel=LANGUAGE
+    )
+    generate: int | None = option(None, "Explain each of so many generated tokens.", panel=LANGUAGE, bounds=(1, 1000))
+    chat: bool = option(False, "Put the prompt into the model's chat template, as a user's message.", panel=LANGUAGE)
+    method: str | None = option(None, "The method; see below. Default: ig2, of a language model deepshap.", complete=METHODS)
     compare: str | None = option(
         None,
         "Methods to show beside it, separated by commas: ig,expected-ig,guided-ig.",

@@ -31,6 +31,7 @@ from ig2.plots.overview import attribution, html
 from ig2.plots.signals import signal
 from ig2.plots.tables import bars
 from ig2.plots.texts import text, text_html
+from ig2.plots.tokens import token_map, token_map_html
 from ig2.plots.trade_off import trade_off
 
 __all__ = [
@@ -50,6 +51,8 @@ __all__ = [
     "signal",
     "text",
     "text_html",
+    "token_map",
+    "token_map_html",
     "trade_off",
     "waterfall",
 ]

@@ -20,6 +20,7 @@ from ig2.plots.labels import clean_text, format_number
 from ig2.plots.signals import signal
 from ig2.plots.tables import REST, bar_colour, bars, cut_rest, describe_cells, split_strongest
 from ig2.plots.texts import text, text_html
+from ig2.plots.tokens import token_map, token_map_html
 from ig2.plots.values import Array, InputKey, Signs, choose_kind, is_image, method_name, select_tensor, split_inputs, take_first
 
 MOST_HTML_BARS = 8
@@ -27,6 +28,8 @@ MOST_HTML_BARS = 8
 
 def attribution(result: Attribution, count: int = 8, input_key: InputKey = None, **options: Any) -> Figure:
     """Draw a row for each explicand: images as `heat_map` does, words as `text`, signals as `signal`, the rest as `bars`.
+
+    One prompt with several targets is drawn by `token_map`.
 
     Args:
         result: what a method returned. Samples (H, W), (C, H, W) or (H, W, C) are taken for images, unless it knows better.
@@ -40,6 +43,8 @@ def attribution(result: Attribution, count: int = 8, input_key: InputKey = None,
     Raises:
         InputError: if what draws it raises one.
     """
+    if _is_map(result):
+        return token_map(result, **options)
     values = select_tensor(result.values, input_key)
     known = None if result.names is None else result.names.kind
     draw: Callable[..., Figure] = heat_map if is_image(values) else bars
@@ -63,7 +68,7 @@ def html(result: Attribution, count: int = 3) -> str:
     Raises:
         InputError: if count is not a positive integer. What cannot be drawn is not an error: the HTML says why.
     """
-    shown = result[: check_count(count)]
+    shown = result if _is_map(result) else result[: check_count(count)]
     head = f"<strong>{escape(method_name(result))}</strong>, {len(result)} explicand{'s' * (len(result) != 1)}"
     parts = [head + (f", the first {len(shown)} shown" if len(shown) < len(result) else "")]
     for key in split_inputs(result.values):
@@ -82,7 +87,14 @@ def _is_text(result: Attribution) -> bool:
     return result.names is not None and result.names.kind == "text"
 
 
+def _is_map(result: Attribution) -> bool:
+    """Whether it is one prompt of a language model with a row for each target."""
+    return _is_text(result) and "lm" in result.settings and len(result) > 1
+
+
 def _write_values(result: Attribution, key: InputKey) -> str:
+    if _is_map(result):
+        return token_map_html(result)
     if _is_text(result):
         return text_html(result, count=len(result))
     values = select_tensor(result.values, key)

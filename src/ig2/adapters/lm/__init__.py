@@ -1,0 +1,25 @@
+"""Language models of transformers, causal, masked, encoder–decoder, and classifiers: why this word rather than that one."""
+
+from ig2.adapters.lm.alignment import Alignment, align, align_right
+from ig2.adapters.lm.explanation import Explanation
+from ig2.adapters.lm.model import LanguageModel, load
+from ig2.adapters.lm.prompts import Prompt, Span
+from ig2.adapters.lm.references import Drawn, Filler, LikelyWords, Neighbours, OtherPrompts, Pairs, TextReferences
+
+__all__ = [
+    "Alignment",
+    "Drawn",
+    "Explanation",
+    "Filler",
+    "LanguageModel",
+    "LikelyWords",
+    "Neighbours",
+    "OtherPrompts",
+    "Pairs",
+    "Prompt",
+    "Span",
+    "TextReferences",
+    "align",
+    "align_right",
+    "load",
+]

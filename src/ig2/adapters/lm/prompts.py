@@ -1,0 +1,257 @@
+"""A prompt as a language model gets it: tokens, the words they are of, spans, and what of it is fixed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ig2.adapters.text import Tokens, join_words
+from ig2.errors import InputError, describe, reason
+
+Message = Mapping[str, Any]
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Some tokens of a prompt under one name: a sentence, a message of a chat, a document."""
+
+    name: str
+    start: int
+    end: int
+    """One past the last token."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A text cut into tokens. What is fixed, special tokens and the markup of a chat, is of no word."""
+
+    text: str
+    ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+    """The piece of text of each token."""
+    words: tuple[str, ...]
+    word: tuple[int, ...]
+    """Which word each token is of, −1 where it is fixed."""
+    spans: tuple[Span, ...] = ()
+    extra: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """What else the network takes for each token, such as `token_type_ids`."""
+    offsets: tuple[tuple[int, int], ...] = ()
+    """Where each token stands in the text of its part; empty where the tokenizer does not know."""
+    part: tuple[int | None, ...] = ()
+    """Of two texts, which one each token is of."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def positions(self) -> list[int]:
+        """The positions of the tokens that are not fixed."""
+        return [position for position, word in enumerate(self.word) if word >= 0]
+
+    def tokens_of(self, word: int) -> list[int]:
+        """The positions of a word's tokens."""
+        return [position for position, other in enumerate(self.word) if other == word]
+
+    def find_tokens(self, piece: str, part: int | None = None) -> tuple[int, int]:
+        """The first and one past the last token of a piece of the text.
+
+        Args:
+            piece: what to look for.
+            part: of two texts, in which.
+
+        Raises:
+            InputError: if the text does not have it.
+        """
+        in_part = [i for i in self.positions if part is None or (self.part and self.part[i] == part)]
+        text, ends = "", []
+        for position in in_part:
+            text += self.tokens[position]
+            ends.append(len(text))
+        # pieces of an uncased tokenizer stand in the text as they were typed, so the case is that of the text
+        start = text.find(piece)
+        if not piece.strip() or start < 0:
+            raise InputError(f"{piece!r} is not in the text {describe(text)}: give a piece of it as it stands there")
+        start += len(piece) - len(piece.lstrip())
+        end = start + len(piece.strip())
+        first = next(i for i, stop in enumerate(ends) if stop > start)
+        last = next(i for i, stop in enumerate(ends) if stop >= end)
+        return in_part[first], in_part[last] + 1
+
+
+def read_prompt(
+    tokenizer: Any,
+    prompt: object,
+    spans: Mapping[str, str] | None = None,
+    documents: Sequence[Mapping[str, str]] | None = None,
+    continues: bool = False,
+) -> Prompt:
+    """Cut a prompt into tokens.
+
+    Args:
+        tokenizer: of transformers; one that does not know where its tokens stand in the text will do.
+        prompt: a text, two texts (first, second), or the messages of a chat, dicts with "role" and "content".
+        spans: pieces of the text by the names they are shown under.
+        documents: of a chat whose template takes them.
+        continues: whether the model continues the text, so that an end mark the tokenizer adds is dropped.
+
+    Raises:
+        InputError: if it is something else, or nothing of it is left to attribute.
+    """
+    if isinstance(prompt, str):
+        read = _read_text(tokenizer, prompt, continues)
+    elif isinstance(prompt, tuple) and len(prompt) == 2 and all(isinstance(part, str) for part in prompt):
+        read = _read_pair(tokenizer, *prompt)
+    elif isinstance(prompt, Sequence) and prompt and all(_is_message(message) for message in prompt):
+        read = _read_chat(tokenizer, prompt, documents)
+    else:
+        raise InputError(
+            f"a prompt must be a text, a tuple of two texts, or a list of messages {{'role': …, 'content': …}}, got "
+            f"{describe(prompt)}"
+        )
+    if not read.positions:
+        raise InputError(f"the prompt {describe(prompt)} has no tokens but special ones, so there is nothing to attribute")
+    named = tuple(Span(name, *read.find_tokens(piece)) for name, piece in (spans or {}).items())
+    return Prompt(**{**vars(read), "spans": (*read.spans, *named)})
+
+
+def _is_message(message: object) -> bool:
+    return isinstance(message, Mapping) and all(isinstance(message.get(key), str) for key in ("role", "content"))
+
+
+def _read_text(tokenizer: Any, text: str, continues: bool) -> Prompt:
+    if not text.strip():
+        raise InputError(f"the prompt {text!r} is empty: there is nothing to attribute")
+    ids, offsets, special, groups = cut_text(tokenizer, text)
+    if continues and len(ids) > 1 and special[-1] and ids[-1] == getattr(tokenizer, "eos_token_id", None):
+        ids, offsets, special = ids[:-1], offsets[:-1] if offsets else None, special[:-1]
+        groups = groups[:-1] if groups else None
+    prompt = _assemble(tokenizer, text, ids, offsets, special, groups)
+    return Prompt(**{**vars(prompt), "spans": _find_sentences(prompt)})
+
+
+def cut_text(tokenizer: Any, text: str, **options: Any) -> tuple[list[int], Any, list[bool], Any]:
+    """Ids, offsets (or None), which tokens are special, and the tokenizer's words (or None)."""
+    if getattr(tokenizer, "is_fast", False):
+        encoding = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False, **options)
+        special = [bool(flag) for flag in encoding["special_tokens_mask"]]
+        return list(encoding["input_ids"]), [tuple(pair) for pair in encoding["offset_mapping"]], special, encoding.word_ids(0)
+    ids = list(tokenizer(text, **options)["input_ids"])
+    special = [index in tokenizer.all_special_ids and index != tokenizer.unk_token_id for index in ids]
+    return ids, _locate(tokenizer, text, ids, special), special, None
+
+
+def _locate(tokenizer: Any, text: str, ids: Sequence[int], special: Sequence[bool]) -> list[tuple[int, int]] | None:
+    """Where tokens stand in a text, found by their own pieces of it; None where a piece is not in it, as an unknown one."""
+    offsets, position = [], 0
+    for index, is_special in zip(ids, special, strict=True):
+        piece = "" if is_special else tokenizer.decode([index])
+        start = text.find(piece.strip() or piece, position)
+        if start < 0 or (piece and text[position:start].strip()):
+            return None
+        end = start + len(piece.strip() or piece) if piece else position
+        offsets.append((position if piece else end, end))
+        position = end
+    return offsets
+
+
+def _assemble(
+    tokenizer: Any, text: str, ids: Sequence[int], offsets: Any, special: Sequence[bool], groups: Any, **more: Any
+) -> Prompt:
+    """A prompt from what the tokenizer says; special tokens that were typed are fixed too."""
+    known = set(getattr(tokenizer, "all_special_ids", ())) - {getattr(tokenizer, "unk_token_id", None)}
+    fixed = [flag or index in known for flag, index in zip(special, ids, strict=True)]
+    if offsets is None:  # each token is then a word of its own
+        tokens = [tokenizer.decode([index]) for index in ids]
+        numbers, words = list[int](), list[str]()
+        for piece, is_fixed in zip(tokens, fixed, strict=True):
+            numbers.append(-1 if is_fixed else len(words))
+            if not is_fixed:
+                words.append(piece.strip() or piece)
+    else:
+        numbers, words = join_words(text, Tokens(ids, offsets, fixed, groups))
+        tokens = [text[start:end] for start, end in offsets]
+    if not words and not all(fixed):  # blanks alone
+        numbers, words = [-1 if is_fixed else 0 for is_fixed in fixed], [text]
+    return Prompt(text, tuple(ids), tuple(tokens), tuple(words), tuple(numbers), offsets=tuple(offsets or ()), **more)
+
+
+def _find_sentences(prompt: Prompt) -> tuple[Span, ...]:
+    """The sentences of a text that has several."""
+    ends = [match.start() for match in SENTENCE_END.finditer(prompt.text)]
+    if not ends or not prompt.offsets:
+        return ()
+    sentence = [sum(end <= start for end in ends) for start, _ in prompt.offsets]
+    spans = []
+    for number in range(len(ends) + 1):
+        places = [i for i in prompt.positions if sentence[i] == number]
+        if places:
+            spans.append(Span(f"sentence {number + 1}", places[0], places[-1] + 1))
+    return tuple(spans)
+
+
+def _read_pair(tokenizer: Any, first: str, second: str) -> Prompt:
+    """Two texts as the tokenizer joins them."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(f"{type(tokenizer).__name__} does not say which of two texts a token is of: use a fast tokenizer")
+    encoding = tokenizer(first, second, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False)
+    ids, part = list(encoding["input_ids"]), tuple(encoding.sequence_ids(0))
+    offsets = [tuple(pair) for pair in encoding["offset_mapping"]]
+    special = [bool(flag) for flag in encoding["special_tokens_mask"]]
+    extra = {"token_type_ids": tuple(encoding["token_type_ids"])} if "token_type_ids" in encoding else {}
+    # the second text stands behind the first, so that words of the one are never joined to words of the other
+    shift = len(first) + 1
+    moved = [(a + shift, b + shift) if of == 1 else (a, b) for (a, b), of in zip(offsets, part, strict=True)]
+    spans = []
+    for number, name in enumerate(("first text", "second text")):
+        places = [i for i, of in enumerate(part) if of == number]
+        if places:
+            spans.append(Span(name, places[0], places[-1] + 1))
+    return _assemble(
+        tokenizer, f"{first}\n{second}", ids, moved, special, encoding.word_ids(0), spans=tuple(spans), extra=extra, part=part
+    )
+
+
+def _read_chat(tokenizer: Any, messages: Sequence[Message], documents: Sequence[Mapping[str, str]] | None) -> Prompt:
+    """The messages of a chat in its template: their contents are spans, everything else is fixed."""
+    if not getattr(tokenizer, "chat_template", None):
+        raise InputError("this tokenizer has no chat template: give the prompt as a text")
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(f"{type(tokenizer).__name__} does not say where its tokens stand in the text: use a fast tokenizer")
+    options: dict[str, Any] = {} if documents is None else {"documents": [dict(document) for document in documents]}
+    try:
+        text = tokenizer.apply_chat_template(
+            [dict(message) for message in messages], tokenize=False, add_generation_prompt=True, **options
+        )
+    except Exception as error:  # a template is a program, which may refuse a role or an order of roles
+        raise InputError(f"the chat template does not take these messages: {reason(error)}") from error
+    contents = [(str(message["role"]), str(message["content"]).strip()) for message in messages]
+    contents += [(f"document {i + 1}", str(item.get("text", "")).strip()) for i, item in enumerate(documents or ())]
+    places: list[tuple[str, int, int]] = []
+    position = 0
+    for name, content in contents:
+        start = text.find(content, 0 if name.startswith("document ") else position) if content else -1
+        if content and start < 0:
+            advice = "put it into a message" if name.startswith("document ") else "give the prompt as a text"
+            raise InputError(f"the chat template does not show the {name} {describe(content)} as it is: {advice}")
+        if content:
+            count = sum(other.split(" (")[0] == name for other, _, _ in places)
+            places.append((f"{name} ({count + 1})" if count else name, start, start + len(content)))
+            position = max(position, start + len(content)) if not name.startswith("document ") else position
+    ids, offsets, _, groups = cut_text(tokenizer, text, add_special_tokens=False)
+    inside = [next((name for name, low, high in places if _overlaps(text, pair, low, high)), None) for pair in offsets]
+    prompt = _assemble(tokenizer, text, ids, offsets, [name is None for name in inside], groups)
+    spans = []
+    for name, _, _ in places:
+        tokens = [i for i, other in enumerate(inside) if other == name]
+        if tokens:
+            spans.append(Span(name, tokens[0], tokens[-1] + 1))
+    return Prompt(**{**vars(prompt), "spans": tuple(spans)})
+
+
+def _overlaps(text: str, pair: tuple[int, int], low: int, high: int) -> bool:
+    """Whether a token has something of a content, or is a blank inside of it."""
+    start, end = max(pair[0], low), min(pair[1], high)
+    return start < end and (bool(text[start:end].strip()) or (pair[0] >= low and pair[1] <= high))

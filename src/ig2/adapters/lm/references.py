@@ -1,0 +1,205 @@
+"""References for prompts, each with the question it asks: what would the model say if these words were others?"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from ig2._utils.checks import check_count
+from ig2.adapters.lm.alignment import Alignment, align, align_right
+from ig2.adapters.lm.prompts import Prompt
+from ig2.errors import InputError, describe
+
+if TYPE_CHECKING:
+    from ig2.adapters.lm.model import LanguageModel
+
+FILLERS = ("mask", "pad", "unk", "eos", "bos")
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """R references for one prompt of L tokens."""
+
+    embeddings: Tensor
+    """(R, L, E)."""
+    texts: tuple[str, ...]
+    """How each reads."""
+    note: str = ""
+    """What could not be done, in words."""
+
+
+class TextReferences(ABC):
+    """A strategy that makes references for a prompt. Fixed tokens stay, whatever it returns there."""
+
+    @abstractmethod
+    def draw(self, lm: LanguageModel, prompt: Prompt) -> Drawn:
+        """Return references for one prompt."""
+
+
+@dataclass(frozen=True)
+class Pairs(TextReferences):
+    """Minimal pairs: "why this, rather than what the model says of that prompt?"
+
+    The words of each pair are aligned with the prompt's, see `ig2.adapters.lm.align`; only those that differ move. A word of
+    the prompt that has no partner goes to the filler token; a word of the pair that has none is dropped, and the explanation
+    says so.
+
+    Args:
+        prompts: the pairs, each as `LanguageModel.explain` takes a prompt.
+    """
+
+    prompts: tuple[Any, ...]
+
+    def __init__(self, *prompts: Any) -> None:
+        if not prompts:
+            raise InputError("Pairs needs at least one prompt to pair with")
+        object.__setattr__(self, "prompts", prompts)
+
+    def draw(self, lm: LanguageModel, prompt: Prompt) -> Drawn:
+        aligned = [align(prompt, lm.read(other)) for other in self.prompts]
+        for alignment, other in zip(aligned, self.prompts, strict=True):
+            if not alignment.changed:
+                raise InputError(f"the pair {describe(other)} has the words of the prompt itself: change one")
+        dropped = list(dict.fromkeys(word for alignment in aligned for word in alignment.dropped))
+        note = f"no place in the prompt for {', '.join(map(repr, dropped))} of the pair" if dropped else ""
+        return _embed_cells(lm, prompt, aligned, note)
+
+
+@dataclass(frozen=True)
+class OtherPrompts(TextReferences):
+    """Other prompts, aligned from the right: "why this, rather than what is usual among those prompts?"
+
+    A longer one is cut at its beginning, a shorter one is preceded by the filler token.
+
+    Args:
+        prompts: at least one.
+    """
+
+    prompts: tuple[Any, ...]
+
+    def __init__(self, *prompts: Any) -> None:
+        if not prompts:
+            raise InputError("OtherPrompts needs at least one prompt")
+        object.__setattr__(self, "prompts", prompts)
+
+    def draw(self, lm: LanguageModel, prompt: Prompt) -> Drawn:
+        return _embed_cells(lm, prompt, [align_right(prompt, lm.read(other)) for other in self.prompts])
+
+
+@dataclass(frozen=True)
+class Filler(TextReferences):
+    """Every word replaced by the same: "why this, rather than what the model says without these words?"
+
+    Args:
+        kind: "mask", "pad", "unk", "eos" or "bos", the tokenizer's token; "zero" or "mean", the zero vector or the mean of the
+            vocabulary; "auto", the first of these tokens that the tokenizer has.
+    """
+
+    kind: Literal["auto", "mask", "pad", "unk", "eos", "bos", "zero", "mean"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("auto", "zero", "mean", *FILLERS):
+            raise InputError(f"filler {self.kind!r} is unknown: use auto, zero, mean, {', '.join(FILLERS)}")
+
+    def draw(self, lm: LanguageModel, prompt: Prompt) -> Drawn:
+        embeddings = lm.embed(prompt.ids)
+        if self.kind in ("zero", "mean"):
+            vector = torch.zeros_like(embeddings[0]) if self.kind == "zero" else lm.table.mean(dim=0).to(embeddings)
+            name = f"<{self.kind} vector>"
+        else:
+            index = lm.filler if self.kind == "auto" else getattr(lm.tokenizer, f"{self.kind}_token_id", None)
+            if index is None:
+                raise InputError(f"this tokenizer has no {self.kind} token: use Filler('zero') or Filler('mean')")
+            vector, name = lm.embed([index])[0], lm.decode([index])
+        embeddings[prompt.positions] = vector
+        return Drawn(embeddings[None], (" ".join([name] * len(prompt.words)),))
+
+
+@dataclass(frozen=True)
+class LikelyWords(TextReferences):
+    """Every token replaced by the most likely other one: "why this, rather than with the words one would have expected?"
+
+    A causal model predicts each token from those before it, a masked model from all others. Reference r has at each position
+    the r-th most likely token but the prompt's own.
+
+    Args:
+        count: how many references.
+    """
+
+    count: int = 4
+
+    def __post_init__(self) -> None:
+        check_count(self.count)
+
+    def draw(self, lm: LanguageModel, prompt: Prompt) -> Drawn:
+        logits = lm.predict_tokens(prompt)
+        own = torch.tensor([prompt.ids[position] for position in prompt.positions])
+        return _draw_ranked(lm, prompt, logits.scatter(1, own[:, None], -torch.inf), self.count)
+
+
+@dataclass(frozen=True)
+class Neighbours(TextReferences):
+    """Every token replaced by its neighbours among the embeddings: "why this, rather than with words that are much the same?"
+
+    Reference r has at each position the token whose vector has the r-th largest cosine with the prompt's own.
+
+    Args:
+        count: how many references.
+    """
+
+    count: int = 4
+
+    def __post_init__(self) -> None:
+        check_count(self.count)
+
+    def draw(self, lm: LanguageModel, prompt: Prompt) -> Drawn:
+        own = torch.tensor([prompt.ids[position] for position in prompt.positions])
+        table = torch.nn.functional.normalize(lm.table.float(), dim=1)
+        return _draw_ranked(lm, prompt, (table[own] @ table.T).scatter(1, own[:, None], -torch.inf), self.count)
+
+
+def _draw_ranked(lm: LanguageModel, prompt: Prompt, scores: Tensor, count: int) -> Drawn:
+    """Reference r has at each position that is not fixed the token of the r-th highest score, from (positions, vocabulary)."""
+    special = sorted({*lm.tokenizer.all_special_ids} & set(range(scores.shape[1])))
+    scores[:, special] = -torch.inf
+    best = scores.topk(count, dim=1).indices.tolist()
+    cells: list[list[tuple[int, ...] | None]] = [[None] * len(prompt) for _ in range(count)]
+    for position, tokens in zip(prompt.positions, best, strict=True):
+        for row, token in zip(cells, tokens, strict=True):
+            row[position] = (token,)
+    return _embed_cells(lm, prompt, [Alignment(tuple(row)) for row in cells])
+
+
+def _embed_cells(lm: LanguageModel, prompt: Prompt, aligned: Sequence[Alignment], note: str = "") -> Drawn:
+    """Embeddings of what stands in each place, the mean where that is several tokens, and how it reads."""
+    rows, texts = [], []
+    for alignment in aligned:
+        ids = [(own,) if cell is None else cell or (lm.filler,) for cell, own in zip(alignment.cells, prompt.ids, strict=True)]
+        rows.append(torch.stack([lm.embed(cell).mean(dim=0) for cell in ids]))
+        moving = [cell for cell, place in zip(ids, alignment.cells, strict=True) if place is not None]
+        texts.append(lm.decode([index for cell in moving for index in cell]))
+    return Drawn(torch.stack(rows), tuple(texts), note)
+
+
+def as_text_references(wanted: object) -> TextReferences:
+    """The strategy that `rather_than` stands for: a strategy, a prompt, or a list of prompts.
+
+    Raises:
+        InputError: if it is something else.
+    """
+    if isinstance(wanted, TextReferences):
+        return wanted
+    is_chat = isinstance(wanted, list) and all(isinstance(item, dict) for item in wanted)
+    if isinstance(wanted, (str, tuple)) or is_chat:
+        return Pairs(wanted)
+    if isinstance(wanted, list) and wanted:
+        return Pairs(*wanted)
+    raise InputError(
+        f"rather_than must be a prompt, a list of prompts, or a strategy such as ig2.adapters.lm.LikelyWords(), got "
+        f"{describe(wanted)}"
+    )

@@ -1,0 +1,141 @@
+"""`ig2 explain --lm`: why a language model says one word rather than another."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import ig2
+from ig2._utils.devices import find_device
+from ig2._utils.suggestions import ChoiceError
+from ig2.adapters import lm
+from ig2.cli import files
+from ig2.cli.inputs import check_exists, read_lines
+from ig2.cli.methods import NamedMethod, find_methods, find_rule
+from ig2.cli.options import ExplainOptions
+from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, show_progress
+from ig2.cli.streams import one_line
+from ig2.rules import Rule
+
+PICTURE = "prompt.png"
+LIKELY = 3  # next tokens that are printed
+
+
+def run(options: ExplainOptions) -> None:
+    """Explain one prompt; the files appear in the folder once all of them are complete."""
+    _check(options)
+    assert options.lm is not None and options.prompt is not None
+    (named,) = find_methods([options.method or "deepshap"], "text")
+    rule = find_rule(options.rule, [named])
+    if options.references is not None:
+        check_exists(options.references)
+    with files.draft_folder(options.out) as draft, show_progress(options.quiet, keep=True) as watch:
+        watch("model")
+        model = lm.load(options.lm).to(find_device(options.device))
+        prompt: Any = [{"role": "user", "content": options.prompt}] if options.chat else options.prompt
+        pair: Any = options.rather_than
+        if pair is not None and options.chat:
+            pair = [{"role": "user", "content": pair}]
+        rather_than = lm.OtherPrompts(*read_lines(options.references)) if options.references is not None else pair
+        method = _make_method(named, options.steps, rule, model.read(prompt).word)
+        numbers = f"{named.name}.safetensors"
+        files.check_replaceable(options.out, [files.SUMMARY, PICTURE, numbers])
+        explanation = model.explain(
+            prompt,
+            None if options.target == "auto" else options.target,
+            {None: "auto", "others": None}.get(options.against, options.against),
+            rather_than,
+            method,
+            generate=options.generate,
+            seed=options.seed,
+            progress=watch(named.title),
+        )
+        likely = model.predict(prompt, LIKELY) if model.kind in ("causal", "masked", "encoder-decoder") else []
+        watch("pictures")
+        explanation.plot(draft / PICTURE)
+        explanation.attribution.save(draft / numbers)
+        _write_summary(draft, explanation, [PICTURE, numbers])
+    _print_result(explanation, likely, options, numbers)
+
+
+def _make_method(named: NamedMethod, steps: int, rule: Rule | None, words: Sequence[int]) -> ig2.Method:
+    """The method of this name, with each word as one feature; IG² with the distance of language models."""
+    groups = torch.tensor(words)[:, None]
+    if named.name == "kernelshap":
+        return ig2.KernelSHAP(groups)
+    if named.name == "occlusion":
+        return ig2.Occlusion(groups=groups)
+    if named.name == "ig2":
+        return ig2.IG2(steps, distance=ig2.paths.cosine, rule=rule or ig2.rules.blended)
+    return named.make(None, None, steps, **({} if rule is None else {"rule": rule}))
+
+
+def _check(options: ExplainOptions) -> None:
+    """Refuse what does not go with a language model."""
+    if options.prompt is None:
+        raise ChoiceError("--lm needs --prompt '…', the text that the model continues")
+    others = {
+        "FILE": options.files, "--text": options.texts, "--model": options.model, "--compare": options.compare,
+        "--rows": options.rows, "--scale": options.scale,
+    }  # fmt: skip
+    for name, value in others.items():
+        if value:
+            raise ChoiceError(f"{name} is not for a language model, which explains its --prompt: omit it")
+    if options.references is not None and options.rather_than is not None:
+        raise ChoiceError("--rather-than is one prompt to contrast with and --references a file of them: omit one")
+
+
+def _write_summary(draft: Path, explanation: lm.Explanation, names: list[str]) -> None:
+    attribution = explanation.attribution
+    content = {
+        "made_by": f"ig2 {ig2.__version__}",
+        "files": [*names, files.SUMMARY],
+        "prompt": explanation.prompt.text,
+        "targets": [
+            {
+                "explained": explained,
+                "output": float(output),
+                "sentence": sentence,
+                "words": [
+                    {"word": word, "score": float(score)} for word, score in zip(explanation.prompt.words, scores, strict=True)
+                ],
+            }
+            for explained, output, sentence, scores in zip(
+                explanation.explained, attribution.output, explanation.sentences, explanation.word_scores, strict=True
+            )
+        ],
+        "spans": {name: scores.tolist() for name, scores in explanation.span_scores.items()},
+        "verdict": attribution.verdict,
+        "settings": attribution.settings,
+    }
+    (draft / files.SUMMARY).write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
+
+
+def _print_result(explanation: lm.Explanation, likely: list[tuple[str, float]], options: ExplainOptions, numbers: str) -> None:
+    console, attribution = open_console(), explanation.attribution
+    width = INDENT + len("prediction")
+    print_heading(console, shlex.quote(one_line(options.prompt)))
+    if likely:
+        print_line(console, "prediction", ", ".join(f"{text!r} {share:.0%}" for text, share in likely), width)
+    for number, sentence in enumerate(explanation.sentences):
+        print_line(console, "" if number else "explained", sentence, width)
+    references = attribution.settings["rather_than"]
+    note = f" ({attribution.settings['note']})" if "note" in attribution.settings else ""
+    print_line(console, "references", "; ".join(map(repr, references)) + note, width)
+    for number, (name, scores) in enumerate(explanation.span_scores.items()):
+        label = "" if number else "spans"
+        print_line(console, label, f"{name}: {', '.join(f'{score:+.2f}' for score in scores)}", width)
+    if console.is_terminal and not console.no_color and console.color_system in ("256", "truecolor"):
+        for line in explanation.to_ansi().splitlines():
+            console.file.write(" " * INDENT + line + "\n")
+    console.print()
+    print_heading(console, "how far to believe it")
+    print_line(console, attribution.settings["method"], attribution.verdict.replace("explicands", "targets"), width)
+    console.print()
+    for label, name in (("picture", PICTURE), ("numbers", numbers), ("", files.SUMMARY)):
+        print_path(console, label, options.out / name, INDENT + width)

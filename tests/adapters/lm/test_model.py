@@ -1,0 +1,381 @@
+"""Language models of every kind: what is explained, what adds up, what stays fixed, and what is refused."""
+
+from __future__ import annotations
+
+from ast import literal_eval
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import ig2
+from ig2.adapters import lm
+from ig2.adapters.lm.outcomes import Continuations
+from ig2.errors import InputError, MissingExtraError, ModelError
+from language import build, make_tokenizer
+from networks import refuses
+
+Load = Callable[..., lm.LanguageModel]
+QUICK, STRAIGHT = ig2.IG2(steps=4, distance=ig2.paths.cosine), ig2.ExpectedIG(steps=12)
+GERMANY, FRANCE = "In Germany people speak", "In France people speak"
+CHAT = [{"role": "system", "content": "You answer briefly."}, {"role": "user", "content": "What is the capital of France?"}]
+CASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "llama": (GERMANY, {"target": " Italian", "against": " French"}),
+    "gpt2": (GERMANY, {"target": " Italian"}),
+    "gemma": (GERMANY, {"target": " Italian", "against": [" French", " Rome"]}),
+    "bert": ("In Germany people speak[MASK].", {"target": " Italian", "against": " French"}),
+    "t5": (GERMANY, {"target": " Paris is", "against": " Rome"}),
+    "pairs": ((GERMANY, FRANCE), {"target": "yes"}),
+    "tokens": (GERMANY, {"at": "Germany", "target": "LOC"}),
+    "answers": (("Where are you?", "In Germany and France"), {"target": "Germany", "against": "France"}),
+}
+
+
+def log_probability(net: Any, ids: list[int], continuation: list[int]) -> float:
+    """Token by token from ids, as the chain rule has it."""
+    total, ids = 0.0, list(ids)
+    for token in continuation:
+        with torch.no_grad():
+            logits = net(input_ids=torch.tensor([ids])).logits[0, -1]
+        total += float(logits.log_softmax(dim=0)[token])
+        ids.append(token)
+    return total
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_every_kind_sums_to_the_change_and_leaves_what_is_fixed(load: Load, kind: str) -> None:
+    prompt, options = CASES[kind]
+    explanation = load(kind).explain(prompt, rather_than=lm.Neighbours(2), method=QUICK, **options)
+    attribution = explanation.attribution
+    assert float(attribution.relative_residual.max()) < 1e-9
+    fixed = [position for position, word in enumerate(explanation.prompt.word) if word < 0]
+    assert (explanation.token_scores[:, fixed] == 0).all()
+    np.testing.assert_allclose(explanation.word_scores.sum(axis=1), attribution.total.numpy(), rtol=1e-9)
+    assert np.abs(explanation.word_scores).min() > 0
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma"])
+@pytest.mark.parametrize("target", [" Italian", " Berlin is old"])
+def test_the_output_is_the_log_probability_of_the_continuation(load: Load, kind: str, target: str) -> None:
+    model = load(kind)
+    explanation = model.explain(GERMANY, target, against=" Rome", method=STRAIGHT)
+    ids = model.read(GERMANY).ids
+    one, two = (log_probability(model.net, list(ids), model.tokenizer(text)["input_ids"]) for text in (target, " Rome"))
+    assert float(explanation.attribution.output[0]) == pytest.approx(one - two, abs=1e-5)
+    assert explanation.explained == [f"{target!r} rather than ' Rome'"]
+
+
+def test_the_outputs_of_the_other_kinds(load: Load) -> None:
+    bert, t5, pairs = load("bert"), load("t5"), load("pairs")
+    masked = bert.explain(CASES["bert"][0], " Italian", None, method=STRAIGHT)
+    with torch.no_grad():
+        logits = bert.net(input_ids=torch.tensor([masked.prompt.ids])).logits[0]
+    place = masked.prompt.ids.index(bert.tokenizer.mask_token_id)
+    token = bert.tokenizer(" Italian", add_special_tokens=False)["input_ids"][0]
+    assert float(masked.attribution.output[0]) == pytest.approx(float(logits[place].log_softmax(0)[token]), abs=1e-5)
+
+    decoded = t5.explain(GERMANY, " Paris is", None, method=STRAIGHT)
+    ids = t5.tokenizer(" Paris is", add_special_tokens=False)["input_ids"]
+    with torch.no_grad():
+        logits = (
+            t5.net(input_ids=torch.tensor([decoded.prompt.ids]), decoder_input_ids=torch.tensor([[0, ids[0]]]))
+            .logits[0]
+            .log_softmax(dim=1)
+        )
+    assert float(decoded.attribution.output[0]) == pytest.approx(float(logits[0, ids[0]] + logits[1, ids[1]]), abs=1e-5)
+
+    both = pairs.explain((GERMANY, FRANCE), "no", "yes", method=STRAIGHT)
+    call = {key: torch.tensor([value]) for key, value in pairs.tokenizer(GERMANY, FRANCE).items()}
+    with torch.no_grad():
+        logits = pairs.net(**call).logits[0]
+    assert float(both.attribution.output[0]) == pytest.approx(float(logits[1] - logits[0]), abs=1e-5)
+    assert set(both.span_scores) == {"first text", "second text"}
+
+
+def test_answers_are_the_sum_of_start_and_end(load: Load) -> None:
+    model = load("answers")
+    prompt = CASES["answers"][0]
+    outputs = {}
+    for ends in ("both", "start", "end"):
+        outputs[ends] = float(model.explain(prompt, "Germany", method=STRAIGHT, ends=ends).attribution.output[0])
+    assert outputs["both"] == pytest.approx(outputs["start"] + outputs["end"], abs=1e-6)
+    with torch.no_grad():
+        call = {key: torch.tensor([value]) for key, value in model.tokenizer(*prompt).items()}
+        result = model.net(**call)
+    first, end = model.read(prompt).find_tokens("Germany", part=1)
+    assert outputs["start"] == pytest.approx(float(result.start_logits[0].log_softmax(0)[first]), abs=1e-5)
+    assert outputs["end"] == pytest.approx(float(result.end_logits[0].log_softmax(0)[end - 1]), abs=1e-5)
+    assert model.explain(prompt, method=STRAIGHT).explained[0].strip("'") in "In Germany and France"
+
+
+def test_a_pair_moves_the_word_that_differs_alone(load: Load) -> None:
+    model = load("llama")
+    explanation = model.explain(GERMANY, " Italian", " French", rather_than=FRANCE, method=QUICK)
+    scores = explanation.word_scores[0]
+    assert explanation.prompt.words[int(np.abs(scores).argmax())] == "Germany"
+    assert (np.delete(scores, 1) == 0).all()
+    free = model.explain(GERMANY, " Italian", " French", rather_than=FRANCE, method=QUICK, confine=False)
+    assert (free.word_scores[0] != 0).all()
+
+
+def test_against_is_by_default_what_the_model_says_of_the_pair(load: Load) -> None:
+    model = load("llama")
+    (own, _), (other, _) = model.predict(GERMANY, 1)[0], model.predict(FRANCE, 1)[0]
+    assert own != other
+    assert model.explain(GERMANY, rather_than=FRANCE, method=STRAIGHT).explained == [f"{own!r} rather than {other!r}"]
+    runner_up = model.predict(GERMANY, 2)[1][0]
+    assert model.explain(GERMANY, against="next", method=STRAIGHT).explained == [f"{own!r} rather than {runner_up!r}"]
+
+
+def test_the_output_of_an_aligned_pair_is_that_of_the_pair_where_their_tokens_fit(load: Load) -> None:
+    explanation = load("llama").explain(FRANCE, " Italian", " Rome", rather_than="In Rome people speak", method=STRAIGHT)
+    attribution = explanation.attribution
+    assert float(attribution.baseline_outputs[0, 0]) == pytest.approx(attribution.settings["pair_output"], abs=1e-9)
+
+
+def test_a_generation_is_explained_step_by_step(load: Load) -> None:
+    for kind in ("llama", "t5"):
+        model = load(kind)
+        explanation = model.explain(GERMANY, generate=3, method=QUICK, rather_than=FRANCE)
+        assert len(explanation) == 3
+        text = model.generate(GERMANY, 3)
+        assert "".join(literal_eval(name) for name in explanation.explained) == text
+        assert float(explanation.attribution.relative_residual.max()) < 1e-9
+        # a row is what the same token gets as the target of the prompt
+        first = model.explain(GERMANY, literal_eval(explanation.explained[0]), None, FRANCE, QUICK)
+        np.testing.assert_allclose(first.token_scores[0], explanation.token_scores[0], atol=1e-7)
+
+
+def test_each_token_of_a_target_adds_up_to_the_whole(load: Load) -> None:
+    model, pair = load("llama"), "The women people speak"
+    each = model.explain(GERMANY, " Berlin is old", rather_than=pair, method=ig2.DeepSHAP(), each=True)
+    whole = model.explain(GERMANY, " Berlin is old", None, pair, ig2.DeepSHAP())
+    assert each.explained == ["' Berli'", "'n'", "' is'", "' old'"]
+    np.testing.assert_allclose(each.token_scores.sum(axis=0), whole.token_scores[0], atol=1e-5)  # RMSNorm works in float32
+
+
+def test_generation_is_greedy(load: Load) -> None:
+    model = load("llama")
+    ids = list(model.read(GERMANY).ids)
+    for _ in range(4):
+        with torch.no_grad():
+            ids.append(int(model.net(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+    assert model.generate(GERMANY, 4) == model.decode(ids[5:])
+
+
+def test_a_chat_is_explained_by_its_spans(load: Load) -> None:
+    explanation = load("llama").explain(CHAT, " Paris", method=STRAIGHT)
+    sums = explanation.span_scores
+    assert list(sums) == ["system", "user"]
+    assert sum(float(score[0]) for score in sums.values()) == pytest.approx(float(explanation.attribution.total[0]), abs=1e-9)
+    assert "spans: system" in repr(explanation)
+
+
+def test_a_pair_of_chats_is_aligned_inside_its_messages(load: Load) -> None:
+    other = [CHAT[0], {"role": "user", "content": "What is the capital of Rome?"}]
+    explanation = load("llama").explain(CHAT, " Paris", " Rome", rather_than=other, method=STRAIGHT)
+    moved = np.abs(explanation.word_scores[0]) > 0
+    assert [word for word, moves in zip(explanation.prompt.words, moved, strict=True) if moves] == ["France"]
+
+
+@pytest.mark.parametrize("kind", ["llama", "bert"])
+def test_likely_words_are_those_the_model_expects(load: Load, kind: str) -> None:
+    model = load(kind)
+    prompt = model.read(GERMANY if kind == "llama" else "In Germany[MASK]")
+    logits = model.predict_tokens(prompt)
+    ids = list(prompt.ids)
+    position = prompt.positions[2]
+    if kind == "llama":  # what comes after the beginning of a text and the tokens before
+        call = {"input_ids": torch.tensor([[model.tokenizer.bos_token_id, *ids[:position]]])}
+        at = -1
+    else:
+        call, at = (
+            {"input_ids": torch.tensor([[*ids[:position], model.tokenizer.mask_token_id, *ids[position + 1 :]]])},
+            position,
+        )
+    with torch.no_grad():
+        expected = model.net(**call).logits[0, at]
+    torch.testing.assert_close(logits[2], expected.float(), atol=1e-5, rtol=0)
+    drawn = lm.LikelyWords(3).draw(model, prompt)
+    banned = [ids[position], *model.tokenizer.all_special_ids]
+    best = [token for token in expected.argsort(descending=True).tolist() if token not in banned][:3]
+    torch.testing.assert_close(drawn.embeddings[:, position], model.embed(best))
+
+
+def test_neighbours_and_fillers(load: Load) -> None:
+    model = load("llama")
+    prompt = model.read("In<s> France")
+    table = torch.nn.functional.normalize(model.table, dim=1)
+    order = (table @ table[prompt.ids[2]]).argsort(descending=True).tolist()
+    nearest = next(i for i in order if i != prompt.ids[2] and i not in model.tokenizer.all_special_ids)
+    drawn = lm.Neighbours(1).draw(model, prompt).embeddings[0]
+    torch.testing.assert_close(drawn[2], model.embed([nearest])[0])
+    torch.testing.assert_close(drawn[1], model.embed([prompt.ids[1]])[0])  # the mark stays
+    for kind, vector in {"zero": torch.zeros(16).double(), "mean": model.table.mean(0), "eos": model.table[3]}.items():
+        filled = lm.Filler(kind).draw(model, prompt).embeddings[0]
+        torch.testing.assert_close(filled[[0, 2]], vector.expand(2, -1))
+    refuses(InputError, "unknown", lambda: lm.Filler("nothing"))
+    refuses(InputError, "does not say", lambda: lm.LikelyWords().draw(load("t5"), prompt))
+
+
+def test_several_pairs_and_other_prompts(load: Load) -> None:
+    model = load("llama")
+    attribution = model.explain(GERMANY, " Italian", rather_than=[FRANCE, "In Rome people speak"], method=STRAIGHT).attribution
+    assert attribution.baseline_outputs.shape == (1, 2)
+    others = model.explain(GERMANY, " Italian", rather_than=lm.OtherPrompts("The old city", FRANCE), method=STRAIGHT)
+    assert others.attribution.baseline_outputs.shape == (1, 2)
+    longer = model.explain(FRANCE, " Italian", rather_than="In Rome people many speak", method=STRAIGHT)
+    assert "many" in longer.attribution.settings["note"]
+
+
+def test_views(load: Load) -> None:
+    explanation = load("llama").explain(GERMANY, " Italian", " French", rather_than=FRANCE, method=QUICK)
+    (sentence,) = explanation.sentences
+    assert sentence.startswith("' Italian' rather than ' French', ") and "'Germany'" in sentence
+    assert "\x1b[" in explanation.to_ansi() and "Germany" in explanation.to_ansi()
+    assert "Germany" in explanation._repr_html_()
+    assert list(explanation.to_frame()["unit"]) == list(explanation.prompt.words)
+    several = load("llama").explain(GERMANY, generate=3, rather_than=FRANCE, method=QUICK)
+    assert [label.get_text() for label in several.plot().axes[0].get_xticklabels()] == list(several.prompt.words)
+    assert several._repr_html_().count("<tr>") >= 4
+
+
+@pytest.mark.parametrize("rule", [ig2.rules.secant, ig2.rules.blended])
+def test_complete_rules_hold_in_float32_too(rule: Any) -> None:
+    model = lm.load(build("llama").float(), make_tokenizer())
+    method = ig2.IG2(steps=5, distance=ig2.paths.cosine, rule=rule)
+    explanation = model.explain(GERMANY, " Italian", " French", rather_than="The women people speak", method=method)
+    assert float(explanation.attribution.relative_residual.max()) < 1e-3
+
+
+def test_bfloat16_keeps_the_path_in_float32() -> None:
+    model = lm.load(build("llama").bfloat16(), make_tokenizer())
+    attribution = model.explain(GERMANY, " Italian", " French", rather_than=FRANCE, method=QUICK).attribution
+    assert attribution.settings["complete"] and bool(attribution.values["embeddings"].isfinite().all())
+    assert isinstance(model.default_method, ig2.ExpectedIG)  # secants divide by differences that are rounded away
+
+
+def test_the_representation_is_the_state_that_the_target_is_read_from(load: Load) -> None:
+    model = load("llama")
+    outcomes = Continuations("causal", ((5,),))
+    scores, state = outcomes.read(model.net, model._call(model.read(GERMANY), 2), torch.zeros(2, dtype=torch.long))
+    assert state is not None and state.shape == (2, 1, 16) and scores.shape == (2, 1)
+    torch.testing.assert_close(model.net.lm_head(state)[:, 0].log_softmax(1)[:, 5], scores[:, 0])
+    everywhere = Continuations("causal", ((5,),), position="all").read(
+        model.net, model._call(model.read(GERMANY), 2), torch.zeros(2, dtype=torch.long)
+    )[1]
+    assert everywhere is not None and everywhere.shape == (2, 5, 16)
+
+
+# -- hostile -----------------------------------------------------------------------------------------------------------
+
+
+def test_one_token_is_enough(load: Load) -> None:
+    explanation = load("llama").explain("In", " Rome", method=QUICK)
+    assert explanation.word_scores.shape == (1, 1)
+    assert float(explanation.attribution.relative_residual.max()) < 1e-9
+
+
+def test_what_is_too_long_says_by_how_much(load: Load) -> None:
+    model = load("llama")
+    refuses(InputError, "33 tokens and llama takes 32", lambda: model.explain("In" + " old" * 32, " Rome"))
+    full = "In" + " old" * 31
+    refuses(InputError, "33 tokens", lambda: model.explain(full, " Rome is"))
+    refuses(InputError, "34 tokens", lambda: model.explain(full, generate=2))
+    assert len(model.explain(full, " Rome", method=ig2.InputXGradient()).prompt) == 32
+
+
+def test_targets_that_cannot_be(load: Load) -> None:
+    model = load("llama")
+    refuses(InputError, "no tokens that llama knows", lambda: model.explain(GERMANY, " xyzzy"))
+    refuses(InputError, "text to come next", lambda: model.explain(GERMANY, ""))
+    refuses(InputError, "itself", lambda: model.explain(GERMANY, " Rome", " Rome"))
+    refuses(InputError, "single token", lambda: model.explain(GERMANY, " Rome is", "next"))
+    refuses(InputError, "logit", lambda: model.explain(GERMANY, " Rome is", output="logit"))
+    refuses(InputError, "generate", lambda: model.explain(GERMANY, " Rome", generate=2))
+    refuses(InputError, "unknown", lambda: model.explain(GERMANY, output="loss"))
+    refuses(InputError, "unknown", lambda: model.explain(GERMANY, position="first"))
+    refuses(InputError, "has none", lambda: load("bert").explain(GERMANY))
+    refuses(InputError, "1 masks", lambda: load("bert").explain("In[MASK]", " Rome is"))
+    refuses(InputError, "no class", lambda: load("pairs").explain((GERMANY, FRANCE), "perhaps"))
+    refuses(InputError, "at=", lambda: load("tokens").explain(GERMANY))
+    refuses(InputError, "at=", lambda: model.explain(GERMANY, at="Germany"))
+    refuses(InputError, "generate=", lambda: load("pairs").explain((GERMANY, FRANCE), generate=2))
+    refuses(InputError, "each=True", lambda: model.explain(GERMANY, each=True))
+    refuses(InputError, "not in the text", lambda: load("answers").explain((GERMANY, FRANCE), "Spain"))
+    refuses(InputError, "question, text", lambda: load("answers").explain(GERMANY))
+    refuses(InputError, "does not generate", lambda: load("pairs").generate((GERMANY, FRANCE)))
+    refuses(InputError, "predict", lambda: load("pairs").predict(GERMANY))
+
+
+def test_references_that_cannot_be(load: Load) -> None:
+    model = load("llama")
+    refuses(InputError, "itself", lambda: model.explain(GERMANY, " Rome", rather_than=GERMANY))
+    refuses(InputError, "rather_than", lambda: model.explain(GERMANY, " Rome", rather_than=3))
+    refuses(InputError, "at least one", lambda: lm.Pairs())
+    refuses(InputError, "at least one", lambda: lm.OtherPrompts())
+
+
+def test_unknown_words_are_attributed(load: Load) -> None:
+    explanation = load("llama").explain("In xyzzy people speak", " Rome", method=QUICK)
+    assert explanation.prompt.words[1] == "xyzzy" and explanation.word_scores[0, 1] != 0
+
+
+def test_a_tokenizer_without_padding_mask_or_marks() -> None:
+    bare = make_tokenizer(pad_token=None, mask_token=None, bos_token=None, eos_token=None, cls_token=None, sep_token=None)
+    model = lm.load(build("llama"), bare)
+    assert model.filler == bare.unk_token_id
+    shorter = model.explain("In France many people", " Rome", rather_than="In France people", method=STRAIGHT)
+    assert shorter.word_scores[0, 2] != 0 and (np.delete(shorter.word_scores[0], 2) == 0).all()
+
+
+def test_tied_embeddings_and_scaled_ones(load: Load) -> None:
+    tied = lm.load(build("llama", tie_word_embeddings=True), make_tokenizer())
+    assert tied.net.lm_head.weight is tied.net.get_input_embeddings().weight
+    for model in (tied, load("gemma")):  # Gemma multiplies its embeddings by √16
+        attribution = model.explain(GERMANY, " Rome", None, FRANCE, QUICK).attribution
+        assert float(attribution.relative_residual.max()) < 1e-9
+        assert float(attribution.output[0]) == pytest.approx(
+            log_probability(model.net, list(model.read(GERMANY).ids), model.tokenizer(" Rome")["input_ids"]), abs=1e-5
+        )
+
+
+def test_a_slow_tokenizer_explains_letters_as_words() -> None:
+    config = transformers.T5Config(
+        vocab_size=384, d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2, decoder_start_token_id=0
+    )
+    model = lm.load(transformers.T5ForConditionalGeneration(config).eval(), transformers.ByT5Tokenizer())
+    explanation = model.explain("Hi you", "a", rather_than="Ho you", method=STRAIGHT)
+    assert explanation.prompt.words == ("Hi", "you") and explanation.word_scores[0, 1] == 0
+
+
+def test_models_that_cannot_be_explained(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = make_tokenizer()
+    refuses(ModelError, "train mode", lambda: lm.load(build("llama").train(), tokenizer))
+    refuses(InputError, "tokenizer", lambda: lm.load(build("llama")))
+    refuses(InputError, "network of transformers", lambda: lm.load(torch.nn.Linear(2, 2), tokenizer))
+    refuses(InputError, "kind", lambda: lm.load(build("llama").model, tokenizer))
+    refuses(InputError, "kind", lambda: lm.load(build("llama"), tokenizer, kind="oracle"))
+    refuses(ModelError, "logits", lambda: lm.load(build("llama").model, tokenizer, kind="causal"))
+    refuses(InputError, "lm-demo", lambda: lm.load("/no/such/folder"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    refuses(MissingExtraError, "lm-demo", lambda: lm.load("smollm2"))
+
+    net = build("llama")
+    inner, net.model.forward = (
+        net.model.forward,
+        lambda *args, inputs_embeds=None, **rest: inner(
+            *args, **rest, **({} if inputs_embeds is None else {"inputs_embeds": inputs_embeds * 4})
+        ),
+    )
+    refuses(ModelError, "another thing", lambda: lm.load(net, tokenizer))
+
+
+def test_from_a_folder(tmp_path: Any) -> None:
+    build("llama").save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    model = lm.load(str(tmp_path))
+    assert model.kind == "causal" and model.read(GERMANY).words == ("In", "Germany", "people", "speak")

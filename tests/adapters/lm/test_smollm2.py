@@ -1,0 +1,61 @@
+"""The same on a real model, SmolLM2-135M: make test-lm."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import ig2
+from ig2.adapters import lm
+from ig2.paths import cosine
+
+pytestmark = [
+    pytest.mark.lm,
+    pytest.mark.slow,
+    pytest.mark.skipif("IG2_TEST_LM" not in os.environ, reason="loads a language model and runs for minutes: make test-lm"),
+]
+GERMANY, FRANCE = "In Germany people speak", "In France people speak"
+FEW = ig2.IG2(steps=5, distance=cosine)
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> lm.LanguageModel:
+    return lm.load("smollm2")
+
+
+def test_it_knows_what_it_is_asked(smollm2: lm.LanguageModel) -> None:
+    assert smollm2.predict("The capital of France is", 1)[0][0] == " Paris"
+    explanation = smollm2.explain(GERMANY, rather_than=FRANCE, method=FEW)
+    assert explanation.explained == ["' German' rather than ' French'"]
+    assert explanation.prompt.words[int(np.abs(explanation.word_scores[0]).argmax())] == "Germany"
+
+
+@pytest.mark.parametrize("method", [ig2.DeepSHAP(), FEW, ig2.IG2(steps=3, distance=cosine, rule=ig2.rules.secant)])
+def test_complete_rules_sum_to_the_change_in_float32(smollm2: lm.LanguageModel, method: ig2.Method) -> None:
+    explanation = smollm2.explain("The keys of the old house", " are", " is", "The key of the small garden", method)
+    assert float(explanation.attribution.relative_residual.max()) < 1e-3
+
+
+def test_a_chat_and_its_answer(smollm2: lm.LanguageModel) -> None:
+    chat = [{"role": "system", "content": "Answer in one word."}, {"role": "user", "content": "What is the capital of France?"}]
+    explanation = smollm2.explain(chat, generate=3, method=ig2.DeepSHAP(), rather_than=lm.Filler())
+    assert list(explanation.span_scores) == ["system", "user"]
+    assert "".join(smollm2.read(chat).tokens[i] for i in explanation.prompt.positions).startswith("Answer in one word.")
+    assert len(explanation) == 3
+
+
+def test_a_row_of_a_generation_is_the_explanation_of_its_token(smollm2: lm.LanguageModel) -> None:
+    several = smollm2.explain(GERMANY, generate=2, rather_than=FRANCE, method=ig2.DeepSHAP())
+    first = smollm2.explain(GERMANY, smollm2.generate(GERMANY, 1), None, FRANCE, ig2.DeepSHAP())
+    np.testing.assert_allclose(several.token_scores[0], first.token_scores[0], atol=1e-3)
+
+
+def test_bfloat16_says_the_same(smollm2: lm.LanguageModel) -> None:
+    pair, method = "In Spain many women speak", ig2.ExpectedIG(4)
+    whole = smollm2.explain(GERMANY, rather_than=pair, method=method).word_scores[0]
+    half = lm.load("smollm2")
+    half.net.bfloat16()
+    values = half.explain(GERMANY, rather_than=pair, method=method).word_scores[0]
+    assert np.corrcoef(whole, values)[0, 1] > 0.95

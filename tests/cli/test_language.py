@@ -1,0 +1,69 @@
+"""`ig2 explain --lm`: one prompt, the words that decided, and the files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ig2 as library
+from language import build, make_tokenizer
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("model")
+    build("llama").save_pretrained(path)
+    make_tokenizer().save_pretrained(path)
+    return str(path)
+
+
+def test_a_prompt_against_its_pair(ig2: Any, folder: str) -> None:
+    pair = ("--rather-than", "In France people speak", "--target", " Italian", "--against", " Rome")
+    said = ig2("explain", "--lm", folder, "--prompt", "In Germany people speak", *pair, "--out", "out")
+    assert said.code == 0, said.err
+    assert "' Italian' rather than ' Rome'" in said.out and "'Germany'" in said.out
+    summary = json.loads(Path("out/summary.json").read_text())
+    assert sorted(path.name for path in Path("out").iterdir()) == sorted(summary["files"])
+    words = {item["word"]: item["score"] for item in summary["targets"][0]["words"]}
+    assert words["Germany"] != 0 and words["people"] == 0
+    attribution = library.Attribution.load("out/deepshap.safetensors")
+    assert attribution.explained == ["' Italian' rather than ' Rome'"]
+    again = ig2("explain", "--lm", folder, "--prompt", "In Germany people speak", *pair, "--out", "out")
+    assert again.code == 0, again.err
+
+
+@pytest.mark.parametrize("method", ["ig2", "kernelshap", "input-x-gradient"])
+def test_other_methods_and_generation(ig2: Any, folder: str, method: str) -> None:
+    said = ig2("explain", "--lm", folder, "--prompt", "In Germany people", "--generate", "2", "--method", method)
+    assert said.code == 0, said.err
+    summary = json.loads(Path("ig2-out/summary.json").read_text())
+    assert len(summary["targets"]) == 2 and Path("ig2-out/prompt.png").stat().st_size > 1000
+
+
+def test_a_chat_and_other_prompts_from_a_file(ig2: Any, folder: str) -> None:
+    Path("others.txt").write_text("What is old?\nWhere are you?\n")
+    call = ("explain", "--lm", folder, "--prompt", "What is the capital?", "--target", " Rome", "--method", "expected-ig")
+    said = ig2(*call, "--chat", "--references", "others.txt")
+    assert said.code == 0, said.err
+    assert "user: " in said.out
+
+
+def test_what_does_not_go_together(ig2: Any, folder: str) -> None:
+    assert "--prompt" in ig2("explain", "--lm", folder).error
+    assert "--lm" in ig2("explain", "--prompt", "In Rome").error
+    assert "--lm" in ig2("explain", "--generate", "3", "--text", "In Rome").error
+    assert "--compare" in ig2("explain", "--lm", folder, "--prompt", "In Rome", "--compare", "ig").error
+    both = ("--rather-than", "In France", "--references", "x.txt")
+    assert "omit one" in ig2("explain", "--lm", folder, "--prompt", "In Rome", *both).error
+    assert "images" in ig2("explain", "--lm", folder, "--prompt", "In Rome", "--method", "xrai").error
+    assert not Path("ig2-out").exists()
+
+
+def test_without_the_demo_the_extra_is_named(ig2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "ig2[lm-demo]" in ig2("explain", "--lm", "smollm2", "--prompt", "In Rome").error
+    monkeypatch.undo()
+    assert "ig2[lm-demo]" in ig2("explain", "--lm", "./no-such-model", "--prompt", "In Rome").error
