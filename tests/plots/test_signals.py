@@ -95,6 +95,16 @@ def test_scales_kinds_and_long_signals():
     assert drawing.drawn(flat).std() > 0
 
 
+def test_windows_too_thin_to_be_seen_share_a_band():
+    steps = 500
+    numbers = tuple(range(steps))
+    names = ig2.names.Names("signal", ("sound",), units=(tuple(map(str, numbers)),), groups=(numbers,), time_axis=1)
+    values = data(1, steps)
+    figure = plots.signal(drawing.made(values, names=names))
+    np.testing.assert_allclose(bands(panels(figure)[0])[:166], values[0, :498].view(166, 3).sum(dim=1))
+    assert "a band is the sum over 3 steps" in drawing.texts(figure)
+
+
 def test_only_the_strongest_channels_are_drawn_and_the_note_says_so():
     values = data(1, 9, 10) * torch.arange(9).view(1, 9, 1)
     figure = plots.signal(drawing.made(values))
