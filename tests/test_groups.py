@@ -48,6 +48,36 @@ def test_occlusion_and_kernelshap_of_windows_are_what_leaving_them_out_does():
         assert torch.allclose(found, own), method
 
 
+@pytest.mark.parametrize("each_channel", [False, True])
+@pytest.mark.parametrize(("length", "stride"), [(3, 1), (3, 2), (5, 4), (9, 2)])
+def test_occlusion_slides_windows_that_overlap(length: int, stride: int, each_channel: bool):
+    x, net = data(2, 7, 2), lambda x: (x[:, :, 0] * x[:, :, 1]).cumsum(dim=1).tanh().sum(dim=1)
+    windows = ig2.Windows(length, 1, each_channel, stride)
+    values = ig2.Occlusion(groups=windows)(net, x, references=0.0).values
+    starts = [start for start in range(7) if start % stride == 0 and (start == 0 or start - stride + length < 7)]
+    for row in range(2):
+        sums, times = np.zeros((7, 2)), np.zeros((7, 2))
+        for channels in [slice(0, 1), slice(1, 2)] if each_channel else [slice(0, 2)]:
+            for start in starts:
+                point = x[row].clone()
+                point[start : start + length, channels] = 0
+                fall = float(net(x[row : row + 1]) - net(point[None]))
+                sums[start : start + length, channels] += fall / sums[start : start + length, channels].size
+                times[start : start + length, channels] += 1
+        np.testing.assert_allclose(values[row], sums / times, atol=1e-12)
+
+
+def test_windows_that_overlap_are_refused_where_groups_divide():
+    sliding, x = ig2.Windows(3, 1, stride=2), data(1, 6, 2)
+    paths = [ig2.PathMethod(ig2.paths.InTurn(sliding)), ig2.Pooled(ig2.IntegratedGradients(), sliding)]
+    for method in (ig2.KernelSHAP(sliding), *paths):
+        refuses(InputError, "overlap", lambda method=method: method(energies, x, references=0.0))
+    refuses(InputError, "overlap", lambda: Deletion("mean", features=sliding)(energies, x, x))
+    refuses(InputError, "gaps", lambda: ig2.Windows(3, stride=4))
+    refuses(InputError, "stride", lambda: ig2.Windows(3, stride=0))
+    assert torch.equal(ig2.Windows(3, 1, stride=3).labels(x), ig2.Windows(3, 1).labels(x))
+
+
 def test_pooled_sums_a_paths_values_over_windows():
     x = data(2, 2, 6)
     pooled = ig2.Pooled(ig2.IntegratedGradients(rule=ig2.rules.gauss(2)), ig2.Windows(3))(lambda x: energies(x.mT), x)

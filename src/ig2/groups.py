@@ -82,6 +82,12 @@ class Windows(Groups):
         length: how many steps of time a window has.
         time_axis: the axis of x that is time: −1 of signals (B, C, T) and of (B, T), 1 of series (B, T, C).
         each_channel: whether a window is of one channel, or of all of them together.
+        stride: steps from the start of a window to that of the next; by default `length`. With fewer, windows overlap, which
+            `ig2.Occlusion` alone takes.
+
+    Raises:
+        InputError: if length or stride is no positive integer, stride is more than length, or windows overlap where each step
+            of time must be in one.
 
     >>> Windows(2).labels(torch.zeros(1, 1, 5))
     tensor([[[0, 0, 1, 1, 2]]])
@@ -90,11 +96,26 @@ class Windows(Groups):
     length: int
     time_axis: int = -1
     each_channel: bool = False
+    stride: int | None = None
 
     def __post_init__(self) -> None:
         check_count(self.length, "length")
+        if self.stride is not None and check_count(self.stride, "stride") > self.length:
+            raise InputError(
+                f"stride={self.stride} leaves gaps between windows of {self.length} steps: make it {self.length} or less"
+            )
+
+    @property
+    def overlap(self) -> bool:
+        """Whether a step of time is in several windows."""
+        return self.stride is not None and self.stride < self.length
 
     def labels(self, samples: Tensor) -> Tensor:
+        if self.overlap:
+            raise InputError(
+                f"windows of {self.length} steps with stride={self.stride} overlap, and here each step of time must be in one: "
+                "omit stride, or use ig2.Occlusion"
+            )
         axis = find_time(samples, self.time_axis)
         window = torch.arange(samples.shape[axis], device=samples.device) // self.length
         shape = [1] * samples.ndim

@@ -56,6 +56,15 @@ def test_any_network_in_a_few_words() -> None:
     assert mine.label(2) == "<script>"
 
 
+def test_a_layer_is_explained_with_the_names_of_the_photos() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 3))
+    subject = vision.subject(net.eval(), size=(8, 8), classes=["a", "b", "c"])
+    photos = [noise(8, 8, seed=seed) for seed in (0, 1)]
+    inside = subject.explain(photos, ig2.IntegratedGradients(4), "b", None, references=0.0, at="2")
+    assert inside.values.shape == (2, 4, 2, 2) and inside.explained == ["b", "b"]
+    assert inside.names.predictions == subject.explain(photos, ig2.Gradient()).names.predictions
+
+
 def test_the_data_space_changes_units_and_nothing_else() -> None:
     net, picture = linear_net(), noise(12, 10)
     one = vision.subject(net, size=(8, 8), mean=0.4, std=0.3)

@@ -471,8 +471,8 @@ def test_float32_keeps_the_sums_on_deep_networks(many: int):
 def test_what_a_call_takes_is_counted():
     from ig2._engine.integrate import count_evaluations
 
-    assert count_evaluations(paths.Straight(5), rules.secant) == 15
-    assert count_evaluations(paths.GradPath(5), rules.secant) == 21
+    assert count_evaluations(paths.Straight(5), rules.secant, 5) == 15
+    assert count_evaluations(paths.GradPath(5), rules.secant, 5) == 21
     cost = ig2.PathMethod(paths.Straight(5), rule=rules.secant).estimate(small_mlp(), data(2, 4), data(3, 4))
     assert cost.seconds > 0
 

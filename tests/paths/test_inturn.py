@@ -75,6 +75,18 @@ def test_a_batch_is_explained_as_each_alone_where_groups_differ():
             assert torch.allclose(method(net, x[row : row + 1], 0, references).values[0], both.values[row], atol=1e-12)
 
 
+def test_an_estimate_counts_the_turns_of_all_groups(monkeypatch):
+    net, x, references = small_mlp(6), data(3, 6), data(2, 6, seed=5)
+    numbers = torch.tensor([[0, 0, 1, 2, 2, 2], [4, 5, 6, 6, 9, 9], [1, 1, 1, 1, 1, 1]])  # four groups at most
+    clock = iter(range(100))
+    monkeypatch.setattr("ig2.methods.path.time.perf_counter", lambda: float(next(clock)))  # a pass takes a second
+    for groups, segments in ((numbers, 4), (numbers[0], 3), (None, 6)):
+        method = ig2.PathMethod(InTurn(groups, steps=5), rule=ig2.rules.blended)
+        assert method.estimate(net, x, references, target=0).seconds == 5 * segments + 1
+        cost = method(net, x, 0, references).cost
+        assert cost.gradients == 3 * 2 * (5 * segments + 1)
+
+
 def test_settings_are_checked():
     refuses(InputError, "order", lambda: InTurn(order="sideways"))
     refuses(InputError, "steps", lambda: InTurn(steps=0))

@@ -123,13 +123,19 @@ def test_a_waterfall_leads_from_the_baseline_to_the_output(result):
     assert ends[-1][1] == pytest.approx(table.outputs[1], abs=1e-5)
     assert all(one[1] == pytest.approx(two[0]) for one, two in pairwise(ends))
     assert "row 2: up" in drawing.texts(figure) and "not accounted for" not in drawing.texts(figure)
-    short = ig2.IntegratedGradients(1, rule=ig2.rules.left)(lambda x: x.prod(dim=1), torch.rand(1, 3))
-    assert "not accounted for" in drawing.texts(plots.waterfall(short))
+    short = ig2.IntegratedGradients(1, rule=ig2.rules.left)(
+        lambda x: x.prod(dim=1), torch.tensor([[1.0, 2.0, 3.0]]), references=0.5
+    )  # fmt: skip
+    figure = plots.waterfall(short)
+    last = figure.axes[0].patches[-1]
+    assert last.get_x() + last.get_width() == pytest.approx(6.0) and "not accounted for" in drawing.texts(figure)
 
 
 def test_a_dependence_is_of_one_column(result):
     table = result.tabulate()
-    points = plots.dependence(result, "age", colour="debt").axes[0].collections[0]
+    figure = plots.dependence(result, "age", colour="debt")
+    assert drawing.colour_bars(figure)[0].get_ylabel() == "debt"
+    points = figure.axes[0].collections[0]
     np.testing.assert_allclose(points.get_offsets()[:, 0], table.data[:, 0].astype(float))
     np.testing.assert_allclose(points.get_offsets()[:, 1], table.values[:, 0])
     np.testing.assert_allclose(np.argsort(points.get_array()), np.argsort(table.data[:, 1].astype(float)))

@@ -49,8 +49,35 @@ def test_the_kind_of_an_attribution_decides_and_not_its_shape():
     assert len(panels(figure)) == 4 and "left" in drawing.texts(figure) and "signal 1" in drawing.texts(figure)
     np.testing.assert_allclose(bands(panels(figure)[0]), known.values[0, :, 0].view(5, 4).sum(dim=1), rtol=1e-5)
     assert "data:image/png" in plots.html(known)
-    unknown = drawing.made(data(1, 20, 2))
-    assert drawing.pictures(unknown.plot())  # as before: two axes without names are a grey picture
+
+
+@pytest.mark.parametrize("shape", [(2, 20), (20, 2), (5, 2), (1, 7), (12, 24)])
+def test_samples_without_names_that_are_long_and_thin_are_signals(shape):
+    values = data(1, *shape)
+    unknown = drawing.made(values)
+    figure = unknown.plot()
+    series = (values if shape[0] < shape[1] else values.mT)[0]
+    strongest = series.abs().sum(dim=1).argsort(descending=True)[:6].sort().values
+    assert len(panels(figure)) == len(strongest) and not drawing.pictures(figure)
+    for axes, channel in zip(panels(figure), series[strongest], strict=True):
+        np.testing.assert_allclose(bands(axes), channel)
+    assert "data:image/png" in plots.html(unknown)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (28, 28), (13, 26), (12, 23), (1, 4, 40), (8, 8, 3)])
+def test_samples_without_names_that_are_not_are_images(shape):
+    assert drawing.pictures(drawing.made(data(1, *shape)).plot())
+
+
+def test_names_decide_and_not_the_shape():
+    image = drawing.made(data(1, 20, 2), names=ig2.names.Names("image", ("strip",)))
+    assert drawing.pictures(image.plot())
+
+
+def test_the_curve_can_be_seen_on_strengths():
+    figure = plots.signal(drawing.made(data(1, 1, 8)), kind="magnitude")
+    (mesh,) = panels(figure)[0].collections
+    assert min(mesh.cmap(0.0)) > 0.9  # nothing is white, not black as in maps of images
 
 
 @pytest.mark.slow
@@ -66,6 +93,16 @@ def test_scales_kinds_and_long_signals():
     assert "trust is low" in drawing.texts(plots.signal(low))
     flat = plots.signal(drawing.made(torch.zeros(1, 1, 8).double()))
     assert drawing.drawn(flat).std() > 0
+
+
+def test_windows_too_thin_to_be_seen_share_a_band():
+    steps = 500
+    numbers = tuple(range(steps))
+    names = ig2.names.Names("signal", ("sound",), units=(tuple(map(str, numbers)),), groups=(numbers,), time_axis=1)
+    values = data(1, steps)
+    figure = plots.signal(drawing.made(values, names=names))
+    np.testing.assert_allclose(bands(panels(figure)[0])[:166], values[0, :498].view(166, 3).sum(dim=1))
+    assert "a band is the sum over 3 steps" in drawing.texts(figure)
 
 
 def test_only_the_strongest_channels_are_drawn_and_the_note_says_so():

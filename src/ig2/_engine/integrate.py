@@ -109,12 +109,12 @@ def integrate(
     )
 
 
-def count_evaluations(path: Path, rule: Rule | None) -> int:
-    """How many points of each path the network is run at."""
+def count_evaluations(path: Path, rule: Rule | None, segments: int) -> int:
+    """How many points of each path the network is run at, with so many segments."""
     plan = Plan() if rule is None else rule.plan
     everywhere = isinstance(path, GrownPath) or plan.at_vertices
     each = POINTS_A_PAIR if plan.secants else len(plan.between)
-    return (path.segments + 1 if everywhere else 0 if plan.secants else 2) + path.segments * each
+    return (segments + 1 if everywhere else 0 if plan.secants else 2) + segments * each
 
 
 class Moments:

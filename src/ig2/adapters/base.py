@@ -442,7 +442,7 @@ class Subject(ABC):
                 {"input": name, "references": list(names), "classes": list(labels), "why": why}
                 for name, names, labels, why in rows
             ]
-        return self.add_names(batch, attribution, scores(self.model, attribution.x).cpu())
+        return self.add_names(batch, attribution, scores(self.model, batch.x).cpu())
 
     def describe_output(self, scores: Tensor) -> str:
         """What the model says of a sample, in words."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
 from ig2._utils.checks import is_count
 from ig2.errors import InputError, describe
-from ig2.groups import Groups, check_groups, count_groups, number_groups
+from ig2.groups import Groups, Windows, check_groups, count_groups, find_time, number_groups
 from ig2.methods.base import Method, Result
 from ig2.methods.masking import run_masked
 from ig2.paths.blur import check_images
@@ -40,8 +40,8 @@ class Occlusion(Method):
             features; a number, or one for each axis. By default 8 pixels, or each feature of a row alone.
         stride: how far it moves, the same way; by default its size, so that windows do not overlap. The last window in each
             direction ends where the image does, and is smaller.
-        groups: parts instead of a window: `ig2.Grid(rows, columns)`, `ig2.Superpixels(count)`, `ig2.Windows(length)`, or
-            integers, as `ig2.KernelSHAP` takes them.
+        groups: parts instead of a window: `ig2.Grid(rows, columns)`, `ig2.Superpixels(count)`, `ig2.Windows(length)`, which
+            may overlap, or integers, as `ig2.KernelSHAP` takes them.
 
     >>> x = torch.tensor([[3.0, 1.0, 2.0]])
     >>> Occlusion()(lambda x: x[:, :1] * x[:, 1:2] + x[:, 2:], x).values
@@ -103,8 +103,26 @@ class Occlusion(Method):
 
 def _regions(groups: Groups | Tensor, task: Task) -> tuple[Callable[[Tensor, Tensor], Tensor], int]:
     """The same for groups; samples with fewer than others have some that cover nothing."""
+    if isinstance(groups, Windows) and groups.overlap:
+        return _overlapping(groups, task.x)
     labels = count_groups(number_groups(groups, task)).view_as(task.x)
     return lambda rows, numbers: labels[rows] == numbers.view(-1, *[1] * (labels.ndim - 1)), int(labels.max()) + 1
+
+
+def _overlapping(windows: Windows, samples: Tensor) -> tuple[Callable[[Tensor, Tensor], Tensor], int]:
+    """The same for windows of time that overlap; the last of each channel ends where the signal does."""
+    steps = replace(windows, length=1, stride=None).labels(samples)  # one channel's after the other's
+    total, stride = samples.shape[find_time(samples, windows.time_axis)], windows.stride or windows.length
+    firsts = torch.arange(0, max(1, total - windows.length + stride), stride, device=samples.device)
+    channels = torch.arange(0, int(steps.max()) + 1, total, device=samples.device)  # the first step of each
+    starts = (channels[:, None] + firsts).flatten()
+    ends = torch.minimum(starts + windows.length, (starts // total + 1) * total)
+
+    def covers(rows: Tensor, numbers: Tensor) -> Tensor:
+        start, end = (side[numbers].view(-1, *[1] * (samples.ndim - 1)) for side in (starts, ends))
+        return (steps >= start) & (steps < end)
+
+    return covers, len(starts)
 
 
 def _sizes(size: Size, shape: torch.Size, name: str) -> tuple[int, ...]:

@@ -91,7 +91,7 @@ class PathMethod(Method):
             ask()
             # the fastest: one alone was up to four times too slow where other programs ran
             fastest = min(_time(lambda: float(ask().output.sum())) for _ in range(TIMED))  # a number: a GPU is then done
-            seconds = fastest * count_evaluations(self.path, self.rule) * count / at_once
+            seconds = fastest * count_evaluations(self.path, self.rule, self.path.count_segments(task)) * count / at_once
             return Cost(seconds, at_once, at_once * task.session.bytes_per_point, True)
 
     def _samples(self, task: Task, references: References | None) -> tuple[Tensor, Tensor | None]:

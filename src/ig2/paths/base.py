@@ -61,6 +61,10 @@ class Path:
         steps: int = self.steps  # type: ignore[attr-defined]  # a field of most subclasses
         return steps
 
+    def count_segments(self, task: Task) -> int:
+        """How many segments a call's paths have at most, before the network is asked; by default `segments`."""
+        return self.segments
+
     def lines(self, task: Task) -> int:
         """How many paths lead from each explicand of a path that uses no reference. The attribution is the mean over them."""
         return 1

@@ -54,8 +54,15 @@ class InTurn(Path):
         if self.order not in ORDERS:
             raise InputError(f"order must be {', '.join(map(repr, ORDERS[:-1]))} or {ORDERS[-1]!r}, got {describe(self.order)}")
 
+    def count_segments(self, task: Task) -> int:
+        return self.steps * (int(self._number(task).max()) + 1)
+
+    def _number(self, task: Task) -> Tensor:
+        """The group of each feature, (B, features)."""
+        return count_groups(number_groups(self.groups, task))
+
     def prepare(self, task: Task, references: Tensor) -> KnownPath:
-        labels = count_groups(number_groups(self.groups, task))
+        labels = self._number(task)
         each, total = references.shape[1], int(labels.max()) + 1
         groups = torch.arange(total, device=labels.device)
         # a turn for each group; in that of one that an explicand does not have, nothing moves

@@ -69,9 +69,9 @@ def beeswarm(result: Tabular, *, top: int = 15, target: str | int | None = None)
         rows = rows[:: -(-len(rows) // MOST_POINTS)]
         thinned = f"{len(rows)} of {len(columns.values)} rows, evenly spaced"
     width = float(np.ptp(columns.values[:, order])) or 1.0
-    has_categories = False
+    has_categories, data = False, columns.data
     for place, column in enumerate(order):
-        values, ranks = columns.values[rows, column], _rank_cells(columns.data[rows, column])
+        values, ranks = columns.values[rows, column], _rank_cells(data[rows, column])
         has_categories |= ranks is None
         colours: dict[str, Any] = {"color": CATEGORY} if ranks is None else {"c": ranks, "cmap": SCALE, "vmin": 0, "vmax": 1}
         axes.scatter(values, place + _stack(values, width), s=9, linewidths=0, rasterized=True, **colours)
@@ -80,11 +80,7 @@ def beeswarm(result: Tabular, *, top: int = 15, target: str | int | None = None)
     )
     axes.set_ylim(len(order) - 0.4, -0.6)
     _finish(axes, columns, "attribution")
-    bar = figure.colorbar(ScalarMappable(Normalize(0, 1), SCALE), ax=axes, shrink=0.8, aspect=30)
-    bar.set_ticks([0, 1], labels=["low", "high"])
-    bar.ax.tick_params(labelsize="x-small", length=0)
-    bar.set_label("value of the column", fontsize="x-small", labelpad=-12)
-    bar.outline.set_visible(False)
+    _add_colour_bar(figure, axes, "value of the column")
     few = "" if len(order) == len(columns.names) else f"the {len(order)} strongest of {len(columns.names)} columns"
     add_note(figure, "grey: categories" if has_categories else "", few, thinned, note)
     return figure
@@ -215,15 +211,15 @@ def dependence(
     """
     columns, note = collect_columns(result, target)
     index = _find_column(columns, column, "column")
-    values, cells = columns.values[:, index], columns.data[:, index]
+    values, data = columns.values[:, index], columns.data
+    cells = data[:, index]
     name = clean_text(columns.names[index], 40)
     figure = Canvas(5.2, 3.4, layout="constrained")
     axes = figure.subplots()
-    ranks: Array | None = None
     options: dict[str, Any] = {"color": STRENGTH}
     if colour is not None:
         other = _find_column(columns, colour, "colour")
-        ranks = _rank_cells(columns.data[:, other])
+        ranks = _rank_cells(data[:, other])
         if ranks is None:
             raise InputError(
                 f"colour={describe(colour)} is a category, which has no low and high: colour by a column of numbers"
@@ -238,19 +234,15 @@ def dependence(
         axes.set_xticks(range(len(texts)), [clean_text(text, 16) for text in texts], fontsize="small", **text_options())
     else:
         places = cells.astype(np.float64)
-    points = axes.scatter(places, values, s=14, linewidths=0, alpha=0.85, rasterized=True, **options)
+    axes.scatter(places, values, s=14, linewidths=0, alpha=0.85, rasterized=True, **options)
     axes.axhline(0, color=QUIET, linewidth=0.8)
     axes.set_xlabel(name, fontsize="small", **text_options())
     axes.set_ylabel(f"attribution of {name}", fontsize="small", **text_options())
     axes.tick_params(labelsize="x-small")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(_describe_explained(columns), fontsize="medium", loc="left", **text_options())
-    if ranks is not None:
-        bar = figure.colorbar(points, ax=axes, shrink=0.8, aspect=30)
-        bar.set_ticks([0, 1], labels=["low", "high"])
-        bar.ax.tick_params(labelsize="x-small", length=0)
-        bar.set_label(clean_text(columns.names[other], 40), fontsize="x-small", labelpad=-12, **text_options())
-        bar.outline.set_visible(False)
+    if colour is not None:
+        _add_colour_bar(figure, axes, clean_text(columns.names[other], 40))
     add_note(figure, note)
     return figure
 
@@ -285,6 +277,15 @@ def _finish(axes: Axes, columns: ColumnValues, label: str) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_xlabel(label, fontsize="small")
     axes.set_title(_describe_explained(columns), fontsize="medium", loc="left", **text_options())
+
+
+def _add_colour_bar(figure: Figure, axes: Axes, label: str) -> None:
+    """Explain the colours of points, which are the ranks of cells."""
+    bar = figure.colorbar(ScalarMappable(Normalize(0, 1), SCALE), ax=axes, shrink=0.8, aspect=30)
+    bar.set_ticks([0, 1], labels=["low", "high"])
+    bar.ax.tick_params(labelsize="x-small", length=0)
+    bar.set_label(label, fontsize="x-small", labelpad=-12, **text_options())
+    bar.outline.set_visible(False)
 
 
 def _describe_explained(columns: ColumnValues) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from ig2._utils.checks import check_count
 from ig2.attribution import Attribution, name_positions
@@ -21,7 +22,18 @@ from ig2.plots.signals import signal
 from ig2.plots.tables import REST, bar_colour, bars, cut_rest, describe_cells, split_strongest
 from ig2.plots.texts import text, text_html
 from ig2.plots.tokens import token_map, token_map_html
-from ig2.plots.values import Array, InputKey, Signs, choose_kind, is_image, method_name, select_tensor, split_inputs, take_first
+from ig2.plots.values import (
+    Array,
+    InputKey,
+    Signs,
+    choose_kind,
+    is_image,
+    is_series,
+    method_name,
+    select_tensor,
+    split_inputs,
+    take_first,
+)
 
 MOST_HTML_BARS = 8
 
@@ -32,7 +44,8 @@ def attribution(result: Attribution, count: int = 8, input_key: InputKey = None,
     One prompt with several targets is drawn by `token_map`.
 
     Args:
-        result: what a method returned. Samples (H, W), (C, H, W) or (H, W, C) are taken for images, unless it knows better.
+        result: what a method returned. Unless it knows what its samples are, (H, W), (C, H, W) and (H, W, C) are taken for
+            images, but two axes for signals (C, T) or (T, C) where one has at most 12 and the other twice as many or more.
         count: how many explicands to show at most.
         input_key: the input to show, by position or name, where the network takes several.
         options: those of `heat_map`, `text`, `signal` or `bars`.
@@ -46,9 +59,8 @@ def attribution(result: Attribution, count: int = 8, input_key: InputKey = None,
     if _is_map(result):
         return token_map(result, **options)
     values = select_tensor(result.values, input_key)
-    known = None if result.names is None else result.names.kind
     draw: Callable[..., Figure] = heat_map if is_image(values) else bars
-    draw = text if known == "text" else signal if known == "signal" else draw
+    draw = text if _is_text(result) else signal if _is_signal(result, values) else draw
     return draw(result, count=count, input_key=input_key, **options)
 
 
@@ -92,13 +104,17 @@ def _is_map(result: Attribution) -> bool:
     return _is_text(result) and "lm" in result.settings and len(result) > 1
 
 
+def _is_signal(result: Attribution, values: Tensor) -> bool:
+    return is_series(values) if result.names is None else result.names.kind == "signal"
+
+
 def _write_values(result: Attribution, key: InputKey) -> str:
     if _is_map(result):
         return token_map_html(result)
     if _is_text(result):
         return text_html(result, count=len(result))
     values = select_tensor(result.values, key)
-    is_signal = result.names is not None and result.names.kind == "signal"
+    is_signal = _is_signal(result, values)
     if is_signal or is_image(values):
         draw: Any = signal if is_signal else heat_map
         code = base64.b64encode(encode_png(draw(result, input_key=key, count=len(result)))).decode("ascii")

@@ -47,7 +47,7 @@ def signal(
 
     Args:
         result: what a method returned for signals (B, C, T), (B, T, C) or (B, T).
-        time_axis: the axis of x that is time; by default the one the attribution knows, or else the last.
+        time_axis: the axis of x that is time; by default the one the attribution knows, or else the longer, or the last.
         rate: steps of time in a second; by default the attribution's, or else time is in steps.
         channels: names of the channels; by default the attribution's, or else their numbers.
         window: steps of time in a band; by default the windows the attribution knows, or else as many as can be told apart.
@@ -72,9 +72,11 @@ def signal(
     shown, lines, note = take_first(result, count, titles)
     known = shown.names
     kind, why = choose_kind(shown, kind)
-    map_style = MapStyle(kind=kind, scale=scale, percentile=100.0)
-    axis = _find_axis(shown, time_axis)
-    values, samples = (_to_series(select_tensor(part, input_key), axis) for part in (shown.values, shown.explicand))
+    # strength on white, where the black curve can be seen
+    map_style = MapStyle(kind=kind, scale=scale, percentile=100.0, cmap=None if kind == "signed" else "Reds")
+    tensors = [select_tensor(part, input_key) for part in (shown.values, shown.explicand)]
+    axis = _find_axis(shown, tensors[0], time_axis)
+    values, samples = (_to_series(tensor, axis) for tensor in tensors)
     total, steps = values.shape[1:]
     names = channels if channels is not None else known.channels if known is not None and known.channels else None
     numbered = [f"channel {i}" if total > 1 else "" for i in range(total)]
@@ -111,10 +113,12 @@ def signal(
     return figure
 
 
-def _find_axis(result: Attribution, time_axis: int | None) -> int:
+def _find_axis(result: Attribution, values: Tensor, time_axis: int | None) -> int:
     if time_axis is not None:
         return time_axis
-    return -1 if result.names is None or result.names.time_axis is None else result.names.time_axis
+    if result.names is not None and result.names.time_axis is not None:
+        return result.names.time_axis
+    return 1 if values.ndim == 3 and values.shape[1] > values.shape[2] else -1
 
 
 def _to_series(tensor: Tensor, time_axis: int) -> Array:

@@ -19,6 +19,7 @@ from ig2.plots.labels import clean_text, format_number
 Array = NDArray[np.float64]
 # A spread below this share of its value is not shown: it could not be seen, and would be read as a finding.
 TINY = 0.01
+FEW_CHANNELS = 12  # of a signal; an ECG has so many leads
 InputKey = int | str | None
 Signs = Literal["signed", "magnitude"]
 Titles = Sequence[str] | None
@@ -122,6 +123,12 @@ def check_no_embeddings(value: Structured, key: InputKey) -> None:
 def is_image(values: Tensor) -> bool:
     """Whether samples have the axes of images: (H, W), (C, H, W) or (H, W, C)."""
     return values.ndim in (3, 4)
+
+
+def is_series(values: Tensor) -> bool:
+    """Whether samples of two axes are signals (C, T) or (T, C) rather than images: few channels, and more steps of time."""
+    short, long = sorted(values.shape[1:]) if values.ndim == 3 else (1, 1)
+    return short <= FEW_CHANNELS and long >= 2 * short
 
 
 def _move_channels_first(images: Tensor) -> Tensor:
