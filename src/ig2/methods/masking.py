@@ -19,7 +19,7 @@ MOST_NUMBERS = 1 << 24
 def split_masks(count: int, samples: Tensor) -> Iterator[Tensor]:
     """The numbers of `count` masks of samples (n, ...), in pieces that are summed at once."""
     at_once = max(1, min(BLOCK, MOST_NUMBERS // samples[0].numel()))
-    return iter(torch.arange(count, device=samples.device).split(at_once))
+    return iter(torch.split(torch.arange(count, device=samples.device), at_once))
 
 
 def run_masked(task: Task, indices: Tensor, references: Tensor, make: Callable[[Tensor, Tensor], Tensor], count: int) -> Tensor:
