@@ -227,6 +227,20 @@ def test_a_mask_of_another_size_counts_the_share_of_each_place():
     assert torch.allclose(c.output, volume(x)[:, 1, 2:4, 0:5, 1:3].mean(dim=(1, 2, 3)))
 
 
+def test_a_box_is_of_a_picture_that_need_not_be_square():
+    a = ig2.Gradient()(DENSE, X, targets.Region((20, 1, 70, 4), 3, size=(8, 80)))
+    assert torch.allclose(a.values, ig2.Gradient()(DENSE, X, targets.Region((2, 1, 7, 4), 3)).values)
+
+
+def test_predictions_that_overlap_too_little_do_not_count():
+    boxes = torch.tensor([[[0.5, 0.5, 0.4, 0.4], [0.6, 0.5, 0.4, 0.4]]]).double()  # overlap the box by 1 and by 0.6
+    logits = torch.tensor([[[0.0, 0.0], [0.0, 9.0]]]).double()
+    detect = lambda x: {"logits": logits * x[:, :1, None], "pred_boxes": boxes}  # noqa: E731
+    for least, output in ((0.5, 0.6 / (1 + torch.tensor(-9.0).double().exp())), (0.7, torch.tensor(0.5).double())):
+        a = ig2.Gradient()(detect, torch.ones(1, 1).double(), targets.Box((0.3, 0.3, 0.7, 0.7), 1, least), batch_size=1)
+        assert torch.allclose(a.output[0], output)
+
+
 def test_segmentation_results_and_tuples_are_found():
     for wrapped in (lambda x: {"out": DENSE(x), "aux": x}, lambda x: (DENSE(x),)):
         a = ig2.Gradient()(wrapped, X, targets.Region(MASK, 3))
@@ -307,6 +321,16 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_makes_no_sense_is_refused(case: str):
     refuses(*REFUSED[case])
+
+
+def test_each_side_of_a_difference_reads_what_it_would_alone():
+    model, likeness = ig2.wrap(FLAT, output="probability"), targets.Similarity(OTHER)
+    for first, second in ((likeness, targets.Sum()), (targets.Class(2), likeness), (targets.Class([1, 0, 2]), likeness)):
+        both = ig2.Gradient()(model, X, targets.Difference(first, second))
+        one, other = (ig2.Gradient()(model, X, target) for target in (first, second))
+        assert torch.allclose(both.output, one.output - other.output)
+        assert torch.allclose(both.values, one.values - other.values, atol=1e-12)
+        assert torch.allclose(metrics.Deletion()(model, both[1:]).values, metrics.Deletion()(model, both).values[1:])
 
 
 def test_targets_that_differ_are_not_joined():

@@ -37,6 +37,10 @@ ARRIVED = 0.99
 # Letters of a name that `print` shows.
 LONGEST_TEXT = 60
 
+Median = Literal["trust", "arrival", "stuck", "finished"]
+# What is known of each path, and told of each explicand by its median over references.
+MEDIANS: tuple[Median, ...] = ("trust", "arrival", "stuck", "finished")
+
 Values = TypeVar("Values", Tensor, Structured)
 # Of the fields with x's shape: tensors of the engine's layout in a `Result`, in x's structure in an `Attribution`.
 LIKE_X = {"like_x": True}
@@ -295,11 +299,12 @@ class Attribution(_Fields[Structured]):
         rounding = 8 * torch.finfo(self.output.dtype).eps * (self.output.abs() + self.baseline_output.abs())
         return torch.where(missing <= rounding, 0.0, missing / change)
 
-    def median(self, name: Literal["trust", "arrival"]) -> Tensor | None:
-        """The median of the trust or the arrival over the references that count, (B,); None where there are none."""
+    def median(self, name: Median) -> Tensor | None:
+        """The median of a field over the references that count, (B,); of `stuck` 1 where most are. None without them."""
         values: Tensor | None = getattr(self, name)
         if values is None or not values.numel():
             return None
+        values = values.to(self.output.dtype) if values.dtype == torch.bool else values
         return (values if self.weights is None else values.where(self.weights > 0, torch.nan)).nanmedian(dim=1).values
 
     @property
@@ -353,9 +358,8 @@ class Attribution(_Fields[Structured]):
         typical = self.median("arrival")
         if typical is None or self.steps_taken is None:
             return ""
-        stopped = torch.zeros_like(typical, dtype=torch.bool)
-        if self.stuck is not None:  # most of an explicand's paths, with some of the distance left
-            stopped = (self.stuck.double().mean(dim=1) > 0.5) & (typical < ARRIVED)
+        stuck = self.median("stuck")
+        stopped = torch.zeros_like(typical, dtype=torch.bool) if stuck is None else (stuck > 0) & (typical < ARRIVED)
         short = (typical < LITTLE_ARRIVAL) | stopped
         if not short.any():
             return self._finish_verdict
@@ -665,8 +669,8 @@ class Attribution(_Fields[Structured]):
             Of units the columns are `input`, `explained`, `unit` and `value`; of tables also `cell`, what stands in the
             column, and `would_become`, what stands there in the counterfactual, both in the user's units. Of inputs they
             are `input`, `explained`, `prediction` where it is known, and as far as the method has them `output`,
-            `baseline_output`, `total`, `residual`, `relative_residual`, and the medians over references of `trust` and
-            `arrival`.
+            `baseline_output`, `total`, `residual`, `relative_residual`, and the medians over references of `trust`,
+            `arrival`, `stuck` and `finished`.
 
         Raises:
             InputError: if several tensors are attributed, or `per` is something else.
@@ -705,7 +709,7 @@ class Attribution(_Fields[Structured]):
         numbers = {
             name: getattr(self, name) for name in ("output", "baseline_output", "total", "residual", "relative_residual")
         }
-        numbers |= {"trust": self.median("trust"), "arrival": self.median("arrival")}
+        numbers |= {name: self.median(name) for name in MEDIANS}
         known = {name: values.detach().cpu().numpy() for name, values in numbers.items() if values is not None}
         return {name: values for name, values in texts.items() if values is not None} | known
 

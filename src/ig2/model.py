@@ -334,6 +334,8 @@ class Model:
 
     def _read_target(self, target: Target, raw: Any, rows: Tensor) -> Tensor:
         """What a target makes of the network's result, (n, 1)."""
+        if isinstance(target, Difference):  # each of the two gets what it reads, logits or probabilities
+            return self._read_target(target.first, raw, rows) - self._read_target(target.second, raw, rows)
         result = raw
         if callable(self.output):
             result = self.output(raw)

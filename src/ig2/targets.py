@@ -80,6 +80,12 @@ class Target(ABC):
                 taken[part.name] = torch.as_tensor(value)[torch.as_tensor(rows, device="cpu")]
         return replace(self, **taken)
 
+    @property
+    def has_each(self) -> bool:
+        """Whether some setting has one for each explicand."""
+        parts = {part.name: getattr(self, part.name) for part in fields(self)}
+        return any(part.has_each if isinstance(part, Target) else self._has_each(name) for name, part in parts.items())
+
     def _has_each(self, name: str) -> bool:
         """Whether a setting has one for each explicand."""
         axes = next(part.metadata.get("axes") for part in fields(self) if part.name == name)
@@ -223,7 +229,6 @@ class Difference(Target):
 
     first: Any
     second: Any
-    of_classes = True
 
     def __post_init__(self) -> None:
         for name in ("first", "second"):

@@ -361,14 +361,22 @@ def test_compiled_code_is_kept_for_the_next_call_until_the_weights_change(compil
     assert not torch.allclose(three.values, one.values, atol=1e-3)
 
 
-def test_compiled_code_is_not_used_against_other_classes(compiler: list[int]):
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"target": 0, "against": 1}, {"target": 0, "against": 2}),
+        ({"target": ig2.targets.Norm()}, {"target": ig2.targets.Sum()}),
+    ],
+    ids=["against other classes", "for another target"],
+)
+def test_compiled_code_is_not_used_to_explain_something_else(compiler: list[int], one: dict[str, Any], other: dict[str, Any]):
     net = normalised_cnn().double()
     x, references, method = X.double()[:1], REFERENCES.double()[:1], ig2.IG2(steps=20)
     model, plain = ig2.wrap(net, prepare=COMPILED), ig2.wrap(net, prepare=False)
-    for against, compiled in ((1, 1), (2, 2), (1, 2)):
-        found = method(model, x, 0, references, against=against)
+    for asked, compiled in ((one, 1), (other, 2), (one, 2)):
+        found = method(model, x, references=references, **asked)
         assert found.settings["preparation"]["compiled"] is True and len(compiler) == compiled
-        assert torch.allclose(found.values, method(plain, x, 0, references, against=against).values, rtol=1e-6, atol=1e-9)
+        assert torch.allclose(found.values, method(plain, x, references=references, **asked).values, rtol=1e-6, atol=1e-9)
 
 
 def test_batches_that_nearly_fill_a_compiled_one_use_it(compiler: list[int]):

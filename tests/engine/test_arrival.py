@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import ig2
+from ig2._engine.session import Evaluation
 from ig2.benchmarks.suites import xai_units
 from ig2.errors import InputError
 from ig2.paths import Converged
+from ig2.paths.base import Memory, Pairs
 from networks import refuses, seeded, tanh_mlp, uniform
 
 X, REFERENCES = uniform(3, 6), uniform(2, 6, seed=1)
@@ -75,7 +77,7 @@ def test_steps_that_moved_are_counted(norm: object):
 
 def test_references_that_are_x_itself_leave_nothing_to_cover():
     a = ig2.IG2(5)(tanh_mlp(), X, references=X[:, None])
-    assert (a.arrival == 1).all() and "x itself" in a.verdict
+    assert (a.arrival == 1).all() and "x itself" in a.verdict and not a.stuck.any()
 
 
 class Recurrent(nn.Module):
@@ -144,6 +146,35 @@ def test_a_walk_that_failed_says_so_and_a_straight_line_finishes_it(case: str):
     assert float(finished.residual.abs().max()) < 1e-12 and "straight line finished" in finished.verdict
     assert torch.equal(finished.output_curve[:, :, :21], ig2.IG2(20)(net, x, references=references, curves=True).output_curve)
     assert words not in finished.verdict
+
+
+@dataclass(frozen=True)
+class Uncounted(ig2.paths.GradPath):
+    """A path that measures a distance and does not count its moves."""
+
+    def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation, memory: Memory) -> Tensor:
+        counted = {**memory, "moves": torch.zeros(len(pairs)).long()}
+        reached = super().advance(pairs, step, point, at, counted)
+        memory["first"] = counted["first"]
+        return reached
+
+
+def test_a_path_that_counts_no_moves_is_not_taken_to_have_stood_still():
+    counted, uncounted = (
+        ig2.PathMethod(ig2.paths.Finished(path), REFERENCES, ig2.rules.blended)(tanh_mlp(), X)
+        for path in (ig2.paths.GradPath(6), Uncounted(6))
+    )
+    assert (counted.finished == 0).all() and torch.equal(uncounted.finished, counted.finished)
+    assert not uncounted.stuck.any() and (uncounted.steps_taken == 6).all()
+
+
+def test_stuck_paths_of_references_without_weight_do_not_count():
+    a = ig2.IG2(20)(seeded(Plateau, 0), ONES, references=torch.cat([ZEROS, ZEROS, ONES * 0.9]))
+    assert a.stuck.tolist() == [[True, True, False]] and a.median("stuck").tolist() == [1.0]
+    nearly = replace(a, arrival=torch.full_like(a.arrival, 0.995))  # stood still at the end of its way
+    assert "stuck" in a.verdict and "stuck" not in nearly.verdict
+    weighted = replace(a, weights=torch.tensor([[0.0, 0.0, 1.0]]).double())
+    assert weighted.median("stuck").tolist() == [0.0] and "stuck" not in weighted.verdict
 
 
 def test_a_path_that_arrives_is_not_finished():

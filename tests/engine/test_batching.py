@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import ig2
 from ig2._engine.memory import BatchSize, OutOfMemoryError, free_bytes, is_out_of_memory
 from ig2.errors import InputError, ModelError
+from ig2.methods import masking
 from networks import Record, made, refuses, uniform
 
 pytestmark = pytest.mark.slow  # all of it together takes half a minute
@@ -176,6 +177,50 @@ def test_gauss_over_a_whole_line_needs_no_more_for_more_nodes():
     x = uniform(2, 40)
     few, many = (peak(lambda n=n: ig2.IntegratedGradients(n)(network, x, batch_size=8)) for n in (50, 500))
     assert many <= 1.01 * few
+
+
+def net_of(axes: int) -> nn.Module:
+    conv, pool = (nn.Conv2d, nn.AdaptiveAvgPool2d) if axes == 2 else (nn.Conv3d, nn.AdaptiveAvgPool3d)
+    return made(lambda: nn.Sequential(conv(1, 4, 3, 2), nn.ReLU(), pool(2), nn.Flatten(), nn.Linear(4 * 2**axes, 3)))
+
+
+LARGE: dict[str, Callable[[int, Any], ig2.Method]] = {
+    "IG2": lambda work, parts: ig2.IG2(steps=work),
+    "IG": lambda work, parts: ig2.IntegratedGradients(work),
+    "Smoothed": lambda work, parts: ig2.Smoothed(ig2.IntegratedGradients(work), 2.0),
+    "KernelSHAP": lambda work, parts: ig2.KernelSHAP(parts, samples=160),
+    "Occlusion": lambda work, parts: ig2.Occlusion(groups=parts),
+    "Strata": lambda work, parts: ig2.Strata(),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("size", [(96, 96), (20, 20, 20)], ids=str)
+def test_large_inputs_need_memory_for_a_few_points_alone(name: str, size: tuple[int, ...]):
+    """For as many samples as a batch holds, and those of the references; not for the work done on them."""
+    net, x, references = net_of(len(size)), uniform(1, 1, *size), uniform(4, 1, *size, seed=1)
+    cells = torch.meshgrid(*(torch.arange(length) * 4 // length for length in size), indexing="ij")
+    parts = torch.stack([cell * 4**axis for axis, cell in enumerate(cells)]).sum(dim=0)
+
+    def needed(work: int, batch_size: int) -> tuple[int, Tensor]:
+        kept: list[Tensor] = []
+        method = LARGE[name](work, parts)
+        run = lambda: kept.append(method(net, x, references=references, batch_size=batch_size).values)  # noqa: E731
+        return peak(run), kept[0]
+
+    (few, one), (wide, same), (long, _) = needed(4, 1), needed(4, 4), needed(40, 1)
+    assert long <= 1.05 * few and few < 90 * x.nbytes, (few / x.nbytes, long / x.nbytes, wide / x.nbytes)
+    assert wide - few < 60 * x.nbytes
+    assert torch.allclose(one, same, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", [ig2.Occlusion(4), ig2.RISE(masks=64)], ids=["Occlusion", "RISE"])
+def test_masks_of_large_inputs_are_summed_in_pieces(method: ig2.Method, monkeypatch: pytest.MonkeyPatch):
+    net, x, results = net_of(2), uniform(1, 1, 32, 32), list[Tensor]()
+    run = lambda: results.append(method(net, x, batch_size=1).values)  # noqa: E731
+    at_once = peak(run)
+    monkeypatch.setattr(masking, "MOST_NUMBERS", 4 * x.numel())
+    assert peak(run) < 0.6 * at_once and torch.allclose(*results, atol=1e-12)
 
 
 # -- running out of memory ---------------------------------------------------------------------------------------------

@@ -127,6 +127,76 @@ def test_token_ids_are_explained_at_their_embedding():
     assert torch.allclose(b.baseline_output, net(torch.zeros(2, 3).long(), mask)[:, 1]) and (b.values[0, 2] == 0).all()
 
 
+class Product(nn.Module):
+    """A layer of two tensors."""
+
+    def forward(self, one: Tensor, other: Tensor) -> Tensor:
+        return one * other
+
+
+class Gated(nn.Module):
+    """Values times their gates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values, self.gates, self.product, self.head = nn.Linear(4, 4), nn.Linear(4, 4), Product(), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor, shift: Tensor | None = None) -> Tensor:
+        values = self.values(x) if shift is None else self.values(x + shift)
+        return self.head(self.product(values, self.gates(x).sigmoid()))
+
+
+def test_the_input_of_a_layer_is_its_first_tensor_alone():
+    net, x, far = seeded(Gated, 0), randn(2, 4), randn(1, 4, seed=1)
+    a = ig2.IntegratedGradients(9)(net, x, 1, far, at="product:input")
+    b = ig2.IntegratedGradients(9)(net, x, 1, far, at="values")
+    assert torch.allclose(a.values, b.values, atol=1e-12) and torch.equal(a.explicand, net.values(x))
+
+
+def test_each_reference_goes_with_the_fixed_inputs_of_its_explicand():
+    net, x, shift, far = seeded(Gated, 0), randn(2, 4), randn(2, 4, seed=2), randn(3, 4, seed=1)
+    a = ig2.IntegratedGradients(9)(net, (x, ig2.Fixed(shift)), 1, (far,), at="values")
+    ends = torch.stack(
+        [net.head(net.values(far + s) * net.gates(one[None]).sigmoid())[:, 1] for one, s in zip(x, shift, strict=True)]
+    )
+    assert torch.allclose(a.baseline_outputs, ends)
+
+
+def test_weighted_references_keep_their_weights():
+    weighted = ig2.references.Weighted(REFERENCES, torch.tensor([[0.9, 0.1]]).double().expand(3, -1))
+    a = ig2.ExpectedIG(5)(NET, X, 1, weighted, at="1", per_reference=True)
+    weights = torch.tensor([0.9, 0.1]).double()
+    assert torch.allclose(a.values, torch.einsum("r,br...->b...", weights, a.per_reference), atol=1e-12)
+
+
+def test_the_representation_and_the_bounds_are_those_of_the_network():
+    model = ig2.wrap(NET, representation="5", bounds=(X.min() - 1, X.max() + 1))
+    a = ig2.IG2(9)(model, X, 1, REFERENCES, at="1")
+    b = ig2.IG2(9)(ig2.wrap(NET[2:], representation="5"), NET[:2](X).detach(), 1, NET[:2](REFERENCES).detach())
+    assert torch.allclose(a.values, b.values, atol=1e-12) and a.settings["representation"] == "output of 'net.5'"
+    large = ig2.wrap(nn.Sequential(nn.Conv2d(2, 2, 1), NET).double().eval(), bounds=(X.min() - 1, X.max() + 1))
+    with torch.no_grad():
+        large.net[0].weight.mul_(100)
+    assert ig2.Gradient()(large, X, 1, at="0").values.abs().sum() > 0  # activations may leave the bounds of x
+
+
+def test_a_layer_before_its_normalisation_is_not_folded_into_it():
+    net: Any = seeded(
+        lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(484, 3)), 0
+    )
+    net[1].running_mean.fill_(0.3), net[1].running_var.fill_(4.0)
+    a = ig2.IntegratedGradients(9)(net, X, 1, REFERENCES, at="0")
+    b = ig2.IntegratedGradients(9)(ig2.wrap(net[1:], prepare=False), net[0](X).detach(), 1, net[0](REFERENCES).detach())
+    assert torch.allclose(a.values, b.values, atol=1e-12) and "left as it is" not in a.settings["preparation"]
+
+
+def test_the_passes_that_read_the_layer_are_counted():
+    a = ig2.IntegratedGradients(9)(NET, X, 1, REFERENCES, at="1")
+    b = ig2.IntegratedGradients(9)(NET[2:], NET[:2](X).detach(), 1, NET[:2](REFERENCES).detach())
+    # each explicand once for its class and once for its activation, and two references of each
+    assert a.cost.forwards - b.cost.forwards == 3 * (1 + 1 + 2)
+
+
 def test_metrics_measure_at_the_layer(tmp_path: Any):
     a = ig2.IntegratedGradients(7)(NET, X, 1, REFERENCES, at="1")
     wanted = metrics.Deletion()(NET[2:], a.values, NET[:2](X).detach(), 1).values

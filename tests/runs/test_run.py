@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 import ig2
+from ig2 import metrics, targets
 from ig2._utils.files import FileError
 from ig2._utils.suggestions import ChoiceError
 from ig2.adapters import tabular, text, vision
@@ -179,6 +180,54 @@ def test_any_strategy_gives_the_references(net: nn.Module, samples: torch.Tensor
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def test_walks_that_failed_are_told_apart(tmp_path: Path) -> None:
+    flat = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1)).double().eval()
+    with torch.no_grad():
+        flat[0].weight.fill_(1.0), flat[0].bias.fill_(-1.0), flat[2].weight.fill_(1.0)
+    samples = torch.tensor([[0.0, 0.0], [3.0, 3.0]]).double()  # asleep, awake
+    references = torch.full((1, 2), 4.0).double()
+    stores = [
+        ig2.run(samples, flat, ig2.IG2(10, fallback=fallback), tmp_path / str(fallback), references=references)
+        for fallback in (None, "straight")
+    ]
+    columns = [store.to_pandas(["arrival", "stuck", "finished"]) for store in stores]
+    assert columns[0]["stuck"].tolist() == [1.0, 0.0] and columns[0]["finished"].isna().all()
+    assert columns[1]["finished"].tolist() == [1.0, 0.0] and (columns[1]["arrival"] > 0.99).all()
+    assert stores[0].aggregates.mean("stuck") == 0.5 and stores[1].where("finished > 0").ids == ["0"]
+
+
+def test_targets_that_are_no_class(net: nn.Module, samples: torch.Tensor, tmp_path: Path) -> None:
+    dense = nn.Sequential(nn.Conv1d(1, 3, 3, padding=1), nn.Tanh()).double().eval()
+    signals, region, deletion = samples[:, None], targets.Region((1, 4), 2), metrics.Deletion(features="element")
+    store = ig2.run(signals, dense, ig2.IntegratedGradients(4), tmp_path / "a", target=region, metrics=[deletion])
+    alone = ig2.IntegratedGradients(4)(dense, signals, region)
+    assert np.allclose([row["values"] for row in store], alone.values, atol=1e-6)
+    assert store[3]["target_name"] == alone.explained[3]
+    assert store[3]["prediction"] is None and store[3]["output"] == pytest.approx(float(alone.output[3]))
+    scores = deletion(dense, alone).values
+    assert np.allclose([row["deletion"] for row in store], scores, atol=1e-6)
+    again = lambda target: ig2.run(signals, dense, ig2.IntegratedGradients(4), tmp_path / "a", target=target)  # noqa: E731
+    refuses(InputError, "another run", lambda: again(targets.Region((1, 4), 1)))
+    refuses(InputError, "metrics=", lambda: store.score(deletion, signals, dense))
+    refuses(InputError, "same for every item", lambda: again(targets.Region(torch.tensor([[1.0, 4.0], [0.0, 2.0]]), 2)))
+    by_number, by_object = (
+        ig2.run(samples, net, ig2.IntegratedGradients(4), tmp_path / name, target=target)
+        for name, target in (("b", 1), ("c", targets.Class(1)))
+    )
+    assert [row["output"] for row in by_number] == [row["output"] for row in by_object]
+
+
+def test_photos_are_explained_by_a_target(photos: Path, subject: vision.VisionSubject, tmp_path: Path) -> None:
+    norm = targets.Norm()
+    store = ig2.run(photos, subject, ig2.IG2(4), tmp_path / "store", target=norm, count=2)
+    assert len(store) == 12 and {row["target_name"] for row in store} == {"the norm of the output"}
+    a = subject.explain(sorted(photos.rglob("*.png"))[:2], ig2.IG2(4), norm, count=2)
+    assert a.explained == ["the norm of the output"] * 2 and a.baseline_outputs.shape == (2, 2) and a.question is norm
+    assert "numbers" in a.settings["contrast"][0]["why"]
+    named = subject.explain(sorted(photos.rglob("*.png"))[:1], ig2.IG2(4), targets.Difference(0, 1), count=2)
+    assert named.explained == ["red rather than green"]
 
 
 def test_another_run_is_refused_with_what_differs(net: nn.Module, samples: torch.Tensor, tmp_path: Path) -> None:

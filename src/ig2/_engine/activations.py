@@ -89,11 +89,19 @@ class Upper(nn.Module):
 
 def put(result: Any, activation: Tensor) -> Any:
     """What a layer returned, with an activation in the place of its first tensor."""
-    if isinstance(result, Tensor):
-        return activation
-    if type(result) in (tuple, list) and result and isinstance(result[0], Tensor):
-        return type(result)([activation, *result[1:]])
-    raise ModelError(f"the layer returns {describe(result)}: name one that returns a tensor")
+    return activation if first_result(result) is result else type(result)([activation, *result[1:]])
+
+
+def first_result(result: Any) -> Tensor:
+    """The tensor that a layer returned, or the first of several.
+
+    Raises:
+        ModelError: if there is none.
+    """
+    first = result[0] if type(result) in (tuple, list) and result else result
+    if not isinstance(first, Tensor):
+        raise ModelError(f"the layer returns {describe(result)}: name one that returns a tensor")
+    return first
 
 
 def put_first(args: tuple[Any, ...], kwargs: dict[str, Any], activation: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:

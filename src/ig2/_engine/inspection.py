@@ -258,15 +258,12 @@ def _forward_first(network: Network) -> tuple[list[Tensor], Tensor]:
 
 def check_runs_once(network: Network, layer: Layer, name: str) -> None:
     """See that a forward pass runs a layer, which the user calls `name`, a single time."""
-    calls: list[object] = []
-    handle = layer.module.register_forward_pre_hook(in_this_thread(lambda *_: calls.append(None)))
-    try:
+    with Readings([layer.module]) as readings:
         _forward_first(network)
-    finally:
-        handle.remove()
-    if len(calls) != 1:
+    calls = len(readings.outputs[0])
+    if calls != 1:
         raise ModelError(
-            f"{name} {layer.name!r} runs {len(calls)} times in one forward pass, so its {layer.side} is "
+            f"{name} {layer.name!r} runs {calls} times in one forward pass, so its {layer.side} is "
             f"{'ambiguous' if calls else 'never computed'}; name a module that runs once"
         )
 

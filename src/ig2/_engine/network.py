@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.activations import first_tensor, put, put_first
+from ig2._engine.activations import first_result, first_tensor, put, put_first
 from ig2._engine.inputs import Inputs
 from ig2._engine.isolation import uncompiled
 from ig2._engine.layers import in_this_thread, node_of, nodes_before
@@ -163,9 +163,7 @@ class Network:
         self._calls += 1
         if self._calls != self.call:
             return None
-        self._activation = result[0] if type(result) in (tuple, list) and result else result
-        if not isinstance(self._activation, Tensor):
-            raise ModelError(f"the layer returns {describe(result)}: name one that returns a tensor")
+        self._activation = first_result(result)
         return put(result, self._activation.clone())
 
 

@@ -420,15 +420,11 @@ class Session:
 
         In the network itself: a faster copy has other layers.
         """
-        network = copy(self._plain)
-        network.read(layer, call)
-        try:
+        with self._reading(layer, call) as network:
             with torch.enable_grad():
                 output = network.scores(points.detach().requires_grad_(), rows).gather(1, target[:, None])[:, 0]
             activation = network.activation(len(rows), "name another layer")
             (gradient,) = network.differentiate(output, [activation]) if activation.requires_grad else [None]
-        finally:
-            network.close()
         if gradient is None:
             raise ModelError(
                 f"the {network.where} has no part in a gradient of the output by the input: name a layer between the two, "
@@ -440,15 +436,21 @@ class Session:
 
     def read_layer(self, layer: Layer, call: int, points: Tensor, rows: Tensor) -> Tensor:
         """What a layer makes of the points, (n, ...), in the network itself."""
+        with self._reading(layer, call) as network:
+            network.scores_alone(points, rows)
+            activation = network.activation(len(rows), "name another layer").detach()
+        self.forwards += len(points)
+        return activation
+
+    @contextmanager
+    def _reading(self, layer: Layer, call: int) -> Iterator[Network]:
+        """The network itself, reading this layer and not that of the representation."""
         network = copy(self._plain)
         network.read(layer, call)
         try:
-            network.scores_alone(points, rows)
-            activation = network.activation(len(rows), "name another layer").detach()
+            yield network
         finally:
             network.close()
-        self.forwards += len(points)
-        return activation
 
     def _step(
         self, request: Request, network: Network, points: Tensor, rows: Tensor, target: Tensor, reference: Tensor | None = None

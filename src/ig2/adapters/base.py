@@ -26,6 +26,7 @@ from ig2.names import Names, name_output
 from ig2.references.choice import interleave
 from ig2.references.counterfactual import YES_ABOVE
 from ig2.references.weighted import Weighted
+from ig2.targets import AnyTarget, Class, as_target
 
 Kind = Literal["image", "text", "table", "signal"]
 # what the model's outputs are: one class of several, labels that hold independently, or plain numbers
@@ -216,6 +217,11 @@ class Subject(ABC):
         becomes = self.describe_counterfactual(attribution)
         return attribution.with_names(replace(names, becomes=becomes, predictions=predictions))
 
+    def ask(self: SomeSubject, target: AnyTarget) -> SomeSubject:
+        """The same, as a model of the one number that a target of `ig2.targets` makes of its result; of a class, as it is."""
+        model = self.model.ask(target)[0]
+        return self if model is self.model else replace(self, model=model, classes=None, outputs="numbers")
+
     # -- what the model says -------------------------------------------------------------------------------------------
 
     def to(self: SomeSubject, device: str | torch.device) -> SomeSubject:
@@ -250,7 +256,7 @@ class Subject(ABC):
     def contrast(
         self,
         batch: Batch,
-        target: int | Sequence[int] | Tensor | None = None,
+        target: AnyTarget = None,
         pool: Batch | None = None,
         count: int | None = None,
         seed: int = 0,
@@ -265,7 +271,8 @@ class Subject(ABC):
 
         Args:
             batch: the samples to explain.
-            target: the class explained, one for all or one for each; by default the class predicted.
+            target: the class explained, one for all or one for each; by default the class predicted. Of another target of
+                `ig2.targets`, any samples are chosen.
             pool: samples to choose from, as `read` or `pool` gives them. By default those that come with the model.
             count: how many; each class gives one before any gives two. A sample for which there are fewer gets those, with a
                 warning. By default as many as there are, up to `most`.
@@ -276,6 +283,9 @@ class Subject(ABC):
         Raises:
             InputError: if the pool has nothing to contrast a sample with, or an argument cannot be used.
         """
+        asked = self.ask(target)
+        if asked is not self:
+            return asked.contrast(batch, None, pool, count, seed, against=against, most=most)
         for name, samples in (("batch", batch), *([] if pool is None else [("pool", pool)])):
             if not isinstance(samples, self.batches):
                 raise InputError(f"{name} must be samples as this subject's read or pool gives them, got {describe(samples)}")
@@ -411,6 +421,7 @@ class Subject(ABC):
             inputs: what `read` takes, or what it returned.
             method: by default `IG2()`.
             target: the class explained, by name or number; one for all or a list with one for each. By default that predicted.
+                Or a target of `ig2.targets`.
             against: "why the target rather than this?", by name or number, or "next" for the runner-up: the output explained is
                 then the difference of the two, and references are of that class where the pool has any. None explains the
                 target's output alone. By default "next" of a model of several classes, None of labels and numbers.
@@ -428,7 +439,8 @@ class Subject(ABC):
         batch = inputs if isinstance(inputs, self.batches) else self.read(inputs)
         method, target = method or IG2(), self._read_classes(target)
         if isinstance(against, str) and against == "auto":
-            against = "next" if self.outputs == "classes" and self.predict(batch).shape[1] > 1 else None
+            of_class = self.outputs == "classes" and isinstance(as_target(target), Class)
+            against = "next" if of_class and self.predict(batch).shape[1] > 1 else None
         against = self._read_classes(against)
         contrast = None
         if options.get("references") is None and not method.runs_once:
@@ -442,7 +454,8 @@ class Subject(ABC):
                 {"input": name, "references": list(names), "classes": list(labels), "why": why}
                 for name, names, labels, why in rows
             ]
-        return self.add_names(batch, attribution, scores(self.model, batch.x).cpu())
+        predictions = scores(self.model, batch.x).cpu() if attribution.question is None else None
+        return self.add_names(batch, attribution, predictions)
 
     def describe_output(self, scores: Tensor) -> str:
         """What the model says of a sample, in words."""

@@ -16,7 +16,7 @@ import torch
 import ig2
 from ig2._utils.files import write_file
 from ig2.adapters.base import Batch, Subject
-from ig2.attribution import Attribution
+from ig2.attribution import MEDIANS, Attribution
 from ig2.benchmarks.store import code_digest, fingerprint, key_of
 from ig2.cli import files
 from ig2.cli.inputs import InputList, Skipped
@@ -29,9 +29,10 @@ from ig2.report import Content, SkippedView
 from ig2.report.content import Index, IndexEntry
 from ig2.report.encoding import encode_thumbnail, mark_method, worst_mark
 from ig2.report.page import render_details, render_index
+from ig2.runs.aggregates import SCALARS
 from ig2.runs.execution import describe_model, run_plan
 from ig2.runs.files import LOCK, MANIFEST, arrow, find_differences, lock_store, read_manifest
-from ig2.runs.plan import NUMBERS, Loaded, Plan, Row
+from ig2.runs.plan import Loaded, Plan, Row
 from ig2.runs.sources import Item, Source
 from ig2.runs.store import Store
 from ig2.runs.store import open as open_store
@@ -92,7 +93,7 @@ class Explaining(Plan):
             attribution = explanation.attributions[method.title]
             cells = self._describe(batch, attribution) | self._keep_values(batch, attribution)
             suffix = f"_{method.name}" if columns else ""
-            columns |= {name + suffix: cells[name] for name in cells if not suffix or name in (*NUMBERS, "values")}
+            columns |= {name + suffix: cells[name] for name in cells if not suffix or name in (*SCALARS, "values")}
             where[method.title] = {"file": files.STORE, "column": f"values{suffix}"}
         settings = {title: attribution.settings for title, attribution in explanation.attributions.items()}
         rows = []
@@ -235,7 +236,7 @@ def judge(rows: Sequence[Row], settings: dict[str, Any], suffix: str = "") -> st
         return None if any(cell is None for cell in cells) else torch.tensor(cells, dtype=torch.float32)
 
     output, baseline, residual = column("output"), column("baseline_output"), column("residual")
-    trust, arrival = column("trust"), column("arrival")
+    trust, arrival, stuck, finished = map(column, MEDIANS)
     assert output is not None
     total = output if baseline is None or residual is None else residual + output - baseline
     one = Attribution(
@@ -246,6 +247,8 @@ def judge(rows: Sequence[Row], settings: dict[str, Any], suffix: str = "") -> st
         baseline_outputs=None if baseline is None else baseline[:, None],
         trust=None if trust is None else trust[:, None],
         arrival=None if arrival is None else arrival[:, None],
+        stuck=None if stuck is None else stuck[:, None] > 0,
+        finished=None if finished is None else finished[:, None],
         steps_taken=None if arrival is None else (arrival != 0).long()[:, None],  # a path that did not move got no nearer
         settings=settings,
     )

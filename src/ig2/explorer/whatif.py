@@ -145,7 +145,7 @@ class WhatIf:
             "model": subject.name,
             "method": _name_method(plan.method),
             "classes": subject.classes,
-            "target": None if plan.target is None else subject.label(plan.target),
+            "target": subject.label(plan.target) if isinstance(plan.target, int) else None,
             "against": describe(plan.against) if not isinstance(plan.against, (int, str, type(None))) else plan.against,
             "contrasts": plan.contrast,
             "count": plan.count,

@@ -6,7 +6,7 @@ import time
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar, final
 
 import numpy as np
@@ -196,7 +196,7 @@ class Method(metaclass=_MethodType):
         **options: Any,
     ) -> Attribution:
         """Explain the network from a layer on, in what it makes of x and of the references."""
-        model = as_model(model)
+        began, model = time.perf_counter(), as_model(model)
         upper = cut(model, at.layer)
         samples: Any = None
         strategy = self._choose_references(references)
@@ -234,7 +234,10 @@ class Method(metaclass=_MethodType):
         name = layer.name if layer.side == "output" else f"{layer.name}:input"
         where = {"at": name} if at.index is None else {"at": name, "index": repr(at.index)}
         settings = {"references": summary(strategy), "model": repr(model), **where}
-        return attribution.unwrap(ACTIVATION, settings).to(task.session.inputs.home)
+        cost = attribution.cost
+        assert cost is not None and cost.forwards is not None
+        cost = replace(cost, seconds=time.perf_counter() - began, forwards=cost.forwards + task.session.forwards)
+        return replace(attribution.unwrap(ACTIVATION, settings), cost=cost).to(task.session.inputs.home)
 
     def _choose_references(self, references: Any) -> References | None:
         """The references of a call: those given, or the method's own."""

@@ -16,13 +16,11 @@ from ig2._utils.checks import is_count
 from ig2.errors import InputError, describe
 from ig2.groups import Groups, Windows, check_groups, count_groups, find_time, number_groups
 from ig2.methods.base import Method, Result
-from ig2.methods.masking import run_masked
+from ig2.methods.masking import run_masked, split_masks
 from ig2.paths.blur import check_images
 from ig2.references.base import References, draw_references
 from ig2.references.constant import Zeros
 
-# Parts that are summed at once: a fixed number, so that the sums do not depend on how points were batched.
-BLOCK = 64
 Size = int | tuple[int, ...]
 
 
@@ -72,8 +70,7 @@ class Occlusion(Method):
         falls = (task.output.cpu().double()[:, None] - outputs).to(task.x)
         values, times = torch.zeros_like(task.x), torch.zeros_like(task.x)
         for row in rows.tolist():
-            for start in range(0, count, BLOCK):
-                numbers = torch.arange(start, min(start + BLOCK, count), device=task.x.device)
+            for numbers in split_masks(count, task.x):
                 covered = covers(torch.full_like(numbers, row), numbers).to(values).expand(-1, *task.x.shape[1:])
                 sizes = covered.flatten(1).sum(dim=1).clamp(min=1)
                 values[row] += torch.tensordot(falls[row, numbers] / sizes, covered, dims=1)

@@ -14,13 +14,10 @@ from ig2._engine.task import Task
 from ig2._utils.checks import check_count, is_number
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
-from ig2.methods.masking import run_masked
+from ig2.methods.masking import run_masked, split_masks
 from ig2.paths.blur import check_images
 from ig2.references.base import References, draw_references
 from ig2.references.constant import Zeros
-
-# Masks that are summed at once: a fixed number, so that the sums do not depend on how points were batched.
-BLOCK = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +64,8 @@ class RISE(Method):
         if self.centred:
             outputs = outputs - outputs.mean(dim=1, keepdim=True)
         maps = task.x.new_zeros(len(task), *task.x.shape[-2:])
-        for start in range(0, self.masks, BLOCK):
-            numbers = torch.arange(start, min(start + BLOCK, self.masks), device=task.x.device)
-            maps += torch.einsum("bn,nhw->bhw", outputs[:, start : start + BLOCK].to(task.x), masks.make(numbers))
+        for numbers in split_masks(self.masks, task.x):
+            maps += torch.einsum("bn,nhw->bhw", outputs[:, numbers.cpu()].to(task.x), masks.make(numbers))
         maps /= self.masks * self.probability * task.x.shape[1]
         return Result(maps[:, None].expand_as(task.x).clone())
 

@@ -91,7 +91,8 @@ class Finished(GrownPath):
         on_line = memory["on_line"] > 0
         moves = memory.get("moves", torch.zeros_like(memory["on_line"]))
         reached = self.path.advance(pairs, step, point, at, memory) if step < self.path.segments else point
-        memory["moves"] = torch.where(on_line, moves + 1, memory.get("moves", moves))
+        if "moves" in memory:  # a path need not count them
+            memory["moves"] = torch.where(on_line, moves + 1, memory["moves"])
         share = 1 / (self.path.segments + 1 - memory["on_line"]).to(point)  # of what is left; one on the last step
         line = torch.lerp(point, pairs.reference, per_sample(share, point))
         return torch.where(per_sample(on_line, point), line, reached)

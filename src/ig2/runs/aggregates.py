@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ig2.attribution import MEDIANS
 from ig2.errors import InputError, describe, reason
 
 ACCURACY = 0.01  # of a quantile, as a share of it
@@ -24,7 +25,7 @@ SIDE = 14  # of the grid that images are pooled to
 MOST_FEATURES = 4096
 MOST_SKETCHES = 512  # features with quantiles
 MOST_WORDS = 10_000  # the first different words of a run; later ones are not counted
-SCALARS = ("output", "baseline_output", "residual", "relative_residual", "trust", "arrival", "spread")
+SCALARS = ("output", "baseline_output", "residual", "relative_residual", *MEDIANS, "spread")
 CURVE = "_curve"  # the end of the name of a column with curves
 
 

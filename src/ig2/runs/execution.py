@@ -64,6 +64,7 @@ from ig2.runs.files import (
 from ig2.runs.plan import MakeMethod, Plan, Row, Values, make_table
 from ig2.runs.sources import Item, Source, extract_input, find_source, group_items
 from ig2.runs.store import Store
+from ig2.targets import Class, Target, as_target
 
 Engine = Literal["local", "ray"]
 BATCHES = {"image": 16, "signal": 16, "text": 32, "table": 128, "tensor": 64}  # items in one call of the method
@@ -94,7 +95,7 @@ def run(
     method: Method | MakeMethod | None = None,
     out: str | PathLike[str] = "ig2-run",
     *,
-    target: int | str | None = None,
+    target: int | str | Target | Callable[[Any], Tensor] | None = None,
     against: Any = "auto",
     references: Any = None,
     count: int | None = None,
@@ -128,7 +129,8 @@ def run(
             or a name, as `ig2.adapters.loading.load_network` takes it.
         method: by default `IG2()`. Or a function of (subject, batch) that returns one.
         out: the folder of the store.
-        target: the class explained, by number or name. By default that predicted.
+        target: the class explained, by number or name. By default that predicted. Or a target of `ig2.targets` that is the same
+            for every item, such as a region of a map.
         against: the classes it is explained against, as every method takes them. By default "next" of a subject with several
             classes, None of anything else.
         references: a strategy of `ig2.references` or samples, for every call of the method; or a source, whose first 200 items
@@ -481,12 +483,19 @@ def make_plan(
             raise InputError("a pool of references is for a subject of ig2.adapters: give a strategy of ig2.references instead")
         pool, chosen = _read_pool(subject, references, column), None
     contrast = subject is not None and chosen is None and (pool is not None or _needs_references(method))
-    if subject is not None:
-        target, against = subject._read_classes(target), subject._read_classes(against) if against != "auto" else against
+    question = as_target(target if subject is None else subject._read_classes(target))
+    if question.has_each:
+        raise InputError(
+            f"target has one for each explicand, {describe(target)}: a run needs one that is the same for every item"
+        )
+    target = question.index if isinstance(question, Class) else question
+    if against == "auto":
+        against = None if subject is None or isinstance(target, Target) else against
+    elif subject is not None:
+        against = subject._read_classes(against)
     return Plan(
-        source, subject, model, method, target, against if subject is not None or against != "auto" else None, chosen, contrast,
-        pool, count, seed, values, gradcf, named, column,
-    )  # fmt: skip
+        source, subject, model, method, target, against, chosen, contrast, pool, count, seed, values, gradcf, named, column
+    )
 
 
 def _needs_references(method: Any) -> bool:
@@ -540,7 +549,8 @@ def make_fingerprint(plan: Plan, references: Any) -> dict[str, Any]:
         "model": describe_model(plan),
         "method": {**_describe_part(plan.method), "digest": key_of(fingerprint(plan.method))},
         "settings": {
-            "target": plan.target,
+            "target": _describe_part(plan.target) if isinstance(plan.target, Target) else plan.target,
+            **({"target_digest": key_of(fingerprint(plan.target))} if isinstance(plan.target, Target) else {}),
             "against": plan.against,
             "references": pool or _describe_part(plan.references),
             "references_digest": None if plan.references is None else key_of(fingerprint(plan.references)),
@@ -635,6 +645,11 @@ def score_store(
     kept = store.manifest["fingerprint"].get("settings", {}).get("values")
     if kept not in ("float32", "float16"):
         raise InputError(f"{store.folder} keeps {describe(kept)} of the values, and a metric needs all: run it with float32")
+    target = store.manifest["fingerprint"].get("settings", {}).get("target")
+    if isinstance(target, dict):
+        raise InputError(
+            f"{store.folder} explains {target['type']}, which a store does not keep: give the run metrics= instead"
+        )
     origin = store.manifest["fingerprint"].get("source", {})
     items = find_source(source, id=origin.get("id")) if origin.get("id") is not None else find_source(source)
     subject, bare = _find_model(model, items)

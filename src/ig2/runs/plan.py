@@ -16,22 +16,22 @@ from ig2.adapters.base import Batch, Contrast, Subject, extract_tensor
 from ig2.adapters.signals import Clip
 from ig2.adapters.text import TextBatch, TextSubject
 from ig2.adapters.vision import Photo
-from ig2.attribution import Attribution
+from ig2.attribution import MEDIANS, Attribution
 from ig2.errors import IG2Error, IG2Warning, InputError, describe, reason
 from ig2.groups import Groups
 from ig2.methods import Grid, Method
 from ig2.metrics.base import Metric
 from ig2.model import Model
-from ig2.runs.aggregates import CURVE
+from ig2.runs.aggregates import CURVE, SCALARS
 from ig2.runs.files import arrow
 from ig2.runs.sources import Item, Kind, Source, extract_input, split_label
 from ig2.runs.store import SHAPE
+from ig2.targets import Target
 
 Values = Literal["float32", "float16", "units", "none"]
 MakeMethod = Callable[[Subject | None, Batch], Method]
 Row = dict[str, Any]
 REFERENCE_VALUES = "reference_values"
-NUMBERS = ("output", "baseline_output", "residual", "relative_residual", "trust", "arrival", "spread")
 INTEGERS = ("label", "target", "prediction")
 TEXTS = ("id", "error", "error_kind", "label_name", "target_name", "prediction_name")
 
@@ -71,7 +71,7 @@ class Plan:
     """The model and the data it reads, or None for a model of tensors."""
     model: Model
     method: Method | MakeMethod
-    target: int | None
+    target: int | Target | None
     against: Any
     references: Any
     """What every call of the method gets, or None."""
@@ -232,19 +232,25 @@ class Plan:
     # -- columns -------------------------------------------------------------------------------------------------------
 
     def _describe(self, batch: Batch, attribution: Attribution) -> dict[str, Sequence[Any]]:
-        predicted = attribution.target if self.target is None else scores(self.model, batch.x).argmax(dim=1)
-        targets, predictions = attribution.target.tolist(), predicted.tolist()
-        columns: dict[str, Sequence[Any]] = {"target": targets, "prediction": predictions}
-        if self.subject is not None:
-            columns["target_name"] = [self.subject.label(label) for label in targets]
-            columns["prediction_name"] = [self.subject.label(label) for label in predictions]
+        targets = attribution.target.tolist()
+        columns: dict[str, Sequence[Any]] = {"target": targets}
+        if attribution.question is not None:  # of which there are no classes
+            names = None if self.subject is None else self.subject.names(batch)
+            columns["target_name"] = replace(attribution, names=names).explained
+        else:
+            predicted = attribution.target if self.target is None else scores(self.model, batch.x).argmax(dim=1)
+            columns["prediction"] = predicted.tolist()
+            if self.subject is not None:
+                columns["target_name"] = [self.subject.label(label) for label in targets]
+                columns["prediction_name"] = [self.subject.label(label) for label in columns["prediction"]]
         if attribution.against is not None:
             columns["against"] = attribution.against.reshape(len(batch), -1).tolist()
         for name in ("output", "baseline_output", "residual", "relative_residual"):
             numbers = getattr(attribution, name)
             if numbers is not None:
                 columns[name] = numbers.double().tolist()
-        for name, medians in (("trust", attribution.median("trust")), ("arrival", attribution.median("arrival"))):
+        for name in MEDIANS:
+            medians = attribution.median(name)
             if medians is not None:
                 columns[name] = medians.double().tolist()
         if attribution.spread is not None:
@@ -323,7 +329,7 @@ class Plan:
         floats = pyarrow.list_(pyarrow.float32())
         types: dict[str, Any] = {name: pyarrow.string() for name in TEXTS}
         types |= {name: pyarrow.int64() for name in INTEGERS} | {"against": integers}
-        types |= {name: pyarrow.float64() for name in (*NUMBERS, *self.metrics)}
+        types |= {name: pyarrow.float64() for name in (*SCALARS, *self.metrics)}
         types |= {name + CURVE: floats for name in self.metrics if name + CURVE in row}
         types |= {name: texts for name in ("units", "cells") if name in row}
         ragged = SHAPE in row or (self.kind == "text" and "values" in row) or ("regions" in row)
