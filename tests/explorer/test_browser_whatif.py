@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import ig2
+from browsing import check_screens, find_barriers, open_screen
 from stores import running
 from whatifs import Slow, encode, make_bright, make_whatif, wait_for
 
@@ -34,30 +35,21 @@ def served(tmp_path_factory):
 def visit(browser, served, monkeypatch):
     """Open the explorer as a new person; in the end, check that nothing was complained of, and nothing asked of anyone else."""
     monkeypatch.setattr("ig2.explorer.guard.POST_RATE", 1e6)
-    contexts, trouble, requests = [], [], []
+    visited = []
 
     def visit(kind="image", at="#item=photo1.png&try=1", state="predicted", **options):
-        context = browser.new_context(**{"viewport": {"width": 1400, "height": 1000}, **options})
-        contexts.append(context)
-        context.set_default_timeout(15_000)
-        page = context.new_page()
-        page.on("console", lambda message: trouble.append(message.text))
-        page.on("pageerror", lambda error: trouble.append(str(error)))
-        page.on("dialog", lambda dialog: (trouble.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        context.on("request", lambda request: requests.append(request.url))
+        visited.append(open_screen(browser, **{"viewport": {"width": 1400, "height": 1000}, **options}))
+        page, visit.trouble, _ = visited[-1]
         page.goto(served[1][kind] + at)
         page.wait_for_selector("body[data-ready]")
         if state:
             page.wait_for_selector(f"#whatif[data-state={state}]")
         return page
 
-    visit.trouble = trouble
     yield visit
-    for context in contexts:
-        context.close()
-    assert not trouble
-    own = rf"(data:|blob:|about:blank|{'|'.join(map(re.escape, served[1].values()))})"
-    assert all(re.match(own, url) for url in requests), requests
+    for page, _, _ in visited:
+        page.context.close()
+    check_screens(visited, *map(re.escape, served[1].values()))
 
 
 def explain(page):
@@ -315,6 +307,22 @@ def test_a_phone_has_room_for_it(visit, kind, item, scheme):
         "e => getComputedStyle(e).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number).reduce((a, b) => a + b)"
     )
     assert (brightness < 200) == (scheme == "dark")
+
+
+@pytest.mark.parametrize(("kind", "item"), [("image", "photo1.png"), ("text", "texts.txt%3A1"), ("table", "rows.csv%3A1")])
+def test_nothing_is_in_anyones_way(visit, kind, item):
+    page = visit(kind, f"#item={item}&try=1")
+    explain(page)
+    assert page.locator("#whatif .maps").evaluate("maps => maps.getBoundingClientRect().top < innerHeight")
+    for details in page.locator("#whatif details:visible").all():
+        details.locator("summary").click()
+    assert find_barriers(page) == {}
+    page.emulate_media(color_scheme="dark")  # where nothing but the colours differs
+    assert find_barriers(page, "color-contrast") == {}
+    page.locator("#fresh").click()
+    page.wait_for_selector("#whatif[data-opened='']")
+    assert page.locator("#whatif").evaluate("panel => panel.scrollTop") == 0
+    assert find_barriers(page) == {}
 
 
 def test_going_on_to_the_next_item_stays_in_what_if(visit):

@@ -272,7 +272,7 @@ function drawList(scroll = false) {
   lastFirst = first;
   markCursor();
   one(".empty", box)?.remove();
-  if (!total) box.append(make("p", { class: "empty" }, "No item fulfils all filters."));
+  if (!total) box.append(make("p", { class: "empty" }, "No item matches all filters."));
 }
 
 const loadChunk = (chunk, signal) => ask(`/api/rows?${question({ start: chunk * CHUNK, count: CHUNK })}`, signal);

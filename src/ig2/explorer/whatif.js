@@ -100,7 +100,7 @@ const whatIf = (() => {
     } else if (event.event === "done") {
       trial = event.trial;
       part.keep.disabled = false;
-      say(`Explained${after.references ? `, by ${count(after.total, "reference")}` : ""}.`);
+      say(`Explained${after.references ? ` with ${count(after.total, "reference")}` : ""}.`);
     } else if (event.event === "error") {
       say(event.error, true);
       finish("error");
@@ -369,7 +369,10 @@ const whatIf = (() => {
     part.numbers.replaceChildren(make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
     part.references.replaceChildren(...(after.references ?? []).map(([name, label]) => make("li", {}, make("bdi", {}, name), " ", make("span", { class: "soft" }, label))));
     part.references.parentElement.hidden = !after.references?.length;
-    part.results.hidden = false;
+    if (part.results.hidden) {
+      part.results.hidden = false; // below the panel's edge, where nobody would see it come; Cancel stays in sight
+      panel.scrollTop += part.explain.getBoundingClientRect().top - panel.getBoundingClientRect().top - 14;
+    }
     part.results.dataset.done = after.done;
   }
 
@@ -605,7 +608,8 @@ const whatIf = (() => {
     finish("open");
     if (!editor.isEmpty()) ask(false);
     panel.dataset.opened = opened;
-    panel.focus();
+    panel.scrollTop = 0; // where the panel of another input was read to its end
+    panel.focus({ preventScroll: true });
   }
 
   return { begin, show: () => show().catch(complain) };
