@@ -107,6 +107,13 @@ def test_a_brush_changes_the_image_the_prediction_and_the_explanation(visit, ser
     assert page.locator(".tools button", has_text="Undo").is_disabled()
 
 
+def test_scripts_may_come_later_than_answers(visit):
+    page = visit(state=None)
+    page.route("**/whatif.js", lambda route: (page.wait_for_timeout(400), route.continue_()))
+    page.reload()
+    page.wait_for_selector("#whatif[data-state=predicted]")
+
+
 def test_erasing_and_blurring_paint_with_the_picture(visit):
     page = visit()
     original = look(page)

@@ -747,4 +747,5 @@ async function begin() {
   showView();
   showItem();
 }
-begin().catch(complain);
+// once whatif.js is there too: the server may answer before it is
+addEventListener("DOMContentLoaded", () => begin().catch(complain));

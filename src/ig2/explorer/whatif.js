@@ -365,8 +365,8 @@ const whatIf = (() => {
     const names = [["output", "Output", number], ["baseline_output", "At the references", number], ["relative_residual", "Residual", percent], ["trust", "Trust", percent], ["arrival", "Arrival", percent]];
     const rows = names.filter(([name]) => facts.some((fact) => fact[name] !== null && fact[name] !== undefined)).map(([name, words, format]) =>
       make("tr", {}, make("th", { scope: "row" }, words), ...[former, after].filter(Boolean).map((fact) => make("td", {}, fact[name] === null ? "–" : format(fact[name])))));
-    const heads = ["", ...(former ? ["before"] : []), "after"].map((words) => make("th", { scope: "col" }, words));
-    part.numbers.replaceChildren(make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
+    const heads = [...(former ? ["before"] : []), "after"].map((words) => make("th", { scope: "col" }, words));
+    part.numbers.replaceChildren(make("thead", {}, make("tr", {}, make("td"), ...heads)), make("tbody", {}, ...rows));
     part.references.replaceChildren(...(after.references ?? []).map(([name, label]) => make("li", {}, make("bdi", {}, name), " ", make("span", { class: "soft" }, label))));
     part.references.parentElement.hidden = !after.references?.length;
     if (part.results.hidden) {
