@@ -78,7 +78,7 @@ class Reader:
                 raise InputError(f"there is no row {position}: the store has {self.length:,}")
             number = bisect_right(self.starts, position) - 1
             slices.append(self._read_group(number).slice(position - self.starts[number], 1))
-        return list(read_rows(arrow().concat_tables(slices))) if slices else []
+        return list(read_rows(arrow().concat_tables(slices, promote_options="default"))) if slices else []
 
     def _read_group(self, number: int) -> Any:
         # Read under the lock: a sorted list has a row in almost every group, and asks for three chunks of rows at once. Each of
