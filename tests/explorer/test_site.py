@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import pyarrow
 import pytest
 
 from browsing import check_screens, find_barriers, open_screen
-from ig2.errors import InputError
+from ig2.errors import IG2Error, InputError
 from ig2.explorer import Collection, export_site
 from networks import refuses
 from reports import HOSTILE
@@ -87,6 +88,21 @@ def test_after_a_failure_the_earlier_site_is_there(small, tmp_path, monkeypatch)
     refuses(Exception, "No space left", lambda: export_site(small, site))
     assert (site / "data/columns.json").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["site", "store"]
+
+
+def test_an_earlier_site_comes_back_if_the_new_one_cannot_be_moved(small, tmp_path, monkeypatch):
+    export_site(small, tmp_path / "site")
+    replace, moves = os.replace, []
+
+    def fail_second(source, target):
+        moves.append(source)
+        if len(moves) == 2:
+            raise OSError("no more room")
+        replace(source, target)
+
+    monkeypatch.setattr("os.replace", fail_second)
+    refuses(IG2Error, "no more room", lambda: export_site(small, tmp_path / "site"))
+    assert (tmp_path / "site" / "index.html").is_file() and [path.name for path in tmp_path.glob(".site-*")] == []
 
 
 # -- in the browser ----------------------------------------------------------------------------------------------------
