@@ -101,6 +101,9 @@ def test_rows_are_read_together_and_each_group_once(tmp_path, monkeypatch):
             np.testing.assert_array_equal(row["values"], values[position])
     assert len(opened) == len({bisect_right(reader.starts, position) for position in positions})
     assert reader.read([]) == []
+    small = Reader(ig2.open(folder), 1)
+    small.read(positions)
+    assert len(small._tables) == 1
 
 
 def test_a_part_that_is_gone_is_an_error_that_names_it(tmp_path):
