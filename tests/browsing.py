@@ -3,6 +3,7 @@
 import base64
 import io
 import os
+import re
 import shutil
 from contextlib import ExitStack, contextmanager
 from importlib import resources
@@ -46,6 +47,40 @@ def open_browser():
         _Browser.users -= 1
         if not _Browser.users:
             _Browser.closing.close()
+
+
+def open_screen(browser, **options):
+    """A page on a screen of its own, with what it complains of and what it asks for, in lists that grow."""
+    context = browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **options})
+    context.set_default_timeout(15_000)
+    page, trouble, requests = context.new_page(), [], []
+    page.on("console", lambda message: trouble.append(message.text))
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("dialog", lambda dialog: (trouble.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    context.on("request", lambda request: requests.append(request.url))
+    return page, trouble, requests
+
+
+def share_screens(browser):
+    """A function like `open_screen`, whose screens are opened once for the same options."""
+    screens = {}
+
+    def screen(**options):
+        if repr(options) not in screens:
+            screens[repr(options)] = open_screen(browser, **options)
+        return screens[repr(options)]
+
+    return screen
+
+
+def check_screens(screens, *own):
+    """Check that nothing was complained of, and nothing asked of anyone but addresses that match `own`; then forget it."""
+    for _, trouble, requests in screens:
+        complaints, asked = trouble[:], requests[:]
+        trouble.clear()
+        requests.clear()
+        assert not complaints
+        assert all(re.match("|".join(["data:", "blob:", "about:blank", *own]), url) for url in asked), asked
 
 
 PHOTO, DIGIT, SENTENCE, ROW = range(4)

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import nn
 
 import ig2
-from browsing import open_browser
+from browsing import open_browser, share_screens
 from ig2.adapters import tabular, vision
 from ig2.explorer import Collection
 from networks import seeded
@@ -92,3 +92,8 @@ def addresses(folder, photos, both):
 def browser():
     with open_browser() as browser:
         yield browser
+
+
+@pytest.fixture(scope="package")
+def screens(browser):
+    return share_screens(browser)

@@ -19,16 +19,9 @@ VIEWS = {
 }
 
 
-@pytest.fixture(scope="module")
-def page(browser):
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
-    context.set_default_timeout(10_000)
-    yield context.new_page()
-    context.close()
-
-
 @pytest.mark.parametrize("view", VIEWS)
-def test_nothing_is_in_anyones_way(page, addresses, view):
+def test_nothing_is_in_anyones_way(screens, addresses, view):
+    page = screens()[0]
     name, state, shown = VIEWS[view]
     page.emulate_media(color_scheme="light")
     page.goto("about:blank")

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import ig2
+from browsing import check_screens, find_barriers, open_screen
 from stores import running
 from whatifs import Slow, encode, make_bright, make_whatif, wait_for
 
@@ -34,30 +35,21 @@ def served(tmp_path_factory):
 def visit(browser, served, monkeypatch):
     """Open the explorer as a new person; in the end, check that nothing was complained of, and nothing asked of anyone else."""
     monkeypatch.setattr("ig2.explorer.guard.POST_RATE", 1e6)
-    contexts, trouble, requests = [], [], []
+    visited = []
 
     def visit(kind="image", at="#item=photo1.png&try=1", state="predicted", **options):
-        context = browser.new_context(**{"viewport": {"width": 1400, "height": 1000}, **options})
-        contexts.append(context)
-        context.set_default_timeout(15_000)
-        page = context.new_page()
-        page.on("console", lambda message: trouble.append(message.text))
-        page.on("pageerror", lambda error: trouble.append(str(error)))
-        page.on("dialog", lambda dialog: (trouble.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        context.on("request", lambda request: requests.append(request.url))
+        visited.append(open_screen(browser, **{"viewport": {"width": 1400, "height": 1000}, **options}))
+        page, visit.trouble, _ = visited[-1]
         page.goto(served[1][kind] + at)
         page.wait_for_selector("body[data-ready]")
         if state:
             page.wait_for_selector(f"#whatif[data-state={state}]")
         return page
 
-    visit.trouble = trouble
     yield visit
-    for context in contexts:
-        context.close()
-    assert not trouble
-    own = rf"(data:|blob:|about:blank|{'|'.join(map(re.escape, served[1].values()))})"
-    assert all(re.match(own, url) for url in requests), requests
+    for page, _, _ in visited:
+        page.context.close()
+    check_screens(visited, *map(re.escape, served[1].values()))
 
 
 def explain(page):
@@ -89,8 +81,10 @@ def test_a_brush_changes_the_image_the_prediction_and_the_explanation(visit, ser
     original = look(page)
     with Image.open(served[0]["image"].collection.folders[0].parent / "photos" / "photo1.png") as file:
         np.testing.assert_array_equal(original, np.asarray(file).astype(int))
+    page.set_viewport_size({"width": 1400, "height": 800})
     explain(page)
     assert page.locator(".maps figcaption").all_inner_texts() == ["Before", "After", "Difference"]
+    assert page.locator(".maps").evaluate("maps => maps.getBoundingClientRect().top < innerHeight - 100")  # scrolled to
     same = look(page, ".maps figure:nth-child(1) canvas") - look(page, ".maps figure:nth-child(2) canvas")
     assert np.abs(same).max() <= 2  # nothing was changed yet, but for rounding
     assert np.ptp(look(page, ".maps figure:nth-child(3) canvas")) <= 4
@@ -113,6 +107,16 @@ def test_a_brush_changes_the_image_the_prediction_and_the_explanation(visit, ser
         page.locator(".tools button", has_text="Undo").click()
     np.testing.assert_array_equal(look(page), original)
     assert page.locator(".tools button", has_text="Undo").is_disabled()
+    page.locator("#fresh").click()
+    page.wait_for_selector("#whatif[data-opened='']")
+    assert page.locator("#whatif").evaluate("panel => panel.scrollTop") == 0
+
+
+def test_scripts_may_come_later_than_answers(visit):
+    page = visit(state=None)
+    page.route("**/whatif.js", lambda route: (page.wait_for_timeout(400), route.continue_()))
+    page.reload()
+    page.wait_for_selector("#whatif[data-state=predicted]")
 
 
 def test_erasing_and_blurring_paint_with_the_picture(visit):
@@ -302,7 +306,7 @@ def test_the_keyboard_is_enough(visit):
     ("kind", "item", "scheme"),
     [("image", "photo1.png", "dark"), ("text", "texts.txt%3A1", "light"), ("table", "rows.csv%3A1", "dark")],
 )
-def test_a_phone_has_room_for_it(visit, kind, item, scheme):
+def test_a_phone_has_room_for_it_and_nothing_is_in_anyones_way(visit, kind, item, scheme):
     page = visit(kind, f"#item={item}&try=1", viewport={"width": 390, "height": 844}, color_scheme=scheme)
     explain(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -315,6 +319,11 @@ def test_a_phone_has_room_for_it(visit, kind, item, scheme):
         "e => getComputedStyle(e).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number).reduce((a, b) => a + b)"
     )
     assert (brightness < 200) == (scheme == "dark")
+    for summary in page.locator("#whatif summary:visible").all():
+        summary.click()
+    assert find_barriers(page) == {}
+    page.emulate_media(color_scheme="light" if scheme == "dark" else "dark")  # where nothing but the colours differs
+    assert find_barriers(page, "color-contrast") == {}
 
 
 def test_going_on_to_the_next_item_stays_in_what_if(visit):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pyarrow
 import pytest
@@ -9,6 +12,7 @@ import pytest
 import ig2
 from ig2.errors import InputError
 from ig2.explorer.maps import Map, Reader, match, pool, read_map, subtract
+from ig2.runs.files import open_part
 from networks import refuses
 from stores import tiny, write_store
 
@@ -77,6 +81,29 @@ def test_rows_are_read_by_position_whatever_is_kept(tmp_path):
             np.testing.assert_array_equal(reader[position]["values"], numbers[position])
         assert len(reader._tables) == 1 if most == 1 else reader._bytes > 0
     refuses(InputError, "no row", lambda: reader[40])
+
+
+def test_rows_are_read_together_and_each_group_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("ig2.runs.files.GROUP_BYTES", 12_000)
+    numbers = np.random.default_rng(0).normal(size=(40, 300)).astype(np.float32)
+    values = [None if i == 7 else row for i, row in enumerate(numbers)]
+    folder = write_store(tmp_path / "s", {"id": [str(i) for i in range(40)], "values": pyarrow.array(values)}, kind="table")
+    reader = Reader(ig2.open(folder))
+    assert len(reader.groups) > 3
+    opened = []
+    monkeypatch.setattr("ig2.explorer.maps.open_part", lambda path: (opened.append(path), open_part(path))[1])
+    positions = [39, 0, 17, 7, 0, 25]
+    with ThreadPoolExecutor(8) as threads:  # as a list that is scrolled asks
+        several = list(threads.map(lambda _: reader.read(positions), range(8)))
+    for rows in several:
+        assert [row["id"] for row in rows] == [str(position) for position in positions]
+        for position, row in zip(positions, rows, strict=True):
+            np.testing.assert_array_equal(row["values"], values[position])
+    assert len(opened) == len({bisect_right(reader.starts, position) for position in positions})
+    assert reader.read([]) == []
+    small = Reader(ig2.open(folder), 1)
+    small.read(positions)
+    assert len(small._tables) == 1
 
 
 def test_a_part_that_is_gone_is_an_error_that_names_it(tmp_path):

@@ -236,7 +236,8 @@ def test_a_session_cannot_fill_the_disk(tmp_path, monkeypatch):
         whatif.keep(trial, "film")
     refuses(InputError, "full", lambda: whatif.keep(trial, "film"))
     monkeypatch.setattr("ig2.explorer.keeping.MOST_ITEMS", 100)
-    monkeypatch.setattr("ig2.explorer.keeping.MOST_BYTES", 5000)
+    size = sum(path.stat().st_size for path in (tmp_path / "text" / "store-whatif").rglob("*") if path.is_file())
+    monkeypatch.setattr("ig2.explorer.keeping.MOST_BYTES", size)  # what is there fits, one more does not
     refuses(InputError, "full", lambda: whatif.keep(trial, "film"))
     assert len(ig2.open(tmp_path / "text" / "store-whatif")) == 3
     # and what is remembered is not the memory

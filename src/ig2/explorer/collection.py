@@ -106,34 +106,33 @@ class Collection:
 
     def find(self, query: Query) -> Positions:
         """Return the positions that a query asks for; those of the last queries are kept, since a list asks often."""
-        catalogue = self.catalogue
-        with self._finding:
-            if query in self._found and self._found[query][0] is catalogue:
-                self._found.move_to_end(query)
-                return self._found[query][1]
         if query.brush is not None or query.cluster is not None:
             self.project()
-        shown = self.projection
+        catalogue, shown = self.catalogue, self.projection
         points = None if shown is None else shown.points
         if query.brush is not None and query.layout == "umap":
             points = self.lay_out()
-        positions = catalogue.find(query, points, None if shown is None else shown.clusters)
-        with self._finding:
-            self._found[query] = catalogue, positions
+        with self._finding:  # while it is searched, too: the overview and the first rows ask for the same at once
+            if query not in self._found or self._found[query][0] is not catalogue:
+                self._found[query] = catalogue, catalogue.find(query, points, None if shown is None else shown.clusters)
+            self._found.move_to_end(query)
             while len(self._found) > MOST_FOUND:
                 self._found.popitem(last=False)
-        return positions
+            return self._found[query][1]
 
     def list_rows(self, query: Query, start: int, count: int) -> dict[str, Any]:
         """Return some rows of a query, with small maps."""
         if start < 0 or not 1 <= count <= MOST_ROWS:
             raise InputError(f"rows are read {MOST_ROWS} at once at most, from 0 on; got {count} from {start}")
         positions = self.find(query)
-        rows = [self.describe_row(int(position)) for position in positions[start : start + count]]
-        return {"total": len(positions), "start": start, "rows": rows}
+        return {"total": len(positions), "start": start, "rows": self.describe_rows(positions[start : start + count])}
 
-    def describe_row(self, position: int) -> dict[str, Any]:
-        """Return an item as the list shows it."""
+    def describe_rows(self, positions: Positions) -> list[dict[str, Any]]:
+        """Return items as the list shows them."""
+        maps = zip(*(self._read_maps(number, positions) for number in range(len(self.stores))), strict=True)
+        return [self._describe_row(int(position), shown) for position, shown in zip(positions, maps, strict=True)]
+
+    def _describe_row(self, position: int, maps: Sequence[Map | None]) -> dict[str, Any]:
         cells = self.catalogue.read_row(position)
         row = {name: cells.get(name) for name in ("id", "error", "trust", "relative_residual", "output")}
         manifest = self.stores[0].manifest
@@ -142,7 +141,6 @@ class Collection:
             for name in ("label", "prediction", "target")
         }
         row["right"] = int(self.catalogue.is_right[position])
-        maps = self.read_maps(position)
         first = next((shown for shown in maps if shown is not None), None)
         row["maps"] = [None if shown is None else _encode_map(shown, first) for shown in maps]
         both = [shown for shown in maps if shown is not None]
@@ -153,11 +151,13 @@ class Collection:
 
     def read_maps(self, position: int) -> list[Map | None]:
         """Return an item's map by each store; None where a store has none."""
-        places = [int(places[position]) for places in self.catalogue.places]
-        return [
-            None if place < 0 else read_map(reader[place], store.manifest)
-            for place, reader, store in zip(places, self.readers, self.stores, strict=True)
-        ]
+        return [self._read_maps(number, np.array([position]))[0] for number in range(len(self.stores))]
+
+    def _read_maps(self, number: int, positions: Positions) -> list[Map | None]:
+        """Return the maps of items by one of the stores."""
+        places = self.catalogue.places[number][positions].tolist()
+        rows = iter(self.readers[number].read([place for place in places if place >= 0]))
+        return [None if place < 0 else read_map(next(rows), self.stores[number].manifest) for place in places]
 
     def locate(self, identity: str) -> int:
         """Return the position of an id.
@@ -340,7 +340,8 @@ class Collection:
             members = np.flatnonzero((shown.clusters == number) & counts)
             names, times = np.unique(self.catalogue.predictions[members].astype(str), return_counts=True)
             order = np.argsort(-times, kind="stable")[:3]
-            typical = [int(place) for place in shown.typical[number] if place >= 0 and counts[place]]
+            typical = shown.typical[number][shown.typical[number] >= 0]
+            typical = typical[counts[typical]]
             known = is_right[members][is_right[members] >= 0]
             clusters.append(
                 {
@@ -349,7 +350,7 @@ class Collection:
                     "labelled": len(known),
                     "right": int(known.sum()),
                     "classes": [[str(names[place]), int(times[place])] for place in order],
-                    "typical": [self.describe_row(place) for place in typical],
+                    "typical": self.describe_rows(typical),
                     **_encode_mean(shown, mean.astype(float)),
                 }
             )

@@ -3,6 +3,7 @@
 // which answers its questions: server.js asks the server, files.js the files of an exported site.
 
 const ROW = 84; // pixels of a row of the list
+const AHEAD = 8; // rows that are drawn before they are in sight: a quarter of a second of scrolling
 const CHUNK = 40; // rows that are asked for at once
 const MOST_CHUNKS = 60; // that are kept
 const TALLEST = 15e6; // pixels; browsers lose count beyond
@@ -249,8 +250,8 @@ function drawList(scroll = false) {
   const box = $("list");
   $("spacer").style.height = `${height()}px`;
   if (scroll && cursor) showCursor(true);
-  const first = Math.max(0, firstRow() - 3);
-  const last = Math.min(total - 1, firstRow() + Math.ceil(box.clientHeight / ROW) + 3);
+  const first = Math.max(0, firstRow() - AHEAD);
+  const last = Math.min(total - 1, firstRow() + Math.ceil(box.clientHeight / ROW) + AHEAD);
   for (const [place, element] of shownRows) {
     if (place >= first && place <= last) continue;
     element.remove();
@@ -272,7 +273,7 @@ function drawList(scroll = false) {
   lastFirst = first;
   markCursor();
   one(".empty", box)?.remove();
-  if (!total) box.append(make("p", { class: "empty" }, "No item fulfils all filters."));
+  if (!total) box.append(make("p", { class: "empty" }, "No item matches all filters."));
 }
 
 const loadChunk = (chunk, signal) => ask(`/api/rows?${question({ start: chunk * CHUNK, count: CHUNK })}`, signal);
@@ -747,4 +748,5 @@ async function begin() {
   showView();
   showItem();
 }
-begin().catch(complain);
+// once whatif.js is there too: the server may answer before it is
+addEventListener("DOMContentLoaded", () => begin().catch(complain));

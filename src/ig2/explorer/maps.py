@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ig2.errors import InputError
-from ig2.runs.files import explain_damage, open_part
+from ig2.runs.files import arrow, explain_damage, open_part
 from ig2.runs.store import Store, read_rows
 
 Shown = Literal["image", "text", "table"]
@@ -62,26 +62,37 @@ class Reader:
         Raises:
             InputError: if there is none at this position, or its file is gone or damaged.
         """
-        if not 0 <= position < self.length:
-            raise InputError(f"there is no row {position}: the store has {self.length:,}")
-        number = bisect_right(self.starts, position) - 1
-        return next(read_rows(self._read(number).slice(position - self.starts[number], 1)))
+        return self.read([position])[0]
 
-    def _read(self, number: int) -> Any:
-        with self._lock:
-            if number in self._tables:
-                self._tables.move_to_end(number)
-                return self._tables[number]
-        path, group = self.groups[number]
-        with explain_damage(path), open_part(path) as part:
-            table = part.read_row_group(group)
+    def read(self, positions: Sequence[int]) -> list[dict[str, Any]]:
+        """Return rows in the order of their positions.
+
+        They are converted together: one by one, the forty rows of a list's request took 30 ms instead of 1.
+
+        Raises:
+            InputError: as for one row.
+        """
+        slices = []
+        for position in positions:
+            if not 0 <= position < self.length:
+                raise InputError(f"there is no row {position}: the store has {self.length:,}")
+            number = bisect_right(self.starts, position) - 1
+            slices.append(self._read_group(number).slice(position - self.starts[number], 1))
+        return list(read_rows(arrow().concat_tables(slices, promote_options="default"))) if slices else []
+
+    def _read_group(self, number: int) -> Any:
+        # Read under the lock: a sorted list has a row in almost every group, and asks for three chunks of rows at once. Each of
+        # them read all groups, which took five times as long as for one.
         with self._lock:
             if number not in self._tables:
-                self._tables[number] = table
-                self._bytes += table.nbytes
+                path, group = self.groups[number]
+                with explain_damage(path), open_part(path) as part:
+                    self._tables[number] = part.read_row_group(group)
+                self._bytes += self._tables[number].nbytes
+            self._tables.move_to_end(number)
             while self._bytes > self.most_bytes and len(self._tables) > 1:
                 self._bytes -= self._tables.popitem(last=False)[1].nbytes
-        return table
+            return self._tables[number]
 
 
 def read_map(row: Mapping[str, Any], manifest: Mapping[str, Any]) -> Map | None:

@@ -142,16 +142,14 @@ def _write(collection: Collection, positions: Positions, of: int, draft: Path, p
     _write_json(draft / "data/stores.json", {**collection.describe(), **about})
     _write_json(draft / "data/columns.json", _describe_columns(collection, positions))
     for start in range(0, len(positions), CHUNK):
-        rows = []
-        for place, position in enumerate(positions[start : start + CHUNK], start=start):
-            row = collection.describe_row(int(position))
+        rows = collection.describe_rows(positions[start : start + CHUNK])
+        for place, row in enumerate(rows, start=start):
             (draft / f"items/{place}.html").write_bytes(collection.render_item(row["id"], "../static"))
             if row["picture"]:
                 try:
                     (draft / f"pictures/{place}.png").write_bytes(collection.read_picture(row["id"]))
                 except InputError:  # a broken file: the map alone
                     row["picture"] = False
-            rows.append(row)
         _write_json(draft / f"data/rows/{start // CHUNK}.json", rows)
         progress(start + len(rows), len(positions))
     _write_json(draft / MARK, {"made_by": f"ig2 {ig2.__version__}", "stores": collection.names, "items": len(positions)})

@@ -100,7 +100,7 @@ const whatIf = (() => {
     } else if (event.event === "done") {
       trial = event.trial;
       part.keep.disabled = false;
-      say(`Explained${after.references ? `, by ${count(after.total, "reference")}` : ""}.`);
+      say(`Explained${after.references ? ` with ${count(after.total, "reference")}` : ""}.`);
     } else if (event.event === "error") {
       say(event.error, true);
       finish("error");
@@ -365,11 +365,14 @@ const whatIf = (() => {
     const names = [["output", "Output", number], ["baseline_output", "At the references", number], ["relative_residual", "Residual", percent], ["trust", "Trust", percent], ["arrival", "Arrival", percent]];
     const rows = names.filter(([name]) => facts.some((fact) => fact[name] !== null && fact[name] !== undefined)).map(([name, words, format]) =>
       make("tr", {}, make("th", { scope: "row" }, words), ...[former, after].filter(Boolean).map((fact) => make("td", {}, fact[name] === null ? "–" : format(fact[name])))));
-    const heads = ["", ...(former ? ["before"] : []), "after"].map((words) => make("th", { scope: "col" }, words));
-    part.numbers.replaceChildren(make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
+    const heads = [...(former ? ["before"] : []), "after"].map((words) => make("th", { scope: "col" }, words));
+    part.numbers.replaceChildren(make("thead", {}, make("tr", {}, make("td"), ...heads)), make("tbody", {}, ...rows));
     part.references.replaceChildren(...(after.references ?? []).map(([name, label]) => make("li", {}, make("bdi", {}, name), " ", make("span", { class: "soft" }, label))));
     part.references.parentElement.hidden = !after.references?.length;
-    part.results.hidden = false;
+    if (part.results.hidden) {
+      part.results.hidden = false; // below the panel's edge, where nobody would see it come; Cancel stays in sight
+      panel.scrollTop += part.explain.getBoundingClientRect().top - panel.getBoundingClientRect().top - 14;
+    }
     part.results.dataset.done = after.done;
   }
 
@@ -605,7 +608,8 @@ const whatIf = (() => {
     finish("open");
     if (!editor.isEmpty()) ask(false);
     panel.dataset.opened = opened;
-    panel.focus();
+    panel.scrollTop = 0; // where the panel of another input was read to its end
+    panel.focus({ preventScroll: true });
   }
 
   return { begin, show: () => show().catch(complain) };
