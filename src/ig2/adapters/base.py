@@ -454,8 +454,11 @@ class Subject(ABC):
                 {"input": name, "references": list(names), "classes": list(labels), "why": why}
                 for name, names, labels, why in rows
             ]
-        predictions = scores(self.model, batch.x).cpu() if attribution.question is None else None
-        return self.add_names(batch, attribution, predictions)
+        # at a layer, the attribution has the activation in place of the samples
+        inside = "at" in attribution.settings
+        if attribution.question is not None or (inside and attribution.settings.get("skipped")):
+            return self.add_names(batch, attribution)
+        return self.add_names(batch, attribution, scores(self.model, batch.x if inside else attribution.x).cpu())
 
     def describe_output(self, scores: Tensor) -> str:
         """What the model says of a sample, in words."""
