@@ -414,6 +414,19 @@ def test_lower_precision_comes_close_and_does_not_warn(dtype):
     assert (found - exact).abs().max() < 8 * torch.finfo(dtype).eps * scale + 1e-5
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_softmax_whose_logarithm_is_rounded_away_has_finite_slopes(dtype):
+    """Far below the largest, log-softmax is the same at both ends where softmax is not: its secant would be Δy/0."""
+    z = (randn(64, 40) * 3).to(dtype)
+    reference = z + (randn(64, 40, seed=1) * 0.02).to(dtype)
+    same = z.log_softmax(dim=1) == reference.log_softmax(dim=1)
+    assert (same & (z.softmax(dim=1) != reference.softmax(dim=1))).any()
+    weights = randn(40, seed=2).to(dtype)
+    found = DeepSHAP()(lambda v: v.softmax(dim=1) @ weights, z, references=reference[:, None])
+    exact = DeepSHAP()(lambda v: v.softmax(dim=1) @ weights.double(), z.double(), references=reference[:, None].double())
+    assert (found.values - exact.values).abs().max() < 8 * torch.finfo(dtype).eps * exact.values.abs().max()
+
+
 def test_several_inputs_and_fixed_ones():
     def net(a, b, factor):
         return (a.flatten(1).sum(dim=1) * factor).relu() + b.square().sum(dim=1)

@@ -255,7 +255,16 @@ def test_bfloat16_keeps_the_path_in_float32() -> None:
     model = lm.load(build("llama").bfloat16(), make_tokenizer())
     attribution = model.explain(GERMANY, " Italian", " French", rather_than=FRANCE, method=QUICK).attribution
     assert attribution.settings["complete"] and bool(attribution.values["embeddings"].isfinite().all())
-    assert isinstance(model.default_method, ig2.ExpectedIG)  # secants divide by differences that are rounded away
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.08), (torch.float16, 0.01)])
+def test_the_default_method_comes_close_in_half_precision(dtype: torch.dtype, tolerance: float) -> None:
+    call = (GERMANY, " Italian", " French", "The women people speak")
+    exact = lm.load(build("llama"), make_tokenizer()).explain(*call)
+    half = lm.load(build("llama").to(dtype), make_tokenizer()).explain(*call)
+    assert half.attribution.settings["method"] == "DeepSHAP"
+    assert float(half.attribution.relative_residual.max()) < tolerance
+    np.testing.assert_allclose(half.word_scores, exact.word_scores, atol=tolerance * np.abs(exact.word_scores).max())
 
 
 def test_the_representation_is_the_state_that_the_target_is_read_from(load: Load) -> None:
