@@ -32,5 +32,5 @@ def arrange_tokens(tokens: Tensor, sizes: Sequence[int]) -> Tensor | None:
         rows, columns = height // side, width // side
         marks = tokens.shape[1] - rows * columns
         if height % side == 0 and width % side == 0 and rows * columns > 1 and 0 <= marks <= MOST_MARKS:
-            return tokens[:, marks:].unflatten(1, (rows, columns)).movedim(-1, 1)
+            return tokens[:, marks:].mT.reshape(len(tokens), -1, rows, columns)
     return None
