@@ -419,3 +419,22 @@ def test_from_a_folder(tmp_path: Any) -> None:
     make_tokenizer().save_pretrained(tmp_path)
     model = lm.load(str(tmp_path))
     assert model.kind == "causal" and model.read(GERMANY).words == ("In", "Germany", "people", "speak")
+
+
+def test_several_tokens_in_one_place_are_their_mean(load: Load) -> None:
+    model = load("llama")
+    drawn = lm.Pairs(GERMANY).draw(model, model.read(FRANCE))
+    torch.testing.assert_close(drawn.embeddings[0, 1], model.embed(model.read(GERMANY).ids[1:3]).mean(dim=0))
+
+
+def test_no_special_token_is_drawn(load: Load) -> None:
+    model = load("llama")
+    specials = set(model.tokenizer.all_special_tokens)
+    texts = lm.Neighbours(len(model.table) - len(specials) - 1).draw(model, model.read(GERMANY)).texts
+    assert not any(special in text for special in specials for text in texts)
+
+
+def test_a_generation_stops_at_the_end_of_the_text() -> None:
+    model = lm.load(build("llama"), make_tokenizer())
+    model.net.config.eos_token_id = model._generate(model.read(GERMANY), 1)[0]
+    refuses(InputError, "ends at once", lambda: model.generate(GERMANY))
