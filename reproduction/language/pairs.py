@@ -319,11 +319,12 @@ def main() -> None:
                 "references": reference,
                 "residual": None if not residuals else float(torch.tensor(residuals).median()),
                 "seconds": time.perf_counter() - began,
+                "steps": arguments.steps,
                 "cases": [{key: round(value, 4) for key, value in case.items()} for case in cases],
             }
         )
-        settings = {"model": arguments.model, "pairs": len(cases), "steps": arguments.steps, "torch": torch.__version__}
-        arguments.out.write_text(json.dumps({"settings": settings, **stored}, indent=None, separators=(",", ":")))
+        stored["settings"] = {"model": arguments.model, "pairs": len(cases), "torch": torch.__version__}
+        arguments.out.write_text(json.dumps(stored, indent=None, separators=(",", ":")))
         print(render(stored["rows"][-1:]).splitlines()[-1], flush=True)
 
 

@@ -20,6 +20,7 @@ from ig2._engine.inputs import Fixed, Structured
 from ig2._engine.private import tree_iter, tree_map_only
 from ig2._utils.blur import check_free, check_sigma, find_space, smooth, spread_places
 from ig2._utils.files import check_regular
+from ig2._utils.patches import arrange_tokens
 from ig2.errors import InputError, MissingExtraError, describe, format_count, import_extra
 from ig2.names import ColumnValues, Names, name_output
 from ig2.targets import Target
@@ -217,8 +218,10 @@ class Attribution(_Fields[Structured]):
         stay. With `ig2.InputXGradient` it is HiResCAM [Draelos 2020], up to how a map is enlarged.
 
         Args:
-            arrange: makes (B, channels, *places) of values in another order, such as a transformer's tokens:
-                `lambda t: t[:, 1:].unflatten(1, (14, 14)).movedim(-1, 1)`. What it leaves out is missing from the sum.
+            arrange: makes (B, channels, *places) of values in another order, such as
+                `lambda t: t[:, 1:].unflatten(1, (14, 14)).movedim(-1, 1)`. By default the tokens (B, tokens, channels) of a
+                vision transformer are laid out as its patches, without those in front of them, such as the class token.
+                What is left out is missing from the sum.
 
         Returns:
             An attribution of x, in its shape.
@@ -238,7 +241,8 @@ class Attribution(_Fields[Structured]):
         (x,) = inputs
 
         def move(values: Tensor) -> Tensor:
-            places = values if arrange is None else arrange(values)
+            places = arrange_tokens(values, x.shape[2:]) if arrange is None else arrange(values)
+            places = values if places is None else places
             if places.ndim != x.ndim or places.ndim < 3 or any(map(int.__gt__, places.shape[2:], x.shape[2:])):
                 raise InputError(
                     f"the values are {describe(places)}, which is no map of the places of {describe(x)}: name a layer with "
@@ -752,7 +756,7 @@ class Attribution(_Fields[Structured]):
         x = list((self.fixed or {}).values())
         has_places = (
             "at" in self.settings and len(x) == 1 and isinstance(x[0], Tensor) and isinstance(self.values, Tensor)
-            and x[0].ndim == self.values.ndim > 3
+            and (x[0].ndim == self.values.ndim > 3 or arrange_tokens(self.values, x[0].shape[2:]) is not None)
         )  # fmt: skip
         return self.on_input() if has_places else self
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import ig2 as library
+from ig2.adapters import lm
 from language import build, make_tokenizer
 
 
@@ -33,6 +35,18 @@ def test_a_prompt_against_its_pair(ig2: Any, folder: str) -> None:
     assert attribution.explained == ["' Italian' rather than ' Rome'"]
     again = ig2("explain", "--lm", folder, "--prompt", "In Germany people speak", *pair, "--out", "out")
     assert again.code == 0, again.err
+
+
+def test_a_model_in_half_precision_has_the_default_of_the_library(ig2: Any, tmp_path: Path) -> None:
+    build("llama").bfloat16().save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    said = ig2("explain", "--lm", str(tmp_path), "--prompt", "In Germany people speak", "--target", " Italian")
+    assert said.code == 0, said.err
+    model = lm.load(str(tmp_path))
+    assert model.table.dtype == torch.bfloat16
+    scores = model.explain("In Germany people speak", " Italian").word_scores[0]
+    (target,) = json.loads(Path("ig2-out/summary.json").read_text())["targets"]
+    assert [item["score"] for item in target["words"]] == pytest.approx(scores.tolist())
 
 
 @pytest.mark.parametrize("method", ["ig2", "kernelshap", "input-x-gradient"])

@@ -153,11 +153,13 @@ class Patches(nn.Module):
         return self.head(tokens.tanh()[:, 0] + tokens.mean(dim=1))
 
 
-def test_a_transformer_says_how_its_tokens_lie():
+def test_the_tokens_of_a_transformer_are_laid_out_as_patches():
     net, x = made(Patches), data(2, 3, 8, 8)
     refuses(ModelError, "arrange", lambda: ig2.GradCAM()(net, x))
-    refuses(InputError, "arrange", lambda: ig2.GradCAM("norm")(net, x))
-    found = ig2.HiResCAM("norm", arrange=lambda t: t[:, 1:].unflatten(1, (2, 2)).movedim(-1, 1))(net, x, 0).values
+    found = ig2.HiResCAM("norm")(net, x, 0).values
+    named = ig2.HiResCAM("norm", arrange=lambda t: t[:, 1:].unflatten(1, (2, 2)).movedim(-1, 1))(net, x, 0).values
+    assert torch.equal(found, named)
+    refuses(InputError, "arrange", lambda: ig2.GradCAM("head")(net, x))
     tokens = net.patches(x).flatten(2).transpose(1, 2)
     tokens = torch.cat([torch.ones_like(tokens[:, :1]), tokens], dim=1)
     normal = net.norm(tokens + net.mix(tokens.transpose(1, 2)).transpose(1, 2)).detach().requires_grad_()

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import ig2
-from ig2._engine.slopes import ELEMENTWISE
+from ig2._engine.slopes import ELEMENTWISE, _slope
 from ig2.methods.deepshap import DeepSHAP
 from networks import randn, spread_weights
 
@@ -412,6 +412,25 @@ def test_lower_precision_comes_close_and_does_not_warn(dtype):
     assert found.dtype == torch.float32
     scale = exact.abs().max()
     assert (found - exact).abs().max() < 8 * torch.finfo(dtype).eps * scale + 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_softmax_whose_logarithm_is_rounded_away_has_finite_slopes(dtype):
+    """Far below the largest, log-softmax is the same at both ends where softmax is not: its secant would be Δy/0."""
+    z = (randn(64, 40) * 3).to(dtype)
+    reference = z + (randn(64, 40, seed=1) * 0.02).to(dtype)
+    same = z.log_softmax(dim=1) == reference.log_softmax(dim=1)
+    assert (same & (z.softmax(dim=1) != reference.softmax(dim=1))).any()
+    weights = randn(40, seed=2).to(dtype)
+    found = DeepSHAP()(lambda v: v.softmax(dim=1) @ weights, z, references=reference[:, None])
+    exact = DeepSHAP()(lambda v: v.softmax(dim=1) @ weights.double(), z.double(), references=reference[:, None].double())
+    assert (found.values - exact.values).abs().max() < 8 * torch.finfo(dtype).eps * exact.values.abs().max()
+
+
+def test_a_change_over_no_step_is_rounding():
+    ends = torch.tensor([1.0, 1.0]), torch.tensor([1.1, 1.1])
+    slope = _slope(torch.tensor([0.0, -0.2]), *ends, torch.tensor([0.3, 0.3]))
+    assert slope.tolist() == pytest.approx([0.3, 0.5])
 
 
 def test_several_inputs_and_fixed_ones():

@@ -34,8 +34,8 @@ MIXING = (
 )
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 NAME_PLACES = (
-    "name a layer whose output is (n, channels, places …), layer='features.7'. Of a transformer, whose tokens are places, say "
-    "how they lie: ig2.GradCAM('blocks.11.norm1', arrange=lambda t: t[:, 1:].unflatten(1, (14, 14)).movedim(-1, 1))"
+    "name a layer whose output is (n, channels, places …), layer='features.7', or the tokens of a transformer's patches, "
+    "ig2.GradCAM('blocks.11.norm1'). Where they lie in another order, say how: arrange=lambda t: ..."
 )
 # How many passes show that dropout of a few features, or of whole layers, does not do the same each time.
 TRIES = 16

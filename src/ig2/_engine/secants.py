@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointError
 
+from ig2._engine.activations import first_tensor
 from ig2._engine.layers import Readings
 from ig2._engine.network import Network
 from ig2._engine.private import body_of, saved_by
@@ -62,12 +63,14 @@ def find_contributions(
     """
     with Readings(modules) as readings:
         output, far_output = rescale(network, near.detach().requires_grad_(), far, rows, target)
-    activations = [at_near for _, at_near in readings.outputs]
+    # of a layer that returns several, as Swin's do, it is the first
+    ends = [[first_tensor(each if isinstance(each, tuple) else (each,), {}) for each in both] for both in readings.outputs]
+    activations = [at_near for _, at_near in ends]
     multipliers = network.differentiate(output, activations)
     network.forget()
     contributions = [
         torch.zeros_like(at_near) if multiplier is None else multiplier * (at_near - at_far).detach()
-        for (at_far, at_near), multiplier in zip(readings.outputs, multipliers, strict=True)
+        for (at_far, at_near), multiplier in zip(ends, multipliers, strict=True)
     ]
     return contributions, output.detach(), far_output
 

@@ -183,8 +183,9 @@ def _slope(step: Tensor, y: Tensor, y_reference: Tensor, derivative: Tensor) -> 
     # in place where a tensor is this function's own: passes over the activations are what this costs
     rounding = y.abs().add_(y_reference.abs()).mul_(2 * torch.finfo(y.dtype).eps)
     off = (change - derivative * step).abs_()
-    # written so that NaN counts as accounted for: the step between two −∞ of a mask, ∞ · 0 of √z at 0
-    return torch.where(off > rounding, change / step, derivative.nan_to_num(0.0, 0.0, 0.0))
+    # written so that NaN counts as accounted for: the step between two −∞ of a mask, ∞ · 0 of √z at 0. A change over a step of
+    # zero is rounding too: the y of a softmax are not computed from the logarithms that its step is between
+    return torch.where((off > rounding) & (step != 0), change / step, derivative.nan_to_num(0.0, 0.0, 0.0))
 
 
 def _elementwise(call: Call, recorded: list[Tensor]) -> Tensor:
@@ -269,7 +270,8 @@ def _softmax(call: Call, recorded: list[Tensor]) -> Tensor:
     dim = call.argument(1, "dim")
     with torch.no_grad():
         y, y_reference = call.at(call.variables).result(), call.at(recorded).result()
-    z, reference = call.variables[0].to(y.dtype), recorded[0].to(y.dtype)
+    # logarithms are wide: that of a small share has steps of 1/32 in bfloat16
+    z, reference = (_at_least_float(each.to(y.dtype)) for each in (call.variables[0], recorded[0]))
     with torch.no_grad():
         shift = torch.maximum(z, reference).amax(dim, keepdim=True)
         powers, powers_reference = (z - shift).exp(), (reference - shift).exp()

@@ -30,7 +30,7 @@ def run(options: ExplainOptions) -> None:
     """Explain one prompt; the files appear in the folder once all of them are complete."""
     _check(options)
     assert options.lm is not None and options.prompt is not None
-    (named,) = find_methods([options.method or "deepshap"], "text")
+    (named,) = find_methods([options.method or type(lm.LanguageModel.default_method).__name__.lower()], "text")
     rule = find_rule(options.rule, [named])
     if options.references is not None:
         check_exists(options.references)

@@ -13,6 +13,7 @@ from torch.nn import functional
 from ig2._engine.inspection import NAME_PLACES
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
+from ig2._utils.patches import arrange_tokens
 from ig2.errors import InputError, ModelError, describe
 from ig2.methods.base import Method, Result
 from ig2.references.base import References
@@ -33,9 +34,10 @@ class ActivationMap(Method):
             convolution whose output has more than one place. Of a network that normalises and rectifies after it, as ResNets
             do, the block around it is the better choice: `layer="layer4"`.
         relu: whether what speaks against the class, a negative sum, counts as zero.
-        arrange: makes (n, channels, places …) of the layer's output, for layers that order it otherwise, such as a
-            transformer's tokens: `lambda t: t[:, 1:].unflatten(1, (14, 14)).movedim(-1, 1)`. It is applied to the gradient too,
-            so it may move numbers and leave some out, and may not change them.
+        arrange: makes (n, channels, places …) of the layer's output, for layers that order it otherwise, such as
+            `lambda t: t[:, 1:].unflatten(1, (14, 14)).movedim(-1, 1)`. It is applied to the gradient too, so it may move
+            numbers and leave some out, and may not change them. By default the tokens of a vision transformer are laid out
+            as its patches, without those in front of them, such as the class token.
     """
 
     layer: str | nn.Module | None = None
@@ -65,7 +67,7 @@ class ActivationMap(Method):
         def work(piece: range) -> None:
             rows = slice(piece.start, piece.stop)
             found = task.session.differentiate_layer(layer, call, task.x[rows], task.rows[rows], task.target[rows])
-            activation, gradient = (self._places(tensor, task.x.ndim) for tensor in found[:2])
+            activation, gradient = (self._places(tensor, task.x) for tensor in found[:2])
             maps = (self.weigh(gradient) * activation).sum(dim=1, keepdim=True)
             maps = maps.clamp(min=0) if self.relu else maps
             axes = maps.ndim - 2
@@ -85,11 +87,12 @@ class ActivationMap(Method):
             )
         return Result(values)
 
-    def _places(self, tensor: Tensor, axes: int) -> Tensor:
-        """What a layer returned, as (n, channels, places …), for samples of this many axes with that of the batch."""
-        arranged = tensor if self.arrange is None else self.arrange(tensor)
+    def _places(self, tensor: Tensor, x: Tensor) -> Tensor:
+        """What a layer returned of samples x, as (n, channels, places …)."""
+        arranged = arrange_tokens(tensor, x.shape[2:]) if self.arrange is None else self.arrange(tensor)
+        arranged = tensor if arranged is None else arranged
         places = arranged.ndim - 2 if isinstance(arranged, Tensor) else 0
-        if places not in MODES or places not in (axes - 2, axes - 1):
+        if places not in MODES or places not in (x.ndim - 2, x.ndim - 1):
             what = "the layer returns" if self.arrange is None else "arrange made"
             raise InputError(f"{what} {describe(arranged)}, which is no map of the input's places: {NAME_PLACES}")
         return arranged

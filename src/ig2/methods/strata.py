@@ -12,6 +12,7 @@ from torch.nn import functional
 from ig2._engine.integrate import Keep
 from ig2._engine.secants import POINTS_A_PAIR
 from ig2._engine.task import Task
+from ig2._utils.patches import arrange_tokens
 from ig2.errors import InputError, ModelError, describe
 from ig2.methods.base import Method, Result
 from ig2.methods.cam import MODES
@@ -45,7 +46,8 @@ class Strata(Method):
     Args:
         layers: modules of the network or their names, such as ("layer2", "layer3"), each of which runs once in a forward pass.
             By default those that all of the input passes through, the last one on each grid: the two finest of the grids
-            with 7 to 40 places along their longer side, which divide that of x if some do.
+            with 7 to 40 places along their longer side, which divide that of x if some do. The tokens of a vision
+            transformer are laid out as its patches, without the class token.
         signed: take the mean over depths of the maps E c instead, and keep what speaks against the class.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(4, 1, bias=False)).eval()
@@ -127,6 +129,8 @@ class Strata(Method):
         return layers[:DEPTHS]
 
     def _check_places(self, layer: Layer, contribution: Tensor, x: Tensor) -> Tensor:
+        places = arrange_tokens(contribution, x.shape[2:])
+        contribution = contribution if places is None else places
         if contribution.ndim != x.ndim:
             raise InputError(
                 f"layer {layer.name!r} returns {describe(contribution)}, which is no map of the places of {describe(x)}: name "

@@ -13,7 +13,7 @@ import transformers
 
 import ig2
 from ig2.adapters import lm
-from ig2.adapters.lm.outcomes import Continuations
+from ig2.adapters.lm.outcomes import Continuations, Scorer
 from ig2.errors import InputError, MissingExtraError, ModelError
 from language import build, make_tokenizer
 from networks import refuses
@@ -255,7 +255,47 @@ def test_bfloat16_keeps_the_path_in_float32() -> None:
     model = lm.load(build("llama").bfloat16(), make_tokenizer())
     attribution = model.explain(GERMANY, " Italian", " French", rather_than=FRANCE, method=QUICK).attribution
     assert attribution.settings["complete"] and bool(attribution.values["embeddings"].isfinite().all())
-    assert isinstance(model.default_method, ig2.ExpectedIG)  # secants divide by differences that are rounded away
+
+
+@pytest.mark.parametrize(("kind", "side"), [("llama", "right"), ("llama", "left"), ("pairs", "right")])
+def test_a_tokenizer_that_pads_makes_no_difference(kind: str, side: str) -> None:
+    """As those that were saved with padding switched on do: each prompt is run at its own length."""
+    prompt, options = CASES[kind]
+    plain, padding = (make_tokenizer(marks=kind == "pairs") for _ in range(2))
+    padding.padding_side = side
+    padding.backend_tokenizer.enable_padding(direction=side, pad_id=0, pad_token="<pad>", length=16)
+    results = [
+        lm.load(build(kind), tokenizer).explain(prompt, rather_than=lm.Neighbours(2), **options)
+        for tokenizer in (plain, padding)
+    ]
+    assert results[0].prompt == results[1].prompt
+    np.testing.assert_array_equal(results[0].token_scores, results[1].token_scores)
+
+
+def test_padding_of_a_batch_does_not_change_the_scores_of_an_encoder(load: Load) -> None:
+    """The mask that the scorer passes on is heeded: right-padded in a batch as alone."""
+    model = load("bert")
+    prompt = model.read("In Germany people speak[MASK].")
+    outcomes = Continuations("masked", ((7,), (9,)), at=model._find_masks(prompt))
+    net, alone = Scorer(model.net, outcomes), model._call(prompt, 1)
+    rest = model.embed([0, 0, 0])[None]
+    padded = (
+        torch.cat([alone["inputs_embeds"], rest], dim=1),
+        torch.cat([alone["attention_mask"], torch.zeros(1, 3).long()], dim=1),
+    )
+    step = torch.zeros(1, dtype=torch.long)
+    expected = net(alone["inputs_embeds"], alone["attention_mask"], step)
+    torch.testing.assert_close(net(*padded, step), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.08), (torch.float16, 0.01)])
+def test_the_default_method_comes_close_in_half_precision(dtype: torch.dtype, tolerance: float) -> None:
+    call = (GERMANY, " Italian", " French", "The women people speak")
+    exact = lm.load(build("llama"), make_tokenizer()).explain(*call)
+    half = lm.load(build("llama").to(dtype), make_tokenizer()).explain(*call)
+    assert half.attribution.settings["method"] == "DeepSHAP"
+    assert float(half.attribution.relative_residual.max()) < tolerance
+    np.testing.assert_allclose(half.word_scores, exact.word_scores, atol=tolerance * np.abs(exact.word_scores).max())
 
 
 def test_the_representation_is_the_state_that_the_target_is_read_from(load: Load) -> None:
@@ -379,3 +419,22 @@ def test_from_a_folder(tmp_path: Any) -> None:
     make_tokenizer().save_pretrained(tmp_path)
     model = lm.load(str(tmp_path))
     assert model.kind == "causal" and model.read(GERMANY).words == ("In", "Germany", "people", "speak")
+
+
+def test_several_tokens_in_one_place_are_their_mean(load: Load) -> None:
+    model = load("llama")
+    drawn = lm.Pairs(GERMANY).draw(model, model.read(FRANCE))
+    torch.testing.assert_close(drawn.embeddings[0, 1], model.embed(model.read(GERMANY).ids[1:3]).mean(dim=0))
+
+
+def test_no_special_token_is_drawn(load: Load) -> None:
+    model = load("llama")
+    specials = set(model.tokenizer.all_special_tokens)
+    texts = lm.Neighbours(len(model.table) - len(specials) - 1).draw(model, model.read(GERMANY)).texts
+    assert not any(special in text for special in specials for text in texts)
+
+
+def test_a_generation_stops_at_the_end_of_the_text() -> None:
+    model = lm.load(build("llama"), make_tokenizer())
+    model.net.config.eos_token_id = model._generate(model.read(GERMANY), 1)[0]
+    refuses(InputError, "ends at once", lambda: model.generate(GERMANY))

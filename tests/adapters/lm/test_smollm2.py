@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+import torch
 
 import ig2
 from ig2.adapters import lm
@@ -52,10 +53,12 @@ def test_a_row_of_a_generation_is_the_explanation_of_its_token(smollm2: lm.Langu
     np.testing.assert_allclose(several.token_scores[0], first.token_scores[0], atol=1e-3)
 
 
-def test_bfloat16_says_the_same(smollm2: lm.LanguageModel) -> None:
-    pair, method = "In Spain many women speak", ig2.ExpectedIG(4)
-    whole = smollm2.explain(GERMANY, rather_than=pair, method=method).word_scores[0]
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.05), (torch.float16, 0.01)])
+def test_half_precision_says_the_same(smollm2: lm.LanguageModel, dtype: torch.dtype, tolerance: float) -> None:
+    call = (GERMANY, " German", None, "In France many women speak")
+    whole = smollm2.explain(*call).word_scores[0]
     half = lm.load("smollm2")
-    half.net.bfloat16()
-    values = half.explain(GERMANY, rather_than=pair, method=method).word_scores[0]
-    assert np.corrcoef(whole, values)[0, 1] > 0.95
+    half.net.to(dtype)
+    explanation = half.explain(*call)
+    assert float(explanation.attribution.relative_residual.max()) < tolerance
+    np.testing.assert_allclose(explanation.word_scores[0], whole, atol=tolerance * np.abs(whole).max())
