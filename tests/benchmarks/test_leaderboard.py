@@ -160,7 +160,7 @@ def stops(model, x, target=None, references=None, *, seed=0):
 
 
 def test_the_test_split_scores_raw_maps_and_the_scale_chosen(tmp_path):
-    scores = run_leaderboard(["xai-tris"], ["gradient", "random"], out=tmp_path, **QUICK).boards["xai-tris"]
+    scores = run_leaderboard(["xai-tris"], ["gradient", "random"], out=tmp_path, quick=True, device="cpu").boards["xai-tris"]
     lines = {split: next(tmp_path.glob(f"{split}/*.jsonl")).read_text().splitlines() for split in SPLITS}
     rows = {split: {json.loads(line)["method"] for line in each} - {None} for split, each in lines.items()}
     chosen = {f"{one.method}, blurred by {one.scale:g} px" for one in scores.standings if one.scale}

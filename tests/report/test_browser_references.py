@@ -129,7 +129,7 @@ def test_the_sum_and_the_end_of_the_path_follow_the_reference(open_page):
     shown(page, ".references button").nth(3).click()
     third = first.references[2]
     told = facts(page)
-    assert told["Trust"] == ("good", "90\u00a0%") and told["Arrival"] == ("poor", "40\u00a0% · ended on the way")
+    assert told["Trust"] == ("good", "90\u00a0%") and told["Arrival"] == ("poor", "60\u00a0% · ended on the way")
     change = first.output - third.output
     assert number(told["Change in the output"][1]) == pytest.approx(change, rel=0.0051)
     assert number(told["Sum of the scores"][1]) == pytest.approx(change + third.residual, rel=0.0051)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ig2.attribution import MEDIANS
 from ig2.errors import InputError, describe, reason
 
 ACCURACY = 0.01  # of a quantile, as a share of it
@@ -25,7 +24,10 @@ SIDE = 14  # of the grid that images are pooled to
 MOST_FEATURES = 4096
 MOST_SKETCHES = 512  # features with quantiles
 MOST_WORDS = 10_000  # the first different words of a run; later ones are not counted
-SCALARS = ("output", "baseline_output", "residual", "relative_residual", *MEDIANS, "spread")
+# with those of `ig2.attribution.MEDIANS`, which would import PyTorch
+SCALARS = (
+    "output", "baseline_output", "residual", "relative_residual", "trust", "arrival", "stuck", "finished", "spread",
+)  # fmt: skip
 CURVE = "_curve"  # the end of the name of a column with curves
 
 
