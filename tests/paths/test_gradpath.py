@@ -34,6 +34,16 @@ def test_steady_steps_are_all_as_long_as_asked():
     assert (found.steps_taken == 12).all()
 
 
+def test_features_that_cannot_move_take_no_share_of_a_step():
+    low, high = torch.full((6,), -9.0, dtype=torch.float64), torch.full((6,), 9.0, dtype=torch.float64)
+    x, references = X[:1].clone(), REFERENCES.clone()
+    low[:4] = high[:4] = x[0, :4]
+    references[:, :4] = x[0, :4]
+    found = ig2.IG2(12, 0.05)(ig2.wrap(tanh_mlp(), bounds=(low, high)), x, references=references, paths=True)
+    assert torch.allclose(lengths(found), torch.tensor(0.05, dtype=torch.float64))
+    assert (found.values[:, :4] == 0).all() and (found.values[:, 4:] != 0).all()
+
+
 def test_decaying_steps_follow_half_a_cosine_down_to_the_last():
     found = ig2.IG2(9, 0.05, schedule=Decaying(0.2))(tanh_mlp(), X, references=REFERENCES, paths=True)
     expected = [0.05 * (0.2 + 0.8 * (1 + math.cos(math.pi * t / 8)) / 2) for t in range(9)]

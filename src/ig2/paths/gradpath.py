@@ -13,6 +13,7 @@ from torch import Tensor
 from ig2._engine.session import Distance, Evaluation
 from ig2._utils.checks import check_count, is_number
 from ig2.errors import InputError, describe
+from ig2.model import Bounds
 from ig2.paths.base import GrownPath, Memory, Pairs, clamp_, per_sample
 from ig2.paths.distances import euclidean
 
@@ -216,7 +217,7 @@ class GradPath(GrownPath):
 
     p₀ = x, pₜ₊₁ = pₜ − ηₜ·g/‖g‖ with g = ∂D(f̃(p), f̃(xʳ))/∂p at pₜ. The last point is GradCF, a counterfactual made from the
     explicand. A pair whose gradient is zero has converged and stays where it is. With bounds each step
-    is clamped, and the clamped step is what is integrated.
+    is clamped, and the clamped step is what is integrated; features whose two bounds are equal have no part in g.
 
     Args:
         steps: the number of steps k.
@@ -264,14 +265,15 @@ class GradPath(GrownPath):
         if step == 0:
             memory["first"] = self._first_length(pairs)
         length = self.schedule.length(memory["first"], step, self.steps, at, memory)
-        direction, scale = self.norm.step(at.ascent)
+        ascent = _where_free(at.ascent, pairs.bounds)
+        direction, scale = self.norm.step(ascent)
         scale = length * scale
         # a gradient of 1e-36, as saturated units leave, is too small for a step of 1000: times zero it would be NaN
         scale = torch.where(scale == torch.inf, 0.0, scale)
         moves = scale > 0
         memory["moves"] = moves.long() if step == 0 else memory["moves"] + moves
         if self.schedule.needs_prediction:
-            memory["predicted"] = scale * (direction * at.ascent).flatten(1).sum(dim=1)
+            memory["predicted"] = scale * (direction * ascent).flatten(1).sum(dim=1)
         return clamp_(torch.addcmul(point, per_sample(scale, point), direction, value=-1), pairs.bounds)
 
     def _first_length(self, pairs: Pairs) -> Tensor:
@@ -282,3 +284,11 @@ class GradPath(GrownPath):
 
     def keep_going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
         return None if self.stop is None else self.stop.keep_going(step, at, memory)
+
+
+def _where_free(ascent: Tensor, bounds: Bounds | None) -> Tensor:
+    """The gradient without features that cannot move: of a step of one length, most would be spent on them."""
+    if bounds is None or not all(isinstance(bound, Tensor) for bound in bounds):
+        return ascent
+    low, high = (torch.as_tensor(bound, device=ascent.device) for bound in bounds)
+    return ascent.masked_fill(low >= high, 0.0)
