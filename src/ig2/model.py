@@ -22,10 +22,12 @@ from ig2.targets import AnyTarget, Class, Difference, Target, as_target, find_te
 
 OutputName = Literal["logit", "probability", "log-probability", "sigmoid"]
 Bounds = tuple[float | Tensor, float | Tensor]
-Precision = Literal["float32", "bfloat16", "float16"]
+Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 # By this share of their range values may leave the bounds: what rounding does to a blurred, scaled or mean sample.
 ROUNDING = 1e-5
-PRECISIONS: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+PRECISIONS: dict[str, torch.dtype] = {
+    "float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
+}  # fmt: skip
 
 
 def _softmax(logits: Tensor) -> Tensor:
@@ -133,11 +135,15 @@ class Preparation:
     Args:
         fold: batch normalisation becomes part of the convolution or linear layer in front of it.
         channels_last: two-dimensional convolutions get the memory layout in which they are fastest.
-        precision: of the network's arithmetic, "float32", "bfloat16" or "float16"; by default that of its weights. Paths,
-            gradients and sums stay in float32.
+        precision: of the network's arithmetic, "float32", "tf32", "bfloat16" or "float16"; by default that of its weights.
+            Paths, gradients and sums stay in float32. "tf32" is float32 whose matrix products round their factors to 11
+            bits, on an NVIDIA GPU, for the length of the call: PyTorch's default computes them in full, several times
+            slower.
         compile: compile a whole step, the forward pass and its input gradients, with `torch.compile`. That takes a minute
             or two for each size of batch, and pays on a GPU for long work.
         graphs: on a GPU, record the kernels of a step on small batches once and replay them.
+        checkpoint: keep of each block of an `nn.ModuleList`, such as the layers of a transformer, its input alone, and run it
+            once more for the gradient: for a sample that does not fit otherwise. Not for DeepSHAP and the rule `secant`.
     """
 
     fold: bool = True
@@ -145,6 +151,7 @@ class Preparation:
     precision: Precision | None = None
     compile: bool = False
     graphs: bool = True
+    checkpoint: bool = False
 
     def __post_init__(self) -> None:
         if self.precision is not None and self.precision not in PRECISIONS:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2._engine.acceleration import Prepared
+from ig2._engine.acceleration import Prepared, is_slow_in_float32, round_to_tf32
 from ig2._engine.inputs import Inputs
 from ig2._engine.session import Session
 from ig2.paths import Converged
@@ -313,7 +314,7 @@ def test_a_network_in_double_precision_may_run_in_a_lower_one(precision: ig2.mod
 
 
 def test_an_unknown_precision_is_refused():
-    with pytest.raises(ig2.InputError, match=r"'float32', 'bfloat16', 'float16' or None, got 'int8'"):
+    with pytest.raises(ig2.InputError, match=r"'tf32', 'bfloat16', 'float16' or None, got 'int8'"):
         ig2.Preparation(precision="int8")  # type: ignore[arg-type]
     with pytest.raises(ig2.InputError, match=r"prepare must be True, False or an ig2\.Preparation, got 'fast'"):
         ig2.wrap(normalised_cnn(), prepare="fast")  # type: ignore[arg-type]
@@ -549,3 +550,50 @@ def test_what_a_wrong_copy_walked_is_walked_again(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("ig2._engine.session.prepare", spoil)
     a = method(net, x, references=references)
     assert torch.equal(a.values, expected) and "gradients" in a.settings["preparation"]["left as it is"]
+
+
+# -- float32 on a GPU --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    """A GPU as far as questions about it go, and rounding as PyTorch ships."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    before = torch.get_float32_matmul_precision()
+    yield torch.device("cuda")
+    torch.set_float32_matmul_precision(before)
+
+
+def test_full_float32_is_told_where_a_large_network_of_matrices_loses_by_it(gpu: torch.device, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ig2._engine.acceleration.LARGE", 1000)
+    large, small = (ig2.wrap(nn.Sequential(nn.Linear(40, width), nn.Tanh(), nn.Linear(width, 2))) for width in (40, 4))
+    assert is_slow_in_float32(large, gpu)
+    assert not is_slow_in_float32(large, torch.device("cpu")) and not is_slow_in_float32(small, gpu)
+    assert not is_slow_in_float32(ig2.wrap(nn.Sequential(nn.Linear(40, 40)).double()), gpu)
+    assert not is_slow_in_float32(ig2.wrap(nn.Sequential(nn.Embedding(40, 40), nn.Linear(40, 2))), gpu)
+    assert not is_slow_in_float32(ig2.wrap(nn.Sequential(*(nn.Conv2d(2, 2, 1) for _ in range(3)), nn.Linear(40, 40))), gpu)
+    torch.set_float32_matmul_precision("high")
+    assert not is_slow_in_float32(large, gpu)
+
+
+def test_the_warning_is_for_those_who_did_not_choose(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ig2._engine.session.is_slow_in_float32", lambda model, device: True)
+    net = seeded(lambda: nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)), 0).float()
+    with pytest.warns(ig2.IG2Warning, match="tf32"):
+        ig2.IntegratedGradients(3)(net, uniform(3, 6).float(), 0)
+    for precision in ("float32", "tf32", "bfloat16"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model = ig2.wrap(net, prepare=ig2.Preparation(precision=precision))
+            attribution = ig2.IntegratedGradients(3)(model, uniform(3, 6).float(), 0)
+    model = ig2.wrap(net, prepare=ig2.Preparation(precision="tf32"))
+    attribution = ig2.IntegratedGradients(3)(model, uniform(3, 6).float(), 0)
+    assert "NVIDIA" in attribution.settings["preparation"]["tf32"]
+
+
+def test_rounding_to_tf32_ends_with_the_call(gpu: torch.device):
+    report: dict[str, Any] = {}
+    torch.set_float32_matmul_precision("highest")
+    with round_to_tf32(gpu, report):
+        assert torch.get_float32_matmul_precision() == "high" and report == {"tf32": True}
+    assert torch.get_float32_matmul_precision() == "highest"

@@ -146,7 +146,8 @@ class Network:
     def representation(self, rows: int) -> Tensor:
         """What was read in the last forward pass, (rows, features)."""
         activation = self.activation(rows, "name another one for the representation: ig2.wrap(net, representation=...)")
-        features = activation.flatten(1) if activation.ndim > 1 else activation[:, None]
+        # of a network on several devices it may be on another one than the points
+        features = (activation.flatten(1) if activation.ndim > 1 else activation[:, None]).to(self.inputs.data.device)
         return features if features.dtype in (torch.float32, torch.float64) else features.float()
 
     # Both hooks hand a copy on: a layer that writes into its input, such as an in-place ReLU, would otherwise change the

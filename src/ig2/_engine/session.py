@@ -13,7 +13,15 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.acceleration import Recorder, Request, first_line, prepare
+from ig2._engine.acceleration import (
+    FULL_FLOAT32,
+    Recorder,
+    Request,
+    first_line,
+    is_slow_in_float32,
+    prepare,
+    round_to_tf32,
+)
 from ig2._engine.inputs import Inputs
 from ig2._engine.inspection import (
     RandomState,
@@ -26,11 +34,11 @@ from ig2._engine.inspection import (
     run_first,
     tolerance,
 )
-from ig2._engine.isolation import CopyError, open_model
+from ig2._engine.isolation import CopyError, checkpoint_blocks, open_model
 from ig2._engine.memory import explain_memory_errors, is_out_of_memory
 from ig2._engine.network import Network
 from ig2._engine.secants import find_contributions, find_multipliers, operations_without_rule, rescale
-from ig2.errors import InputError, ModelError, describe
+from ig2.errors import InputError, ModelError, describe, warn
 from ig2.model import Layer, Model, Preparation, find_layer
 
 Distance = Callable[[Tensor, Tensor], Tensor]
@@ -126,7 +134,12 @@ class Session:
             original = self._plain.model
             self._plain.model = self._undo.enter_context(open_model(original, self.inputs.data.is_cuda))
             self._is_copy = self._plain.model is not original
+            if original.preparation is not None and original.preparation.checkpoint:
+                # of the network itself too, which a faster copy is compared with: it may not fit without
+                blocks = checkpoint_blocks(self._plain.model.net) if self._is_copy else 0
+                self.preparation["checkpointed"] = blocks or "no: it has no nn.ModuleList that could be copied"
             self._undo.callback(self._plain.close)
+            self._choose_rounding(original)
             random_state = RandomState(self.device)
             inspection = inspect(self._plain, self.check_mixing)
             self.bytes_per_point = inspection.bytes_per_point
@@ -143,6 +156,14 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._undo.close()
         self._recorder.clear()
+
+    def _choose_rounding(self, model: Model) -> None:
+        """Round float32 products to TF32 where that was wished for; warn where they are slow and nothing was said."""
+        wished = model.preparation and model.preparation.precision
+        if wished == "tf32":
+            self._undo.enter_context(round_to_tf32(self.device, self.preparation))
+        elif wished is None and is_slow_in_float32(model, self.device):
+            warn(FULL_FLOAT32)
 
     def _record(self) -> None:
         """Record steps of the network that is run from here on."""
@@ -182,7 +203,8 @@ class Session:
         """Go on with the network as it is."""
         self._network.close()
         self._network = self._plain
-        self.preparation = {"left as it is": reason}
+        kept = {key: value for key, value in self.preparation.items() if key in ("tf32", "checkpointed")}
+        self.preparation = {"left as it is": reason, **kept}
         self._record()
 
     @contextmanager
