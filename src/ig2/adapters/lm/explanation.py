@@ -9,6 +9,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ig2.adapters.lm.prompts import Prompt
@@ -99,10 +100,36 @@ class Explanation:
         """Captum's `LLMAttributionResult` [Miglani 2023], for its plots: `token_attr` (targets, tokens), `seq_attr` the sum."""
         attr: Any = import_extra("captum.attr", "captum", "to_captum()")
         values = self.attribution._one_tensor(self.attribution.values).detach().cpu().sum(dim=2)
-        outputs = [literal_eval(name) if name[:1] in "'\"" and "rather" not in name else name for name in self.explained]
+        outputs = [_unquote(name) for name in self.explained]
         return attr.LLMAttributionResult(
             input_tokens=list(self.prompt.tokens), output_tokens=outputs, seq_attr=values.sum(dim=0), token_attr=values
         )
+
+    def to_inseq(self) -> Any:
+        """inseq's `FeatureAttributionOutput` [Sarti 2023], for its views: scores of prompt tokens × explained tokens.
+
+        Of a causal model the prompt is the beginning of inseq's target, and tokens that follow it have no scores, NaN, since
+        they are fixed here; of others it is the source.
+        """
+        data: Any = import_extra("inseq.data", "inseq", "to_inseq()")
+        token: Any = import_extra("inseq.utils.typing", "inseq", "to_inseq()").TokenWithId
+        settings, attribution = self.attribution.settings, self.attribution
+        scores = attribution._one_tensor(attribution.values).detach().cpu().float().sum(dim=2).T  # (tokens, rows)
+        prompt = [token(text, index) for text, index in zip(self.prompt.tokens, self.prompt.ids, strict=True)]
+        ids = settings.get("target_ids", [-1] * len(self))
+        outputs = [token(_unquote(name), index) for name, index in zip(self.explained, ids, strict=True)]
+        causal = settings.get("lm_kind") == "causal"
+        rest = scores.new_full((len(outputs), len(outputs)), float("nan"))
+        sequence = data.FeatureAttributionSequenceOutput(
+            source=prompt,
+            target=[*prompt, *outputs] if causal else outputs,
+            source_attributions=None if causal else scores,
+            target_attributions=torch.cat([scores, rest]) if causal else None,
+            step_scores={"output": attribution.output.detach().cpu().float()},
+            attr_pos_start=len(prompt) if causal else 0,
+        )
+        info = {"attribution_method": settings["method"], "model_name": settings.get("lm"), "input_texts": [self.prompt.text]}
+        return data.FeatureAttributionOutput(sequence_attributions=[sequence], info=info)
 
     def plot(self, path: str | PathLike[str] | None = None, **options: Any) -> Any:
         """A matplotlib figure, saved if a path is given: words in colour, or of several targets a map of words × targets."""
@@ -127,6 +154,11 @@ class Explanation:
             lines.append(f"  {note}")
         lines.append(f"  {self.attribution.verdict}")
         return "\n".join(lines)
+
+
+def _unquote(name: str) -> str:
+    """The token that is explained as it is written; what it is explained against stays in words."""
+    return str(literal_eval(name)) if name[:1] in "'\"" and "rather" not in name else name
 
 
 def _list_words(words: tuple[str, ...], scores: Scores, chosen: list[Any]) -> str:

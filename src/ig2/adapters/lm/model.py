@@ -29,14 +29,17 @@ from ig2.adapters.lm.outcomes import (
     Steps,
     read_tokens,
 )
+from ig2.adapters.lm.prefix import Prefix, run_prefix
 from ig2.adapters.lm.prompts import Prompt, cut_text, read_prompt
-from ig2.adapters.lm.references import FILLERS, Drawn, LikelyWords, Neighbours, Pairs, TextReferences, as_text_references
+from ig2.adapters.lm.references import FILLERS, LikelyWords, Neighbours, Pairs, TextReferences, as_text_references
 from ig2.adapters.text import UNLIMITED, _are_close, _device
 from ig2.adapters.trust import weights_only
+from ig2.attribution import Cost
 from ig2.errors import IG2Error, InputError, MissingExtraError, ModelError, describe, import_extra, reason
-from ig2.methods import DeepSHAP, Method
-from ig2.model import wrap
+from ig2.methods import DeepSHAP, Method, PathMethod
+from ig2.model import Model, Preparation, wrap
 from ig2.names import Names
+from ig2.paths import GradPath, Straight, UniformWords
 
 # The end of a class's name says what a network of transformers returns.
 KINDS: dict[str, Kind] = {
@@ -57,6 +60,9 @@ AUTO: dict[Kind, str] = {
     "question-answering": "AutoModelForQuestionAnswering",
 }
 DEMO = "smollm2"
+# Of the tokens of a prompt, the share in front of the first that moves from which they are run once and for all. Less saves
+# less than the checks and another attention kernel may cost.
+WORTH_REUSING = 0.25
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,8 +84,9 @@ class LanguageModel:
         return f"LanguageModel({self.name!r}, {self.kind}, {len(self.table):,} tokens)"
 
     def to(self, device: str | torch.device) -> LanguageModel:
-        """Move the network, and with it the work, to a device."""
-        self.net.to(device)
+        """Move the network, and with it the work, to a device; one that is spread by a `device_map` stays where it is."""
+        if getattr(self.net, "hf_device_map", None) is None:
+            self.net.to(device)
         return self
 
     # -- tokens --------------------------------------------------------------------------------------------------------
@@ -401,6 +408,8 @@ class LanguageModel:
         spans: Mapping[str, str] | None = None,
         documents: Sequence[Mapping[str, str]] | None = None,
         seed: int = 0,
+        prepare: bool | Preparation = True,
+        reuse_prefix: bool = True,
         **options: Any,
     ) -> Explanation:
         """Explain why the model says one thing rather than another.
@@ -430,6 +439,10 @@ class LanguageModel:
             spans: pieces of the prompt whose sums are shown, by name; sentences, messages and documents are spans already.
             documents: of a chat whose template takes them.
             seed: of everything random.
+            prepare: how the network is made fast, as `ig2.wrap` takes it: `ig2.Preparation(precision="bfloat16")` for example.
+            reuse_prefix: of a causal model, whether the tokens in front of the first that moves are run once, where they are a
+                quarter of the prompt or more, and their keys and values used at every point. The values are the same to
+                rounding. `settings["prefix"]` says how many tokens these are.
             options: those of the method's call, such as `curves=True`.
 
         Returns:
@@ -439,6 +452,61 @@ class LanguageModel:
             InputError: if the prompt, the target or an option cannot be used.
             ModelError: if the network cannot be run.
         """
+        call = self._plan(
+            prompt, target, against, rather_than, method, generate=generate, each=each, at=at, ends=ends, output=output,
+            position=position, confine=confine, spans=spans, documents=documents, prepare=prepare, reuse_prefix=reuse_prefix,
+        )  # fmt: skip
+        samples = options.pop("references", call.references)
+        attribution = call.method(call.model, call.x, call.targets, samples, against=call.others, seed=seed, **options)
+        attribution.settings.update(call.settings)
+        read, rows = call.prompt, len(attribution)
+        labelled = Names(
+            "text", (read.text,) * rows, tuple(call.names), "classes", units=(read.words,) * rows, groups=(read.word,) * rows
+        )
+        return Explanation(attribution.with_names(labelled), read)
+
+    def estimate(self, prompt: Any, *asked: Any, batch_size: int | Literal["auto"] = "auto", **options: Any) -> Cost:
+        """The seconds, points at once and bytes that `explain` with these arguments would take, from a few passes.
+
+        Args:
+            prompt: as for `explain`.
+            asked: as for `explain`: target, against, rather_than, method.
+            batch_size: how many points the network sees at once.
+            options: as for `explain`, but for those of the method's call.
+
+        Raises:
+            InputError: as `explain` does, and for a method that follows no path.
+        """
+        call = self._plan(prompt, *asked, **options)
+        if not isinstance(call.method, PathMethod):
+            raise InputError(
+                f"{type(call.method).__name__} follows no path, and has no estimate: explain a shorter prompt first"
+            )
+        return call.method.estimate(
+            call.model, call.x, call.references, target=call.targets, against=call.others, batch_size=batch_size
+        )
+
+    def _plan(
+        self,
+        prompt: Any,
+        target: Any = None,
+        against: Any = "auto",
+        rather_than: Any = None,
+        method: Method | None = None,
+        *,
+        generate: int | None = None,
+        each: bool = False,
+        at: str | None = None,
+        ends: Literal["both", "start", "end"] = "both",
+        output: OutputKind = "log-probability",
+        position: Position = "last",
+        confine: bool = True,
+        spans: Mapping[str, str] | None = None,
+        documents: Sequence[Mapping[str, str]] | None = None,
+        prepare: bool | Preparation = True,
+        reuse_prefix: bool = True,
+    ) -> _Plan:
+        """What `explain` calls the method with."""
         if output not in ("log-probability", "logit", "probability"):
             raise InputError(f"output={output!r} is unknown: use 'log-probability', 'logit' or 'probability'")
         if position not in ("last", "all"):
@@ -457,10 +525,16 @@ class LanguageModel:
         else:
             asked = self._ask_tokens(read, target, against, generate, each, pair, output, position)
         outcomes, names, targets, others = asked
+        ids = None
+        if isinstance(outcomes, Steps):
+            ids = list(outcomes.ids)
+        elif isinstance(outcomes, Continuations) and len(outcomes.ids[0]) == 1:
+            ids = list(outcomes.ids[0])
         drawn = strategy.draw(self, read)
-        attribution = self._attribute(read, outcomes, targets, others, drawn, method, confine, seed, options)
         settings: dict[str, Any] = {
             "lm": self.name,
+            "lm_kind": self.kind,
+            **({} if ids is None else {"target_ids": ids}),
             "tokens": list(read.tokens),
             "spans": [[span.name, span.start, span.end] for span in read.spans],
             "rather_than": list(drawn.texts),
@@ -469,43 +543,27 @@ class LanguageModel:
         if pair is not None and isinstance(outcomes, Continuations) and self.kind in ("causal", "encoder-decoder"):
             own = self._score(self.read(pair), outcomes)
             settings["pair_output"] = float(own[0] - own[1:].mean()) if others else float(own[0])
-        attribution.settings.update(settings)
-        rows = len(attribution)
-        labelled = Names(
-            "text", (read.text,) * rows, tuple(names), "classes", units=(read.words,) * rows, groups=(read.word,) * rows
-        )
-        return Explanation(attribution.with_names(labelled), read)
-
-    @property
-    def default_references(self) -> TextReferences:
-        """What is contrasted with where no `rather_than` is given."""
-        return LikelyWords() if self.kind in ("causal", "masked") else Neighbours()
-
-    def _attribute(
-        self,
-        prompt: Prompt,
-        outcomes: Outcomes,
-        targets: list[int],
-        others: Any,
-        drawn: Drawn,
-        method: Method | None,
-        confine: bool,
-        seed: int,
-        options: dict[str, Any],
-    ) -> Any:
-        rows = len(targets)
-        embeddings = self.embed(prompt.ids)
-        fixed = torch.tensor([word < 0 for word in prompt.word])
+        method = method or self.default_method
+        embeddings = self.embed(read.ids)
+        fixed = torch.tensor([word < 0 for word in read.word])
         references = torch.where(fixed[:, None], embeddings, drawn.embeddings.to(embeddings))
         if bool((references == embeddings).all()):
-            raise InputError(f"the references are the prompt {describe(prompt.text)} itself: contrast it with another")
+            raise InputError(f"the references are the prompt {describe(read.text)} itself: contrast it with another")
         bounds = None
         if confine:
             corners = torch.cat([embeddings[None], references]).to(working_dtype(embeddings.dtype))
             bounds = (corners.amin(dim=0), corners.amax(dim=0))
+        prefix = None
+        if reuse_prefix and self.kind == "causal" and position == "last":
+            still = fixed | (references == embeddings).all(dim=2).all(dim=0) if _stays_between(method, confine) else fixed
+            prefix = self._run_prefix(read, outcomes, references, still)
+        if prefix is not None:
+            settings["prefix"] = prefix.length
         has_state = not (isinstance(outcomes, Labels) and outcomes.at is None)
-        model = wrap(Scorer(self.net, outcomes), "state" if has_state else None, "logit", bounds)
-        call = {name: Fixed(value) for name, value in self._call(prompt, rows).items() if name not in ("inputs_embeds",)}
+        scorer = Scorer(self.net, outcomes, prefix)
+        model = wrap(scorer, "state" if has_state else None, "logit", bounds, prepare=prepare)
+        rows = len(targets)
+        call = {name: Fixed(value) for name, value in self._call(read, rows).items() if name not in ("inputs_embeds",)}
         x = {
             "embeddings": Fixed(embeddings.expand(rows, -1, -1).contiguous(), where=fixed.expand(rows, -1)),
             "mask": call.pop("attention_mask"),
@@ -513,13 +571,62 @@ class LanguageModel:
             **call,
         }
         samples = {"embeddings": references.expand(rows, -1, -1, -1)}
-        method = method or self.default_method
-        given = options.pop("references", None)
-        return method(model, x, targets, samples if given is None else given, against=others, seed=seed, **options)
+        return _Plan(read, method, model, x, targets, samples, others, names, settings)
+
+    def _run_prefix(self, prompt: Prompt, outcomes: Outcomes, references: Tensor, still: Tensor) -> Prefix | None:
+        """The tokens in front of the first that moves, run once; None where that saves little or changes what is said."""
+        length = int((~still).int().argmax())
+        if length < WORTH_REUSING * len(prompt) or prompt.extra:
+            return None
+        device = _device(self.net)
+        prefix = run_prefix(self.net, self.embed(prompt.ids[:length]).to(device))
+        if prefix is None:
+            return None
+        call, step = self._call(prompt, 1), torch.zeros(1, dtype=torch.long, device=device)
+        points = call["inputs_embeds"], references[:1].to(call["inputs_embeds"])
+        for point in points:  # a network that attends both ways, or counts positions from the end, would differ
+            whole, rest = ({**call, "inputs_embeds": point}, {**call, "inputs_embeds": point[:, length:], "prefix": prefix})
+            with torch.no_grad():
+                one, two = (outcomes.read(self.net, each, step)[0] for each in (whole, rest))
+            if not _are_close(two, one):
+                return None
+        return prefix
+
+    @property
+    def default_references(self) -> TextReferences:
+        """What is contrasted with where no `rather_than` is given."""
+        return LikelyWords() if self.kind in ("causal", "masked") else Neighbours()
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """A call of a method, and what is known of it."""
+
+    prompt: Prompt
+    method: Method
+    model: Model
+    x: dict[str, Any]
+    targets: list[int]
+    references: dict[str, Tensor]
+    others: Any
+    names: list[str]
+    settings: dict[str, Any]
+
+
+def _stays_between(method: Method, confine: bool) -> bool:
+    """Whether a method never leaves the prompt where all references agree with it."""
+    if not isinstance(method, PathMethod):
+        return False
+    return isinstance(method.path, (Straight, UniformWords)) or (confine and isinstance(method.path, GradPath))
 
 
 def load(
-    model: str | nn.Module = DEMO, tokenizer: Any = None, *, kind: Kind | None = None, name: str | None = None
+    model: str | nn.Module = DEMO,
+    tokenizer: Any = None,
+    *,
+    kind: Kind | None = None,
+    name: str | None = None,
+    **options: Any,
 ) -> LanguageModel:
     """A language model with its tokenizer.
 
@@ -530,6 +637,8 @@ def load(
         kind: what it is, by default as its class says: "causal", "masked", "encoder-decoder", "classifier",
             "token-classifier" or "question-answering".
         name: to show; by default the model's own.
+        options: of transformers' `from_pretrained`, where a model is named: `dtype=torch.bfloat16`, `device_map="auto"`,
+            `quantization_config=…`.
 
     Returns:
         The model; `explain` is its verb.
@@ -540,9 +649,11 @@ def load(
         MissingExtraError: if a package is missing.
     """
     if isinstance(model, str):
-        net, tokenizer = _load_named(model, tokenizer, kind)
+        net, tokenizer = _load_named(model, tokenizer, kind, options)
         name = name or model
     else:
+        if options:
+            raise InputError(f"{', '.join(options)}: options of from_pretrained, for a model that is named; this one is loaded")
         net = model
     if tokenizer is None:
         raise InputError("a network needs its tokenizer: load(model, tokenizer)")
@@ -587,7 +698,7 @@ def _check_embeddings(lm: LanguageModel) -> None:
         raise ModelError(f"{lm.name} says another thing from embeddings than from tokens, so it cannot be explained by them")
 
 
-def _load_named(name: str, tokenizer: Any, kind: Kind | None) -> tuple[Any, Any]:
+def _load_named(name: str, tokenizer: Any, kind: Kind | None, options: dict[str, Any]) -> tuple[Any, Any]:
     if name == DEMO:
         name = find_demo()
     transformers: Any = import_extra("transformers", "text", f"the language model {name}")
@@ -604,7 +715,7 @@ def _load_named(name: str, tokenizer: Any, kind: Kind | None) -> tuple[Any, Any]
                 ends = [KINDS[end] for end in KINDS if architectures and architectures[0].endswith(end)]
                 kind = ends[0] if ends else "causal"
             loader = getattr(transformers, AUTO[kind])
-            options: dict[str, Any] = {"dtype": torch.float32} if file else {}
+            options = {**({"dtype": torch.float32} if file else {}), **options}
             net = loader.from_pretrained(path, trust_remote_code=False, **file, **options)
             if tokenizer is None:
                 tokenizer = transformers.AutoTokenizer.from_pretrained(path, trust_remote_code=False, **file)

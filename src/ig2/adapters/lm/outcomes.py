@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ig2._engine.inputs import working_dtype
+from ig2.adapters.lm.prefix import Prefix
 
 OutputKind = Literal["log-probability", "logit", "probability"]
 Position = Literal["last", "all"]
@@ -34,7 +35,8 @@ def read_tokens(net: Any, kind: Kind, ids: Sequence[int], at: Sequence[int], cal
         kind: what kind of network.
         ids: the tokens. Only those before the last are shown to the network.
         at: of a masked model, the positions of the masks.
-        call: the network's arguments, with `inputs_embeds` and `attention_mask`.
+        call: the network's arguments, with `inputs_embeds` and `attention_mask`; and of a causal model perhaps `prefix`, the
+            tokens in front of these embeddings that were run before.
     """
     embeddings, mask = call["inputs_embeds"], call["attention_mask"]
     if kind == "encoder-decoder":
@@ -58,7 +60,11 @@ def read_tokens(net: Any, kind: Kind, ids: Sequence[int], at: Sequence[int], cal
     # the logits of a whole prompt are most of the memory of a small model
     if "logits_to_keep" in inspect.signature(net.forward).parameters:
         call = {**call, "logits_to_keep": len(ids)}
-    result = net(**call, output_hidden_states=True, use_cache=False)
+    prefix = call.get("prefix")
+    if prefix is not None:
+        call = {key: value for key, value in call.items() if key != "prefix"}
+        call["past_key_values"] = prefix.expand(len(embeddings))
+    result = net(**call, output_hidden_states=True, use_cache=prefix is not None)
     hidden = result.hidden_states[-1]
     return Reading(hidden[:, : embeddings.shape[1]], hidden[:, -len(ids) :], result.logits[:, -len(ids) :])
 
@@ -125,8 +131,14 @@ class Steps(Outcomes):
     def read(self, net: Any, call: dict[str, Any], step: Tensor) -> tuple[Tensor, Tensor | None]:
         reading = read_tokens(net, self.kind, self.ids, (), call)
         scores = _score_tokens(reading.logits, self.ids, self.output)
+        step = step.to(reading.states.device)  # of a model on several devices that of its last layer
         rows = torch.arange(len(step), device=step.device)
-        state = reading.hidden if self.position == "all" else reading.states[rows, step]
+        # of a model on several devices the states are where its last layer is
+        state = (
+            reading.hidden
+            if self.position == "all"
+            else reading.states[rows.to(reading.states.device), step.to(reading.states.device)]
+        )
         return scores.exp() if self.output == "probability" else scores, state
 
 
@@ -193,15 +205,18 @@ class Answers(Outcomes):
 class Scorer(nn.Module):
     """A language model from its embeddings to the scores of outcomes; the submodule `state` sees what they are read from."""
 
-    def __init__(self, net: nn.Module, outcomes: Outcomes) -> None:
+    def __init__(self, net: nn.Module, outcomes: Outcomes, prefix: Prefix | None = None) -> None:
         super().__init__()
         self.net = net
+        self.prefix = prefix
         self.outcomes = outcomes
         self.state = nn.Identity()
         self.training = net.training
 
     def forward(self, embeddings: Tensor, mask: Tensor, step: Tensor, **extra: Tensor) -> Tensor:
-        call = {"inputs_embeds": embeddings, "attention_mask": mask, **extra}
+        call: dict[str, Any] = {"inputs_embeds": embeddings, "attention_mask": mask, **extra}
+        if self.prefix is not None:
+            call |= {"inputs_embeds": embeddings[:, self.prefix.length :], "prefix": self.prefix}
         scores, state = self.outcomes.read(self.net, call, step)
         if state is not None:
             self.state(state)

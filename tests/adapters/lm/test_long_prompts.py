@@ -1,0 +1,259 @@
+"""Long prompts and large models: what is run once, kept, rounded, spread over devices, and told beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import ig2
+from ig2.adapters import lm
+from ig2.errors import InputError, ModelError
+from language import MARKS, SIZE, build, make_tokenizer
+from networks import refuses
+
+Load = Callable[..., lm.LanguageModel]
+LONG = "The capital of France is old and many people speak Italian"
+PAIR = "The capital of France is old and many people speak French"
+MIDDLE = "The capital of France is old and many women speak French"
+METHODS = {
+    "DeepSHAP": ig2.DeepSHAP(),
+    "IG²": ig2.IG2(steps=4, distance=ig2.paths.cosine),
+    "Expected IG": ig2.ExpectedIG(steps=6),
+}
+
+
+def watch_lengths(net: Any, seen: list[tuple[int, int]]) -> Any:
+    """Note how many rows and tokens each pass of the network sees."""
+
+    def note(module: nn.Module, args: Any, kwargs: Any) -> None:
+        seen.append(tuple(kwargs["inputs_embeds"].shape[:2]))
+
+    return net.register_forward_pre_hook(note, with_kwargs=True)
+
+
+# -- the prefix that never moves ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_prefix_that_is_run_once_changes_nothing(load: Load, kind: str, name: str) -> None:
+    model = load(kind)
+    call = (LONG, " Rome is", " Paris", MIDDLE, METHODS[name])
+    shared, whole = model.explain(*call), model.explain(*call, reuse_prefix=False)
+    assert shared.attribution.settings["prefix"] == 8 and "prefix" not in whole.attribution.settings
+    np.testing.assert_allclose(shared.token_scores, whole.token_scores, rtol=1e-6, atol=1e-6 * np.abs(whole.token_scores).max())
+    torch.testing.assert_close(shared.attribution.baseline_outputs, whole.attribution.baseline_outputs, rtol=1e-6, atol=1e-6)
+    assert (shared.token_scores[0, :8] == 0).all() and (shared.token_scores[0, [8, 10]] != 0).all()
+
+
+def test_the_prefix_is_not_run_again() -> None:
+    model = lm.load(build("llama"), make_tokenizer())
+    prompt = model.read(LONG)
+    seen: list[tuple[int, int]] = []
+    model.explain(LONG, " Rome", None, PAIR, METHODS["IG²"])  # the copies of the network have their hooks too
+    handle = watch_lengths(model.net, seen)
+    model.explain(LONG, " Rome", None, PAIR, METHODS["IG²"])
+    handle.remove()
+    whole = [lengths for lengths in seen if lengths[1] == len(prompt)]
+    rest = [lengths for lengths in seen if lengths[1] == 1]  # the pair differs in the last token alone
+    assert (1, len(prompt) - 1) in seen and len(rest) >= 5
+    assert len(whole) <= 3  # what it says of the pair, and that both ways say the same
+
+
+def test_what_moves_or_is_asked_for_everywhere_is_not_a_prefix(load: Load) -> None:
+    model = load("llama")
+
+    def length(**options: Any) -> int | None:
+        given = {"method": METHODS["IG²"], "rather_than": PAIR, **options}
+        return model.explain(LONG, " Rome", **given).attribution.settings.get("prefix")
+
+    assert length() == 10
+    assert length(confine=False) is None  # GradPath then moves words that are equal
+    assert length(confine=False, method=METHODS["Expected IG"]) == 10  # a straight line does not
+    assert length(method=ig2.InputXGradient()) is None
+    assert length(position="all") is None
+    assert length(rather_than="In capital of France is old and many people speak French") is None
+    assert load("t5").explain(LONG, " Rome", rather_than=PAIR).attribution.settings.get("prefix") is None
+
+
+def test_the_markup_of_a_chat_is_a_prefix_for_every_method() -> None:
+    model = lm.load(build("llama"), make_tokenizer())
+    model.tokenizer.chat_template = (
+        "{{ '<s>system\n' * 3 }}{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}:{% endif %}"
+    )
+    chat = [{"role": "user", "content": "What is the capital?"}]
+    shared, whole = (model.explain(chat, " Rome", method=ig2.InputXGradient(), reuse_prefix=reuse) for reuse in (True, False))
+    assert shared.attribution.settings["prefix"] == 9
+    np.testing.assert_allclose(shared.token_scores, whole.token_scores, atol=1e-9)
+
+
+def test_sliding_windows_are_shared_as_well() -> None:
+    config = transformers.MistralConfig(**SIZE, **MARKS, sliding_window=4, num_key_value_heads=1, max_position_embeddings=32)
+    torch.manual_seed(0)
+    model = lm.load(transformers.MistralForCausalLM(config).double().eval(), make_tokenizer())
+    call = (LONG, " Rome", None, MIDDLE)
+    shared, whole = model.explain(*call), model.explain(*call, reuse_prefix=False)
+    assert shared.attribution.settings["prefix"] == 8
+    np.testing.assert_allclose(shared.token_scores, whole.token_scores, rtol=1e-4, atol=1e-9)
+
+
+def test_a_network_whose_cache_says_another_thing_is_run_whole(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load("llama")
+    expected = model.explain(LONG, " Rome", None, PAIR, reuse_prefix=False)
+    prefix = lm.model.run_prefix
+    monkeypatch.setattr(lm.model, "run_prefix", lambda net, embeddings: prefix(net, 2 * embeddings.flip(0)))
+    explanation = model.explain(LONG, " Rome", None, PAIR)
+    assert "prefix" not in explanation.attribution.settings
+    np.testing.assert_array_equal(explanation.token_scores, expected.token_scores)
+    monkeypatch.setattr(lm.model, "run_prefix", lambda net, embeddings: None)  # it keeps other states than keys and values
+    assert "prefix" not in model.explain(LONG, " Rome", None, PAIR).attribution.settings
+
+
+# -- memory and time ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["IG²", "Expected IG"])
+@pytest.mark.parametrize("reuse", [True, False])
+def test_checkpointed_layers_keep_less_and_say_the_same(name: str, reuse: bool) -> None:
+    model = lm.load(build("llama"), make_tokenizer())
+    options = {"rather_than": MIDDLE, "method": METHODS[name], "reuse_prefix": reuse}
+    plain = model.explain(LONG, " Rome", **options)
+    prepare = ig2.Preparation(checkpoint=True)
+    kept = model.explain(LONG, " Rome", **options, prepare=prepare)
+    assert kept.attribution.settings["preparation"]["checkpointed"] == 2
+    np.testing.assert_allclose(kept.token_scores, plain.token_scores, rtol=1e-9, atol=1e-12)
+    memory = [model.estimate(LONG, " Rome", **options, batch_size=1, prepare=each).peak_bytes for each in (True, prepare)]
+    assert memory[1] < 0.6 * memory[0]
+    assert type(model.net.model.layers[0]).forward is transformers.models.llama.modeling_llama.LlamaDecoderLayer.forward
+
+
+def test_checkpoints_that_cannot_be_are_named(load: Load) -> None:
+    prepare = ig2.Preparation(checkpoint=True)
+    refuses(ModelError, "checkpoint", lambda: load("llama").explain(LONG, " Rome", prepare=prepare))  # DeepSHAP
+    x = torch.rand(2, 3)
+    attribution = ig2.IntegratedGradients(3)(ig2.wrap(nn.Linear(3, 2).eval(), prepare=prepare), x, 0)
+    assert "ModuleList" in attribution.settings["preparation"]["checkpointed"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_pieces_of_a_batch_add_up_to_the_same(load: Load, name: str) -> None:
+    model, pairs = load("llama"), [PAIR, MIDDLE, "In Germany of France is old and many people speak French"]
+    call = (LONG, " Rome", None, pairs, METHODS[name])
+    together, alone = model.explain(*call), model.explain(*call, batch_size=1)
+    assert together.attribution.cost.points > 1 and alone.attribution.cost.points == 1
+    np.testing.assert_allclose(alone.token_scores, together.token_scores, rtol=1e-5, atol=1e-7)
+
+
+def test_an_estimate_tells_time_and_memory_before_the_start(load: Load) -> None:
+    model = load("llama")
+    for method in METHODS.values():
+        cost = model.estimate(LONG, " Rome", rather_than=PAIR, method=method, batch_size=1)
+        assert cost.seconds > 0 and cost.points == 1 and cost.peak_bytes
+        whole = model.estimate(LONG, " Rome", rather_than=PAIR, method=method, batch_size=1, reuse_prefix=False)
+        assert cost.peak_bytes < whole.peak_bytes
+    steps = [model.estimate(LONG, generate=3, method=ig2.IG2(steps=k)).seconds for k in (2, 200)]
+    assert steps[1] > 5 * steps[0]
+    refuses(InputError, "no estimate", lambda: model.estimate(LONG, " Rome", method=ig2.KernelSHAP()))
+
+
+# -- precision ---------------------------------------------------------------------------------------------------------
+
+
+def test_half_precision_for_the_network_alone(load: Load) -> None:
+    model = lm.load(build("llama").float(), make_tokenizer())
+    call = (LONG, " Rome", None, MIDDLE, METHODS["Expected IG"])
+    exact, half = model.explain(*call), model.explain(*call, prepare=ig2.Preparation(precision="bfloat16"))
+    assert half.attribution.settings["preparation"]["precision"] == "bfloat16"
+    assert half.attribution.settings["prefix"] == 8
+    assert half.attribution.values["embeddings"].dtype == torch.float32
+    np.testing.assert_allclose(half.token_scores, exact.token_scores, atol=0.1 * np.abs(exact.token_scores).max())
+
+
+class Quantised(nn.Module):
+    """A linear layer of 8 bits as such packages have them: whole numbers, a scale, and a gradient by its input alone."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        scale = linear.weight.detach().abs().amax(dim=1, keepdim=True) / 127
+        self.weight = nn.Parameter((linear.weight.detach() / scale).round().to(torch.int8), requires_grad=False)
+        self.register_buffer("scale", scale)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _Product.apply(x, self.weight, self.scale)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(weight, scale)
+        return x @ (weight * scale).T.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        weight, scale = ctx.saved_tensors
+        assert not any(ctx.needs_input_grad[1:]), "a gradient of quantised weights was asked for"
+        return gradient @ (weight * scale).to(gradient.dtype), None, None
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_quantised_weights_need_no_gradient_of_their_own(name: str) -> None:
+    net = build("llama")
+    for layer in net.model.layers:
+        for part, names in ((layer.self_attn, ("q_proj", "k_proj", "v_proj", "o_proj")), (layer.mlp, ("up_proj", "down_proj"))):
+            for each in names:
+                setattr(part, each, Quantised(getattr(part, each)))
+    call = (LONG, " Rome", None, MIDDLE, METHODS[name])
+    quantised, exact = (lm.load(each, make_tokenizer()).explain(*call) for each in (net, build("llama")))
+    if name != "Expected IG":
+        assert float(quantised.attribution.relative_residual.max()) < 1e-5
+    if name != "IG²":  # its path on random weights goes elsewhere after the smallest change
+        np.testing.assert_allclose(quantised.token_scores, exact.token_scores, atol=0.1 * np.abs(exact.token_scores).max())
+
+
+# -- several devices ---------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_is_spread_over_devices_stays_where_it_is(load: Load) -> None:
+    model = lm.load(build("llama"), make_tokenizer())
+    model.net.hf_device_map = {"model": 0, "lm_head": "cpu"}
+    model.net.to = None  # as accelerate, whose models refuse to be moved
+    assert model.to("cuda") is model
+    refuses(InputError, "device_map", lambda: lm.load(build("llama"), make_tokenizer(), device_map="auto"))
+
+
+def test_a_map_of_devices_as_accelerate_makes_it() -> None:
+    accelerate = pytest.importorskip("accelerate")
+    net = build("llama")
+    expected = lm.load(build("llama"), make_tokenizer()).explain(LONG, " Rome", None, MIDDLE)
+    places = {
+        "model.embed_tokens": "cpu",
+        "model.layers": "cpu",
+        "model.norm": "cpu",
+        "model.rotary_emb": "cpu",
+        "lm_head": "cpu",
+    }
+    spread = accelerate.dispatch_model(net, places, main_device="cpu", force_hooks=True)
+    explanation = lm.load(spread, make_tokenizer()).to("cpu").explain(LONG, " Rome", None, MIDDLE)
+    np.testing.assert_allclose(explanation.token_scores, expected.token_scores, atol=1e-9)
+
+
+def test_options_of_transformers_reach_it(tmp_path: Any) -> None:
+    build("llama").float().save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    assert lm.load(str(tmp_path), dtype=torch.bfloat16).net.dtype == torch.bfloat16
+
+
+@pytest.mark.slow
+def test_a_compiled_step_of_a_transformer_gives_what_the_step_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda graph, **options: graph)  # traced, and run by the interpreter
+    model = lm.load(build("llama"), make_tokenizer())
+    call = (LONG, " Rome", None, MIDDLE, ig2.IG2(steps=10, distance=ig2.paths.cosine))
+    plain, fast = model.explain(*call), model.explain(*call, prepare=ig2.Preparation(compile=True))
+    assert fast.attribution.settings["preparation"]["compiled"] is True
+    np.testing.assert_allclose(fast.token_scores, plain.token_scores, rtol=1e-5)
