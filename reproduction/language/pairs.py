@@ -22,7 +22,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,8 @@ class Confined(GradPath):
 
     def advance(self, pairs: Any, step: int, point: Tensor, at: Any, memory: Any) -> Tensor:
         low, high = torch.minimum(pairs.explicand, pairs.reference), torch.maximum(pairs.explicand, pairs.reference)
-        return super().advance(pairs, step, point, at, memory).clamp(low, high)
+        free = replace(at, ascent=at.ascent.masked_fill(low == high, 0.0))
+        return super().advance(pairs, step, point, free, memory).clamp(low, high)
 
 
 class Study:
@@ -232,14 +233,14 @@ def list_methods(model: lm.LanguageModel, steps: int) -> list[tuple[str, str, st
         ("Integrated Gradients", "zero", "last", ig2.IntegratedGradients(steps=steps)),
         ("KernelSHAP", "pair", "last", None),  # its groups are the words of each family
         ("SIG", "filler", "last", ig2.SIG(steps=2)),
-        ("UDIG", "filler", "last", ig2.UDIG(model.table, steps=steps)),
         (f"{default}, secant", "pair", "last", ig2_on(Confined, cosine, ig2.rules.secant)),
+        (f"{default}, gauss(2)", "pair", "last", ig2_on(Confined, cosine, ig2.rules.gauss(2))),
     ]
-    table += [("Expected IG", reference, "last", ig2.ExpectedIG(steps=steps)) for reference in OTHERS]
-    table += [(default, reference, "last", ig2_on(Confined, cosine)) for reference in OTHERS]
     for variant in ((Confined, cosine, "all"), (Confined, euclidean, "last"), (Confined, euclidean, "all")):
         table.append((name(*variant), "pair", variant[2], ig2_on(*variant[:2])))
-    table.append((f"{default}, gauss(2)", "pair", "last", ig2_on(Confined, cosine, ig2.rules.gauss(2))))
+    table += [("Expected IG", reference, "last", ig2.ExpectedIG(steps=steps)) for reference in OTHERS]
+    table += [(default, reference, "last", ig2_on(Confined, cosine)) for reference in OTHERS]
+    table.append(("UDIG", "filler", "last", ig2.UDIG(model.table, steps=steps)))
     return table
 
 
