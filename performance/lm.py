@@ -1,15 +1,19 @@
 """Language models on a GPU: seconds and GiB by size, length and precision, with the bare passes beside ours.
 
-`python -m performance.lm [--out FOLDER] [--quick]`
+`python -m performance.lm [--out FOLDER] [--seconds 450] [--quick]`
 
 Llama configurations with random weights. A step is what one step of IG² takes: a forward pass and two gradients by embeddings,
-of the output and of the distance between states. TF32 is float32 with `torch.set_float32_matmul_precision("high")`.
+of the output and of the distance between states. TF32 is `ig2.Preparation(precision="tf32")`, compiled is `compile=True` on top
+of bfloat16. *Prefix* is a step where the first three quarters of the prompt do not move and are run once. *Told* is what
+`estimate` says before of a whole IG², *took* what it took. Every row is written as it comes, as JSON and in Markdown,
+and no row begins after the seconds given.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import json
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +24,9 @@ from torch import Tensor
 import ig2
 from ig2._engine.inputs import Fixed
 from ig2.adapters.lm.outcomes import Continuations, Scorer
+from ig2.adapters.lm.prefix import run_prefix
 from ig2.paths import cosine
-from performance.store import Row, save, side_by_side, table
+from performance.store import Row, save, seconds, side_by_side
 
 SIZES: dict[str, dict[str, int]] = {
     "125 M": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 2048},
@@ -29,9 +34,12 @@ SIZES: dict[str, dict[str, int]] = {
     "1 B": {"hidden_size": 2048, "num_hidden_layers": 18, "num_attention_heads": 16, "intermediate_size": 5632},
 }
 LENGTHS = (128, 512, 2048)
-PRECISIONS = ("float32", "TF32", "bfloat16")
+PRECISIONS = ("bfloat16", "TF32", "float32", "bfloat16, compiled")
 REFERENCES = 4
 STEPS = 4
+WARM = 9  # steps after which a step is compiled or recorded
+WHOLE = 20  # steps of the IG² that is estimated and then run
+GIB = 2**30
 
 
 def build(size: dict[str, int], dtype: torch.dtype, device: str) -> Any:
@@ -62,65 +70,134 @@ def repeat(work: Any, times: int) -> None:
         work()
 
 
-def measure(net: Any, length: int, rounds: int) -> Row:
+def measure(net: Any, length: int, rounds: int, prepare: ig2.Preparation) -> Row:
     """Milliseconds of a bare step and of ours, and the GiB each takes at its peak."""
     device = next(net.parameters()).device
-    ids = torch.randint(32_000, (1 + REFERENCES, length), generator=torch.Generator().manual_seed(0)).to(device)
+    ids = torch.randint(net.config.vocab_size, (1 + REFERENCES, length), generator=torch.Generator().manual_seed(0)).to(device)
     embeddings = net.get_input_embeddings()(ids).detach()
-    scorer = Scorer(net, Continuations("causal", ((5,), (6,))))
+    still = 3 * length // 4
+    near = torch.cat([embeddings[:1, :still].expand(REFERENCES, -1, -1), embeddings[1:, still:]], dim=1)
+    outcomes = Continuations("causal", ((5,), (6,)))
     ones = torch.ones(REFERENCES, length, dtype=torch.long, device=device)
     step = torch.zeros(REFERENCES, dtype=torch.long, device=device)
     reference = torch.randn(REFERENCES, net.config.hidden_size, device=device)
+    scorer = Scorer(net, outcomes)
     bare = partial(bare_step, scorer, embeddings[:1].expand(REFERENCES, -1, -1), ones, step, reference)
     x = {"embeddings": embeddings[:1], "mask": Fixed(ones[:1]), "step": Fixed(step[:1])}
-    model = ig2.wrap(scorer, "state")
+    corners = torch.cat([embeddings[:1], near]).float()
+    bounds = (corners.amin(dim=0), corners.amax(dim=0))
+    model = ig2.wrap(scorer, "state", prepare=prepare)
+    prefixed = ig2.wrap(Scorer(net, outcomes, run_prefix(net, embeddings[0, :still])), "state", bounds=bounds, prepare=prepare)
 
-    def explain(steps: int) -> ig2.Attribution:
+    def explain(model: ig2.Model, references: Tensor, steps: int) -> ig2.Attribution:
         method = ig2.IG2(steps, distance=cosine, rule=ig2.rules.left)
-        return method(model, x, 0, {"embeddings": embeddings[1:]}, against=1, batch_size=REFERENCES)
+        return method(model, x, 0, {"embeddings": references}, against=1, batch_size=REFERENCES)
 
-    works = {"bare": partial(repeat, bare, STEPS), "begun": partial(explain, 1), "whole": partial(explain, 1 + STEPS)}
-    peaks = {}
-    for name in ("bare", "whole"):
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        works[name]()
-        peaks[name] = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else math.nan
-    times = side_by_side(works, rounds)  # type: ignore[arg-type]
+    works: dict[str, Any] = {
+        "bare": partial(repeat, bare, STEPS),
+        "begun": partial(explain, model, embeddings[1:], WARM),
+        "whole": partial(explain, model, embeddings[1:], WARM + STEPS),
+        "prefix begun": partial(explain, prefixed, near, WARM),
+        "prefix": partial(explain, prefixed, near, WARM + STEPS),
+    }
+    if prepare.precision == "tf32" and device.type == "cuda":
+        torch.set_float32_matmul_precision("high")  # the bare step rounds as ours does
+    peaks = {name: find_peak(works[name], device) for name in ("bare", "whole", "prefix")}
+    times = side_by_side(works, rounds)
     # the difference of two lengths: opening the network is not part of a step
-    ours = min(a - b for a, b in zip(times["whole"], times["begun"], strict=True)) / STEPS
+    ours, prefix = (
+        min(a - b for a, b in zip(times[one], times[other], strict=True)) / STEPS
+        for one, other in (("whole", "begun"), ("prefix", "prefix begun"))
+    )
+    method = ig2.IG2(WHOLE, distance=cosine, rule=ig2.rules.left)
+    told = method.estimate(model, x, {"embeddings": embeddings[1:]}, target=0, against=1, batch_size=REFERENCES)
+    took: list[float] = []
+    whole_peak = find_peak(lambda: took.append(seconds(partial(explain, model, embeddings[1:], WHOLE))), device)
     deepshap = ig2.DeepSHAP()(model, x, 0, {"embeddings": embeddings[1:]}, against=1, batch_size=REFERENCES)
+    torch.set_float32_matmul_precision("highest")
     residual = deepshap.relative_residual
-    assert residual is not None and deepshap.cost is not None
+    assert residual is not None and deepshap.cost is not None and told.peak_bytes is not None
     return {
-        "tokens": length,
-        "bare ms a step": f"{min(times['bare']) / STEPS * 1000:.1f}",
-        "ours": f"{ours * 1000:.1f}",
-        "bare GiB": f"{peaks['bare']:.1f}",
-        "ours GiB": f"{peaks['whole']:.1f}",
-        "DeepSHAP s": f"{deepshap.cost.seconds:.2f}",
-        "its residual": f"{float(residual.max()):.0e}",
+        "bare ms a step": round(min(times["bare"]) / STEPS * 1000, 2),
+        "ours ms": round(ours * 1000, 2),
+        "prefix ms": round(prefix * 1000, 2),
+        "bare GiB": peaks["bare"],
+        "ours GiB": peaks["whole"],
+        "prefix GiB": peaks["prefix"],
+        f"{WHOLE} steps told s": round(told.seconds, 3),
+        "took s": round(took[0], 3),
+        "told GiB, without weights": round(told.peak_bytes / GIB, 2),
+        "took GiB": whole_peak,
+        "DeepSHAP s": round(deepshap.cost.seconds, 3),
+        "its residual": float(f"{float(residual.max()):.1e}"),
     }
 
 
-def run(quick: bool = False) -> list[Row]:
-    """All sizes, lengths and precisions; what does not fit says so."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+def find_peak(work: Any, device: torch.device) -> float | None:
+    """The GiB that a GPU holds at the peak of some work, the weights among them; of a CPU None."""
+    if device.type != "cuda":
+        work()
+        return None
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    work()
+    return round(torch.cuda.max_memory_allocated() / GIB, 2)
+
+
+def choose_preparation(precision: str) -> ig2.Preparation:
+    """Weights are in the precision already; float32 is asked for by name, so that no warning comes of it."""
+    if precision == "bfloat16, compiled":
+        return ig2.Preparation(compile=True)
+    return ig2.Preparation(precision="tf32" if precision == "TF32" else "float32" if precision == "float32" else None)
+
+
+def render(rows: list[Row], device: str) -> str:
+    """A table in Markdown, a line for each row that was measured, and the reason for each that was not."""
+    columns = list(dict.fromkeys(name for row in rows for name in row if name != "skipped"))
+    lines = [f"{REFERENCES} references at once, on {device}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for row in rows:
+        cells = ["" if row.get(name) is None else str(row[name]) for name in columns]
+        if "skipped" in row:
+            cells[3] = row["skipped"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def store(rows: list[Row], out: Path, device: str) -> Path:
+    path = save({"lm": rows}, out)
+    (out / "lm.md").write_text(render(rows, device), encoding="utf-8")
+    return path
+
+
+def run(quick: bool = False, out: Path = Path("out/performance"), limit: float = 450.0) -> list[Row]:
+    """All sizes, lengths and precisions; what does not fit, or does not begin in time, says so."""
+    began, device = time.monotonic(), "cuda" if torch.cuda.is_available() else "cpu"
+    shown = torch.cuda.get_device_name() if device == "cuda" else "a CPU"
     rows: list[Row] = []
     tiny = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     sizes = {"tiny": tiny} if quick else SIZES
-    for name, size in sizes.items():
-        for precision in PRECISIONS[:1] if quick else PRECISIONS:
-            torch.set_float32_matmul_precision("high" if precision == "TF32" else "highest")
-            net = build(size, torch.bfloat16 if precision == "bfloat16" else torch.float32, device)
-            for length in (16,) if quick else LENGTHS:
-                try:
-                    row = measure(net, length, 1 if quick else 3)
-                except (torch.OutOfMemoryError, ig2.OutOfMemoryError):
-                    row = {"tokens": length} | dict.fromkeys(list(rows[0])[3:] if rows else [], "out of memory")
-                rows.append({"size": name, "precision": precision, **row})
+    for precision in PRECISIONS:
+        for name, size in sizes.items():
+            if precision == "bfloat16, compiled" and (quick or name != "125 M"):
+                continue  # a minute or two for each
+            dtype = torch.bfloat16 if precision.startswith("bfloat16") else torch.float32
+            net = build(size, dtype, device)
+            for length in (16,) if quick else LENGTHS[:2] if precision == "bfloat16, compiled" else LENGTHS:
+                row: Row = {"size": name, "precision": precision, "tokens": length}
+                if time.monotonic() - began > limit:
+                    row["skipped"] = "no time"
+                else:
+                    try:
+                        row |= measure(net, length, 1 if quick else 2, choose_preparation(precision))
+                    except (torch.OutOfMemoryError, ig2.OutOfMemoryError):
+                        row["skipped"] = "out of memory"
+                rows.append(row)
+                store(rows, out, shown)
+                print(json.dumps(row), flush=True)
             del net
-    print(table(rows, f"language models, {REFERENCES} references at once, on {device}"))
+            if device == "cuda":
+                torch.cuda.empty_cache()
+    print(render(rows, shown))
     return rows
 
 
@@ -128,6 +205,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m performance.lm", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tiny network, to see that everything runs")
     parser.add_argument("--out", type=Path, default=Path("out/performance"))
+    parser.add_argument("--seconds", type=float, default=450.0, help="after which no row begins")
     options = parser.parse_args()
-    results = run(options.quick)
-    print("stored in", save({"lm": results}, options.out))
+    run(options.quick, options.out, options.seconds)
+    print("stored in", options.out / "performance.json", "and", options.out / "lm.md")
