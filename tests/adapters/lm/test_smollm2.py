@@ -62,3 +62,30 @@ def test_half_precision_says_the_same(smollm2: lm.LanguageModel, dtype: torch.dt
     explanation = half.explain(*call)
     assert float(explanation.attribution.relative_residual.max()) < tolerance
     np.testing.assert_allclose(explanation.word_scores[0], whole, atol=tolerance * np.abs(whole).max())
+
+
+def test_references_one_by_one_are_those_together(smollm2: lm.LanguageModel) -> None:
+    call = (GERMANY, " German", " French", [FRANCE, "In Italy many women speak"])
+    together, alone = smollm2.explain(*call), smollm2.explain(*call, batch_size=1)
+    np.testing.assert_allclose(alone.token_scores, together.token_scores, atol=1e-3 * np.abs(together.token_scores).max())
+
+
+def test_a_prefix_that_is_run_once_changes_nothing(smollm2: lm.LanguageModel) -> None:
+    prompt, pair = (f"A traveller asked which words are used in the shops and streets of {name}" for name in ("Rome", "Paris"))
+    for method in (ig2.DeepSHAP(), FEW):
+        call = (prompt, " Italian", None, pair, method)
+        shared, whole = smollm2.explain(*call), smollm2.explain(*call, reuse_prefix=False)
+        assert shared.attribution.settings["prefix"] >= 12 and "prefix" not in whole.attribution.settings
+        np.testing.assert_allclose(shared.token_scores, whole.token_scores, atol=1e-2 * np.abs(whole.token_scores).max())
+
+
+def test_padded_is_unpadded(smollm2: lm.LanguageModel) -> None:
+    """Right-padded in a batch, a causal model never sees the padding; the states in question are then not the last."""
+    call = smollm2._call(smollm2.read(GERMANY), 1)
+    padding = smollm2.embed([smollm2.tokenizer.eos_token_id] * 3)[None]
+    mask = torch.cat([call["attention_mask"], torch.zeros(1, 3, dtype=torch.long)], dim=1)
+    length = call["inputs_embeds"].shape[1]
+    with torch.no_grad():
+        alone = smollm2.net(**call).logits[0, -1]
+        padded = smollm2.net(inputs_embeds=torch.cat([call["inputs_embeds"], padding], dim=1), attention_mask=mask).logits
+    torch.testing.assert_close(padded[0, length - 1], alone, rtol=1e-3, atol=1e-3)
