@@ -22,7 +22,7 @@ from PIL import Image
 
 import ig2
 from ig2.errors import InputError
-from ig2.explorer import Collection
+from ig2.explorer import Collection, Query
 from ig2.explorer.guard import BURST, Guard
 from ig2.explorer.server import is_loopback, listen, parse_query
 from networks import refuses
@@ -116,6 +116,13 @@ def test_a_source_is_only_what_the_command_names(folder):
     collection = Collection([folder / "photos-ig"])
     assert collection.pictures is None
     refuses(InputError, "--source", lambda: collection.read_picture("dark/00.png"))
+
+
+def test_a_table_is_a_source_without_pictures(folder):
+    """Its cells are in the store; what if reads the columns of a model from it."""
+    collection = Collection([folder / "rows"], str(folder / "patients.csv"))
+    assert collection.pictures is None and collection.list_rows(Query(), 0, 1)["rows"][0]["maps"][0]["cells"]
+    refuses(InputError, "nowhere", lambda: Collection([folder / "rows"], str(folder / "nowhere.csv")))
 
 
 @pytest.mark.parametrize(

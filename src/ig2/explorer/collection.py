@@ -23,6 +23,7 @@ from ig2.report import Content, InputView, SkippedView, render
 from ig2.report.content import Image
 from ig2.report.encoding import pack_map
 from ig2.runs.files import list_parts
+from ig2.runs.sources import find_source
 from ig2.runs.store import Store
 from ig2.runs.store import open as open_store
 
@@ -59,7 +60,7 @@ class Collection:
         self._finding = threading.Lock()
         self._found: OrderedDict[Query, tuple[Catalogue, Positions]] = OrderedDict()
         self._load()
-        self.pictures = None if source is None else Pictures(source, self.stores[0].manifest)
+        self.pictures = self._find_pictures(source)
         self.projection: Projection | None = None
         self.umap: Matrix | None = None
         self.progress: float | None = None  # of the projection; None before it begins
@@ -70,6 +71,13 @@ class Collection:
         self.stores: list[Store] = [open_store(folder) for folder in self.folders]
         self.catalogue = Catalogue(self.stores)
         self.readers = [Reader(store) for store in self.stores]
+
+    def _find_pictures(self, source: Any) -> Pictures | None:
+        manifest = self.stores[0].manifest
+        if source is None or manifest.get("kind") not in ("text", "table"):
+            return None if source is None else Pictures(source, manifest)
+        find_source(source)  # words and cells are in the store; a place that does not exist is still an error
+        return None
 
     def refresh(self) -> bool:
         """Read the stores again if a run has written to them; return whether it has."""
