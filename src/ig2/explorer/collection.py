@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ig2.errors import InputError, describe, reason
-from ig2.explorer.catalogue import LAYOUTS, Catalogue, Positions, Query
+from ig2.explorer.catalogue import LAYOUTS, OTHER, Catalogue, Positions, Query
 from ig2.explorer.maps import Map, Reader, match, pool, read_map, subtract
 from ig2.explorer.pictures import Pictures
 from ig2.explorer.projection import Matrix, Projection, has_umap, open_projection, open_umap
@@ -33,6 +33,7 @@ MOST_ROWS = 100  # in one answer
 MOST_UNITS = 60  # words or columns in a row of the list
 MOST_STORES = 4
 MOST_FOUND = 8  # queries whose positions are kept
+MOST_COLOURS = 12  # of classes on the map; the last is grey, for all others
 SEVERAL = 2_000_000  # points that the map of all items sends at most
 MISSING = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
@@ -310,7 +311,7 @@ class Collection:
         points, clusters = places[where], shown.clusters[where]
         if len(points) > SEVERAL:
             raise InputError(f"a map shows {SEVERAL:,} items at most, and these are {len(points):,}")
-        names, classes = np.unique(catalogue.predictions[where].astype(str), return_inverse=True)
+        names, classes = _merge_classes(*np.unique(catalogue.predictions[where].astype(str), return_inverse=True))
         whole = np.rint(np.nan_to_num(points) * 65535).astype("<u2")
 
         def pack(values: Any, kind: str) -> str:
@@ -326,8 +327,7 @@ class Collection:
             "cluster": pack(np.maximum(clusters, 0), "u1"),
             "class": pack(classes, "<u2"),
             "right": pack(catalogue.is_right[where], "i1"),
-            "classes": [str(name) for name in names],
-            "ids": [catalogue.ids[i] for i in np.arange(len(catalogue))[where]] if len(points) <= 20_000 else None,
+            "classes": names,
         }
 
     def describe_clusters(self, positions: Positions | None = None) -> list[dict[str, Any]]:
@@ -363,6 +363,16 @@ class Collection:
                 }
             )
         return [cluster for cluster in clusters if cluster["items"]]
+
+
+def _merge_classes(names: Any, classes: Any) -> tuple[list[str], Any]:
+    """Return the most frequent classes, as many as there are colours, with one for all others."""
+    if len(names) <= MOST_COLOURS:
+        return [str(name) for name in names], classes
+    frequent = np.sort(np.argsort(-np.bincount(classes), kind="stable")[: MOST_COLOURS - 1])
+    places = np.full(len(names), MOST_COLOURS - 1)
+    places[frequent] = np.arange(MOST_COLOURS - 1)
+    return [*(str(names[place]) for place in frequent), OTHER], places[classes]
 
 
 def _encode_mean(shown: Projection, mean: Any) -> dict[str, Any]:
