@@ -278,6 +278,22 @@ def test_words_and_rows_are_coloured_and_nothing_in_them_runs(visit):
     assert report(page).locator(".bars tbody tr").count() == 3
 
 
+def test_nothing_is_cut_where_it_cannot_be_seen(visit):
+    page = visit("both", at="#item=dark%2F00.png")
+    listed(page)
+    report(page)
+    for view, shown in (("list", "#list"), ("map", "#cloud")):
+        page.locator(f"#tab-{view}").click()
+        page.wait_for_selector(f"#{view}-panel:not([hidden])")
+        for selector in (shown, "#item", ".overview"):
+            box = page.locator(selector).bounding_box()
+            assert box["y"] + box["height"] <= 900, selector
+    page = visit("rows")
+    listed(page)
+    lines = page.locator("#row-0 .line").evaluate("line => parseFloat(getComputedStyle(line).maxHeight) / line.clientHeight")
+    assert lines == pytest.approx(3, abs=0.1)  # whole ones: those of this row need one
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_has_room_for_everything(visit, scheme):
     page = visit("both", viewport={"width": 390, "height": 844}, color_scheme=scheme)

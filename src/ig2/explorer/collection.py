@@ -75,10 +75,10 @@ class Collection:
 
     def _find_pictures(self, source: Any) -> Pictures | None:
         manifest = self.stores[0].manifest
-        if source is None or manifest.get("kind") not in ("text", "table"):
-            return None if source is None else Pictures(source, manifest)
-        find_source(source)  # words and cells are in the store; a place that does not exist is still an error
-        return None
+        if source is not None and manifest.get("kind") in ("text", "table"):
+            find_source(source)  # words and cells are in the store; a place that does not exist is still an error
+            return None
+        return None if source is None else Pictures(source, manifest)
 
     def refresh(self) -> bool:
         """Read the stores again if a run has written to them; return whether it has."""

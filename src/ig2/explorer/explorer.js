@@ -239,7 +239,9 @@ function drawConfusion(confusion) {
     make("tbody", {}, ...cells.map((row, i) => make("tr", {}, head(classes[i], "row"), ...row))),
   );
   // as wide as its names and its largest number need; beyond its column it scrolls
-  const names = Math.min(3.5, 0.5 + 0.45 * Math.max(...classes.map((name) => name.length)));
+  const longest = Math.max(...classes.map((name) => name.length));
+  table.classList.toggle("upright", longest < 3); // an 8 on its side is another sign
+  const names = Math.min(3.5, 0.5 + 0.45 * longest);
   one("thead td", table).style.width = `${names}rem`;
   table.style.minWidth = `${names + classes.length * (0.25 + 0.42 * whole(Math.max(...counts.flat())).length)}rem`;
   $("confusion").replaceChildren(make("h2", {}, "Labels and predictions"), make("p", { class: "hint" }, "Rows are labels, columns predictions."), make("div", { class: "scroll" }, table));
