@@ -398,6 +398,7 @@ def test_a_selection_is_exported_as_figures(addresses, name, query):
         names = archive.namelist()
         assert len(names) == len(set(names)) == ask(addresses[name], "/api/overview", **query)["selected"]
         assert all(re.fullmatch(r"[\w.-]+\.png", file) and not file.startswith(".") for file in names), names
+        assert (names[0] == "dark-00.png") == (name == "both")
         with Image.open(archive.open(names[0])) as figure:
             pixels = np.asarray(figure.convert("RGB")).reshape(-1, 3)
     assert len(np.unique(pixels, axis=0)) > 20
