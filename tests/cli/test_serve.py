@@ -16,7 +16,7 @@ from ig2.cli.serve import find_method, find_model, prepare_whatif
 from ig2.errors import InputError
 from ig2.explorer import Collection, Question
 from networks import refuses
-from stores import tiny
+from stores import tiny, write_store
 from whatifs import make_patients
 
 
@@ -26,7 +26,7 @@ def test_without_a_store_it_says_what_to_name(ig2):
 
 
 def test_a_source_without_images_is_refused(ig2):
-    tiny(ig2.folder / "store", ["x"], [1.0])
+    write_store(ig2.folder / "store", {"id": ["x"]}, kind="image")
     (ig2.folder / "rows.csv").write_text("a\n1\n", encoding="utf-8")
     assert "--source" in ig2.refused("serve", "store", "--source", "rows.csv")
 
@@ -71,6 +71,8 @@ def test_the_command_takes_method_and_model_from_the_store(tmp_path):
     assert find_method(ServeOptions(method="ig"), manifest) == "ig"
     library.run(str(tmp_path / "rows.csv"), subject, library.ExpectedIG(4), tmp_path / "other", device="cpu")
     refuses(InputError, "--method", lambda: find_method(ServeOptions(), library.open(tmp_path / "other").manifest))
+    demo = {"fingerprint": {"method": {"name": "IG²"}}}  # of two models
+    refuses(InputError, "does not say", lambda: find_method(ServeOptions(), demo))
     assert find_model(None, {"model": "digits"}) == "digits" and find_model(None, {"model": "torchvision:resnet18"})
     assert find_model(None, {"model": None}) is None and find_model("mine:build", {}) == "mine:build"
     for name in ("mine:build", "weights.pt", "timm:hf-hub:a/b", "transformers:/home/me"):  # code, or files of this machine

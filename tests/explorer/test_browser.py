@@ -56,7 +56,7 @@ def test_it_opens_with_counts_pictures_and_maps(visit):
     assert page.locator("#counts").inner_text().split() == ["Items", "61", "Right", "100", "%", "Wrong", "0", "Failed", "1"]
 
 
-def test_filters_narrow_the_list_and_the_link_brings_them_back(visit):
+def test_filters_narrow_the_list_and_the_link_brings_them_back(visit, photos):
     page = visit()
     page.locator("#where").fill("label == 1")
     page.locator("#where").press("Enter")
@@ -67,6 +67,8 @@ def test_filters_narrow_the_list_and_the_link_brings_them_back(visit):
     page.locator("#down").check()
     page.wait_for_selector("body[data-ready*='sort=-output']")
     ordered = listed(page)
+    outputs = {row["id"]: row["output"] for row in photos.stores[0].iterate(["id", "output"])}
+    assert ordered == sorted(ordered, key=outputs.__getitem__, reverse=True) != sorted(ordered)
     again = visit(at=page.evaluate("location.hash"))
     counted(again, "5 of 61 items")
     assert listed(again) == ordered and again.locator("#where").input_value() == "label == 1"
@@ -102,6 +104,18 @@ def test_a_condition_that_cannot_be_read_is_explained(visit):
     page.locator("#where").press("Enter")
     page.wait_for_selector("#trouble", state="hidden")
     assert all("400 (Bad Request)" in text for text in visit.trouble)  # the browser's own note
+    visit.trouble.clear()
+
+
+def test_a_link_that_was_mangled_is_explained_and_its_filter_can_be_removed(visit):
+    page = visit(at="#item=nothing")
+    assert "'nothing'" in page.locator("#trouble").inner_text() and page.locator("#detail").is_hidden()
+    page = visit(at="#cell=foo")
+    page.wait_for_selector("#trouble:not([hidden])")
+    assert "'foo'" in page.locator("#trouble").inner_text()
+    page.locator("#chips button").click()
+    counted(page, "61 items")
+    assert all("400 (Bad Request)" in text for text in visit.trouble)
     visit.trouble.clear()
 
 
@@ -167,6 +181,7 @@ def test_two_stores_are_side_by_side_with_their_difference(visit):
     assert page.locator("#row-0 canvas").count() == 3
     assert page.locator("#heads span").all_inner_texts() == ["", "photos-ig", "photos-gradient", "difference"]
     assert report(page).locator("[role=tab]").all_inner_texts() == ["photos-ig", "photos-gradient", "Difference"]
+    assert page.locator("#sort option[value=output_2]").inner_text() == "output · photos-gradient"
 
 
 def test_the_map_is_brushed_by_pointer_and_by_keys(visit, photos):
@@ -191,6 +206,20 @@ def test_the_map_is_brushed_by_pointer_and_by_keys(visit, photos):
     page.wait_for_selector("#chips button")
     page.locator("#colour").select_option("class")
     assert "dark" in page.locator("#key").inner_text()
+
+
+def test_a_point_of_the_map_opens_its_item_and_is_marked(visit, photos):
+    page = visit(at="#view=map")
+    page.wait_for_selector("#cloud[data-drawn='61']")
+    box = page.locator("#cloud").bounding_box()
+    x, y = photos.projection.points[7].tolist()
+    across, down = 14 + x * (box["width"] - 28), 14 + y * (box["height"] - 28)
+    page.mouse.click(box["x"] + across, box["y"] + down)
+    page.wait_for_selector(f"#detail[data-loaded='{photos.catalogue.ids[7]}']")
+    page.wait_for_function("() => spot.at === 7")
+    before = page.locator("#cloud").evaluate("canvas => canvas.toDataURL()")
+    page.evaluate("() => { spot.at = null; paintCloud(); }")
+    assert page.locator("#cloud").evaluate("canvas => canvas.toDataURL()") != before
 
 
 def test_the_map_is_laid_out_by_umap_where_it_is_installed(visit, photos, monkeypatch):
@@ -247,6 +276,22 @@ def test_words_and_rows_are_coloured_and_nothing_in_them_runs(visit):
     page = visit("rows", at="#item=p3")
     assert re.search(r"(age|dose|weight) -?\d", page.locator("#row-0 .line").inner_text())
     assert report(page).locator(".bars tbody tr").count() == 3
+
+
+def test_nothing_is_cut_where_it_cannot_be_seen(visit):
+    page = visit("both", at="#item=dark%2F00.png")
+    listed(page)
+    report(page)
+    for view, shown in (("list", "#list"), ("map", "#cloud")):
+        page.locator(f"#tab-{view}").click()
+        page.wait_for_selector(f"#{view}-panel:not([hidden])")
+        for selector in (shown, "#item", ".overview"):
+            box = page.locator(selector).bounding_box()
+            assert box["y"] + box["height"] <= 900, selector
+    page = visit("rows")
+    listed(page)
+    lines = page.locator("#row-0 .line").evaluate("line => parseFloat(getComputedStyle(line).maxHeight) / line.clientHeight")
+    assert lines == pytest.approx(3, abs=0.1)  # whole ones: those of this row need one
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

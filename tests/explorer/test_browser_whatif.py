@@ -155,6 +155,8 @@ def test_an_upload_is_explained_and_kept(visit, served):
     page.locator("#whatif .keeping input").fill("my night")
     page.locator("#whatif .keeping button").click()
     page.wait_for_selector("#whatif a")
+    panel, link = (page.locator(selector).last.bounding_box() for selector in ("#whatif", "#whatif a"))
+    assert link["y"] + link["height"] <= panel["y"] + panel["height"]  # in sight
     assert "my-night.png" in ig2.open(served[0]["image"].keeper.folder).ids
     with page.context.expect_page() as opened:
         page.locator("#whatif a").last.click()

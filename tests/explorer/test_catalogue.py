@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import shutil
 
@@ -11,6 +12,7 @@ import pytest
 import ig2
 from ig2.errors import InputError
 from ig2.explorer import Collection, Query
+from ig2.explorer.catalogue import OTHER
 from ig2.explorer.views import _judge
 from networks import refuses
 from stores import tiny
@@ -81,6 +83,18 @@ def test_many_classes_are_counted_together(photos, monkeypatch):
     confusion = photos.catalogue.summarise(photos.find(Query()))["confusion"]
     assert len(confusion["classes"]) == 2 and confusion["others"]
     assert sum(map(sum, confusion["counts"])) == 60
+
+
+def test_as_many_classes_have_a_colour_as_there_are(photos, monkeypatch):
+    photos.project()
+    assert photos.encode_points()["classes"] == ["", "dark", "light"]
+    names = np.array(["b"] * 20 + ["a"] * 20 + [f"rare {i}" for i in range(21)], dtype=object)
+    monkeypatch.setattr(photos.catalogue, "predictions", names)
+    monkeypatch.setattr("ig2.explorer.collection.MOST_COLOURS", 3)
+    points = photos.encode_points()
+    assert points["classes"] == ["a", "b", OTHER]
+    codes = np.frombuffer(base64.b64decode(points["class"]), "<u2")
+    assert codes.tolist() == [1] * 20 + [0] * 20 + [2] * 21
 
 
 def test_columns_of_the_second_store_are_beside_those_of_the_first(both):

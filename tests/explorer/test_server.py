@@ -22,7 +22,7 @@ from PIL import Image
 
 import ig2
 from ig2.errors import InputError
-from ig2.explorer import Collection
+from ig2.explorer import Collection, Query
 from ig2.explorer.guard import BURST, Guard
 from ig2.explorer.server import is_loopback, listen, parse_query
 from networks import refuses
@@ -116,6 +116,13 @@ def test_a_source_is_only_what_the_command_names(folder):
     collection = Collection([folder / "photos-ig"])
     assert collection.pictures is None
     refuses(InputError, "--source", lambda: collection.read_picture("dark/00.png"))
+
+
+def test_a_table_is_a_source_without_pictures(folder):
+    """Its cells are in the store; what if reads the columns of a model from it."""
+    collection = Collection([folder / "rows"], str(folder / "patients.csv"))
+    assert collection.pictures is None and collection.list_rows(Query(), 0, 1)["rows"][0]["maps"][0]["cells"]
+    refuses(InputError, "nowhere", lambda: Collection([folder / "rows"], str(folder / "nowhere.csv")))
 
 
 @pytest.mark.parametrize(
@@ -391,6 +398,7 @@ def test_a_selection_is_exported_as_figures(addresses, name, query):
         names = archive.namelist()
         assert len(names) == len(set(names)) == ask(addresses[name], "/api/overview", **query)["selected"]
         assert all(re.fullmatch(r"[\w.-]+\.png", file) and not file.startswith(".") for file in names), names
+        assert (names[0] == "dark-00.png") == (name == "both")
         with Image.open(archive.open(names[0])) as figure:
             pixels = np.asarray(figure.convert("RGB")).reshape(-1, 3)
     assert len(np.unique(pixels, axis=0)) > 20

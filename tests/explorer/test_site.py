@@ -255,6 +255,12 @@ def test_a_site_of_photos_is_used_like_the_explorer(both, tmp_path, watched):
         frame.locator("section[data-ready]").wait_for()
         assert frame.locator("[role=tab]").all_inner_texts() == ["photos-ig", "photos-gradient", "Difference"]
         assert [find_barriers(part) for part in page.frames] == [{}, {}]
+        frame.locator("[data-control=threshold]").fill("50")
+        frame.locator("[data-control=threshold]").press("ArrowRight")
+        page.wait_for_function("() => decodeURIComponent(location.hash).includes('threshold-51')")
+        page.goto(address + "#item=light%2F59.png")  # one of the others
+        page.wait_for_selector("#trouble:not([hidden])")
+        assert "light/59.png" in page.locator("#trouble").inner_text() and page.locator("#detail").is_hidden()
         page.locator("#tab-map").click()
         page.wait_for_selector("#cloud[data-drawn='40']")
         page.locator("#tab-clusters").click()

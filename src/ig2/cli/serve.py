@@ -113,11 +113,13 @@ def find_method(options: ServeOptions, manifest: Mapping[str, Any]) -> str:
     """Return the name of the method: what was typed, or that of a store made by `ig2 run`."""
     made = manifest["fingerprint"].get("method") or {}
     name = options.method or (made.get("name") if made.get("type") == "Recipe" else None)
-    if not isinstance(name, str):
-        raise ChoiceError(
-            f"the store was made by {describe(made.get('type'))} in Python, which has no name here: choose one with --method"
-        )
-    return name
+    if isinstance(name, str):
+        return name
+    if made.get("type") is None:
+        raise ChoiceError("the store does not say by which method it was made: name it with --method, its model with --model")
+    raise ChoiceError(
+        f"the store was made by {describe(made['type'])} in Python, which has no name here: choose one with --method"
+    )
 
 
 def find_model(typed: str | None, command: Mapping[str, Any]) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ig2.errors import InputError, describe, reason
-from ig2.explorer.catalogue import LAYOUTS, Catalogue, Positions, Query
+from ig2.explorer.catalogue import LAYOUTS, OTHER, Catalogue, Positions, Query
 from ig2.explorer.maps import Map, Reader, match, pool, read_map, subtract
 from ig2.explorer.pictures import Pictures
 from ig2.explorer.projection import Matrix, Projection, has_umap, open_projection, open_umap
@@ -23,6 +23,7 @@ from ig2.report import Content, InputView, SkippedView, render
 from ig2.report.content import Image
 from ig2.report.encoding import pack_map
 from ig2.runs.files import list_parts
+from ig2.runs.sources import find_source
 from ig2.runs.store import Store
 from ig2.runs.store import open as open_store
 
@@ -32,6 +33,7 @@ MOST_ROWS = 100  # in one answer
 MOST_UNITS = 60  # words or columns in a row of the list
 MOST_STORES = 4
 MOST_FOUND = 8  # queries whose positions are kept
+MOST_COLOURS = 12  # of classes on the map; the last is grey, for all others
 SEVERAL = 2_000_000  # points that the map of all items sends at most
 MISSING = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
@@ -59,7 +61,7 @@ class Collection:
         self._finding = threading.Lock()
         self._found: OrderedDict[Query, tuple[Catalogue, Positions]] = OrderedDict()
         self._load()
-        self.pictures = None if source is None else Pictures(source, self.stores[0].manifest)
+        self.pictures = self._find_pictures(source)
         self.projection: Projection | None = None
         self.umap: Matrix | None = None
         self.progress: float | None = None  # of the projection; None before it begins
@@ -70,6 +72,13 @@ class Collection:
         self.stores: list[Store] = [open_store(folder) for folder in self.folders]
         self.catalogue = Catalogue(self.stores)
         self.readers = [Reader(store) for store in self.stores]
+
+    def _find_pictures(self, source: Any) -> Pictures | None:
+        manifest = self.stores[0].manifest
+        if source is not None and manifest.get("kind") in ("text", "table"):
+            find_source(source)  # words and cells are in the store; a place that does not exist is still an error
+            return None
+        return None if source is None else Pictures(source, manifest)
 
     def refresh(self) -> bool:
         """Read the stores again if a run has written to them; return whether it has."""
@@ -302,7 +311,7 @@ class Collection:
         points, clusters = places[where], shown.clusters[where]
         if len(points) > SEVERAL:
             raise InputError(f"a map shows {SEVERAL:,} items at most, and these are {len(points):,}")
-        names, classes = np.unique(catalogue.predictions[where].astype(str), return_inverse=True)
+        names, classes = _merge_classes(*np.unique(catalogue.predictions[where].astype(str), return_inverse=True))
         whole = np.rint(np.nan_to_num(points) * 65535).astype("<u2")
 
         def pack(values: Any, kind: str) -> str:
@@ -318,8 +327,7 @@ class Collection:
             "cluster": pack(np.maximum(clusters, 0), "u1"),
             "class": pack(classes, "<u2"),
             "right": pack(catalogue.is_right[where], "i1"),
-            "classes": [str(name) for name in names],
-            "ids": [catalogue.ids[i] for i in np.arange(len(catalogue))[where]] if len(points) <= 20_000 else None,
+            "classes": names,
         }
 
     def describe_clusters(self, positions: Positions | None = None) -> list[dict[str, Any]]:
@@ -355,6 +363,16 @@ class Collection:
                 }
             )
         return [cluster for cluster in clusters if cluster["items"]]
+
+
+def _merge_classes(names: Any, classes: Any) -> tuple[list[str], Any]:
+    """Return the most frequent classes, as many as there are colours, with one for all others."""
+    if len(names) <= MOST_COLOURS:
+        return [str(name) for name in names], classes
+    frequent = np.sort(np.argsort(-np.bincount(classes), kind="stable")[: MOST_COLOURS - 1])
+    places = np.full(len(names), MOST_COLOURS - 1)
+    places[frequent] = np.arange(MOST_COLOURS - 1)
+    return [*(str(names[place]) for place in frequent), OTHER], places[classes]
 
 
 def _encode_mean(shown: Projection, mean: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ const MOST_CHUNKS = 60; // that are kept
 const TALLEST = 15e6; // pixels; browsers lose count beyond
 const LITTLE_TRUST = 0.5; // below, signs are not to be believed
 const MOST_INPUTS = 200; // of a report, or figures
-const PALETTE = ["#3b7fc4", "#e07b39", "#4a9c5d", "#c2478c", "#8d6cc9", "#b0912c", "#3ba5a8", "#a5524a", "#7d8794", "#d1a5c0", "#5b6fd6", "#84a83f"];
+const PALETTE = ["#3b7fc4", "#e07b39", "#4a9c5d", "#c2478c", "#8d6cc9", "#b0912c", "#3ba5a8", "#a5524a", "#d1a5c0", "#5b6fd6", "#84a83f", "#7d8794"];
 const NAMES = { relative_residual: "residual" };
 const $ = (id) => document.getElementById(id);
 const fields = ["where", "text", "sort", "ranges", "cell", "brush", "cluster", "layout"];
@@ -27,6 +27,15 @@ function readAddress() {
   if (!["list", "map", "clusters"].includes(state.view)) state.view = "list";
   if (!["cluster", "class", "right"].includes(state.colour)) state.colour = "cluster";
   if (state.layout !== "umap") state.layout = "";
+}
+
+// The label and the prediction of a cell; a link may have been mangled on its way, and then the server says so.
+function readCell() {
+  try {
+    return JSON.parse(state.cell);
+  } catch {
+    return [state.cell];
+  }
 }
 
 function writeAddress(push = false) {
@@ -75,8 +84,14 @@ async function refresh() {
 }
 
 async function findCursor(signal) {
-  const { place } = await ask(`/api/place?${question({ id: state.item })}`, signal);
-  if (place !== null) cursor = place;
+  try {
+    const { place } = await ask(`/api/place?${question({ id: state.item })}`, signal);
+    if (place !== null) cursor = place;
+  } catch (error) {
+    // a link to an item that is not here; TypeError is that of a server that is gone
+    if (!signal.aborted && !(error instanceof TypeError)) Object.assign(state, { item: "", at: "", try: "" });
+    throw error;
+  }
 }
 
 function choose(changes, push = false) {
@@ -100,13 +115,18 @@ function showFields() {
   for (const [name, low, high] of readRanges()) {
     chip(`${nameColumn(name)} ${number(low)} to ${number(high)}`, { ranges: joinRanges(readRanges().filter((range) => range[0] !== name)) });
   }
-  if (state.cell) chip(JSON.parse(state.cell).join(" predicted as "), { cell: "" });
+  if (state.cell) chip([readCell()].flat().join(" predicted as "), { cell: "" });
   if (state.brush) chip("part of the map", { brush: "" });
   if (state.cluster) chip(`cluster ${Number(state.cluster) + 1}`, { cluster: "" });
   $("chips").replaceChildren(...chips);
 }
 
-const nameColumn = (name) => (NAMES[name] ?? name).replaceAll("_", " ");
+// A column of the second store ends in _2: here it has the store's name.
+function nameColumn(name) {
+  const [, own, store] = name.match(/^(.+)_([2-4])$/) ?? [];
+  if (store <= stores.stores.length) return `${nameColumn(own)} · ${stores.stores[store - 1].name}`;
+  return (NAMES[name] ?? name).replaceAll("_", " ");
+}
 const readRanges = () =>
   state.ranges.split(",").filter(Boolean).map((piece) => piece.split(":")).map(([name, low, high]) => [name, Number(low), Number(high)]);
 const joinRanges = (ranges) => ranges.map((range) => range.join(":")).join(",");
@@ -119,10 +139,11 @@ function setRange(name, low, high) {
 // -- the overview -----------------------------------------------------------------------------------------------------
 
 const whole = (value) => value.toLocaleString("en");
+const countItems = (value) => count(value, "item").replace(String(value), whole(value));
 
 function drawOverview(overview) {
   const { selected, failed, labelled, right } = overview;
-  $("count").textContent = selected === overview.total ? count(selected, "item").replace(String(selected), whole(selected)) : `${whole(selected)} of ${whole(overview.total)} items`;
+  $("count").textContent = selected === overview.total ? countItems(selected) : `${whole(selected)} of ${whole(overview.total)} items`;
   for (const button of all("button", $("exports"))) {
     const isTooMuch = ["html", "zip"].includes(button.dataset.format) && selected > MOST_INPUTS;
     button.disabled = !selected || isTooMuch;
@@ -217,8 +238,12 @@ function drawConfusion(confusion) {
     make("thead", {}, make("tr", {}, make("td"), ...classes.map((name) => head(name, "col")))),
     make("tbody", {}, ...cells.map((row, i) => make("tr", {}, head(classes[i], "row"), ...row))),
   );
-  // as wide as its largest number needs; beyond its column it scrolls
-  table.style.minWidth = `${3.5 + classes.length * (0.25 + 0.42 * whole(Math.max(...counts.flat())).length)}rem`;
+  // as wide as its names and its largest number need; beyond its column it scrolls
+  const longest = Math.max(...classes.map((name) => name.length));
+  table.classList.toggle("upright", longest < 3); // an 8 on its side is another sign
+  const names = Math.min(3.5, 0.5 + 0.45 * longest);
+  one("thead td", table).style.width = `${names}rem`;
+  table.style.minWidth = `${names + classes.length * (0.25 + 0.42 * whole(Math.max(...counts.flat())).length)}rem`;
   $("confusion").replaceChildren(make("h2", {}, "Labels and predictions"), make("p", { class: "hint" }, "Rows are labels, columns predictions."), make("div", { class: "scroll" }, table));
 }
 
@@ -407,7 +432,7 @@ function showItem() {
     $("item").contentWindow.location.replace(state.item ? `${itemAddress(state.item)}${state.at ? `#${state.at}` : ""}` : "about:blank");
   }
   drawList();
-  if (state.view === "map") paintCloud();
+  if (state.view === "map") findSpot().then(paintCloud);
 }
 
 $("item").addEventListener("load", () => {
@@ -415,7 +440,7 @@ $("item").addEventListener("load", () => {
   if (!state.item || inside.location.href === "about:blank") return;
   // what was chosen in the report is part of the address here
   const remember = () => {
-    if (inside.location.pathname !== "/item") return;
+    if (inside.location.pathname !== new URL(itemAddress(state.item), location).pathname) return;
     state.at = inside.location.hash.replace(/^#/, "");
     writeAddress();
   };
@@ -457,6 +482,7 @@ async function drawMap(signal) {
   $("map-hint").textContent = cloud.count
     ? `Near each other where the model looks at the same things${cloud.explained === null ? "; distances between groups mean little" : `; the two directions have ${percent(cloud.explained)} of the variance`}. Drag to choose, click to open. With the keyboard: arrows move, with Shift they draw a box, Enter chooses it.`
     : "Fewer than three items have values, so there is no map.";
+  await findSpot();
   paintCloud();
 }
 
@@ -468,6 +494,16 @@ const unscale = (size) => (place) => (place - inset) / (size - 2 * inset);
 function colourOf(i) {
   if (state.colour === "right") return ["#8a8f98", "#c2571a", "#3b7fc4"][cloud.right[i] + 1];
   return PALETTE[cloud[state.colour][i] % PALETTE.length];
+}
+
+let spot = { item: "", at: null }; // the item that is open, and its place among all
+async function findSpot() {
+  const { item } = state;
+  if (spot.item === item) return;
+  spot = { item, at: null };
+  // an item that is not there is complained of by its own page
+  const { place } = item ? await ask(`/api/place?${new URLSearchParams({ id: item })}`).catch(() => ({ place: null })) : { place: null };
+  if (spot.item === item) spot.at = place;
 }
 
 function paintCloud() {
@@ -490,8 +526,8 @@ function paintCloud() {
       context.fill();
     }
   }
-  const at = cloud.ids ? cloud.ids.indexOf(state.item) : -1;
-  if (at >= 0 && cloud.there[at]) {
+  const { at } = spot;
+  if (at !== null && cloud.there[at]) {
     context.globalAlpha = 1;
     context.strokeStyle = getComputedStyle(document.body).color;
     context.lineWidth = 2;
@@ -499,7 +535,7 @@ function paintCloud() {
     context.arc(x(cloud.x[at]), y(cloud.y[at]), radius + 4, 0, 7);
     context.stroke();
   }
-  const names = { cluster: [...new Set(cloud.cluster)].sort((a, b) => a - b).map((k) => [PALETTE[k % PALETTE.length], `cluster ${k + 1}`]), class: cloud.classes.slice(0, 16).map((name, i) => [PALETTE[i % PALETTE.length], name || "none"]), right: [["#3b7fc4", "right"], ["#c2571a", "wrong"], ["#8a8f98", "no label"]].filter((_, i) => cloud.right.includes([1, 0, -1][i])) }[state.colour];
+  const names = { cluster: [...new Set(cloud.cluster)].sort((a, b) => a - b).map((k) => [PALETTE[k % PALETTE.length], `cluster ${k + 1}`]), class: cloud.classes.map((name, i) => [PALETTE[i % PALETTE.length], name || "none"]), right: [["#3b7fc4", "right"], ["#c2571a", "wrong"], ["#8a8f98", "no label"]].filter((_, i) => cloud.right.includes([1, 0, -1][i])) }[state.colour];
   $("key").replaceChildren(...names.map(([colour, name]) => {
     const dot = make("i");
     dot.style.background = colour;
@@ -528,7 +564,7 @@ function dropBox() {
   pen.from = pen.to = null;
   showBox();
 }
-function openNearest(place) {
+async function openNearest(place) {
   const canvas = $("cloud");
   const [x, y] = [scale(canvas.clientWidth), scale(canvas.clientHeight)];
   let [best, nearest] = [15, -1]; // pixels
@@ -537,7 +573,7 @@ function openNearest(place) {
     const far = Math.hypot(x(cloud.x[i]) - place.x, y(cloud.y[i]) - place.y);
     if (far < best) [best, nearest] = [far, i];
   }
-  if (nearest >= 0 && cloud.ids) openItem(cloud.ids[nearest]);
+  if (nearest >= 0) openItem((await ask(`/api/rows?${new URLSearchParams({ start: nearest, count: 1 })}`)).rows[0].id);
   else if (state.brush) choose({ brush: "" });
 }
 
@@ -562,7 +598,7 @@ function watchCloud() {
     if (Math.hypot(pen.to.x - pen.from.x, pen.to.y - pen.from.y) > 5) return applyBox();
     const place = pen.to;
     dropBox();
-    openNearest(place);
+    openNearest(place).catch(complain);
   });
   canvas.addEventListener("keydown", (event) => {
     const step = 16;
@@ -577,7 +613,7 @@ function watchCloud() {
     } else if (event.key === "Enter" && pen.to && cloud?.count) {
       event.preventDefault();
       if (pen.from.x !== pen.to.x || pen.from.y !== pen.to.y) applyBox();
-      else openNearest(pen.to);
+      else openNearest(pen.to).catch(complain);
     } else if (event.key === "Escape" && pen.to) {
       event.stopPropagation();
       dropBox();
@@ -598,7 +634,7 @@ async function drawClusters(signal) {
     const said = classes.map(([name, times]) => `${name || "none"} ${percent(times / items)}`).join(", ");
     const button = make("button", { type: "button", "aria-pressed": String(state.cluster === String(k)) }, state.cluster === String(k) ? "Show all" : "Show these");
     button.addEventListener("click", () => choose({ cluster: state.cluster === String(k) ? "" : String(k) }));
-    const text = make("div", { class: "text" }, make("h2", {}, `Cluster ${k + 1}`), make("p", {}, `${whole(items)} items${labelled ? `, ${percent(right / labelled)} right` : ""}`), make("p", { class: "hint" }, make("bdi", {}, said)), make("p", { class: "buttons" }, button));
+    const text = make("div", { class: "text" }, make("h2", {}, `Cluster ${k + 1}`), make("p", {}, `${countItems(items)}${labelled ? `, ${percent(right / labelled)} right` : ""}`), make("p", { class: "hint" }, make("bdi", {}, said)), make("p", { class: "buttons" }, button));
     const few = make("div", { class: "typical" });
     for (const row of typical) {
       const inside = row.maps[0]?.kind === "image" ? make("span", {}) : make("bdi", { class: "name" }, row.maps[0]?.kind === "text" ? row.maps[0].units.join(" ") : row.id);

@@ -9,12 +9,14 @@ import threading
 import zipfile
 from collections.abc import Iterator
 from itertools import count
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 import torch
 
 from ig2 import plots
+from ig2.adapters.images import SUFFIXES
 from ig2.attribution import Attribution
 from ig2.errors import InputError, format_count
 from ig2.explorer.catalogue import Positions
@@ -92,7 +94,9 @@ def write_figures(collection: Collection, positions: Positions) -> bytes:
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:  # PNG is deflated already
         for position in positions:
             for view in collection.view(collection.catalogue.ids[position])[0]:
-                stem = re.sub(r"[^\w.-]+", "-", view.name).strip("-.")[:LONGEST_NAME] or "item"
+                path = PurePosixPath(view.name)
+                plain = str(path.with_suffix("")) if path.suffix.lower() in SUFFIXES else view.name
+                stem = re.sub(r"[^\w.-]+", "-", plain).strip("-.")[:LONGEST_NAME] or "item"
                 candidates = (stem if copy == 1 else f"{stem}-{copy}" for copy in count(1))
                 name = next(name for name in candidates if name.lower() not in names)
                 names.add(name.lower())

@@ -51,7 +51,9 @@ const ANSWERS = {
     return { total: places.length, start, rows };
   },
   "/api/place": async (query) => {
-    const place = (await find(query)).indexOf((await readTable()).places.get(query.get("id")));
+    const { places } = await readTable();
+    if (!places.has(query.get("id"))) throw new Error(`there is no item '${query.get("id")}'`);
+    const place = (await find(query)).indexOf(places.get(query.get("id")));
     return { place: place < 0 ? null : place };
   },
   "/api/map": (query) => read(`map-${query.get("layout") || "pca"}`),

@@ -64,7 +64,7 @@ const whatIf = (() => {
     asked.abort();
     asked = new AbortController();
     const { signal } = asked;
-    if (editor.isEmpty()) return say("Upload, drop or paste an input first.");
+    if (editor.isEmpty()) return say(`${invite()} first.`);
     trial = null;
     part.keep.disabled = true;
     part.cancel.hidden = !explain;
@@ -153,6 +153,7 @@ const whatIf = (() => {
   }
 
   const fill = (content) => editor.fill(content);
+  const invite = () => (about.kind === "image" ? "Upload, drop or paste an image" : "Type, upload, drop or paste an input");
 
   function makeEditor() {
     if (about.kind === "image") return makePainting();
@@ -447,6 +448,7 @@ const whatIf = (() => {
       const link = make("a", { href: `/whatif/kept?${new URLSearchParams({ id })}`, target: "_blank", rel: "noopener" }, make("bdi", {}, id));
       part.kept.append(make("li", {}, link));
       part.kept.parentElement.hidden = false;
+      link.scrollIntoView({ block: "nearest" }); // at the end of the panel, where nobody would see it come
       say(`Kept as ${id} in ${folder}.`);
       part.keep.disabled = true;
     } catch (error) {
@@ -604,7 +606,7 @@ const whatIf = (() => {
     part.keep.disabled = true;
     askLike(before);
     await fill(content);
-    say(editor.isEmpty() ? (opened && about.kind === "image" ? "The image is not here: start ig2 serve with --source, or upload one." : "Upload, drop or paste an input, then explain it.") : "");
+    say(editor.isEmpty() ? (opened && about.kind === "image" ? "The image is not here: start ig2 serve with --source, or upload one." : `${invite()}, then explain it.`) : "");
     finish("open");
     if (!editor.isEmpty()) ask(false);
     panel.dataset.opened = opened;
