@@ -138,6 +138,8 @@ class Preparation:
         compile: compile a whole step, the forward pass and its input gradients, with `torch.compile`. That takes a minute
             or two for each size of batch, and pays on a GPU for long work.
         graphs: on a GPU, record the kernels of a step on small batches once and replay them.
+        checkpoint: keep the input of each block alone, and run the block once more for its gradient: less memory,
+            more time, the same values. Blocks are modules of several layers. Not with `at=`.
     """
 
     fold: bool = True
@@ -145,6 +147,7 @@ class Preparation:
     precision: Precision | None = None
     compile: bool = False
     graphs: bool = True
+    checkpoint: bool = False
 
     def __post_init__(self) -> None:
         if self.precision is not None and self.precision not in PRECISIONS:

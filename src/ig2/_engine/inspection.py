@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
+from ig2._engine.checkpoints import count_bytes
 from ig2._engine.layers import LinearCalls, Readings, Results, in_this_thread, node_of, nodes_before
 from ig2._engine.memory import Written, is_out_of_memory
 from ig2._engine.network import WITHOUT_GRAPH, Network
@@ -146,7 +147,8 @@ def run_first(network: Network) -> tuple[Tensor, int]:
             raise ModelError(f"the network is in train mode, where a pass changes its {name}. Call net.eval() first")
     _check_logits(network, raw)
     # forward activations stay for both backward passes, which hold about half as much again at their peak
-    activations = sum(saved.values()) * 3 // 2 if graph else sum(saved.values())
+    kept = sum(saved.values()) + count_bytes(model.net)
+    activations = kept * 3 // 2 if graph else kept
     return scores.detach(), activations + 8 * inputs.data[0].nbytes
 
 

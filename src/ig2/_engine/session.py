@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ig2._engine.acceleration import Recorder, Request, first_line, prepare
+from ig2._engine.checkpoints import checkpoint_blocks
 from ig2._engine.inputs import Inputs
 from ig2._engine.inspection import (
     RandomState,
@@ -81,6 +82,7 @@ class Session:
         self.forwards = 0  # points that were run, checks not counted
         self.gradients = 0  # gradients by a point
         self.preparation: dict[str, Any] = {}  # what was done to make the network fast, and what could not be
+        self._checkpointed: dict[str, Any] = {}  # what was done to make it smaller, which is never given up
         self._wish = model.preparation if prepares else None  # it does not pay for a few passes
         self.adds_up = True  # whether no sum that should match the change in the output was seen to be off
         self._compared: set[tuple[object, int]] = set()  # requests and batch sizes that were compared
@@ -127,6 +129,7 @@ class Session:
             self._plain.model = self._undo.enter_context(open_model(original, self.inputs.data.is_cuda))
             self._is_copy = self._plain.model is not original
             self._undo.callback(self._plain.close)
+            self._checkpoint()
             random_state = RandomState(self.device)
             inspection = inspect(self._plain, self.check_mixing)
             self.bytes_per_point = inspection.bytes_per_point
@@ -143,6 +146,15 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._undo.close()
         self._recorder.clear()
+
+    def _checkpoint(self) -> None:
+        """Let blocks of the network run twice, where that was wished for."""
+        if self._wish is None or not self._wish.checkpoint or not self.inputs.needs_gradient:
+            return
+        blocks = checkpoint_blocks(self._plain.model.net) if self._is_copy else 0
+        why = "it has no module of several layers" if self._is_copy else "its modules cannot be copied"
+        self._checkpointed = {"checkpointed": blocks or f"no: {why}"}
+        self.preparation.update(self._checkpointed)
 
     def _record(self) -> None:
         """Record steps of the network that is run from here on."""
@@ -182,7 +194,7 @@ class Session:
         """Go on with the network as it is."""
         self._network.close()
         self._network = self._plain
-        self.preparation = {"left as it is": reason}
+        self.preparation = {"left as it is": reason} | self._checkpointed
         self._record()
 
     @contextmanager
