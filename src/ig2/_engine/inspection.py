@@ -197,6 +197,13 @@ def find_representation(network: Network) -> tuple[Layer | Literal["output"], in
                 "the representation is: ig2.wrap(net, representation=...) with a module or its name (its output), "
                 "'name:input', or 'output'"
             )
+        if len(call.shape) > 1 and call.shape[0] != 1:  # such as the proposals of a detector
+            cuts = find_cuts(network, network.inputs.data.ndim)
+            example = repr(cuts[-1][1].name) if cuts else "..."
+            raise ModelError(
+                f"the input of {call.name!r}, the last linear layer, is {tuple(call.shape)} for one sample: a representation "
+                f"needs one row a sample. Name one: ig2.wrap(net, representation={example})"
+            )
         return Layer(call.name, call.module, "input"), call.number
     return "output", 1
 
