@@ -18,7 +18,7 @@ from ig2._engine.inputs import Fixed, value_of
 from ig2._engine.private import uncompiled_network
 from ig2._utils.suggestions import suggest
 from ig2.errors import WITHOUT_GRADIENTS, InputError, ModelError, describe
-from ig2.targets import AnyTarget, Class, Difference, Target, as_target, find_tensor
+from ig2.targets import AnyTarget, Class, Difference, Target, as_target, find_tensor, has_queries
 
 OutputName = Literal["logit", "probability", "log-probability", "sigmoid"]
 Bounds = tuple[float | Tensor, float | Tensor]
@@ -342,7 +342,7 @@ class Model:
         result = raw
         if callable(self.output):
             result = self.output(raw)
-        elif target.of_classes and self.output != "logit":
+        elif target.of_classes and self.output != "logit" and not has_queries(raw):
             result = OUTPUTS[self.output](find_tensor(raw))
         output = target.read(result, rows)
         if not isinstance(output, Tensor) or output.shape != (len(rows),) or not output.is_floating_point():
