@@ -128,6 +128,7 @@ def test_the_settings_say_what_made_it():
             "sums to the change in the output, but for 1 of 2 explicands, off by 10% or more",
         ),
         ([[1.0, 2.0]], [4.0], None, "has no baseline, so its sum stands for nothing"),
+        ([[0.0, 0.0]], [4.0], None, "is zero everywhere, since the gradient at x is"),
     ],
 )
 def test_the_verdict(values: Any, output: Any, baseline: Any, sentence: str):

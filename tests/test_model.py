@@ -182,7 +182,7 @@ def test_wrong_names_get_suggestions():
 
 def test_a_layer_with_other_rows_than_samples_is_refused_as_representation():
     network = net(lambda self, x: self.last(torch.tanh(self.first(x.repeat(2, 1))))[: len(x)])
-    refuses(ModelError, r"input of 'last' is Tensor float64 \(6, 6\) for 3 samples", lambda: representation(network))
+    refuses(ModelError, r"'last', the last linear layer, is \(2, 6\) for one", lambda: representation(network))
 
 
 def test_a_representation_that_does_not_see_the_input_is_refused():

@@ -210,6 +210,114 @@ def test_a_detector_of_lists_is_read_like_one_of_sets():
     )
 
 
+class ImageDetector(nn.Module):
+    """What torchvision's detectors do around their network: a list of images in, resized one by one; boxes in pixels of each
+    image, of which those with a low score and those that overlap a better one are dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Conv2d(2, 3, 3, 2, 1)
+
+    def forward(self, images: list[Tensor]) -> list[dict[str, Tensor]]:
+        assert all(image.ndim == 3 for image in images)
+        resized = [functional.interpolate(image[None], (16, 16), mode="bilinear") for image in images]
+        results = []
+        for image, scores in zip(images, self.body(torch.cat(resized)).sigmoid().flatten(2).mT, strict=True):
+            scale = torch.tensor([image.shape[2], image.shape[1]] * 2).to(image) / 16
+            y, x = torch.meshgrid(torch.arange(8), torch.arange(8), indexing="ij")
+            corner = torch.stack([2 * x, 2 * y], dim=2).reshape(64, 2).to(image)
+            boxes = torch.cat([corner - 2, corner + 3 + scores[:, :2]], dim=1).clamp(0, 16) * scale
+            best, labels = scores.max(dim=1)
+            kept: list[int] = []
+            for place in best.argsort(descending=True).tolist():
+                corners = boxes.detach().tolist()
+                if best[place] > 0.05 and all(iou(corners[place], corners[other]) < 0.5 for other in kept):
+                    kept.append(place)
+            results.append({"boxes": boxes[kept], "labels": labels[kept] + 1, "scores": best[kept]})
+        return results
+
+
+def test_a_detector_of_images_that_drops_predictions_is_read():
+    net = seeded(ImageDetector, 0)
+    found = net(X)
+    boxes, labels = (torch.stack([one[name][0].detach() for one in found]) for name in ("boxes", "labels"))
+    target = targets.Box(boxes, labels)
+    for method in (ig2.ExpectedIG(4, rule=ig2.rules.blended), ig2.IG2(4)):
+        a = method(net, X, target, POOL[:2])
+        assert torch.allclose(a.output, torch.stack([one["scores"][0] for one in found]))
+        assert float(a.residual.abs().max()) < 1e-12 and a.values.any()
+    far = targets.Box(boxes, labels % 3 + 1, 0.9)
+    refuses(InputError, "iou", lambda: ig2.Gradient()(net, X, far))
+
+
+def test_the_scores_of_a_set_without_a_class_for_nothing_are_sigmoids():
+    a = ig2.Gradient()(DETECTOR, X, targets.Box(BOX, 1, 0.3, activation="sigmoid"))
+    raw = DETECTOR(X)
+    likely = raw["logits"][..., 1:2].sigmoid()
+    # the softmax of these is the sigmoid, of class 1
+    by_hand = detect_by_hand({**raw, "logits": torch.cat([1 - likely, likely], dim=2).log()}, BOX, 1, 0.3)
+    assert torch.allclose(a.output, by_hand)
+    assert not torch.allclose(a.output, ig2.Gradient()(DETECTOR, X, targets.Box(BOX, 1, 0.3)).output)
+
+
+def test_a_layer_with_a_row_for_each_proposal_is_no_representation():
+    class Proposals(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Sequential(nn.Conv2d(2, 4, 3, 2), nn.ReLU()), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            proposals = self.body(x).flatten(2).mT.flatten(0, 1)  # nine of each image
+            return self.head(proposals).unflatten(0, (len(x), 9)).amax(dim=1)
+
+    net = seeded(Proposals, 0)
+    refuses(ModelError, "representation='body'", lambda: ig2.IG2(3)(net, X, 1, POOL[:2]))
+    assert ig2.IG2(3)(ig2.wrap(net, "body"), X, 1, POOL[:2]).values.any()
+
+
+def test_queries_with_masks_and_classes_are_a_map():
+    torch.manual_seed(0)
+    classes, masks = nn.Linear(128, 4 * 6).double(), nn.Conv2d(2, 4, 3, 2, 1).double()
+
+    def net(x: Tensor) -> dict[str, Tensor]:
+        queries = classes(x.flatten(1)).unflatten(1, (4, 6))
+        return {"class_queries_logits": queries, "masks_queries_logits": masks(x), "other": x}
+
+    def by_hand(result: dict[str, Tensor]) -> Tensor:
+        likely, where = result["class_queries_logits"].softmax(dim=2), result["masks_queries_logits"].sigmoid()
+        return sum(likely[:, q, 3] * where[:, q, :2, 1:].mean(dim=(1, 2)) for q in range(4))  # type: ignore[return-value]
+
+    target, method = targets.Region((2, 0, 8, 4), 3, size=(8, 8)), ig2.ExpectedIG(4, rule=ig2.rules.blended)
+    a, b = method(net, X, target, POOL[:2]), method(ig2.wrap(net, output=by_hand), X, references=POOL[:2])
+    assert torch.allclose(a.values, b.values, atol=1e-12) and float(a.residual.abs().max()) < 1e-12
+    assert not torch.allclose(method(net, X, targets.Region((2, 0, 8, 4), 2, size=(8, 8)), POOL[:2]).values, a.values)
+    wanted = metrics.Deletion(output="model")(ig2.wrap(net, output=by_hand), a.values, X).values
+    assert torch.allclose(metrics.Deletion()(net, a).values, wanted)  # they are probabilities already
+
+
+def test_a_map_without_classes_is_read_in_a_region():
+    depth = lambda x: {"predicted_depth": DENSE(x)[:, 2]}  # noqa: E731
+    by_hand = ig2.wrap(DENSE, output=lambda r: r[:, 2, MASK].mean(dim=1))
+    for target in (targets.Region(MASK), targets.Region(MASK.expand(3, -1, -1), each=True), targets.Region((2, 1, 7, 4))):
+        a = ig2.Gradient()(depth, X, target)
+        assert torch.allclose(a.values, ig2.Gradient()(by_hand, X).values, atol=1e-14)
+        wanted = metrics.Deletion(output="model")(by_hand, a.values, X).values
+        assert torch.allclose(metrics.Deletion()(depth, a).values, wanted)
+
+
+def test_the_embedding_of_a_tower_is_found_by_its_name():
+    tower = lambda x: {"image_embeds": FLAT(x), "last_hidden_state": x}  # noqa: E731
+    a, b = (ig2.Gradient()(net, X, targets.Similarity(OTHER)) for net in (tower, FLAT))
+    assert torch.allclose(a.values, b.values, atol=1e-14)
+    both = lambda x: {"image_embeds": FLAT(x), "text_embeds": FLAT(x)}  # noqa: E731
+    refuses(ModelError, "keys", lambda: ig2.Gradient()(both, X, targets.Similarity(OTHER)))
+
+
+def test_a_map_in_a_dict_has_the_representation_of_the_map():
+    a, b = (ig2.IG2(5)(net, X, targets.Region(MASK, 3), POOL[:2]) for net in (lambda x: {"out": DENSE(x), "aux": x}, DENSE))
+    assert torch.allclose(a.values, b.values, atol=1e-12) and torch.allclose(a.arrival, b.arrival)
+
+
 def test_a_box_that_nothing_matches_is_refused():
     refuses(InputError, "iou", lambda: ig2.Gradient()(DETECTOR, X, targets.Box((0.9, 0.9, 0.95, 0.95), 1)))
     assert iou([0, 0, 2, 2], [1, 1, 3, 3]) == pytest.approx(1 / 7)
@@ -304,6 +412,9 @@ REFUSED = {
     "a mask of other axes": (InputError, "axes", lambda: ig2.Gradient()(DENSE, X, targets.Region(MASKS, 1))),
     "an empty region": (InputError, "no place", lambda: ig2.Gradient()(DENSE, X, targets.Region((3, 3, 3, 5), 1))),
     "corners the wrong way": (InputError, "x0 < x1", lambda: targets.Box((3, 3, 1, 5), 1)),
+    "one of the boxes is empty": (InputError, "2, 2, 2, 3. for explicand 1", lambda: targets.Box(
+        torch.tensor([[0, 0, 1, 1], [2, 2, 2, 3]]), 1)),
+    "an unknown activation": (InputError, "activation", lambda: targets.Box(BOX, 1, activation="relu")),
     "numbers as a mask": (InputError, "booleans", lambda: targets.Region(torch.zeros(8, 8), 1)),
     "no overlap": (InputError, "iou", lambda: targets.Box(BOX, 1, 0)),
     "a forecast that is none": (ModelError, "steps", lambda: ig2.Gradient()(DENSE, X, targets.Horizon())),

@@ -33,6 +33,8 @@ LITTLE_TRUST = 0.5
 # Below this share of the distance to their references, paths have not arrived, and the verdict says so.
 # Distances are squared by default: with a quarter of D left, half of the way between the representations is.
 LITTLE_ARRIVAL = 0.75
+# Below this share of the distance, a path that moved got no nearer.
+HARDLY_NEARER = 0.005
 # From here on a path that stands still has arrived.
 ARRIVED = 0.99
 # Letters of a name that `print` shows.
@@ -316,6 +318,13 @@ class Attribution(_Fields[Structured]):
         """What the residual, the trust and the arrival mean, in a sentence."""
         relative = self.relative_residual
         if relative is None:
+            if len(self) and all(bool((row == 0).all()) for row in _flatten(self.values)):
+                if self._arrival_verdict:
+                    return "explains nothing" + self._arrival_verdict
+                return (
+                    "is zero everywhere, since the gradient at x is (units asleep, or saturated?), or x itself: try a method "
+                    "with references (ig2.ExpectedIG)"
+                )
             return "has no baseline, so its sum stands for nothing" + self._arrival_verdict
         if not len(self):
             return "explains nothing: it is empty"
@@ -388,6 +397,11 @@ class Attribution(_Fields[Structured]):
                 f"; paths got stuck where the distance has no gradient{of}, with {left}, so the values do not explain the "
                 f"whole contrast: try {advice}"
             )
+        if float(typical[short].median()) < HARDLY_NEARER:
+            return (
+                f"; paths got no nearer to the reference{of}, so the values do not explain the contrast: try more or longer "
+                f"steps, ig2.paths.LineSearch(), {advice}"
+            )
         return (
             f"; paths ended on the way{of}, with {left}, so the values do not explain the whole contrast: try more or longer "
             f"steps, ig2.paths.LineSearch(), {advice}"
@@ -406,7 +420,7 @@ class Attribution(_Fields[Structured]):
     def _sameness_verdict(self) -> str:
         """Why the output at the baselines is that at x, where no path is to blame."""
         if self.reference_outputs is None:
-            return "the output at x is that at its baselines (are the references x itself?)"
+            return "the output at x is that at its baselines: contrast it with others (references=), or explain another output"
         where = self.settings.get("representation") or "representation"
         if torch.allclose(self.reference_outputs, self.output[:, None].expand_as(self.reference_outputs)):
             return (

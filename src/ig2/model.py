@@ -18,7 +18,7 @@ from ig2._engine.inputs import Fixed, value_of
 from ig2._engine.private import uncompiled_network
 from ig2._utils.suggestions import suggest
 from ig2.errors import WITHOUT_GRADIENTS, InputError, ModelError, describe
-from ig2.targets import AnyTarget, Class, Difference, Target, as_target, find_tensor
+from ig2.targets import AnyTarget, Class, Difference, Target, as_target, find_tensor, has_queries
 
 OutputName = Literal["logit", "probability", "log-probability", "sigmoid"]
 Bounds = tuple[float | Tensor, float | Tensor]
@@ -142,8 +142,9 @@ class Preparation:
         compile: compile a whole step, the forward pass and its input gradients, with `torch.compile`. That takes a minute
             or two for each size of batch, and pays on a GPU for long work.
         graphs: on a GPU, record the kernels of a step on small batches once and replay them.
-        checkpoint: keep of each block of an `nn.ModuleList`, such as the layers of a transformer, its input alone, and run it
-            once more for the gradient: for a sample that does not fit otherwise. Not for DeepSHAP and the rule `secant`.
+        checkpoint: keep the input of each block alone, and run the block once more for its gradient: less memory, more time,
+            the same values. Blocks are modules of several layers, such as the layers of a transformer. Not with `at=`, and
+            not for DeepSHAP and the rule `secant`.
     """
 
     fold: bool = True
@@ -346,7 +347,7 @@ class Model:
         result = raw
         if callable(self.output):
             result = self.output(raw)
-        elif target.of_classes and self.output != "logit":
+        elif target.of_classes and self.output != "logit" and not has_queries(raw):
             result = OUTPUTS[self.output](find_tensor(raw))
         output = target.read(result, rows)
         if not isinstance(output, Tensor) or output.shape != (len(rows),) or not output.is_floating_point():

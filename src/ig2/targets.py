@@ -16,6 +16,10 @@ from ig2.names import name_output
 
 Name = Callable[[int], str]
 Measure = Literal["cosine", "dot", "distance"]
+# What networks with two ends call the embedding they return.
+EMBEDDINGS = ("image_embeds", "text_embeds", "sentence_embedding")
+# What MaskFormer and its relatives call the classes and the masks of their queries.
+QUERIES = ("class_queries_logits", "masks_queries_logits")
 
 
 def _each(axes: int, **default: Any) -> Any:
@@ -172,6 +176,8 @@ def find_tensor(result: Any) -> Tensor:
     """
     if isinstance(result, Mapping):
         result = next((result[key] for key in ("logits", "out") if key in result), result)
+        if isinstance(result, Mapping) and len(result) == 1:
+            result = next(iter(result.values()))
     elif not isinstance(result, Tensor) and isinstance(getattr(result, "logits", None), Tensor):
         result = result.logits
     if isinstance(result, (tuple, list)) and len(result) == 1:
@@ -246,7 +252,9 @@ class Region(Target):
     """The mean output of a class over a region of a map, as segmentation and dense networks return it.
 
     f = Σ_p m_p · f_{c,p} / Σ_p m_p over the places p of a result (B, classes, *places), with m the mask. A mask of another
-    size, such as that of the input, is brought to the result's by the mean over each place.
+    size, such as that of the input, is brought to the result's by the mean over each place. A result (B, *places), such as a
+    depth, is read without a class. Of MaskFormer and its relatives, whose queries have masks and classes, the map is
+    f_{c,p} = Σ_q softmax(classes)_{q,c} · σ(masks)_{q,p}, as transformers puts them together.
 
     Args:
         where: a mask (*places) of booleans, or the corners of a box: (x0, y0, x1, y1), of sound (start, end), of a volume
@@ -269,7 +277,6 @@ class Region(Target):
     index: int | Sequence[int] | Tensor | None = _each(0, default=None)
     size: Sequence[int] | None = None
     each: bool = False
-    of_classes = True
 
     def __post_init__(self) -> None:
         where = torch.as_tensor(self.where)
@@ -284,11 +291,24 @@ class Region(Target):
     def _is_mask(self) -> bool:
         return torch.as_tensor(self.where).dtype == torch.bool
 
+    @property
+    def of_classes(self) -> bool:  # type: ignore[override]
+        """Of the sum over classes the probability would be 1."""
+        return self.index is not None
+
+    @property
+    def _axes(self) -> int:
+        """How many axes the places have."""
+        where = torch.as_tensor(self.where)
+        return where.ndim - self.each if self._is_mask else where.shape[-1] // 2
+
     def _has_each(self, name: str) -> bool:
         return self.each if name == "where" else super()._has_each(name)
 
     def read(self, result: Any, rows: Tensor) -> Tensor:
-        scores = find_tensor(result)
+        scores = _find_map(result)
+        if scores.ndim == self._axes + 1 and self.index is None:
+            scores = scores[:, None]
         if scores.ndim < 3:
             raise ModelError(f"the network returned {describe(scores)}: a Region is of a map (B, classes, places …)")
         chosen = scores.sum(dim=1)
@@ -333,10 +353,25 @@ class Region(Target):
         return mask
 
     def describe(self, row: int, name: Name = name_output) -> str:
-        what = "the sum of classes" if self.index is None else name(self._one("index", row))
+        what = "the whole output" if self.index is None else name(self._one("index", row))
         if self._is_mask:
             return f"{what} in a mask"
         return f"{what} in the box ({', '.join(f'{number:g}' for number in self._one('where', row))})"
+
+
+def has_queries(result: Any) -> bool:
+    """Whether a network returned queries with masks and classes, which make a map of probabilities."""
+    return all(isinstance(getattr(result, name, None), Tensor) for name in QUERIES) or (
+        isinstance(result, Mapping) and all(name in result for name in QUERIES)
+    )
+
+
+def _find_map(result: Any) -> Tensor:
+    """The map in what a network returned; of queries with masks and classes, what they make together."""
+    if not has_queries(result):
+        return find_tensor(result)
+    classes, masks = (result[name] if isinstance(result, Mapping) else getattr(result, name) for name in QUERIES)
+    return torch.einsum("bqc,bqhw->bchw", classes.softmax(dim=2)[..., :-1], masks.sigmoid())  # the last is no object
 
 
 @dataclass(frozen=True, eq=False)
@@ -346,13 +381,15 @@ class Box(Target):
     f = max_j s_j · IoU(b_j, b) over the predictions j of the class whose overlap, intersection over union, is at least `iou`;
     zero if there are none [Petsiuk 2021]. Read from torchvision's list of dicts (boxes, labels, scores), with boxes in
     pixels; and from sets as DETR returns them (logits, pred_boxes), with s the softmax over classes, and boxes as shares of
-    width and height. A detector that drops predictions with low scores drops them on a path too: set its threshold low, or
-    use a complete rule.
+    width and height. The scores of Conditional and Deformable DETR, RT-DETR and others, which have no class for no object, are
+    sigmoids: `activation="sigmoid"`. A detector that drops predictions with low scores drops them on a path too: set its
+    threshold low, or use a complete rule.
 
     Args:
         box: (x0, y0, x1, y1), or one for each explicand, (B, 4).
         index: the class, or one for each explicand.
         iou: the least overlap of a match.
+        activation: what makes scores of a set's logits, "softmax" or "sigmoid".
 
     Raises:
         InputError: if no prediction matches at an explicand.
@@ -367,17 +404,26 @@ class Box(Target):
     box: Sequence[float] | Tensor = _each(1)
     index: int | Sequence[int] | Tensor = _each(0)
     iou: float = 0.5
+    activation: Literal["softmax", "sigmoid"] = "softmax"
 
     def __post_init__(self) -> None:
         box = torch.as_tensor(self.box)
-        if box.ndim not in (1, 2) or box.shape[-1] != 4 or not bool((box[..., 2:] > box[..., :2]).all()):
-            raise InputError(f"box must be (x0, y0, x1, y1) with x0 < x1 and y0 < y1, got {describe(self.box)}")
+        if box.ndim not in (1, 2) or box.shape[-1] != 4:
+            raise InputError(f"box must be (x0, y0, x1, y1), or one for each explicand, (B, 4), got {describe(self.box)}")
+        empty = ~(box[..., 2:] > box[..., :2]).all(dim=-1).reshape(-1)
+        if empty.any():
+            row = int(empty.nonzero()[0])
+            corners = ", ".join(f"{number:g}" for number in box.reshape(-1, 4)[row].tolist())
+            of = f" for explicand {row}" if box.ndim == 2 else ""
+            raise InputError(f"box must be (x0, y0, x1, y1) with x0 < x1 and y0 < y1, got ({corners}){of}")
+        if self.activation not in ("softmax", "sigmoid"):
+            raise InputError(f"activation must be 'softmax' or 'sigmoid', got {describe(self.activation)}")
         if not 0 < self.iou <= 1:
             raise InputError(f"iou must be in (0, 1], got {describe(self.iou)}")
 
     def read(self, result: Any, rows: Tensor) -> Tensor:
         box, index = self._of("box", rows), self._of("index", rows)
-        predictions = list(_list_predictions(result, len(rows), index))
+        predictions = list(_list_predictions(result, len(rows), index, self.activation))
         outputs = []
         for (boxes, scores), wanted in zip(predictions, box, strict=True):
             overlap = _overlap(boxes, wanted.to(boxes))
@@ -400,7 +446,7 @@ class Box(Target):
         return f"{name(self._one('index', row))} at the box ({corners})"
 
 
-def _list_predictions(result: Any, count: int, index: Tensor) -> list[tuple[Tensor, Tensor]]:
+def _list_predictions(result: Any, count: int, index: Tensor, activation: str) -> list[tuple[Tensor, Tensor]]:
     """Of each sample, the boxes (k, 4) and the scores (k,) of a detector's predictions of a class."""
     if isinstance(result, (list, tuple)) and len(result) == count and all(isinstance(one, Mapping) for one in result):
         chosen = [(one, one["labels"] == int(number)) for one, number in zip(result, index, strict=True)]
@@ -414,7 +460,8 @@ def _list_predictions(result: Any, count: int, index: Tensor) -> list[tuple[Tens
             "image, or of a set with logits and pred_boxes. Bring it to one of these with ig2.wrap(net, output=...)"
         )
     _check_index(index, logits.shape[2], "class")
-    scores = logits.softmax(dim=2).gather(2, index.to(logits.device)[:, None, None].expand(-1, logits.shape[1], 1))[..., 0]
+    scores = logits.softmax(dim=2) if activation == "softmax" else logits.sigmoid()
+    scores = scores.gather(2, index.to(logits.device)[:, None, None].expand(-1, logits.shape[1], 1))[..., 0]
     centre, half = boxes[..., :2], boxes[..., 2:] / 2
     return list(zip(torch.cat([centre - half, centre + half], dim=2), scores, strict=True))
 
@@ -431,7 +478,8 @@ def _overlap(boxes: Tensor, box: Tensor) -> Tensor:
 class Similarity(Target):
     """How like an embedding is to another one: of what a network returns, (B, features), and a vector.
 
-    The cosine a·b / (‖a‖ ‖b‖), the product a·b, or minus the distance, −‖a − b‖.
+    The cosine a·b / (‖a‖ ‖b‖), the product a·b, or minus the distance, −‖a − b‖. Of transformers' towers with a projection,
+    such as CLIP's, `image_embeds` or `text_embeds` is read.
 
     Args:
         other: the other embedding (features,), or one for each explicand, (B, features).
@@ -455,7 +503,8 @@ class Similarity(Target):
             raise InputError(f"measure must be 'cosine', 'dot' or 'distance', got {describe(self.measure)}")
 
     def read(self, result: Any, rows: Tensor) -> Tensor:
-        embedding = find_tensor(result)
+        named = [result[key] for key in EMBEDDINGS if key in result] if isinstance(result, Mapping) else []
+        embedding = named[0] if len(named) == 1 else find_tensor(result)
         other = self._of("other", rows).to(embedding)
         if embedding.shape != other.shape:
             raise InputError(

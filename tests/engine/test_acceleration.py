@@ -597,3 +597,78 @@ def test_rounding_to_tf32_ends_with_the_call(gpu: torch.device):
     with round_to_tf32(gpu, report):
         assert torch.get_float32_matmul_precision() == "high" and report == {"tf32": True}
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+class Block(nn.Module):
+    """Several layers, and a way around them."""
+
+    def __init__(self, writes: bool = False) -> None:
+        super().__init__()
+        self.first, self.norm, self.second, self.writes = (
+            nn.Conv2d(6, 6, 3, 1, 1),
+            nn.BatchNorm2d(6),
+            nn.Conv2d(6, 6, 1),
+            writes,
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.relu_() if self.writes else x
+        return x + self.second(self.norm(self.first(x)).sigmoid())
+
+
+def blocks(*kinds: bool) -> nn.Module:
+    def build() -> nn.Module:
+        body = nn.Sequential(*map(Block, kinds))
+        return nn.Sequential(nn.Conv2d(2, 6, 3), body, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 4))
+
+    return shaken(seeded(build, 0))
+
+
+CHECKPOINT = ig2.Preparation(checkpoint=True)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [ig2.Gradient(), ig2.IntegratedGradients(5), ig2.IG2(5), ig2.GradCAM(), ig2.KernelSHAP(ig2.Grid(2, 2))],
+    ids=lambda method: type(method).__name__,
+)
+def test_blocks_that_run_twice_give_the_same_values(method: ig2.Method):
+    net, references = blocks(False, False, False), REFERENCES if isinstance(method, ig2.PathMethod) else None
+    kinds = [type(module) for module in net.modules()]
+    one, two = (method(ig2.wrap(net.double(), prepare=p), X.double(), 1, references) for p in (False, CHECKPOINT))
+    assert torch.allclose(one.values, two.values, atol=1e-14)
+    assert (two.settings["preparation"].get("checkpointed") == 3) is not isinstance(method, ig2.KernelSHAP)
+    assert kinds == [type(module) for module in net.modules()]  # the user's own
+
+
+def test_blocks_run_again_in_the_backward_pass_and_keep_less():
+    net, runs, memory = blocks(*[False] * 6), list[int](), list[int]()
+    net[1][0].first.register_forward_hook(lambda *_: runs.append(1))  # type: ignore[index,union-attr]
+    for checkpoint in (False, True):
+        wish = ig2.Preparation(fold=False, channels_last=False, checkpoint=checkpoint)
+        with opened(net, wish, x=X.double()) as session:
+            runs.clear()
+            points = X.double().requires_grad_()
+            session.differentiate(session.scores_with_graph(points, torch.arange(3)), points)
+            assert len(runs) == 1 + checkpoint
+            memory.append(session.bytes_per_point)
+    assert memory[1] < 0.7 * memory[0]
+
+
+def test_a_block_that_writes_into_its_input_runs_once():
+    net = blocks(False, True, False)
+    one, two = (ig2.IG2(5)(ig2.wrap(net, prepare=p), X.double(), 1, REFERENCES) for p in (False, CHECKPOINT))
+    assert torch.allclose(one.values, two.values, atol=1e-14)
+
+
+def test_a_layer_is_explained_without_checkpoints():
+    net = blocks(False, False, False)
+    one, two = (ig2.IG2(5)(ig2.wrap(net, prepare=p), X.double(), 1, REFERENCES, at="1.1.norm") for p in (False, CHECKPOINT))
+    assert torch.allclose(one.values, two.values, atol=1e-14)
+
+
+def test_what_has_no_blocks_says_so():
+    flat = seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(128, 3)), 0)
+    for net in (flat, lambda x: flat(x)):
+        a = ig2.Gradient()(ig2.wrap(net, prepare=CHECKPOINT), X.double(), 1)
+        assert a.settings["preparation"]["checkpointed"].startswith("no")

@@ -135,8 +135,8 @@ def cut(model: Model, layer: str | nn.Module) -> Model:
     representation = model.representation
     if isinstance(representation, Layer):
         representation = replace(representation, name=f"net.{representation.name}")
-    # a layer that is folded into another one has no activation of its own
-    preparation = None if model.preparation is None else replace(model.preparation, fold=False)
+    # a layer that is folded into another one has no activation of its own, and one that runs again is given none
+    preparation = None if model.preparation is None else replace(model.preparation, fold=False, checkpoint=False)
     upper = Upper(model.net, chosen, model.preprocess)
     upper.training = False  # by itself: train() would reach the user's modules
     return replace(

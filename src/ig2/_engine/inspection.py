@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
+from ig2._engine.checkpoints import count_bytes
 from ig2._engine.layers import LinearCalls, Readings, Results, in_this_thread, node_of, nodes_before
 from ig2._engine.memory import Written, is_out_of_memory
 from ig2._engine.network import WITHOUT_GRAPH, Network
@@ -146,7 +147,8 @@ def run_first(network: Network) -> tuple[Tensor, int]:
             raise ModelError(f"the network is in train mode, where a pass changes its {name}. Call net.eval() first")
     _check_logits(network, raw)
     # forward activations stay for both backward passes, which hold about half as much again at their peak
-    activations = sum(saved.values()) * 3 // 2 if graph else sum(saved.values())
+    kept = sum(saved.values()) + count_bytes(model.net)
+    activations = kept * 3 // 2 if graph else kept
     return scores.detach(), activations + 8 * inputs.data[0].nbytes
 
 
@@ -194,6 +196,13 @@ def find_representation(network: Network) -> tuple[Layer | Literal["output"], in
                 f"the last linear map of this network is a call of {call.name}, not a layer that can be read. Say where "
                 "the representation is: ig2.wrap(net, representation=...) with a module or its name (its output), "
                 "'name:input', or 'output'"
+            )
+        if len(call.shape) > 1 and call.shape[0] != 1:  # such as the proposals of a detector
+            cuts = find_cuts(network, network.inputs.data.ndim)
+            example = repr(cuts[-1][1].name) if cuts else "..."
+            raise ModelError(
+                f"the input of {call.name!r}, the last linear layer, is {tuple(call.shape)} for one sample: a representation "
+                f"needs one row a sample. Name one: ig2.wrap(net, representation={example})"
             )
         return Layer(call.name, call.module, "input"), call.number
     return "output", 1

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from ig2._engine.memory import is_out_of_memory
 from ig2._engine.private import buffers_of, has_batch_statistics, has_running_statistics, hooks_of, is_dropout, uses_compiler
@@ -113,24 +112,6 @@ def _refers_to_modules(function: Any) -> bool:
         return isinstance(function, FunctionType) and bool(modules_used(function))
     except ValueError:  # a variable that has no value yet
         return True
-
-
-def checkpoint_blocks(net: nn.Module) -> int:
-    """Let each block of an outermost `nn.ModuleList` keep its input alone, and run again for a gradient; how many."""
-    if isinstance(net, nn.ModuleList):
-        for block in net:
-            block.__class__ = _checkpointed(type(block))
-        return len(net)
-    return sum(checkpoint_blocks(child) for child in net.children())
-
-
-def _checkpointed(kind: type[nn.Module]) -> type[nn.Module]:
-    """The class with another `forward`: names, hooks, attributes and copies of its modules stay what they are."""
-
-    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return checkpoint(kind.forward, self, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
-
-    return type(kind.__name__, (kind,), {"forward": forward})
 
 
 @contextmanager

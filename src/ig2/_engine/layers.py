@@ -22,6 +22,7 @@ class LinearCall:
     module: nn.Linear | None  # None for a functional call
     number: int  # how many times the module had run by then
     node: Node  # what made the input, in autograd's graph
+    shape: torch.Size  # of the input
 
 
 class LinearCalls(TorchFunctionMode):
@@ -70,7 +71,7 @@ class LinearCalls(TorchFunctionMode):
     def _note(self, name: str, module: nn.Linear | None, number: int, args: Sequence[Any]) -> None:
         for arg in args:
             if isinstance(arg, Tensor) and not isinstance(arg, nn.Parameter) and arg.requires_grad:
-                self.found.append(LinearCall(name, module, number, node_of(arg)))
+                self.found.append(LinearCall(name, module, number, node_of(arg), arg.shape))
                 return
 
     def __torch_function__(

@@ -15,6 +15,7 @@ from ig2._engine.layers import in_this_thread, node_of, nodes_before
 from ig2._engine.private import version_of
 from ig2.errors import ModelError, describe
 from ig2.model import Layer, Model
+from ig2.targets import find_tensor
 
 # What autograd says where a network takes gradients in its forward pass and no graph is kept.
 WITHOUT_GRAPH = "does not require grad"
@@ -59,14 +60,19 @@ class Network:
         raw = self.forward(self.inputs.split(points), rows)
         scores = self.model.scores(raw, len(rows), rows).to(self.inputs.data.device)
         if self.layer == "output":
-            activation = scores if callable(self.model.output) or self._hides_logits(raw) else self.model.logits(raw)
+            activation = scores if callable(self.model.output) else self._find_logits(raw, scores)
             # as `Model.scores` does: a network that ends with squeeze() loses the batch axis of a single sample
             self._activation = activation.reshape(1, -1) if len(rows) == 1 and activation.ndim < 2 else activation
         return scores if self.against is None else contrast(scores, self.against[rows])
 
-    def _hides_logits(self, raw: Any) -> bool:
-        """Whether a target reads what is no tensor, such as a detector's list of dicts."""
-        return self.model.target is not None and not isinstance(raw, Tensor)
+    def _find_logits(self, raw: Any, scores: Tensor) -> Tensor:
+        """The network's output as one tensor; where a target reads what is none, a detector's list of dicts, its scores."""
+        if self.model.target is None:
+            return self.model.logits(raw)
+        try:
+            return find_tensor(raw)
+        except ModelError:
+            return scores
 
     def scores_alone(self, points: Tensor, rows: Tensor) -> Tensor:
         """The same without autograd's graph."""

@@ -22,6 +22,7 @@ from ig2._engine.acceleration import (
     prepare,
     round_to_tf32,
 )
+from ig2._engine.checkpoints import checkpoint_blocks
 from ig2._engine.inputs import Inputs
 from ig2._engine.inspection import (
     RandomState,
@@ -34,7 +35,7 @@ from ig2._engine.inspection import (
     run_first,
     tolerance,
 )
-from ig2._engine.isolation import CopyError, checkpoint_blocks, open_model
+from ig2._engine.isolation import CopyError, open_model
 from ig2._engine.memory import explain_memory_errors, is_out_of_memory
 from ig2._engine.network import Network
 from ig2._engine.secants import find_contributions, find_multipliers, operations_without_rule, rescale
@@ -89,6 +90,7 @@ class Session:
         self.forwards = 0  # points that were run, checks not counted
         self.gradients = 0  # gradients by a point
         self.preparation: dict[str, Any] = {}  # what was done to make the network fast, and what could not be
+        self._lasting: dict[str, Any] = {}  # what of it holds for the network as it is, too
         self._wish = model.preparation if prepares else None  # it does not pay for a few passes
         self.adds_up = True  # whether no sum that should match the change in the output was seen to be off
         self._compared: set[tuple[object, int]] = set()  # requests and batch sizes that were compared
@@ -134,12 +136,10 @@ class Session:
             original = self._plain.model
             self._plain.model = self._undo.enter_context(open_model(original, self.inputs.data.is_cuda))
             self._is_copy = self._plain.model is not original
-            if original.preparation is not None and original.preparation.checkpoint:
-                # of the network itself too, which a faster copy is compared with: it may not fit without
-                blocks = checkpoint_blocks(self._plain.model.net) if self._is_copy else 0
-                self.preparation["checkpointed"] = blocks or "no: it has no nn.ModuleList that could be copied"
             self._undo.callback(self._plain.close)
+            self._checkpoint()
             self._choose_rounding(original)
+            self.preparation.update(self._lasting)
             random_state = RandomState(self.device)
             inspection = inspect(self._plain, self.check_mixing)
             self.bytes_per_point = inspection.bytes_per_point
@@ -161,9 +161,17 @@ class Session:
         """Round float32 products to TF32 where that was wished for; warn where they are slow and nothing was said."""
         wished = model.preparation and model.preparation.precision
         if wished == "tf32":
-            self._undo.enter_context(round_to_tf32(self.device, self.preparation))
+            self._undo.enter_context(round_to_tf32(self.device, self._lasting))
         elif wished is None and is_slow_in_float32(model, self.device):
             warn(FULL_FLOAT32)
+
+    def _checkpoint(self) -> None:
+        """Let blocks of the network run twice, where that was wished for."""
+        if self._wish is None or not self._wish.checkpoint or not self.inputs.needs_gradient:
+            return
+        blocks = checkpoint_blocks(self._plain.model.net) if self._is_copy else 0
+        why = "it has no module of several layers" if self._is_copy else "its modules cannot be copied"
+        self._lasting["checkpointed"] = blocks or f"no: {why}"
 
     def _record(self) -> None:
         """Record steps of the network that is run from here on."""
@@ -203,8 +211,7 @@ class Session:
         """Go on with the network as it is."""
         self._network.close()
         self._network = self._plain
-        kept = {key: value for key, value in self.preparation.items() if key in ("tf32", "checkpointed")}
-        self.preparation = {"left as it is": reason, **kept}
+        self.preparation = {"left as it is": reason} | self._lasting
         self._record()
 
     @contextmanager

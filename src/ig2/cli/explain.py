@@ -429,9 +429,13 @@ def format_verdict(verdict: str, steps: int | None) -> str:
     if "NOT" in sentence:
         tries = "" if steps is None else f"try {more[0]} or --rule blended (for all methods), or "
         return f"{sentence}: {tries}read it as a ranking"
-    if any(words in sentence for words in ("on the way", "did not move", "got stuck")):
-        others = ["--method ig2-straight", "--method expected-ig"]
-        return f"{sentence}: try {' or '.join([*(more if 'on the way' in sentence else ()), *others])}"
+    others = ["--method ig2-straight", "--method expected-ig"]
+    if any(words in sentence for words in ("on the way", "no nearer")):
+        return f"{sentence}: try {' or '.join([*more, *others])}"
+    if any(words in sentence for words in ("did not move", "got stuck")):
+        return f"{sentence}: try {' or '.join(others)}"
+    if "zero everywhere" in sentence:
+        return f"{sentence}: try --method expected-ig"
     return f"{sentence}: {advice}" if advice else sentence
 
 

@@ -288,7 +288,7 @@ class Method(metaclass=_MethodType):
     @contextmanager
     def _open(self, model: Model, x: Any, target: Any = None, **options: Any) -> Iterator[Task]:
         """Open the network on x as this method needs it, and check the output of the class explained."""
-        asked = model.preparation is not None and model.preparation.precision is not None
+        asked = model.preparation is not None and (model.preparation.precision is not None or model.preparation.checkpoint)
         with open_task(
             *(model, x, target),
             **options,

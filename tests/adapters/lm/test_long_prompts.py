@@ -129,7 +129,7 @@ def test_checkpointed_layers_keep_less_and_say_the_same(name: str, reuse: bool) 
     assert kept.attribution.settings["preparation"]["checkpointed"] == 2
     np.testing.assert_allclose(kept.token_scores, plain.token_scores, rtol=1e-9, atol=1e-12)
     memory = [model.estimate(LONG, " Rome", **options, batch_size=1, prepare=each).peak_bytes for each in (True, prepare)]
-    assert memory[1] < 0.6 * memory[0]
+    assert memory[1] < 0.9 * memory[0]  # of two layers: one while its gradient is taken, and the input of each
     assert type(model.net.model.layers[0]).forward is transformers.models.llama.modeling_llama.LlamaDecoderLayer.forward
 
 
@@ -138,7 +138,7 @@ def test_checkpoints_that_cannot_be_are_named(load: Load) -> None:
     refuses(ModelError, "checkpoint", lambda: load("llama").explain(LONG, " Rome", prepare=prepare))  # DeepSHAP
     x = torch.rand(2, 3)
     attribution = ig2.IntegratedGradients(3)(ig2.wrap(nn.Linear(3, 2).eval(), prepare=prepare), x, 0)
-    assert "ModuleList" in attribution.settings["preparation"]["checkpointed"]
+    assert "several layers" in attribution.settings["preparation"]["checkpointed"]
 
 
 @pytest.mark.parametrize("name", METHODS)
