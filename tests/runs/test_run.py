@@ -154,6 +154,7 @@ def test_rows_of_a_table_and_those_that_cannot_be_read(tmp_path: Path) -> None:
     assert store["p"]["cells"] == ["30", "a"]
     assert store.failures == {"BadRowsError": 2}
     assert "old" in store["q"]["error"] and "'c'" in store["r"]["error"]
+    assert "row 1" not in store["r"]["error"]  # which it is in no table of the user's
     explanation = store.to_shap()
     assert explanation.values.shape == (2, 2) and list(explanation.feature_names) == ["age", "town"]
 

@@ -133,8 +133,9 @@ def run(
             for every item, such as a region of a map.
         against: the classes it is explained against, as every method takes them. By default "next" of a subject with several
             classes, None of anything else.
-        references: a strategy of `ig2.references` or samples, for every call of the method; or a source, whose first 200 items
-            are the pool that a subject chooses from. By default a subject's own pool, for methods that need references.
+        references: a strategy of `ig2.references` or samples, for every call of the method; or a source, of which 200 evenly
+            spaced items are the pool that a subject chooses from. By default a subject's own pool, for methods that need
+            references.
         count: how many references a subject chooses for each item.
         seed: of everything random.
         values: what to keep of the values: "float32", "float16", "units" (a number for each word or column), a grid or regions
@@ -224,7 +225,7 @@ def run_plan(
             drop_failed(folder)
         known = _hash_ids(_stored_ids(folder))
         total, pending = _count_items(items, known)
-        state = _State(folder, plan, total, total - pending)
+        state = _State(folder, plan, total, total - pending, len(known) - (total - pending))
         writer = Writer(folder, state.absorb, part_bytes, flush_seconds)
         state.number = lambda: writer.number
         state.catch_up()
@@ -327,6 +328,7 @@ class _State:
     plan: Plan
     total: int
     done: int
+    gone: int  # rows of items that the source does not have any more
     aggregates: Aggregates = field(default_factory=Aggregates)
     number: Callable[[], int] = lambda: 0  # of the next journal file
     files: int = 0  # the first journal file that the aggregates do not have
@@ -378,6 +380,7 @@ class _State:
                 "total": self.total,
                 "done": self.done,
                 "failed": self.failed,
+                "gone": self.gone,
                 "items": int(self.before.get("items", 0)) + self.items,
                 "seconds": float(self.before.get("seconds", 0.0)) + seconds,
                 "rate": self.items / seconds if self.items and seconds else float(self.before.get("rate", 0.0)),
@@ -421,7 +424,8 @@ def _count_items(source: Source, known: NDArray[np.uint64]) -> tuple[int, int]:
     """
     hashes = _hash_ids(source.ids())
     if not len(hashes):
-        raise InputError(f"the source has no items: {describe(source.describe())}")
+        made = source.describe()
+        raise InputError(f"{made.get('place') or made.get('name') or 'the source'} has no items")
     if len(hashes) > 1 and (hashes[1:] == hashes[:-1]).any():
         double, seen = hashes[1:][hashes[1:] == hashes[:-1]][0], 0
         for identity in source.ids():

@@ -154,6 +154,7 @@ class Plan:
                 self._attempt(loaded, places, batch, rows)
         for place, error in loaded.failures.items():
             message = " ".join(str(error).split()) if isinstance(error, IG2Error) else reason(error)
+            message = message.removeprefix("row 1, ")  # of a table: it was read alone, and has an id
             rows[place] = {"error": message, "error_kind": type(error).__name__}
         return [
             {"id": item.id, **self._describe_label(loaded.labels[place]), **rows[place]}

@@ -103,7 +103,8 @@ class Store:
 
     @property
     def progress(self) -> dict[str, float]:
-        """How far the run is: `total`, `done` and `failed` items, `items` explained in `seconds`, and the last `rate`."""
+        """How far the run is: `total`, `done` and `failed` items, rows of items that are `gone` from the source, `items`
+        explained in `seconds`, and the last `rate`."""
         path = self.folder / PROGRESS
         content = read_json(path) if path.exists() else {}
         wrong = [name for name, number in content.items() if not is_number(number) or number < 0]
