@@ -59,7 +59,7 @@ def table(rows: list[Row], title: str) -> str:
     return f"\n{title}\n" + "\n".join(lines) + "\n"
 
 
-def save(results: dict[str, list[Row]], folder: Path) -> Path:
+def save(results: dict[str, list[Row]], folder: Path, name: str = "performance.json") -> Path:
     """Write results with the environment they hold for."""
     folder.mkdir(parents=True, exist_ok=True)
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
@@ -71,6 +71,6 @@ def save(results: dict[str, list[Row]], folder: Path) -> Path:
         "threads": torch.get_num_threads(),
         "gpu": gpu,
     }
-    path = folder / "performance.json"
+    path = folder / name
     path.write_text(json.dumps({"environment": environment, "results": results}, indent=2) + "\n")
     return path
