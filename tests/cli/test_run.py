@@ -127,3 +127,12 @@ def test_progress_shows_items_a_second(ig2, folder):
     ig2.on_a_terminal(100)
     result = ig2("run", "photos", *COMMON, "--batch", 1)
     assert "items/s" in result.err
+
+
+def test_an_interrupted_run_says_that_the_same_command_goes_on(ig2, folder, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(library, "run", stop)
+    result = ig2("run", "photos", *COMMON)
+    assert result.code == 130 and "the same command goes on" in result.err

@@ -19,6 +19,7 @@ from ig2.cli.methods import METHODS, find_methods, find_rule, fit_methods
 from ig2.cli.models import load_model
 from ig2.cli.options import RunCommandOptions, StatusOptions
 from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, report_rate, show_progress
+from ig2.cli.streams import print_error
 from ig2.errors import format_count
 from ig2.groups import Groups
 from ig2.metrics import Metric
@@ -71,29 +72,33 @@ def run(options: RunCommandOptions) -> None:
         against: Any = "auto" if options.against is None else options.against
         if isinstance(model, Subject) and options.against is not None:
             against = parse_against(model, options.against)
-        store = ig2.run(
-            source,
-            model,
-            Recipe(options.method, options.steps, options.rule, named.contrasts),
-            options.out,
-            target=None if options.target == "auto" else _parse_target(model, options.target),
-            against=against,
-            references=find_references(options.references),
-            count=options.count,
-            seed=options.seed,
-            values=parse_values(options.values),
-            gradcf=options.gradcf,
-            per_reference=options.per_reference,
-            metrics=_find_metrics(options.metrics),
-            column=options.column,
-            batch=options.batch,
-            device=options.device,
-            readers=options.readers,
-            retry_failed=options.retry_failed,
-            engine=options.engine,  # type: ignore[arg-type]  # checked there
-            cluster=Cluster(options.workers, options.gpus_per_worker, options.address),
-            progress=report_rate(watch),
-        )
+        try:
+            store = ig2.run(
+                source,
+                model,
+                Recipe(options.method, options.steps, options.rule, named.contrasts),
+                options.out,
+                target=None if options.target == "auto" else _parse_target(model, options.target),
+                against=against,
+                references=find_references(options.references),
+                count=options.count,
+                seed=options.seed,
+                values=parse_values(options.values),
+                gradcf=options.gradcf,
+                per_reference=options.per_reference,
+                metrics=_find_metrics(options.metrics),
+                column=options.column,
+                batch=options.batch,
+                device=options.device,
+                readers=options.readers,
+                retry_failed=options.retry_failed,
+                engine=options.engine,  # type: ignore[arg-type]  # checked there
+                cluster=Cluster(options.workers, options.gpus_per_worker, options.address),
+                progress=report_rate(watch),
+            )
+        except KeyboardInterrupt:
+            print_error("what is explained is kept: the same command goes on")
+            raise
         note_command(store.folder, options)
     print_store(store)
 
