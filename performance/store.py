@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import statistics
 import time
@@ -68,7 +69,9 @@ def save(results: dict[str, list[Row]], folder: Path, name: str = "performance.j
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
+        "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "load": [round(load, 1) for load in os.getloadavg()] if hasattr(os, "getloadavg") else None,  # others' work too
         "gpu": gpu,
     }
     path = folder / name
