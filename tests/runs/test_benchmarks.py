@@ -21,6 +21,10 @@ def test_the_page_has_the_stored_figures() -> None:
         assert f"| `{row['what']}` | {' | '.join(map(str, numbers))} |" in PAGE
     for row in STORED["memory"]:
         assert any(line.startswith(f"| {row['items']:,}") and line.endswith(f"| {row['MiB']} |") for line in PAGE.splitlines())
+    scaling = (ROOT / "docs/scaling.md").read_text(encoding="utf-8")
+    for row in STORED["ray"]:
+        numbers = (row[name] for name in ("seconds", "until the first rows", "items/s after them"))
+        assert f"| {row['what']} | {' | '.join(map(str, numbers))} |" in scaling
 
 
 def test_what_a_benchmark_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
