@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import statistics
 import time
@@ -59,7 +60,7 @@ def table(rows: list[Row], title: str) -> str:
     return f"\n{title}\n" + "\n".join(lines) + "\n"
 
 
-def save(results: dict[str, list[Row]], folder: Path) -> Path:
+def save(results: dict[str, list[Row]], folder: Path, name: str = "performance.json") -> Path:
     """Write results with the environment they hold for."""
     folder.mkdir(parents=True, exist_ok=True)
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
@@ -68,9 +69,11 @@ def save(results: dict[str, list[Row]], folder: Path) -> Path:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
+        "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "load": [round(load, 1) for load in os.getloadavg()] if hasattr(os, "getloadavg") else None,  # others' work too
         "gpu": gpu,
     }
-    path = folder / "performance.json"
+    path = folder / name
     path.write_text(json.dumps({"environment": environment, "results": results}, indent=2) + "\n")
     return path

@@ -58,8 +58,35 @@ def test_the_status_shows_failures_and_the_time_left(ig2, folder):
     (folder / "store/progress.json").write_text(json.dumps({**progress, "total": 29, "rate": 0.5}))
     result = ig2("status", "store")
     assert result.code == 0
-    for text in ("9 of 29 items  1 failed", "bad.png", "0.5 items/s; 0:00:40 left", "name ig2", "type images", "least trusted"):
+    for text in (
+        "9 of 29 items  1 failed",
+        "bad.png",
+        "0.5 items/s; 0:00:40 left",
+        "name ig2",
+        "type images",
+        "least trusted",
+        "ago",
+    ):
         assert text in result.out, result.out
+
+
+def test_failures_are_told_apart_by_what_is_wrong(ig2, folder):
+    for i in range(3):
+        (folder / f"photos/a/empty{i}.png").write_bytes(b"")
+    (folder / "photos/b/text.png").write_bytes(b"x")
+    ig2("run", "photos", *COMMON)
+    lines = [line for line in ig2("status", "store").out.splitlines() if "InputError" in line]
+    assert len(lines) == 2
+    assert "3, such as a/empty0.png" in lines[0] and "text.png" in lines[1] and "such as" not in lines[1]
+
+
+def test_items_that_the_source_has_no_more_are_not_counted(ig2, folder):
+    ig2("run", "photos", *COMMON)
+    (folder / "photos/a/1.png").unlink()
+    ig2.photo("photos/b/9.png", (8, 8), seed=5)
+    result = ig2("run", "photos", *COMMON)
+    assert "8 of 8 items" in result.out and "1 row of items" in result.out
+    assert len(library.open("store")) == 9
 
 
 def test_another_run_into_the_store_is_refused(ig2, folder):
@@ -100,3 +127,12 @@ def test_progress_shows_items_a_second(ig2, folder):
     ig2.on_a_terminal(100)
     result = ig2("run", "photos", *COMMON, "--batch", 1)
     assert "items/s" in result.err
+
+
+def test_an_interrupted_run_says_that_the_same_command_goes_on(ig2, folder, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(library, "run", stop)
+    result = ig2("run", "photos", *COMMON)
+    assert result.code == 130 and "the same command goes on" in result.err

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -154,6 +155,7 @@ def test_rows_of_a_table_and_those_that_cannot_be_read(tmp_path: Path) -> None:
     assert store["p"]["cells"] == ["30", "a"]
     assert store.failures == {"BadRowsError": 2}
     assert "old" in store["q"]["error"] and "'c'" in store["r"]["error"]
+    assert "row 1" not in store["r"]["error"]  # which it is in no table of the user's
     explanation = store.to_shap()
     assert explanation.values.shape == (2, 2) and list(explanation.feature_names) == ["age", "town"]
 
@@ -345,6 +347,51 @@ def test_a_source_that_has_grown_goes_on(net: nn.Module, tmp_path: Path) -> None
     assert sorted(source.read) == [10, 11, 12, 13, 14]
     whole = ig2.run(Listed(samples), net, method, tmp_path / "whole", batch=5)
     assert content(store) == content(whole) and aggregates(store) == aggregates(whole)
+
+
+# -- what happens at once ----------------------------------------------------------------------------------------------
+
+
+def test_rows_are_finished_while_the_next_items_are_explained(
+    photos: Path, subject: vision.VisionSubject, tmp_path: Path
+) -> None:
+    third, waited = threading.Event(), list[bool]()
+
+    class Patient(ig2.Grid):
+        def labels(self, samples: torch.Tensor) -> torch.Tensor:
+            waited.append(third.wait(10) if len(waited) == 1 else True)  # the first batch shows the shape of the values
+            return super().labels(samples)
+
+    calls: list[int] = []
+
+    def make(subject: Any, batch: Any) -> ig2.Method:
+        calls.append(len(batch))
+        if len(calls) == 3:
+            third.set()
+        return ig2.Gradient()
+
+    store = ig2.run(photos, subject, make, tmp_path / "store", batch=2, values=Patient(2, 2), readers=1)
+    assert waited == [True] * 6 and len(store) == 12
+    plain = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "plain", batch=2, values=ig2.Grid(2, 2))
+    for one, two in zip(store, plain, strict=True):
+        np.testing.assert_array_equal(one["values"], two["values"])
+
+
+def test_for_a_gpu_more_threads_read_into_pinned_memory(
+    net: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert execution.count_readers("cpu") == 2
+    assert 2 <= execution.count_readers("cuda:1") <= 8
+    pinned: list[torch.Tensor] = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
+    items = execution.find_source(data(4, 5))
+    plan = execution.make_plan(
+        items, None, ig2.wrap(net), ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
+    )  # fmt: skip
+    for device, times in (("cpu", 0), ("cuda", 2)):
+        batches = execution.group_items(iter(items), 2)
+        rows = [row for finish in execution.explain_locally(plan, batches, 1, device) for row in finish()]
+        assert [row["id"] for row in rows] == ["0", "1", "2", "3"] and len(pinned) == times
 
 
 # -- what stops a run --------------------------------------------------------------------------------------------------

@@ -52,6 +52,25 @@ def test_a_store_inside_the_source_is_left_aside(photos: Path) -> None:
     assert len(list(find_source(photos, skip=photos / "store"))) == 11
 
 
+def test_a_store_inside_a_folder_of_tables_or_photos_is_left_aside(photos: Path, tmp_path: Path) -> None:
+    """Its parts are tables too, and come first where its name does: a second run took them for the source."""
+    for folder in (photos, tmp_path / "tables"):
+        (folder / "a-store/parts").mkdir(parents=True)
+        write(folder / "a-store/parts/part.parquet")
+    write(tmp_path / "tables/one.csv")
+    assert isinstance(find_source(photos, skip=photos / "a-store"), Images)
+    assert {item.id for item in find_source(tmp_path / "tables", skip=tmp_path / "tables/a-store")} == {
+        "one.csv:1", "one.csv:2", "one.csv:3",
+    }  # fmt: skip
+
+
+def test_a_damaged_table_of_the_user_is_not_to_be_deleted(tmp_path: Path) -> None:
+    path = write(tmp_path / "one.parquet")
+    path.write_bytes(path.read_bytes()[:-20])
+    for read in (lambda: list(find_source(path)), lambda: list(find_source(path).ids())):
+        refuses(InputError, "restore", read)
+
+
 def test_patterns_and_lists_of_photos(photos: Path) -> None:
     assert len(list(find_source(str(photos / "*/1.png")))) == 2
     assert len(list(find_source([photos / "red/0.png", photos / "red/1.png"]))) == 2

@@ -329,6 +329,7 @@ def _parse_numbers(series: Any, name: str) -> NDArray[np.float64]:
     problems = {}
     for place in np.flatnonzero(~(np.abs(numbers) <= LARGEST)):
         row, value = int(series.index[place]), series.iloc[place]
+        value = value.item() if isinstance(value, np.generic) else value  # to be quoted as it was typed
         missing = _is_missing(value) or str(value).strip().lower() in MISSING
         reason_not = "is too large for the network" if np.isfinite(numbers[place]) else "is not a finite number"
         problems[row] = f"row {row}, column {name!r}: {'nothing there' if missing else f'{describe(value)} {reason_not}'}"

@@ -224,7 +224,9 @@ class RunCommandOptions(ModelOptions, RunOptions, TerminalOptions):
     count: int | None = option(None, "References for each item. Default: 10.", bounds=(1, 1000))
     steps: int = option(50, "Steps of a path.", bounds=(1, 10_000))
     batch: int | None = option(None, "Items explained at once. Default: by the kind of data.", bounds=(1, 100_000))
-    readers: int = option(2, "Threads that read ahead.", bounds=(1, 256))
+    readers: int | None = option(
+        None, "Threads that read ahead. Default: 2, for a GPU as many as cores, 8 at most.", bounds=(1, 256)
+    )
     engine: str = option("local", "local for this process, ray for several processes or machines.", complete=("local", "ray"))
     workers: int = option(2, "Processes that explain, with Ray.", bounds=(1, 100_000))
     gpus_per_worker: float = option(0.0, "GPUs of each of them.", metavar="N")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,11 +19,13 @@ from ig2.cli.methods import METHODS, find_methods, find_rule, fit_methods
 from ig2.cli.models import load_model
 from ig2.cli.options import RunCommandOptions, StatusOptions
 from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, report_rate, show_progress
+from ig2.cli.streams import print_error
+from ig2.errors import format_count
 from ig2.groups import Groups
 from ig2.metrics import Metric
 from ig2.references.base import References
 from ig2.runs import Cluster, Source, Store, find_source
-from ig2.runs.files import MANIFEST, read_manifest, write_json
+from ig2.runs.files import MANIFEST, PROGRESS, read_manifest, write_json
 
 METRICS = {
     "insertion": "Insertion", "deletion": "Deletion", "infidelity": "Infidelity", "faithfulness": "Faithfulness",
@@ -30,6 +34,8 @@ METRICS = {
 REFERENCES = {"zeros": "Zeros", "white": "White", "blurred": "BlurredExplicand", "farthest": "MaximalDistance"}
 WIDTH = 18  # of the labels
 SHOWN = 5  # items of a list
+SHOWN_ERRORS = 8  # of a kind
+MOST_ERRORS = 1000  # texts of errors that are told apart
 
 
 @dataclass(frozen=True)
@@ -66,29 +72,33 @@ def run(options: RunCommandOptions) -> None:
         against: Any = "auto" if options.against is None else options.against
         if isinstance(model, Subject) and options.against is not None:
             against = parse_against(model, options.against)
-        store = ig2.run(
-            source,
-            model,
-            Recipe(options.method, options.steps, options.rule, named.contrasts),
-            options.out,
-            target=None if options.target == "auto" else _parse_target(model, options.target),
-            against=against,
-            references=find_references(options.references),
-            count=options.count,
-            seed=options.seed,
-            values=parse_values(options.values),
-            gradcf=options.gradcf,
-            per_reference=options.per_reference,
-            metrics=_find_metrics(options.metrics),
-            column=options.column,
-            batch=options.batch,
-            device=options.device,
-            readers=options.readers,
-            retry_failed=options.retry_failed,
-            engine=options.engine,  # type: ignore[arg-type]  # checked there
-            cluster=Cluster(options.workers, options.gpus_per_worker, options.address),
-            progress=report_rate(watch),
-        )
+        try:
+            store = ig2.run(
+                source,
+                model,
+                Recipe(options.method, options.steps, options.rule, named.contrasts),
+                options.out,
+                target=None if options.target == "auto" else _parse_target(model, options.target),
+                against=against,
+                references=find_references(options.references),
+                count=options.count,
+                seed=options.seed,
+                values=parse_values(options.values),
+                gradcf=options.gradcf,
+                per_reference=options.per_reference,
+                metrics=_find_metrics(options.metrics),
+                column=options.column,
+                batch=options.batch,
+                device=options.device,
+                readers=options.readers,
+                retry_failed=options.retry_failed,
+                engine=options.engine,  # type: ignore[arg-type]  # checked there
+                cluster=Cluster(options.workers, options.gpus_per_worker, options.address),
+                progress=report_rate(watch),
+            )
+        except KeyboardInterrupt:
+            print_error("what is explained is kept: the same command goes on")
+            raise
         note_command(store.folder, options)
     print_store(store)
 
@@ -109,20 +119,33 @@ def print_status(options: StatusOptions) -> None:
 def print_store(store: Store, details: bool = False) -> None:
     """Print how many items are done, which failed and why, and how long the rest will take."""
     console, progress, made = open_console(), store.progress, store.manifest["fingerprint"]
-    total, done, rate = round(progress.get("total", 0)), len(store), progress.get("rate", 0)
+    gone = round(progress.get("gone", 0))
+    total, done, rate = round(progress.get("total", 0)), len(store) - gone, progress.get("rate", 0)
     failures = store.failures
     print_heading(console, f"{done:,} of {total:,} items", f"{sum(failures.values()):,} failed" if failures else "")
-    for kind, times in failures.items():
-        row = next(store.where(f"error_kind == {kind!r}").iterate(["id", "error"]))
-        print_line(console, kind, f"{times:,}, such as {row['id']}: {row['error']}", WIDTH)
+    for kind, text in describe_failures(store):
+        print_line(console, kind, text, WIDTH)
+    if gone:
+        print_line(console, "gone", f"{format_count(gone, 'row')} of items that the source does not have any more", WIDTH)
     if rate > 0:
         left = f"; {_format_seconds((total - done) / rate)} left" if done < total else ""
         print_line(console, "speed", f"{rate:.3g} items/s{left}", WIDTH)
+    if details and done < total:  # a run that was killed says nothing more
+        age = time.time() - (store.folder / PROGRESS).stat().st_mtime
+        print_line(
+            console, "last written", f"{_format_seconds(max(0.0, age))} ago; the same command goes on if it stopped", WIDTH
+        )
     if details:
         for name in ("method", "model", "source"):
             content = made.get(name)
             parts = content if isinstance(content, dict) else {"": content}
-            plain = {key: value for key, value in parts.items() if isinstance(value, (str, int, float)) and key != "digest"}
+            plain = {
+                key: value
+                for key, value in parts.items()
+                if isinstance(value, (str, int, float)) and not isinstance(value, bool) and key != "digest"
+            }
+            if name == "method" and "name" in plain:  # as the command line names it
+                plain.pop("type", None)
             print_line(console, name, ", ".join(f"{key} {value}" for key, value in plain.items()), WIDTH)
     aggregates = store.aggregates
     if aggregates.rows:
@@ -136,6 +159,29 @@ def print_store(store: Store, details: bool = False) -> None:
             if entries:
                 print_line(console, name.replace("_", " "), ", ".join(entries), WIDTH)
     print_path(console, "store", store.folder, INDENT + WIDTH)
+
+
+def describe_failures(store: Store) -> list[tuple[str, str]]:
+    """Return the kinds of errors with how many items have each and one of them; those that differ in names and numbers only
+    are one."""
+    counts: dict[tuple[str, str], int] = {}
+    examples: dict[tuple[str, str], str] = {}
+    for row in store.where("error is not None").iterate(["id", "error_kind", "error"]) if store.failures else ():
+        kind, error = str(row["error_kind"]), str(row["error"])
+        key = kind, re.sub(r"\d+", "0", error.replace(row["id"], ""))
+        key = key if key in counts or len(counts) < MOST_ERRORS else (kind, "")
+        counts[key] = counts.get(key, 0) + 1
+        examples.setdefault(key, f"{row['id']}: {error}")
+    lines: list[tuple[str, str]] = []
+    for kind in sorted({kind for kind, _ in counts}):
+        keys = sorted((key for key in counts if key[0] == kind), key=lambda key: -counts[key])
+        lines += [
+            (kind, f"{counts[key]:,}, such as {examples[key]}" if counts[key] > 1 else examples[key])
+            for key in keys[:SHOWN_ERRORS]
+        ]
+        rest = sum(counts[key] for key in keys[SHOWN_ERRORS:])
+        lines += [(kind, f"{rest:,} with other errors")] if rest else []
+    return lines
 
 
 # -- what was typed ----------------------------------------------------------------------------------------------------

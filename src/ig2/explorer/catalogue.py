@@ -123,7 +123,7 @@ class Catalogue:
         return self._sort(positions, query.sort) if query.sort else positions
 
     def _fulfils(self, condition: str) -> NDArray[np.bool_]:
-        expression = parse_condition(condition, self.columns)
+        expression = parse_condition(condition, self.table.select(self.columns).schema)
         try:
             positions = self.table.filter(expression)[POSITION]
         except arrow().ArrowException as error:  # texts compared with numbers, for example

@@ -11,11 +11,12 @@ import logging
 import pickle
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ig2._utils.checks import check_count
 from ig2.errors import InputError, describe, import_extra
-from ig2.runs.plan import Plan, Row
+from ig2.runs.plan import Finish, Plan
 from ig2.runs.sources import Item
 
 if TYPE_CHECKING:
@@ -43,14 +44,18 @@ class Worker:
     def __call__(self, block: dict[str, Any]) -> dict[str, Any]:
         import numpy as np
 
-        from ig2.runs.execution import explain_locally
+        from ig2.runs.execution import count_readers, explain_locally
 
-        rows = [list(explain_locally(self.plan, iter(pickle.loads(content)), 1, self.device)) for content in block["batches"]]
+        readers = 1 if self.device == "cpu" else min(TASK, count_readers(self.device))
+        tasks = [
+            list(explain_locally(self.plan, iter(pickle.loads(content)), readers, self.device)) for content in block["batches"]
+        ]
+        rows = [[finish() for finish in task] for task in tasks]
         return {"rows": np.array([pickle.dumps(part, protocol=5) for part in rows], dtype=object)}
 
 
-def explain_on_cluster(plan: Plan, batches: Iterator[list[Item]], cluster: Cluster) -> Generator[list[Row], None, None]:
-    """Explain batches by Ray's actors, and yield their rows in order.
+def explain_on_cluster(plan: Plan, batches: Iterator[list[Item]], cluster: Cluster) -> Generator[Finish, None, None]:
+    """Explain batches by Ray's actors, and yield what unpacks their rows, in order.
 
     Raises:
         InputError: if Ray cannot be reached or has fewer GPUs than asked for.
@@ -80,7 +85,7 @@ def explain_on_cluster(plan: Plan, batches: Iterator[list[Item]], cluster: Clust
             )
             for block in dataset.iter_batches(batch_size=1, prefetch_batches=1):
                 for rows in block["rows"]:
-                    yield from pickle.loads(rows)
+                    yield from (partial(list, part) for part in pickle.loads(rows))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 import time
 from array import array
@@ -13,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -61,7 +63,7 @@ from ig2.runs.files import (
     read_part,
     write_json,
 )
-from ig2.runs.plan import MakeMethod, Plan, Row, Values, make_table
+from ig2.runs.plan import Finish, Loaded, MakeMethod, Plan, Row, Values, make_table
 from ig2.runs.sources import Item, Source, extract_input, find_source, group_items
 from ig2.runs.store import Store
 from ig2.targets import Class, Target, as_target
@@ -69,9 +71,10 @@ from ig2.targets import Class, Target, as_target
 Engine = Literal["local", "ray"]
 BATCHES = {"image": 16, "signal": 16, "text": 32, "table": 128, "tensor": 64}  # items in one call of the method
 POOL = 200  # items of a pool that references are chosen from
-READERS = 2  # threads
+READERS = 2  # threads that read ahead
+GPU_READERS = 8  # the same for a GPU: one decodes some 300 photos a second
 FIRST_FAILURES = 100  # after so many failed items and not one success, the run is at fault and not the items
-IN_FLIGHT = 2  # tables that wait for the writer
+IN_FLIGHT = 2  # batches that wait for the writer, besides the one being explained
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ def run(
     column: str | None = None,
     batch: int | None = None,
     device: str = "auto",
-    readers: int = READERS,
+    readers: int | None = None,
     retry_failed: bool = False,
     engine: Engine = "local",
     cluster: Cluster = Cluster(),
@@ -133,8 +136,9 @@ def run(
             for every item, such as a region of a map.
         against: the classes it is explained against, as every method takes them. By default "next" of a subject with several
             classes, None of anything else.
-        references: a strategy of `ig2.references` or samples, for every call of the method; or a source, whose first 200 items
-            are the pool that a subject chooses from. By default a subject's own pool, for methods that need references.
+        references: a strategy of `ig2.references` or samples, for every call of the method; or a source, of which 200 evenly
+            spaced items are the pool that a subject chooses from. By default a subject's own pool, for methods that need
+            references.
         count: how many references a subject chooses for each item.
         seed: of everything random.
         values: what to keep of the values: "float32", "float16", "units" (a number for each word or column), a grid or regions
@@ -147,7 +151,7 @@ def run(
         column: the column with the text or the image, of rows that have several.
         batch: items in one call of the method. Results do not depend on it, but for rounding.
         device: where the network runs; "auto" takes a GPU if there is one. With Ray, `cluster` decides.
-        readers: threads that read ahead.
+        readers: threads that read ahead. By default 2; for a GPU as many as there are cores, 8 at most.
         retry_failed: explain again the items that failed before.
         engine: "local" for this process, "ray" for several, of this machine or a cluster.
         cluster: how the work is spread by Ray.
@@ -172,7 +176,8 @@ def run(
     folder = Path(out)
     check_seed(seed)
     for name, number in (("readers", readers), ("workers", cluster.workers), ("part_bytes", part_bytes)):
-        check_count(number, name)
+        if number is not None:
+            check_count(number, name)
     if engine not in ("local", "ray"):
         raise ChoiceError(f"engine must be 'local' or 'ray', got {describe(engine)}")
     items = find_source(source, id=id, label=label, skip=folder)
@@ -199,7 +204,7 @@ def run_plan(
     *,
     device: str,
     batch: int | None = None,
-    readers: int = READERS,
+    readers: int | None = None,
     retry_failed: bool = False,
     engine: Engine = "local",
     cluster: Cluster = Cluster(),
@@ -224,7 +229,7 @@ def run_plan(
             drop_failed(folder)
         known = _hash_ids(_stored_ids(folder))
         total, pending = _count_items(items, known)
-        state = _State(folder, plan, total, total - pending)
+        state = _State(folder, plan, total, total - pending, len(known) - (total - pending))
         writer = Writer(folder, state.absorb, part_bytes, flush_seconds)
         state.number = lambda: writer.number
         state.catch_up()
@@ -238,7 +243,7 @@ def run_plan(
 
             explained = explain_on_cluster(plan, batches, cluster)
         else:
-            explained = explain_locally(plan, batches, readers, device)
+            explained = explain_locally(plan, batches, readers or count_readers(device), device)
         with closing(explained):  # ends its threads or actors, whatever ends the writing
             _write_rows(plan, explained, writer, folder, bar)
         state.finish()
@@ -248,26 +253,43 @@ def run_plan(
 # -- the loop ----------------------------------------------------------------------------------------------------------
 
 
-def explain_locally(plan: Plan, batches: Iterator[list[Item]], readers: int, device: str) -> Generator[list[Row], None, None]:
-    """Explain batches in this process, in their order, while threads read those that come next."""
-    loads: deque[Future[Any]] = deque()
-    with ThreadPoolExecutor(readers, "ig2-read") as pool:
-        try:
-            first = True
-            for items in batches:
-                loads.append(pool.submit(_read_ahead, plan, items, device))
-                if len(loads) > readers:
-                    yield plan.explain(loads.popleft().result(), quiet=not first)
-                    first = False
-            while loads:
-                yield plan.explain(loads.popleft().result(), quiet=not first)
-                first = False
-        finally:
-            for load in loads:
-                load.cancel()
+def explain_locally(plan: Plan, batches: Iterator[list[Item]], readers: int, device: str) -> Generator[Finish, None, None]:
+    """Explain batches in this process, in their order, while threads read those that come next and finish those before.
+
+    Yields:
+        What waits for the rows of a batch. It can be called after the end too, so that nothing explained is lost.
+    """
+    with (
+        ThreadPoolExecutor(readers, "ig2-read") as reading,
+        ThreadPoolExecutor(readers, "ig2-rows") as finishing,
+        closing(_read_in_order(plan, batches, readers, device, reading)) as batches_read,
+    ):
+        for number, loaded in enumerate(batches_read):
+            yield finishing.submit(plan.explain(loaded, quiet=number > 0)).result
 
 
-def _read_ahead(plan: Plan, items: list[Item], device: str) -> Any:
+def _read_in_order(
+    plan: Plan, batches: Iterator[list[Item]], readers: int, device: str, pool: ThreadPoolExecutor
+) -> Generator[Loaded, None, None]:
+    loads: deque[Future[Loaded]] = deque()
+    try:
+        for items in batches:
+            loads.append(pool.submit(_read_ahead, plan, items, device))
+            if len(loads) > readers:
+                yield loads.popleft().result()
+        while loads:
+            yield loads.popleft().result()
+    finally:
+        for load in loads:
+            load.cancel()
+
+
+def count_readers(device: str) -> int:
+    """How many threads read ahead: on a CPU they take time from the network, on a GPU they must keep up with it."""
+    return min(GPU_READERS, max(READERS, os.cpu_count() or 1)) if device.startswith("cuda") else READERS
+
+
+def _read_ahead(plan: Plan, items: list[Item], device: str) -> Loaded:
     """Read items, into memory that a GPU copies from without waiting."""
     loaded = plan.read(items)
     if device.startswith("cuda") and loaded.batches is not None:
@@ -279,25 +301,33 @@ def _read_ahead(plan: Plan, items: list[Item], device: str) -> Any:
     return loaded
 
 
-def _write_rows(plan: Plan, explained: Iterator[list[Row]], writer: Writer, folder: Path, bar: Progress) -> None:
-    """Write rows in the order they come, in a thread of their own, a few tables behind the explaining."""
+def _write_rows(plan: Plan, explained: Iterator[Finish], writer: Writer, folder: Path, bar: Progress) -> None:
+    """Write rows in the order they come, in a thread of their own, a few batches behind the explaining."""
     schema = _stored_schema(folder)
     early: list[Row] = []  # failures from before the first success, which shows the shape of the values
-    writes: deque[Future[None]] = deque()
+    writes: deque[Future[int]] = deque()
+
+    def write(finish: Finish) -> int:
+        rows = finish()
+        writer.add(make_table(rows, schema))
+        return len(rows)
+
     with ThreadPoolExecutor(1, "ig2-write") as thread:
         try:
-            for rows in explained:
+            for finish in explained:
                 if schema is None:
+                    rows = finish()
                     early += rows
                     success = next((row for row in rows if "error" not in row), None)
                     if success is None:
                         _check_hope(early)
                         continue
-                    schema, rows = plan.make_schema(success), early
-                writes.append(thread.submit(writer.add, make_table(rows, schema)))
+                    schema, finish = plan.make_schema(success), partial(list, early)
+                writes.append(thread.submit(write, finish))
                 while len(writes) > IN_FLIGHT:
-                    writes.popleft().result()
-                bar.advance(len(rows))
+                    bar.advance(writes.popleft().result())
+            while writes:
+                bar.advance(writes.popleft().result())
             if schema is None and early:
                 raise InputError(f"none of {format_count(len(early), 'item')} can be explained: {early[0]['error']}")
         finally:
@@ -306,8 +336,8 @@ def _write_rows(plan: Plan, explained: Iterator[list[Row]], writer: Writer, fold
                 while writes:
                     writes.popleft().result()
             except FileError:
-                for write in writes:
-                    write.cancel()
+                for waiting in writes:
+                    waiting.cancel()
                 raise
             thread.submit(writer.close).result()
 
@@ -327,6 +357,7 @@ class _State:
     plan: Plan
     total: int
     done: int
+    gone: int  # rows of items that the source does not have any more
     aggregates: Aggregates = field(default_factory=Aggregates)
     number: Callable[[], int] = lambda: 0  # of the next journal file
     files: int = 0  # the first journal file that the aggregates do not have
@@ -378,6 +409,7 @@ class _State:
                 "total": self.total,
                 "done": self.done,
                 "failed": self.failed,
+                "gone": self.gone,
                 "items": int(self.before.get("items", 0)) + self.items,
                 "seconds": float(self.before.get("seconds", 0.0)) + seconds,
                 "rate": self.items / seconds if self.items and seconds else float(self.before.get("rate", 0.0)),
@@ -421,7 +453,8 @@ def _count_items(source: Source, known: NDArray[np.uint64]) -> tuple[int, int]:
     """
     hashes = _hash_ids(source.ids())
     if not len(hashes):
-        raise InputError(f"the source has no items: {describe(source.describe())}")
+        made = source.describe()
+        raise InputError(f"{made.get('place') or made.get('name') or 'the source'} has no items")
     if len(hashes) > 1 and (hashes[1:] == hashes[:-1]).any():
         double, seen = hashes[1:][hashes[1:] == hashes[:-1]][0], 0
         for identity in source.ids():

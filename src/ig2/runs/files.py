@@ -34,6 +34,7 @@ PART_BYTES = 32 * 2**20  # of rows in memory; zstd makes about two thirds of noi
 GROUP_BYTES = 2 * 2**20  # of a row group, the least that is read for one row
 FLUSH_SECONDS = 10.0  # the most work, in time, that a killed run does again
 LARGEST_JSON = 256 * 2**20  # bytes; a manifest or aggregates of ours have a few million at most
+REMEDY = "delete that file, and the same command explains its items again"  # of a store; a source is the user's own
 PART_NAME = re.compile(r"part-(\d{8})-(\d{8})\.parquet")
 JOURNAL_NAME = re.compile(r"(\d{8})\.parquet")
 
@@ -132,7 +133,7 @@ def _list_matching(folder: Path, pattern: re.Pattern[str]) -> list[tuple[re.Matc
 
 
 @contextmanager
-def explain_damage(path: object) -> Iterator[None]:
+def explain_damage(path: object, remedy: str = REMEDY) -> Iterator[None]:
     """Turn whatever pyarrow raises inside into an `InputError` that names the file and what to do."""
     try:
         yield
@@ -141,9 +142,7 @@ def explain_damage(path: object) -> Iterator[None]:
     except MemoryError:
         raise
     except Exception as error:  # a damaged file makes pyarrow raise whatever it meets
-        raise InputError(
-            f"{path} is damaged ({reason(error)}): delete that file, and the same command explains its items again"
-        ) from error
+        raise InputError(f"{path} is damaged ({reason(error)}): {remedy}") from error
 
 
 def open_part(path: Path) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -17,43 +17,53 @@ COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }  # fmt: skip
-ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-}  # fmt: skip
+# Arrow's functions that never fail: `+` and its like raise where an integer overflows or is divided by 0
+ARITHMETIC: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
 EXPECTED = "columns, numbers, texts in quotes, < <= > >= == != in, `is None`, abs(), + - * /, and, or, not"
 
 
-def parse_condition(text: str, columns: Collection[str]) -> Any:
+def parse_condition(text: str, schema: Any) -> Any:
     """Return the Arrow expression of a condition.
 
-    >>> parse_condition("trust < 0.2 and target != label", ["trust", "target", "label"])
+    >>> import pyarrow
+    >>> schema = pyarrow.schema({"trust": pyarrow.float64(), "target": pyarrow.int64(), "label": pyarrow.int64()})
+    >>> parse_condition("trust < 0.2 and target != label", schema)
     <pyarrow.compute.Expression ((trust < 0.2) and (target != label))>
 
     Args:
         text: Python's comparisons of columns and constants, joined by and, or, not. A comparison with a cell that is empty is
             not true.
-        columns: the columns that have one number or text for each row.
+        schema: the columns that have one number or text for each row, as a `pyarrow.Schema`.
 
     Raises:
-        InputError: for anything else.
+        InputError: for anything else, and where a text is compared with a number.
     """
     if not isinstance(text, str) or not text.strip() or len(text) > LONGEST:
         raise InputError(f"a condition is a text such as 'trust < 0.2', got {describe(text)}")
     try:
         tree = ast.parse(text.strip(), mode="eval")
-        return _Translator(text, columns).translate(tree.body)
+        expression = _Translator(text, schema.names).translate(tree.body)
+        # on no rows: an expression of other types fails at the first row, or is taken for bits that it does not have
+        empty = arrow("pyarrow.dataset").dataset(schema.empty_table())
+        kind = empty.to_table(columns={"fulfilled": expression}).schema.field("fulfilled").type
     except InputError:
         raise
     except SyntaxError as error:
         raise InputError(f"the condition {text!r} cannot be read ({error.msg}): expected {EXPECTED}") from error
+    except arrow().ArrowException as error:  # a text and a number, for example
+        raise InputError(
+            f"the condition {text!r} cannot be used: numbers are compared with numbers, and texts, in quotes, with texts "
+            f"({reason(error)})"
+        ) from error
     except (ValueError, RecursionError, MemoryError, OverflowError, TypeError) as error:
         raise InputError(f"the condition {describe(text)} cannot be used: {reason(error)}") from error
-    except arrow().ArrowException as error:
-        raise InputError(f"the condition {text!r} cannot be used: {reason(error)}") from error
+    if str(kind) != "bool":
+        raise InputError(f"the condition {text!r} is no comparison: it is neither true nor false; expected {EXPECTED}")
+    return expression
 
 
 class _Translator:
-    def __init__(self, text: str, columns: Collection[str]) -> None:
+    def __init__(self, text: str, columns: list[str]) -> None:
         self.text, self.columns, self.compute = text, columns, arrow("pyarrow.compute")
 
     def translate(self, node: ast.expr) -> Any:
@@ -66,7 +76,7 @@ class _Translator:
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return self.compute.negate(self.translate(operand))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
-                return ARITHMETIC[type(op)](self.translate(left), self.translate(right))
+                return getattr(self.compute, ARITHMETIC[type(op)])(self._float(left), self._float(right))
             case ast.Compare(left=left, ops=ops, comparators=comparators):
                 pairs = zip([left, *comparators], ops, comparators, strict=False)
                 return reduce(operator.and_, [self._compare(first, op, second) for first, op, second in pairs])
@@ -77,6 +87,12 @@ class _Translator:
             case ast.Constant(value=bool() | int() | float() | str() as value):
                 return self.compute.scalar(value)
         raise InputError(f"{ast.unparse(node)!r} in the condition {self.text!r} is not allowed: expected {EXPECTED}")
+
+    def _float(self, node: ast.expr) -> Any:
+        """A number as a float: Arrow divides integers without a remainder."""
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return self.compute.scalar(float(node.value))
+        return self.compute.multiply(self.translate(node), self.compute.scalar(1.0))
 
     def _compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Any:
         match op, right:

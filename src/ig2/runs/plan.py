@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +32,8 @@ from ig2.targets import Target
 Values = Literal["float32", "float16", "units", "none"]
 MakeMethod = Callable[[Subject | None, Batch], Method]
 Row = dict[str, Any]
+Finish = Callable[[], list[Row]]
+"""Makes the rows of items that the network is done with: pools values, writes pictures."""
 REFERENCE_VALUES = "reference_values"
 INTEGERS = ("label", "target", "prediction")
 TEXTS = ("id", "error", "error_kind", "label_name", "target_name", "prediction_name")
@@ -137,62 +140,77 @@ class Plan:
 
     # -- explaining ----------------------------------------------------------------------------------------------------
 
-    def explain(self, loaded: Loaded, quiet: bool = True) -> list[Row]:
-        """Return a row for each item: what was found, or why it could not be.
+    def explain(self, loaded: Loaded, quiet: bool = True) -> Finish:
+        """Do what needs the network, and return what makes a row of each item: what was found, or why it could not be.
 
         Args:
             loaded: the items.
             quiet: whether to drop warnings, which come again with every batch.
+
+        Returns:
+            A function that another thread may call, while the network explains the next items.
         """
-        rows: dict[int, Row] = {}
+        parts: list[tuple[list[int], Finish]] = []
         with warnings.catch_warnings():
             if quiet:
                 warnings.simplefilter("ignore", IG2Warning)
             sound = [place for place in range(len(loaded.items)) if place not in loaded.failures]
             batches = self.batch(loaded, sound) if loaded.batches is None else loaded.batches
             for places, batch in batches:
-                self._attempt(loaded, places, batch, rows)
-        for place, error in loaded.failures.items():
-            message = " ".join(str(error).split()) if isinstance(error, IG2Error) else reason(error)
-            rows[place] = {"error": message, "error_kind": type(error).__name__}
+                self._attempt(loaded, places, batch, parts)
+        return partial(self._finish, loaded, parts)
+
+    def _finish(self, loaded: Loaded, parts: Sequence[tuple[list[int], Finish]]) -> list[Row]:
+        rows: dict[int, Row] = {}
+        for places, make_rows in parts:
+            try:
+                rows.update(zip(places, make_rows(), strict=True))
+            except Exception as error:  # of what is kept, which is the same for all of them
+                loaded.failures.update(dict.fromkeys(places, error))
+        for place, failure in loaded.failures.items():
+            message = " ".join(str(failure).split()) if isinstance(failure, IG2Error) else reason(failure)
+            message = message.removeprefix("row 1, ")  # of a table: it was read alone, and has an id
+            rows[place] = {"error": message, "error_kind": type(failure).__name__}
         return [
             {"id": item.id, **self._describe_label(loaded.labels[place]), **rows[place]}
             for place, item in enumerate(loaded.items)
         ]
 
-    def _attempt(self, loaded: Loaded, places: list[int], batch: Batch, rows: dict[int, Row]) -> None:
+    def _attempt(self, loaded: Loaded, places: list[int], batch: Batch, parts: list[tuple[list[int], Finish]]) -> None:
         """Explain a batch, and again without those at fault; one by one where nothing says which these are."""
         try:
-            rows.update(zip(places, self._explain(batch), strict=True))
+            parts.append((places, self._explain(batch)))
             return
         except Exception as error:  # of one input of many, which must not end the run
             named = getattr(error, "rows", ())
             bad = [places[row] for row in named if row < len(places)] or (places if len(places) == 1 else [])
             loaded.failures.update(dict.fromkeys(bad, error))
         rest = [place for place in places if place not in loaded.failures]
-        parts = [rest] if len(rest) < len(places) else [[place] for place in rest]
-        for part in parts:
-            for members, smaller in self.batch(loaded, part):
-                self._attempt(loaded, members, smaller, rows)
+        for group in [rest] if len(rest) < len(places) else [[place] for place in rest]:
+            for members, smaller in self.batch(loaded, group):
+                self._attempt(loaded, members, smaller, parts)
 
-    def _explain(self, batch: Batch) -> list[Row]:
+    def _explain(self, batch: Batch) -> Finish:
         call = self.choose(batch)
         options = {"against": call.against, "seed": self.seed, "per_reference": self.per_reference}
         attribution = call.method(self.model, batch.x, self.target, call.references, **options).to("cpu")
-        columns: dict[str, Sequence[Any]] = {}
-        if self.per_reference:
-            columns |= self._keep_references(batch, attribution, None if call.contrast is None else call.contrast.labels)
+        columns = self._describe(batch, attribution)
         for name, metric in self.metrics.items():
             result = metric(self.model, attribution, seed=self.seed)
             columns[name] = [value if np.isfinite(value) else None for value in result.values.tolist()]
             if result.curves is not None:
                 columns[name + CURVE] = list(result.curves.cpu().float().numpy())
-        return self.make_rows(batch, attribution, columns)
+        labels = None if call.contrast is None else call.contrast.labels
 
-    def make_rows(self, batch: Batch, attribution: Attribution, columns: dict[str, Sequence[Any]] | None = None) -> list[Row]:
-        """Return what is kept of each item of a batch, with columns of the caller's."""
-        cells = self.describe_columns(batch, attribution) | (columns or {})
-        return [{name: column[row] for name, column in cells.items()} for row in range(len(batch))]
+        def finish() -> list[Row]:
+            kept = self._keep_references(batch, attribution, labels) if self.per_reference else {}
+            return _split_rows(len(batch), columns | kept | self._keep_values(batch, attribution))
+
+        return finish
+
+    def make_rows(self, batch: Batch, attribution: Attribution) -> list[Row]:
+        """Return what is kept of each item of a batch."""
+        return _split_rows(len(batch), self.describe_columns(batch, attribution))
 
     def choose(self, batch: Batch) -> Call:
         """Return what a batch is explained by: the method, the classes against, the references."""
@@ -347,6 +365,10 @@ class Plan:
                 flat = name == "values" and ragged
                 types[name] = pyarrow.list_(element) if flat else pyarrow.fixed_shape_tensor(element, row[name].shape)
         return pyarrow.schema(types)
+
+
+def _split_rows(count: int, columns: Mapping[str, Sequence[Any]]) -> list[Row]:
+    return [{name: column[row] for name, column in columns.items()} for row in range(count)]
 
 
 def make_table(rows: Sequence[Row], schema: Any) -> Any:

@@ -31,6 +31,7 @@ PARQUET = (".parquet", ".pq")
 TABLES = (*PARQUET, ".csv", ".tsv", ".jsonl", ".ndjson")
 TEXTS = (".txt",)
 LONGEST_LINE = 16 * 2**20  # characters
+REMEDY = "restore it, or take it out of the source"
 ROWS_AT_ONCE = 256  # read from Parquet
 
 
@@ -94,13 +95,8 @@ class Images(Source):
         if not root.is_dir():
             yield from (Item(path, path) for path in _match(str(self.place), self.suffixes))
             return
-        skip = None if self.skip is None else self.skip.resolve()
-        for folder, below, names in os.walk(root, onerror=_raise):
-            below[:] = sorted(name for name in below if name[:1] != "." and Path(folder, name).resolve() != skip)
-            for name in sorted(names):
-                if name[:1] != "." and name.lower().endswith(self.suffixes):
-                    path = Path(folder, name)
-                    yield Item(path.relative_to(root).as_posix(), str(path), None if path.parent == root else path.parent.name)
+        for path in map(Path, _list_folder(root, self.suffixes, self.skip)):
+            yield Item(path.relative_to(root).as_posix(), str(path), None if path.parent == root else path.parent.name)
 
     def describe(self) -> dict[str, Any]:
         return {"type": f"{self.kinds[0]}s", "place": _describe_place(self.place)}
@@ -122,16 +118,18 @@ class Rows(Source):
         place: the file, folder or pattern.
         id: the column with the ids; by default an id is the file's name and the number of the row, from 1.
         label: the column with the classes, if there is one.
+        skip: a folder to leave aside: the store, where it is inside.
     """
 
     place: str | PathLike[str]
     id: str | None = None
     label: str | None = None
+    skip: Path | None = None
     kinds: ClassVar[tuple[Kind, ...]] = ("table", "text", "image")
 
     def _paths(self) -> Iterator[tuple[Path, str]]:
         root = Path(self.place)
-        for path in map(Path, _list_folder(root, TABLES) if root.is_dir() else _match(str(self.place), TABLES)):
+        for path in map(Path, _list_folder(root, TABLES, self.skip) if root.is_dir() else _match(str(self.place), TABLES)):
             yield path, path.relative_to(root).as_posix() if root.is_dir() else path.name
 
     def ids(self) -> Iterator[str]:
@@ -140,7 +138,7 @@ class Rows(Source):
                 rows = enumerate(_read_rows(path), start=1)
                 yield from (self._name(row, f"{name}:{number}") for number, row in rows)
             elif self.id is None:
-                with explain_damage(path), arrow("pyarrow.parquet").ParquetFile(path) as file:
+                with explain_damage(path, REMEDY), arrow("pyarrow.parquet").ParquetFile(path) as file:
                     yield from (f"{name}:{number}" for number in range(1, file.metadata.num_rows + 1))
             else:
                 yield from (self._name(row, name) for row in _read_rows(path, [self.id]))
@@ -269,7 +267,7 @@ def find_source(
             `datasets.save_to_disk` made; `module:function`; a data set; or a source, which is returned.
         id: the column with the ids, of rows.
         label: the column with the classes, of rows.
-        skip: a folder of images to leave aside.
+        skip: a folder to leave aside.
         name: what the manifest calls an object.
 
     Raises:
@@ -308,11 +306,13 @@ def _find_path(place: str, id: str | None, label: str | None, skip: Path | None)
             raise InputError(f"{place} has several splits ({', '.join(data)}): name one, {path / next(iter(data))}")
         return HuggingFace(data, id, label, str(path.resolve()))
     first = (
-        next(iter(_list_folder(path, (*TABLES, *TEXTS, *SUFFIXES, *SOUNDS))), None) if path.is_dir() else _first_match(place)
+        next(iter(_list_folder(path, (*TABLES, *TEXTS, *SUFFIXES, *SOUNDS), skip)), None)
+        if path.is_dir()
+        else _first_match(place)
     )
     suffix = "" if first is None else Path(first).suffix.lower()
     if suffix in TABLES:
-        return Rows(place, id, label)
+        return Rows(place, id, label, skip)
     if id is not None or label is not None:
         raise ChoiceError(f"id and label name columns of tables, and {place} is none: omit them")
     if suffix in TEXTS:
@@ -343,9 +343,10 @@ def _match(place: str, suffixes: Sequence[str]) -> list[str]:
     return paths
 
 
-def _list_folder(folder: Path, suffixes: Sequence[str]) -> Iterator[str]:
+def _list_folder(folder: Path, suffixes: Sequence[str], skip: Path | None = None) -> Iterator[str]:
+    skip = None if skip is None else skip.resolve()
     for place, below, names in os.walk(folder, onerror=_raise):
-        below[:] = sorted(name for name in below if name[:1] != ".")
+        below[:] = sorted(name for name in below if name[:1] != "." and Path(place, name).resolve() != skip)
         for name in sorted(names):
             if name[:1] != "." and name.lower().endswith(tuple(suffixes)):
                 yield os.path.join(place, name)
@@ -367,7 +368,7 @@ def _read_rows(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
     suffix = path.suffix.lower()
     check_regular(path)
     if suffix in PARQUET:
-        with explain_damage(path), arrow("pyarrow.parquet").ParquetFile(path) as file:
+        with explain_damage(path, REMEDY), arrow("pyarrow.parquet").ParquetFile(path) as file:
             for batch in file.iter_batches(ROWS_AT_ONCE, columns=columns):
                 yield from batch.to_pylist()
     elif suffix in (".jsonl", ".ndjson"):
@@ -400,7 +401,8 @@ def _read_lines(path: Path) -> Iterator[str]:
                     raise InputError(f"{path} has a line of more than {LONGEST_LINE:,} characters")
                 yield line
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text in UTF-8") from error
+        byte = error.object[error.start]
+        raise InputError(f"{path} is not a text in UTF-8: it has the byte {byte:#04x}; save it as UTF-8") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {reason(error)}") from error
 

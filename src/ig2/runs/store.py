@@ -77,12 +77,13 @@ class Store:
     @property
     def scalars(self) -> list[str]:
         """The columns with one number or text for each row, which conditions can compare."""
+        return list(self._comparable.names)
+
+    @property
+    def _comparable(self) -> Any:
         types = arrow("pyarrow.types")
-        return [
-            column.name
-            for column in self.dataset.schema
-            if types.is_integer(column.type) or types.is_floating(column.type) or types.is_string(column.type)
-        ]
+        checks = (types.is_integer, types.is_floating, types.is_string)
+        return arrow().schema([column for column in self.dataset.schema if any(check(column.type) for check in checks)])
 
     def __len__(self) -> int:
         with self._name_damage():
@@ -102,7 +103,8 @@ class Store:
 
     @property
     def progress(self) -> dict[str, float]:
-        """How far the run is: `total`, `done` and `failed` items, `items` explained in `seconds`, and the last `rate`."""
+        """How far the run is: `total`, `done` and `failed` items, rows of items that are `gone` from the source, `items`
+        explained in `seconds`, and the last `rate`."""
         path = self.folder / PROGRESS
         content = read_json(path) if path.exists() else {}
         wrong = [name for name, number in content.items() if not is_number(number) or number < 0]
@@ -171,7 +173,7 @@ class Store:
         Raises:
             InputError: for anything else, and for columns that the store does not have. Nothing of it is executed.
         """
-        expression = self._both(parse_condition(condition, self.scalars))
+        expression = self._both(parse_condition(condition, self._comparable))
         return Store(self.folder, self.manifest, self.files, expression, (*self.conditions, condition))
 
     def join(self, other: Store, suffix: str = "_other", columns: Sequence[str] | None = None) -> Any:
