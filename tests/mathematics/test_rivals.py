@@ -293,15 +293,15 @@ def test_sig_moves_one_position_at_a_time(axis: int):
         assert float(attribution.total[row]) == pytest.approx(np.mean(falls), abs=1e-3)
 
 
-def walk(method: ig2.PathMethod, net: Any, x: Tensor, target: int, chosen: Any, draw: Any) -> None:
-    """Compare a path method with its path's replica, a function of (network, x, reference): points and values."""
+def walk(method: ig2.PathMethod, net: Any, x: Tensor, target: int, chosen: Any, draw: Any, rule: Any = rules.left) -> None:
+    """Compare a path method with its path's replica, a function of (network, x, reference), and with its rule's."""
     attribution = method(net, x, target, chosen, paths=True)
     one, count = rivals.seen_by(net, target), 1 if chosen is None else len(chosen)
     for row, sample in enumerate(x.numpy()):
         lines = [draw(one, sample, None if chosen is None else chosen[i].numpy()) for i in range(count)]
         for column, line in enumerate(lines):
             check(attribution.paths[row, column, : len(line)], line)
-        check(attribution.values[row], np.mean([RULE[method.rule](one, line) for line in lines], axis=0))
+        check(attribution.values[row], np.mean([RULE[rule](one, line) for line in lines], axis=0))
 
 
 @pytest.mark.parametrize("steps", [1, 2, 6])
@@ -313,7 +313,8 @@ def test_udig_snaps_to_words(steps: int):
 @pytest.mark.parametrize(("steps", "neighbours"), [(1, 3), (6, 3), (6, 100), (12, 2)])
 def test_dig_goes_from_word_to_word(steps: int, neighbours: int):
     method = ig2.DIG(TABLE, steps, neighbours)
-    walk(method, READER, TEXTS, 2, MASKED, lambda _, x, r: rivals.neighbouring_words(TABLE.numpy(), x, r, steps, neighbours))
+    draw = lambda _, x, r: rivals.neighbouring_words(TABLE.numpy(), x, r, steps, neighbours)  # noqa: E731
+    walk(method, READER, TEXTS, 2, MASKED, draw, rules.right)
 
 
 @pytest.mark.parametrize("path", [paths.UniformWords(TABLE, 7), paths.NeighbouringWords(TABLE, 7, 5)], ids=["UDIG", "DIG"])
