@@ -204,6 +204,7 @@ def test_the_first_table_fits_a_screen_and_has_the_best_of_ig2_and_random():
         and "**m0**, on 2 of 2 data sets, is ahead in 100 %" in words
         and "*IG² (left)* is number" in words
     )
+    assert ":::" not in pages[""] and render_pages(boards(**dict.fromkeys("abcde", many)), {})[""].count("} wide") == 2
     assert pages["pets"].count("## Compared with") == 2 and "(../leaderboard.md)" in pages["pets"]
 
 

@@ -11,6 +11,7 @@ from ig2.benchmarks.table import ARROWS, escape_cell, number
 from ig2.errors import format_count
 
 SHORT = 12  # rows of the first table, beside the best of IG² and Random: a screen
+BOARDS = 4  # more columns need smaller letters
 OURS = "IG²"  # how the rows of IG² begin
 NONE = "–"
 WORK = "gradients an input; a forward pass alone counts a third"
@@ -36,7 +37,8 @@ def render_pages(
 def _render_first(leaderboard: Leaderboard, effects: Mapping[str, Effects], picture: str | None) -> list[str]:
     boards, ranked = leaderboard.boards, leaderboard.ranked
     lines = ["# Leaderboard", render_findings(leaderboard, effects), *_note_source(leaderboard)]
-    lines += [render_overview(leaderboard, SHORT), _explain_overview(leaderboard)]
+    widen = _wide if len(boards) > BOARDS else str
+    lines += [widen(render_overview(leaderboard, SHORT)), _explain_overview(leaderboard)]
     if picture:
         front = ", ".join(f"*{label}*" for label in find_front(leaderboard.trade_off()))
         lines += ["## Quality against cost", f"![How often each method wins, against its cost]({picture})"]
@@ -47,7 +49,7 @@ def _render_first(leaderboard: Leaderboard, effects: Mapping[str, Effects], pict
         lines.append(f"What path, rule, references and scale contribute: [the factors]({FOLDER}/{FACTORS}.md).")
     rows = {one.method for board in boards.values() for one in board.standings}
     if len(rows) > len(ranked) or len(ranked) > SHORT:
-        lines += ["## All methods", render_overview(leaderboard)]
+        lines += ["## All methods", widen(render_overview(leaderboard))]
     if len(rows) > len(ranked):
         lines.append("Without a number: scored on half or fewer of the data sets that they apply to, and so not compared.")
     notes = [f"- Not measured: {name}, {why}." for name, why in leaderboard.skipped.items()]
