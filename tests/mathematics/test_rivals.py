@@ -346,6 +346,17 @@ def test_geodesics_are_shortest_paths(neighbours: int):
     assert float(exact.relative_residual.max()) < 1e-3
 
 
+def test_a_geodesic_goes_round_where_the_output_is_steep():
+    def net(x: Tensor) -> Tensor:
+        return x[:, 0] * (1 - x[:, 1]).clamp(min=0)  # flat from 1 on
+
+    straight, flat = ([[float(i), level] for i in range(5)] for level in (0.0, 1.5))
+    ends, pool = (torch.tensor(points, dtype=torch.float64) for points in ([straight[0], straight[4]], straight[1:4] + flat))
+    attribution = ig2.GeodesicIG(pool, 3)(net, ends[:1], references=ends[1:], paths=True)
+    between = attribution.paths[0, 0, 1:-1]
+    assert len(between) and bool((between[:, 1] == 1.5).all())  # the straight way is shorter, and twice as dear
+
+
 def test_a_geodesic_through_a_pool_in_two_parts_is_the_line():
     pool = torch.cat([X[0] + 0.01 * data(3, 6), 50 + 0.01 * data(3, 6)])
     attribution = ig2.GeodesicIG(pool, 2)(NET, X[:1], 1, torch.full((1, 6), 50.0, dtype=torch.float64), paths=True)
