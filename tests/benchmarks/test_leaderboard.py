@@ -190,19 +190,22 @@ def test_records_and_places_are_those_of_the_scores_whatever_the_order_of_rows_a
 
 
 def test_the_first_table_fits_a_screen_and_has_the_best_of_ig2_and_random():
-    many = {f"m{i}": 100 - i for i in range(40)} | {"IG² (left)": 2, "IG² (blended)": 1, "Random": 0, "mine": 50.5}
+    others = [label for label in ROSTER if label != "Random" and not label.startswith("IG²")]
+    labels = [*others, "IG² (left, as published)", "IG² (blended)", "Random", "mine"]  # from the best on
+    many = {label: float(-i) for i, label in enumerate(labels)}
     both = boards(pets=many, wafer=many)
     rows = render_overview(both, SHORT).splitlines()[2:]
-    assert len(rows) == SHORT + 2 and [row.split(" | ")[1] for row in rows[-2:]] == ["IG² (left)", "Random"]
-    assert rows[0].startswith("| 1 | m0 | 100 | 0 | **1** | **1** |") and len(render_overview(both).splitlines()) == 46
+    assert [row.split(" | ")[1] for row in rows] == [*others[:SHORT], "IG² (left, as published)", "Random", "mine"]
+    assert rows[0].startswith(f"| 1 | {others[0]} | 100 | 0 | **1** | **1** |")
+    assert len(render_overview(both).splitlines()) == 2 + len(labels)
     pages = render_pages(both, {}, "a.png", "The end.")
     assert set(pages) == {"", "pets", "wafer"} and pages[""].endswith("The end.\n")
-    assert "(leaderboard/pets.md)" in pages[""] and ", mine." in pages[""]
+    assert "(leaderboard/pets.md)" in pages[""] and "added with `--own`: mine." in pages[""]
     words = pages[""].split("\n\n")[1]
     assert (
         words.count(". ") == 1
-        and "**m0**, on 2 of 2 data sets, is ahead in 100 %" in words
-        and "*IG² (left)* is number" in words
+        and f"**{others[0]}**, on 2 of 2 data sets, is ahead in 100 %" in words
+        and "*IG² (left, as published)* is number" in words
     )
     assert ":::" not in pages[""] and render_pages(boards(**dict.fromkeys("abcde", many)), {})[""].count("} wide") == 2
     assert pages["pets"].count("## Compared with") == 2 and "(../leaderboard.md)" in pages["pets"]

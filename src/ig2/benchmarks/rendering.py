@@ -154,7 +154,8 @@ def render_overview(leaderboard: Leaderboard, rows: int | None = None) -> str:
 
     Args:
         leaderboard: the standings.
-        rows: only so many, and the best of IG² and Random; by default all methods, those that are not ranked at the end.
+        rows: only so many, and the best of IG², Random and methods that are not of the roster; by default all, those that are
+            not ranked at the end.
     """
     records, boards = leaderboard.records, leaderboard.boards
     places = {name: board.places() for name, board in boards.items()}
@@ -163,7 +164,7 @@ def render_overview(leaderboard: Leaderboard, rows: int | None = None) -> str:
         labels += [m for each in places.values() for m in each if m not in records]
     else:
         best = next((label for label in labels if label.startswith(OURS)), None)
-        labels = [label for i, label in enumerate(labels) if i < rows or label in (best, "Random")]
+        labels = [label for i, label in enumerate(labels) if i < rows or label in (best, "Random") or label not in ROSTER]
     heads = [f"{name} /{len(each)}" for name, each in places.items()]
     lines = [f"| | method | ahead, % | behind, % | {' | '.join([*heads, 'cost'])} |", "|---" * (len(heads) + 5) + "|"]
     numbers = {label: place for place, label in enumerate(records, 1)}
