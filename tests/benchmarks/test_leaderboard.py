@@ -12,12 +12,12 @@ from toysuite import Maps
 import ig2
 from ig2.benchmarks import Column, leaderboard, roster
 from ig2.benchmarks.factors import Effects, analyse, analyse_table
-from ig2.benchmarks.intervals import bootstrap
+from ig2.benchmarks.intervals import bootstrap, bootstrap_rows
 from ig2.benchmarks.leaderboard import run_leaderboard
-from ig2.benchmarks.rendering import render_page
+from ig2.benchmarks.rendering import SHORT, render_overview, render_pages
 from ig2.benchmarks.roster import ROSTER, Conditions, Contender, build_roster
 from ig2.benchmarks.runner import run
-from ig2.benchmarks.standings import Board, Leaderboard, Standing, find_front
+from ig2.benchmarks.standings import LACKS, Board, Leaderboard, Record, Standing, find_front
 from ig2.benchmarks.suite import ChoiceError
 from ig2.errors import InputError
 from networks import data, refuses, relu_cnn
@@ -87,7 +87,13 @@ def test_ranks_are_means_over_the_metrics_that_count_and_ties_share_theirs():
     toys = board({"a": ([1, 2, 3], [5, 5, 5]), "b": ([2, 2, 2], [4, 4, 4]), "c": ([0, 0, math.nan], [9, 9, 9])})
     assert toys.ranks("ADD") == {"a": 1.5, "b": 1.5, "c": 3} and toys.ranks("DEL") == {"a": 2, "b": 1, "c": 3}
     assert toys.mean_ranks() == {"b": 1.25, "a": 1.75, "c": 3} and list(toys.mean_ranks()) == ["b", "a", "c"]
-    assert Leaderboard({"toy": toys}).overall() == {"b": 0.125, "a": 0.375, "c": 1.0}
+    assert toys.places() == {"b": 1, "a": 2, "c": 3}
+
+
+def test_means_that_are_equal_as_shown_share_their_rank():
+    toys = board({"a": ([1, 1], [3e-16, 1e-16]), "b": ([1, 1.0004], [5e-17, 0]), "c": ([1, 1.002], [0, 0.002])})
+    assert toys.ranks("ADD") == {"a": 2.5, "b": 2.5, "c": 1} and toys.ranks("DEL") == {"a": 1.5, "b": 1.5, "c": 3}
+    assert toys.places() == {"a": 1, "b": 1, "c": 1}  # mean ranks of 2 each
 
 
 def test_differences_are_paired_and_positive_where_better():
@@ -113,7 +119,96 @@ def test_the_interval_covers_the_true_difference_about_as_often_as_it_says():
 
 
 def test_the_front_holds_what_none_beats_in_both():
-    assert find_front({"a": (1, 5), "b": (2, 6), "c": (3, 4), "d": (3, 9), "e": (9, 4)}) == ["a", "c"]
+    assert find_front({"a": (1, 5), "b": (2, 4), "c": (3, 6), "d": (3, 1), "e": (9, 6)}) == ["a", "c"]
+
+
+def test_rows_are_bootstrapped_as_one_at_a_time_with_gaps_and_without():
+    rows = np.random.default_rng(0).normal(size=(4, 20))
+    for gap in (False, True):
+        rows[2, 3:5] = math.nan if gap else 0.5
+        np.testing.assert_allclose(np.array(bootstrap_rows(rows)).T, [bootstrap(row) for row in rows], rtol=1e-12)
+
+
+# -- comparisons over several data sets --------------------------------------------------------------------------------
+
+STEADY = [0.0, 0.1, 0.2, 0.3]  # differences of these are the same on every sample: clear, however small
+
+
+def add(by, base=STEADY):
+    return [value + by for value in base]
+
+
+def test_methods_are_ahead_where_the_interval_excludes_zero_and_the_difference_can_be_seen():
+    noisy = [5.0, -5.0, 5.1, -4.9]
+    toys = board({"a": (add(0.1), add(-0.1)), "b": (STEADY, STEADY), "c": (noisy, add(1e-5)), "d": ([math.nan] * 4, STEADY)})
+    outcomes = toys.outcomes()
+    assert outcomes["a", "b"] == [1, 1] and outcomes["b", "a"] == [-1, -1]
+    assert outcomes["b", "c"] == [0, 0]  # by chance; by less than is shown
+    assert outcomes["b", "d"] == [1, 0] and len(outcomes) == 12
+    assert board({"a": ([1], [1])}).outcomes() == {}
+
+
+def boards(**rows):
+    """Boards of one metric that counts, by name: methods by how good they are, and others by why they are left out."""
+    made = {}
+    for name, methods in rows.items():
+        scored = {method: (add(worth), STEADY) for method, worth in methods.items() if not isinstance(worth, str)}
+        left_out = {method: why for method, why in methods.items() if isinstance(why, str)}
+        toys = board(scored)
+        made[name] = replace(
+            toys, name=name, samples=4, left_out=left_out, metrics={**toys.metrics, "DEL": Column("lower", ranked=False)}
+        )
+    return Leaderboard(made)
+
+
+def test_two_methods_are_compared_where_both_stand():
+    both = boards(one={"a": 3, "b": 2, "c": 1}, two={"a": 1, "b": 2}, three={"b": 3, "c": 2, "a": LACKS + "pictures"})
+    # a beats b once of twice and c once of once; b beats a once of twice and c always
+    assert both.records == {"a": Record(0.75, 0.0, 0.25), "b": Record(0.75, 0.0, 0.25), "c": Record(0.0, 0.0, 1.0)}
+
+
+def test_a_method_on_one_of_three_data_sets_is_not_ranked_before_those_on_all():
+    every = {"a": 2, "b": 1}
+    lucky = boards(one={**every, "lucky": 9}, two=every, three={**every, "pictures only": 5})
+    assert lucky.ranked == ["a", "b"] and list(lucky.records) == ["a", "b"] and set(lucky.trade_off()) == set()
+    page = render_pages(lucky, {})[""]
+    first, _, rest = page.partition("## By data set")
+    assert "| lucky |" not in first and "|  | lucky | – | – | **1** | – | – |" in rest
+    applies = {"lucky": LACKS + "pictures"}
+    assert "lucky" in boards(one={**every, "lucky": 9}, two={**every, **applies}, three={**every, **applies}).ranked
+    assert "lucky" not in boards(one={**every, "lucky": 9}, two={**every, "lucky": "failed: it broke"}).ranked
+
+
+def test_records_and_places_are_those_of_the_scores_whatever_the_order_of_rows_and_boards():
+    every = {"one": {"a": 3, "b": 2, "c": 2}, "two": {"c": 5, "b": 4, "a": 1}}
+    turned = {name: dict(reversed(rows.items())) for name, rows in reversed(every.items())}
+    assert boards(**every).records == boards(**turned).records
+    assert sum(one.ahead for one in boards(**every).records.values()) == pytest.approx(
+        sum(one.behind for one in boards(**every).records.values())
+    )
+    assert boards(one={"alone": 1}).records == {"alone": Record(0.0, 1.0, 0.0)} and Leaderboard().records == {}
+
+
+def test_the_first_table_fits_a_screen_and_has_the_best_of_ig2_and_random():
+    others = [label for label in ROSTER if label != "Random" and not label.startswith("IG²")]
+    labels = [*others, "IG² (left, as published)", "IG² (blended)", "Random", "mine"]  # from the best on
+    many = {label: float(-i) for i, label in enumerate(labels)}
+    both = boards(pets=many, wafer=many)
+    rows = render_overview(both, SHORT).splitlines()[2:]
+    assert [row.split(" | ")[1] for row in rows] == [*others[:SHORT], "IG² (left, as published)", "Random", "mine"]
+    assert rows[0].startswith(f"| 1 | {others[0]} | 100 | 0 | **1** | **1** |")
+    assert len(render_overview(both).splitlines()) == 2 + len(labels)
+    pages = render_pages(both, {}, "a.png", "The end.")
+    assert set(pages) == {"", "pets", "wafer"} and pages[""].endswith("The end.\n")
+    assert "(leaderboard/pets.md)" in pages[""] and "added with `--own`: mine." in pages[""]
+    words = pages[""].split("\n\n")[1]
+    assert (
+        words.count(". ") == 1
+        and f"**{others[0]}**, on 2 of 2 data sets, is ahead in 100 %" in words
+        and "*IG² (left, as published)* is number" in words
+    )
+    assert ":::" not in pages[""] and render_pages(boards(**dict.fromkeys("abcde", many)), {})[""].count("} wide") == 2
+    assert pages["pets"].count("## Compared with") == 2 and "(../leaderboard.md)" in pages["pets"]
 
 
 def test_the_work_counts_a_forward_pass_as_a_third_of_a_gradient():
@@ -228,7 +323,7 @@ def test_data_that_are_missing_are_named_and_skipped(tmp_path):
     units = run_leaderboard(["pets", "wafer", "xai-units"], ["ig"], data=tmp_path, **QUICK)
     assert list(units.boards) == ["xai-units"] and set(units.skipped) == {"pets", "wafer"}
     assert str(tmp_path / "pets") in units.skipped["pets"] and "wm811k.npz" in units.skipped["wafer"]
-    assert "Data set pets: " in render_page(units, {})
+    assert "Not measured: pets, " in render_pages(units, {})[""]
     refuses(ChoiceError, "no data set", lambda: run_leaderboard(["nowhere"]))
     refuses(ChoiceError, "no method", lambda: run_leaderboard(["xai-units"], ["nothing"]))
 
@@ -236,6 +331,7 @@ def test_data_that_are_missing_are_named_and_skipped(tmp_path):
 def test_a_method_that_does_not_apply_is_left_out_with_the_reason():
     units = run_leaderboard(["xai-units"], ["ig", "grad-cam"], **QUICK).boards["xai-units"]
     assert [one.method for one in units.standings] == ["IG"] and "pictures" in units.left_out["Grad-CAM"]
+    assert "- Grad-CAM: not without pictures." in render_pages(Leaderboard({"xai-units": units}), {})["xai-units"]
     assert "pictures" in run_leaderboard(["xai-units"], ["grad-cam"], **QUICK).skipped["xai-units"]
 
 

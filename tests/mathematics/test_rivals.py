@@ -293,15 +293,15 @@ def test_sig_moves_one_position_at_a_time(axis: int):
         assert float(attribution.total[row]) == pytest.approx(np.mean(falls), abs=1e-3)
 
 
-def walk(method: ig2.PathMethod, net: Any, x: Tensor, target: int, chosen: Any, draw: Any) -> None:
-    """Compare a path method with its path's replica, a function of (network, x, reference): points and values."""
+def walk(method: ig2.PathMethod, net: Any, x: Tensor, target: int, chosen: Any, draw: Any, rule: Any = rules.left) -> None:
+    """Compare a path method with its path's replica, a function of (network, x, reference), and with its rule's."""
     attribution = method(net, x, target, chosen, paths=True)
     one, count = rivals.seen_by(net, target), 1 if chosen is None else len(chosen)
     for row, sample in enumerate(x.numpy()):
         lines = [draw(one, sample, None if chosen is None else chosen[i].numpy()) for i in range(count)]
         for column, line in enumerate(lines):
             check(attribution.paths[row, column, : len(line)], line)
-        check(attribution.values[row], np.mean([RULE[method.rule](one, line) for line in lines], axis=0))
+        check(attribution.values[row], np.mean([RULE[rule](one, line) for line in lines], axis=0))
 
 
 @pytest.mark.parametrize("steps", [1, 2, 6])
@@ -313,7 +313,8 @@ def test_udig_snaps_to_words(steps: int):
 @pytest.mark.parametrize(("steps", "neighbours"), [(1, 3), (6, 3), (6, 100), (12, 2)])
 def test_dig_goes_from_word_to_word(steps: int, neighbours: int):
     method = ig2.DIG(TABLE, steps, neighbours)
-    walk(method, READER, TEXTS, 2, MASKED, lambda _, x, r: rivals.neighbouring_words(TABLE.numpy(), x, r, steps, neighbours))
+    draw = lambda _, x, r: rivals.neighbouring_words(TABLE.numpy(), x, r, steps, neighbours)  # noqa: E731
+    walk(method, READER, TEXTS, 2, MASKED, draw, rules.right)
 
 
 @pytest.mark.parametrize("path", [paths.UniformWords(TABLE, 7), paths.NeighbouringWords(TABLE, 7, 5)], ids=["UDIG", "DIG"])
@@ -343,6 +344,17 @@ def test_geodesics_are_shortest_paths(neighbours: int):
     walk(method, NET, X, 1, REFERENCES, lambda n, x, r: rivals.geodesic(n, x, r, POOL.numpy(), neighbours, 3))
     exact = ig2.GeodesicIG(POOL, neighbours)(NET, X, references=REFERENCES)
     assert float(exact.relative_residual.max()) < 1e-3
+
+
+def test_a_geodesic_goes_round_where_the_output_is_steep():
+    def net(x: Tensor) -> Tensor:
+        return x[:, 0] * (1 - x[:, 1]).clamp(min=0)  # flat from 1 on
+
+    straight, flat = ([[float(i), level] for i in range(5)] for level in (0.0, 1.5))
+    ends, pool = (torch.tensor(points, dtype=torch.float64) for points in ([straight[0], straight[4]], straight[1:4] + flat))
+    attribution = ig2.GeodesicIG(pool, 3)(net, ends[:1], references=ends[1:], paths=True)
+    between = attribution.paths[0, 0, 1:-1]
+    assert len(between) and bool((between[:, 1] == 1.5).all())  # the straight way is shorter, and twice as dear
 
 
 def test_a_geodesic_through_a_pool_in_two_parts_is_the_line():

@@ -18,7 +18,8 @@ from typing import Any
 import ig2
 from ig2 import benchmarks
 from ig2.benchmarks import Leaderboard, Table
-from ig2.benchmarks.leaderboard import FILE, load_effects, write_page
+from ig2.benchmarks.factors import FACTORS
+from ig2.benchmarks.leaderboard import FILE, load_effects, write_pages
 from ig2.benchmarks.suite import BenchOptions, Split, Suite, find_suite
 from ig2.benchmarks.table import EACH, settings_line
 from ig2.errors import IG2Error
@@ -196,6 +197,10 @@ def _join(lines: list[str]) -> str:
     return "\n\n".join(line for line in lines if line) + "\n"
 
 
+def _render_toctree(pages: list[str]) -> str:
+    return "\n".join(["```{toctree}", ":hidden:", "", *pages, "```"])
+
+
 def _render_index(tables: dict[Run, Table], notes: dict[str, str]) -> str:
     """The findings, links to the pages, the methods at a glance, and how the tables were made."""
     links = ["| page | tables of |", "|---|---|"]
@@ -212,7 +217,7 @@ def _render_index(tables: dict[Run, Table], notes: dict[str, str]) -> str:
             _render_overview(list(tables.values())),
             "## How they were made",
             notes.pop("method", "").strip(),
-            "\n".join(["```{toctree}", ":hidden:", "", *(f"results/{name}" for name in names), "```"]),
+            _render_toctree([f"results/{name}" for name in names]),
         ]
     )
 
@@ -361,6 +366,13 @@ def _mark(table: Table, method: str, other: str, metric: str) -> str:
     return "▲" if gap.mean > 2 * gap.se else "▼" if gap.mean < -2 * gap.se else "="
 
 
+def write_leaderboard(folder: Path) -> None:
+    """Write the pages of the leaderboard from what is stored."""
+    board, effects = Leaderboard.load(BOARD / FILE), load_effects(BOARD)
+    names = [*board.boards, *([FACTORS] if effects else [])]
+    write_pages(board, effects, folder, f"{HOW}\n\n{_render_toctree([f'leaderboard/{name}' for name in names])}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m ig2_paper.results", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="tables, such as wafer-rules or pets; all without")
@@ -389,8 +401,7 @@ def main() -> None:
             (DOCS / page).parent.mkdir(exist_ok=True)
             (DOCS / page).write_text(text, encoding="utf-8")
         if (BOARD / FILE).exists():
-            stored = Leaderboard.load(BOARD / FILE), load_effects(BOARD)
-            write_page(*stored, DOCS / "leaderboard.md", DOCS / "leaderboard.png", HOW)
+            write_leaderboard(DOCS)
         print("the first page is", DOCS / INDEX, file=sys.stderr)
     if not complete:
         sys.exit(1)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 DRAWS = 2000
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Interval:
         return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
 
 
-def resample(count: int, draws: int = DRAWS, seed: int = 0) -> NDArray[np.float64]:
+@lru_cache(maxsize=8)  # the same for every pair of methods and every metric of a data set
+def resample(count: int, draws: int = DRAWS, seed: int = 0) -> Array:
     """Return the weight of each of `count` samples in each draw with replacement, (draws, count); a row sums to one.
 
     The product of these with scores (count, ...) is the mean of every draw, the same samples for all scores: paired.
@@ -36,6 +39,7 @@ def resample(count: int, draws: int = DRAWS, seed: int = 0) -> NDArray[np.float6
     chosen = generator.integers(count, size=(draws, count))
     weights = np.zeros((draws, count))
     np.add.at(weights, (np.arange(draws)[:, None], chosen), 1 / count)
+    weights.flags.writeable = False
     return weights
 
 
@@ -54,3 +58,17 @@ def bootstrap(differences: ArrayLike, seed: int = 0) -> tuple[float, float, floa
         return float(values.mean()) if len(values) else float("nan"), float("nan"), float("nan")
     low, high = np.percentile(resample(len(values), seed=seed) @ values, [2.5, 97.5])
     return float(values.mean()), float(low), float(high)
+
+
+def bootstrap_rows(differences: Array) -> tuple[Array, Array, Array]:
+    """Return `bootstrap` of every row of differences (k, n): means and both ends, each (k,); much faster where none is NaN.
+
+    >>> mean, low, high = bootstrap_rows(np.array([[1.0, 2.0, 3.0, 2.0]]))
+    >>> (float(mean[0]), float(low[0]), float(high[0])) == bootstrap([1.0, 2.0, 3.0, 2.0])
+    True
+    """
+    if differences.shape[1] < 2 or not np.isfinite(differences).all():
+        mean, low, high = np.array([bootstrap(row) for row in differences]).reshape(-1, 3).T
+        return mean, low, high
+    low, high = np.percentile(differences @ resample(differences.shape[1]).T, [2.5, 97.5], axis=1)
+    return differences.mean(axis=1), low, high

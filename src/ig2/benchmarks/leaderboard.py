@@ -12,11 +12,11 @@ from ig2._utils.devices import find_device
 from ig2._utils.files import write_file
 from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.benchmarks.factors import FACTORS, Effects, analyse_table
-from ig2.benchmarks.rendering import WORK, render_page
+from ig2.benchmarks.rendering import FOLDER, WORK, render_pages
 from ig2.benchmarks.roster import NEEDS, ROSTER, Conditions, build_roster
 from ig2.benchmarks.runner import Step, run, select_methods
 from ig2.benchmarks.scales import choose_scales
-from ig2.benchmarks.standings import Board, Leaderboard, find_front
+from ig2.benchmarks.standings import LACKS, Board, Leaderboard, find_front
 from ig2.benchmarks.suite import BenchOptions, MethodLike, Split, Suite, find_suite
 from ig2.benchmarks.suites.xai_tris import XAITris
 from ig2.benchmarks.table import Table
@@ -174,23 +174,36 @@ def load_effects(folder: str | PathLike[str]) -> dict[str, Effects]:
     return {name: Effects.load(path) for name, path in paths.items() if path.exists()}
 
 
-def write_page(leaderboard: Leaderboard, effects: Mapping[str, Effects], page: Path, picture: Path, how: str = "") -> None:
-    """Write the page, and the picture of quality against cost beside it.
+def write_pages(
+    leaderboard: Leaderboard, effects: Mapping[str, Effects], folder: str | PathLike[str], ending: str = ""
+) -> list[Path]:
+    """Write leaderboard.md, the picture of quality against cost beside it, and a page for each data set in leaderboard/.
 
     Args:
         leaderboard: the standings.
         effects: of the factors, by data set.
-        page: the Markdown file.
-        picture: the PNG file, in the same folder.
-        how: a sentence on how it is made.
+        folder: where they go.
+        ending: what the first page ends with.
+
+    Returns:
+        The pages, leaderboard.md first.
     """
     from ig2.plots import trade_off  # matplotlib is an extra
 
-    points = leaderboard.trade_off()
+    folder, points = Path(folder), leaderboard.trade_off()
+    picture = folder / f"{NAME}.png"
     if points:
-        figure = trade_off(points, find_front(points), cost=WORK, quality="rank over all data sets, 0 is first everywhere")
+        percent = {label: (cost, 100 * won) for label, (cost, won) in points.items()}
+        figure = trade_off(percent, find_front(points), cost=WORK, quality="comparisons won, %; a level one counts half")
         figure.savefig(picture, dpi=110, metadata={"Software": None})
-    write_file(page, render_page(leaderboard, effects, picture.name if points else None, how).encode())
+    pages = {
+        folder / FOLDER / f"{name}.md" if name else folder / f"{NAME}.md": text
+        for name, text in render_pages(leaderboard, effects, picture.name if points else None, ending).items()
+    }
+    for page, text in pages.items():
+        page.parent.mkdir(parents=True, exist_ok=True)
+        write_file(page, text.encode())
+    return list(pages)
 
 
 def _choose_contests(names: Sequence[str] | None) -> list[Contest]:
@@ -239,7 +252,7 @@ def _score(
 
 
 def _explain_absence(label: str) -> str:
-    return "not without " + " and ".join(NEEDS[need] for need in ROSTER[label].needs)
+    return LACKS + " and ".join(NEEDS[need] for need in ROSTER[label].needs)
 
 
 def _build_suite(

@@ -1,54 +1,71 @@
-"""The leaderboard in Markdown: what it says in a few sentences, one table for all data sets, and the rest below."""
+"""The leaderboard in Markdown: what it says in three sentences, one table, and pages of each data set that it links to."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from statistics import fmean
 
-from ig2.benchmarks.factors import NAMES, Effects
+from ig2.benchmarks.factors import FACTORS, NAMES, Effects
 from ig2.benchmarks.roster import ROSTER
 from ig2.benchmarks.standings import Board, Leaderboard, Standing, find_front
 from ig2.benchmarks.table import ARROWS, escape_cell, number
 from ig2.errors import format_count
 
-SHORT = 16  # rows of the first table, beside those of IG² and Random: a screen
+SHORT = 12  # rows of the first table, beside the best of IG² and Random: a screen
+BOARDS = 4  # more columns need smaller letters
 OURS = "IG²"  # how the rows of IG² begin
 NONE = "–"
 WORK = "gradients an input; a forward pass alone counts a third"
+FOLDER = "leaderboard"  # of the pages that the first one links to, beside it
 
 
-def render_page(leaderboard: Leaderboard, effects: Mapping[str, Effects], picture: str | None = None, how: str = "") -> str:
-    """Return the whole page.
+def render_pages(
+    leaderboard: Leaderboard, effects: Mapping[str, Effects], picture: str | None = None, ending: str = ""
+) -> dict[str, str]:
+    """Return the pages below `FOLDER` by their names, after the first, whose name is empty.
 
     Args:
         leaderboard: the standings.
         effects: of path, rule, references and scale, by data set.
-        picture: the file of quality against cost, beside the page.
-        how: a sentence on how it is made.
+        picture: the file of quality against cost, beside the first page.
+        ending: what the first page ends with.
     """
-    overall = leaderboard.overall()
-    lines = ["# Leaderboard", *render_findings(leaderboard, effects)]
-    lines += [*_note_source(leaderboard), render_overview(leaderboard, SHORT)]
-    lines.append(
-        "Of each data set the mean rank over its metrics among the methods there, each at its own scale: 1 is first. *All* is "
-        "the mean over data sets of that rank as a share of the methods: 0 is first everywhere, 1 last. *Cost* is the median "
-        f"over data sets, in {WORK}. A dash: [left out](#what-is-left-out)."
-    )
-    if how:
-        lines.append(how)
+    pages = {"": _join([*_render_first(leaderboard, effects, picture), ending])}
+    pages |= {name: _join(render_board(board)) for name, board in leaderboard.boards.items()}
+    return pages | ({FACTORS: _join(_render_effects(effects))} if effects else {})
+
+
+def _render_first(leaderboard: Leaderboard, effects: Mapping[str, Effects], picture: str | None) -> list[str]:
+    boards, ranked = leaderboard.boards, leaderboard.ranked
+    lines = ["# Leaderboard", render_findings(leaderboard, effects), *_note_source(leaderboard)]
+    widen = _wide if len(boards) > BOARDS else str
+    lines += [widen(render_overview(leaderboard, SHORT)), _explain_overview(leaderboard)]
     if picture:
-        front = ", ".join(find_front(leaderboard.trade_off()))
-        lines += ["## Quality against cost", f"![Rank of each method against its cost]({picture})"]
+        front = ", ".join(f"*{label}*" for label in find_front(leaderboard.trade_off()))
+        lines += ["## Quality against cost", f"![How often each method wins, against its cost]({picture})"]
         lines.append(f"The methods that none beats in both, from the cheapest to the best: {front}.")
-    if len(overall) > SHORT:
-        lines += ["## All methods", render_overview(leaderboard)]
+    if boards:
+        lines += ["## By data set", _render_links(leaderboard), *_note_scales(leaderboard)]
     if effects:
-        lines += ["## What each part contributes", *_render_effects(effects)]
-    for board in leaderboard.boards.values():
-        lines += render_board(board)
-    lines += ["## What is left out", *_render_left_out(leaderboard)]
-    return "\n\n".join(lines) + "\n"
+        lines.append(f"What path, rule, references and scale contribute: [the factors]({FOLDER}/{FACTORS}.md).")
+    rows = {one.method for board in boards.values() for one in board.standings}
+    if len(rows) > len(ranked) or len(ranked) > SHORT:
+        lines += ["## All methods", widen(render_overview(leaderboard))]
+    if len(rows) > len(ranked):
+        lines.append("Without a number: scored on half or fewer of the data sets that they apply to, and so not compared.")
+    notes = [f"- Not measured: {name}, {why}." for name, why in leaderboard.skipped.items()]
+    strangers = sorted(rows - ROSTER.keys())
+    notes += [f"- Not of the roster, added with `--own`: {', '.join(strangers)}."] if strangers else []
+    return [*lines, "\n".join(notes)]
+
+
+def _explain_overview(leaderboard: Leaderboard) -> str:
+    several = "on every data set that has both and " if len(leaderboard.boards) > 1 else ""
+    return (
+        f"*Ahead* and *behind*: each method is compared with every other {several}by every metric that counts, each at its own "
+        "scale. It is ahead or behind where the 95 % interval of the paired difference excludes zero, and level otherwise; the "
+        "order is by wins, a level comparison counting half. By data set, the place by mean rank among the methods there; a "
+        f"dash where there is no score. *Cost*: the median over data sets, in {WORK}."
+    )
 
 
 def _note_source(leaderboard: Leaderboard) -> list[str]:
@@ -61,47 +78,69 @@ def _note_source(leaderboard: Leaderboard) -> list[str]:
     return [f"**Not yet on the public data sets: the data of {_list(embedded)} are small ones that come with the suites.**"]
 
 
-def render_findings(leaderboard: Leaderboard, effects: Mapping[str, Effects]) -> list[str]:
-    """Return what the numbers say, in a few sentences made of nothing else."""
+def render_findings(leaderboard: Leaderboard, effects: Mapping[str, Effects]) -> str:
+    """Return what the numbers say, in three sentences made of nothing else."""
     boards = [board for board in leaderboard.boards.values() if board.standings]
-    if not boards:
-        return []
-    first, ours = [], []
-    for board in boards:
-        ranks = board.mean_ranks()
-        leader = next(iter(ranks))
-        first.append(f"{leader} on {board.name} (mean rank {ranks[leader]:.1f} among {format_count(len(ranks), 'method')})")
-        ours += [f"number {place} on {board.name}" for place, row in enumerate(ranks, 1) if row.startswith(OURS)][:1]
-    lines = [f"First {'is' if len(first) == 1 else 'are'} {_list(first)}."]
-    if ours:
-        lines.append(f"The best row of {OURS} is {_list(ours)}.")
-    scaled = [(board, one) for board in boards if board.scales for one in board.standings]
-    if scaled:
-        blurred = [(board, one) for board, one in scaled if one.scale]
-        gains = [_gain(board, one) for board, one in blurred]
-        better, worse = (sum(sign * gain > 0 for gain in gains) for sign in (1, -1))
-        lines.append(
-            f"On the validation split a blurred map was chosen over the raw one in {len(blurred)} of {len(scaled)} cases; on "
-            f"the test split it is better in {better} of these and worse in {worse}, by the sum of the metrics."
-        )
+    records = leaderboard.records
+    if not records:
+        return ""
+    leader, *others = records
+    stands = [board for board in boards if leader in board.places()]
+    on = f"on {stands[0].name}" if len(boards) == 1 else f"on {len(stands)} of {len(boards)} data sets"
+    first = (
+        f"**{leader}**, {on}, is ahead in {_percent(records[leader].ahead)} of its comparisons with "
+        f"{format_count(len(others), 'other method')} and behind in {_percent(records[leader].behind)}"
+    )
+
+    def tell(method: str) -> str:
+        return f"({_percent(records[method].ahead)}, {_percent(records[method].behind)})"
+
+    if others:
+        first += f", followed by {_list(f'*{method}* {tell(method)}' for method in others[:2])}"
+    ours = next((place for place, method in enumerate(records, 1) if method.startswith(OURS)), None)
+    if ours is not None and ours > 3:
+        method = list(records)[ours - 1]
+        first += f"; *{method}* is number {ours} {tell(method)}"
+    lines = [f"{first}."]
+    if len(boards) > 1:
+        leaders = [
+            f"{_list(f'*{m}*' for m, place in board.places().items() if place == 1)} on {board.name}" for board in boards
+        ]
+        lines.append(f"By data set, first are {_list(leaders)}.")
     studied = {name: one for name, one in effects.items() if not one.quick}
     if studied:
-        shares = [each for one in studied.values() for each in one.shares.values()]
-        means = {factor: fmean(each[i].mean for each in shares) for i, factor in enumerate(NAMES)}
-        ordered = sorted(means.items(), key=lambda item: -item[1])
+        lines.append(f"Of what differs between combinations of their parts, {'; '.join(map(_sum_up, *_unzip(studied)))}.")
+    elif front := find_front(points := leaderboard.trade_off()):
+        cheapest, best = (f"*{label}* with {_count(points[label][0])}" for label in (front[0], front[-1]))
         lines.append(
-            "Of the variance between combinations of path, rule, references and scale, each alone explains: "
-            + ", ".join(f"{factor} {share:.0%}" for factor, share in ordered)
-            + f" (the mean over metrics, on {_list(list(studied))})."
-        )
-    elif front := find_front(leaderboard.trade_off()):
-        works = leaderboard.trade_off()
-        cheapest, best = (f"{label} with {_count(works[label][0])}" for label in (front[0], front[-1]))
-        lines.append(
-            f"Of the methods that none beats in both rank and cost, the cheapest is {cheapest} gradients an input, and "
+            f"Of the methods that none beats in both wins and cost, the cheapest is {cheapest} gradients an input, and "
             f"the best {best}."
         )
-    return [" ".join(lines)]
+    return " ".join(lines)
+
+
+def _unzip(effects: Mapping[str, Effects]) -> tuple[list[str], list[Effects]]:
+    return list(effects), list(effects.values())
+
+
+def _sum_up(name: str, effects: Effects) -> str:
+    """What each factor alone explains, from the metric with the least to that with the most; the largest first."""
+    shares = {factor: sorted(each[i].mean for each in effects.shares.values()) for i, factor in enumerate(NAMES)}
+    ordered = sorted(shares.items(), key=lambda item: -sum(item[1]))
+    parts = [f"the {factor} explains {100 * each[0]:.0f} to {_percent(each[-1])}" for factor, each in ordered]
+    return f"on {name} {_list(parts)}, by metric"
+
+
+def _note_scales(leaderboard: Leaderboard) -> list[str]:
+    scaled = [(board, one) for board in leaderboard.boards.values() if board.scales for one in board.standings]
+    if not scaled:
+        return []
+    gains = [_gain(board, one) for board, one in scaled if one.scale]
+    better, worse = (sum(sign * gain > 0 for gain in gains) for sign in (1, -1))
+    return [
+        f"On the validation split a blurred map was chosen over the raw one in {len(gains)} of {len(scaled)} cases; on the "
+        f"test split it is better in {better} of these and worse in {worse}, by the sum of the metrics."
+    ]
 
 
 def _gain(board: Board, one: Standing) -> float:
@@ -111,27 +150,53 @@ def _gain(board: Board, one: Standing) -> float:
 
 
 def render_overview(leaderboard: Leaderboard, rows: int | None = None) -> str:
-    """Return the rank of each method on each data set; only the first rows, and those of IG² and Random, if so asked."""
-    overall, works = leaderboard.overall(), leaderboard.trade_off()
-    ranks = {name: board.mean_ranks() for name, board in leaderboard.boards.items()}
-    labels = list(overall)
-    if rows is not None:
-        labels = [label for i, label in enumerate(labels) if i < rows or label.startswith(OURS) or label == "Random"]
-    places = {label: place for place, label in enumerate(overall, 1)}
-    first = {name: min(each.values(), default=math.nan) for name, each in ranks.items()}
-    lines = [f"| | method | all | {' | '.join(ranks)} | cost |", "|---" * (len(ranks) + 4) + "|"]
-    for label in labels:
+    """Return how often each method wins, and its place on each data set.
+
+    Args:
+        leaderboard: the standings.
+        rows: only so many, and the best of IG², Random and methods that are not of the roster; by default all, those that are
+            not ranked at the end.
+    """
+    records, boards = leaderboard.records, leaderboard.boards
+    places = {name: board.places() for name, board in boards.items()}
+    labels = list(records)
+    if rows is None:
+        labels += [m for each in places.values() for m in each if m not in records]
+    else:
+        best = next((label for label in labels if label.startswith(OURS)), None)
+        labels = [label for i, label in enumerate(labels) if i < rows or label in (best, "Random") or label not in ROSTER]
+    heads = [f"{name} /{len(each)}" for name, each in places.items()]
+    lines = [f"| | method | ahead, % | behind, % | {' | '.join([*heads, 'cost'])} |", "|---" * (len(heads) + 5) + "|"]
+    numbers = {label: place for place, label in enumerate(records, 1)}
+    for label in dict.fromkeys(labels):
+        one = records.get(label)
+        shares = [NONE] * 2 if one is None else [f"{100 * share:.0f}" for share in (one.ahead, one.behind)]
         cells = [
-            NONE if label not in each else f"**{each[label]:.1f}**" if each[label] == first[name] else f"{each[label]:.1f}"
-            for name, each in ranks.items()
+            NONE if label not in each else f"**{each[label]}**" if each[label] == 1 else str(each[label])
+            for each in places.values()
         ]
-        cost = _count(works[label][0]) if label in works else NONE
-        lines.append(f"| {places[label]} | {escape_cell(label)} | {overall[label]:.2f} | {' | '.join(cells)} | {cost} |")
+        cells = [str(numbers.get(label, "")), escape_cell(label), *shares, *cells, _count(leaderboard.work(label))]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _render_links(leaderboard: Leaderboard) -> str:
+    """A line for each data set: the first three, the best of IG², and where the rest is."""
+    lines = ["| data set | values | first | second | third | best of IG² |", "|---" * 6 + "|"]
+    for name, board in leaderboard.boards.items():
+        places = board.places()
+        podium = [escape_cell(method) for method in places][:3]
+        ours = [
+            f"{escape_cell(method)}, {place} of {len(places)}" for method, place in places.items() if method.startswith(OURS)
+        ]
+        cells = [*podium, *[NONE] * (3 - len(podium)), *(ours or [NONE])[:1]]
+        title = board.title.partition(":")[0]
+        lines.append(f"| [{title}]({FOLDER}/{name}.md) | {board.samples} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def render_board(board: Board) -> list[str]:
-    """Return the section of a data set: scores, costs and paired differences."""
+    """Return the page of a data set: scores, costs, paired differences, and what is left out."""
     ranks, raw_ranks, cheap = board.mean_ranks(), board.mean_ranks(raw=True), board.cost_ranks()
     heads = [f"{label} {ARROWS[column.better]}" for label, column in board.metrics.items()]
     lines = [f"| method | rank | px | raw rank | {' | '.join(heads)} | forwards | gradients | s | cost rank |"]
@@ -160,16 +225,17 @@ def render_board(board: Board) -> list[str]:
     )
     bases = list(dict.fromkeys([next(iter(ranks)), *[m for m in ranks if m.startswith(OURS)][:1]])) if ranks else []
     return [
-        f"## {board.title.partition(':')[0]} ({board.name})",
-        f"Data: {board.data}.",
+        f"# {board.title.partition(':')[0]} ({board.name})",
+        f"One data set of [the leaderboard](../{FOLDER}.md). Data: {board.data}.",
         _wide("\n".join(lines)),
         caption,
-        *(_render_differences(board, base) for base in bases if len(ranks) > 1),
+        *(line for base in bases if len(ranks) > 1 for line in _render_differences(board, base)),
+        *_render_left_out(board),
     ]
 
 
-def _render_differences(board: Board, base: str) -> str:
-    about = f"How much better each is than *{base}* on the same samples, with 95 % intervals; bold where they exclude zero:"
+def _render_differences(board: Board, base: str) -> list[str]:
+    about = "How much better each is on the same samples, with 95 % intervals; bold where they exclude zero:"
     lines = [f"| than {escape_cell(base)} | {' | '.join(board.metrics)} |", "|---" * (len(board.metrics) + 1) + "|"]
     for method in board.mean_ranks():
         if method == base:
@@ -177,31 +243,29 @@ def _render_differences(board: Board, base: str) -> str:
         gaps = [board.difference(method, base, metric) for metric in board.metrics]
         cells = [f"**{gap}**" if gap.is_clear else str(gap) for gap in gaps]
         lines.append(f"| {escape_cell(method)} | {' | '.join(cells)} |")
-    return about + "\n\n" + _wide("\n".join(lines))
+    return [f"## Compared with {base}", about, _wide("\n".join(lines))]
 
 
 def _render_effects(effects: Mapping[str, Effects]) -> list[str]:
     lines = [
-        "Every path with every rule, kind of references and scale, on the same samples. The first levels are a straight line, "
-        "`left`, no reference (a blurred photo, an empty map) and raw maps; differences are positive where that is better."
+        "# What each part contributes",
+        f"Beside [the leaderboard](../{FOLDER}.md): every path with every rule, kind of references and scale, on the same "
+        "samples. The first levels are a straight line, `left`, no reference (a blurred photo, an empty map) and raw maps; "
+        "differences are positive where that is better. Intervals are 95 %, by the bootstrap over samples.",
     ]
     for name, one in effects.items():
         quick = " A quick run: it shows that everything runs, and no more." if one.quick else ""
-        lines += [f"### {one.title} ({name})", f"Over {format_count(one.samples, 'sample')}.{quick} Data: {one.data}."]
-        lines.append(one.to_markdown())
+        lines += [f"## {one.title} ({name})", f"Over {format_count(one.samples, 'sample')}.{quick} Data: {one.data}."]
+        lines.append(_wide(one.to_markdown()))
     return lines
 
 
-def _render_left_out(leaderboard: Leaderboard) -> list[str]:
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for name, board in leaderboard.boards.items():
-        for method, why in board.left_out.items():
-            reasons.setdefault((name, why), []).append(method)
-    lines = [f"- On {name}, {_list(methods)}: {why}." for (name, why), methods in reasons.items()]
-    lines += [f"- Data set {name}: {why}." for name, why in leaderboard.skipped.items()]
-    strangers = sorted({one.method for board in leaderboard.boards.values() for one in board.standings} - ROSTER.keys())
-    lines += [f"- Not of the roster, added with `--own`: {', '.join(strangers)}."] if strangers else []
-    return ["\n".join(lines)] if lines else ["Nothing."]
+def _render_left_out(board: Board) -> list[str]:
+    reasons: dict[str, list[str]] = {}
+    for method, why in board.left_out.items():
+        reasons.setdefault(why, []).append(method)
+    lines = [f"- {_list(methods)}: {why}." for why, methods in reasons.items()]
+    return ["## What is left out", "\n".join(lines)] if lines else []
 
 
 def _cell(board: Board, one: Standing, metric: str, is_best: bool) -> str:
@@ -215,6 +279,10 @@ def _count(value: float | None) -> str:
     return NONE if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
 def _seconds(value: float | None) -> str:
     return NONE if value is None else f"{value:.2g}"
 
@@ -222,6 +290,10 @@ def _seconds(value: float | None) -> str:
 def _list(items: Iterable[object]) -> str:
     texts = [f"{item:g}" if isinstance(item, float) else str(item) for item in items]
     return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
+
+
+def _join(lines: Iterable[str]) -> str:
+    return "\n\n".join(line for line in lines if line) + "\n"
 
 
 def _wide(rows: str) -> str:

@@ -6,15 +6,19 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
 from os import PathLike
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
+
 import ig2
 from ig2._utils.checks import is_number
 from ig2._utils.files import check_regular
-from ig2.benchmarks.intervals import Interval, bootstrap
+from ig2.benchmarks.intervals import Interval, bootstrap, bootstrap_rows
 from ig2.benchmarks.scales import choose_scales, rank
 from ig2.benchmarks.suite import AtScale, Column, label_scale
 from ig2.benchmarks.table import MADE_BY, Table
@@ -22,6 +26,7 @@ from ig2.errors import InputError, describe
 
 FORMAT = 1
 COSTS = ("forwards", "gradients", "seconds")
+LACKS = "not without "  # how the reason begins for which a method does not apply to a data set
 Scores = dict[str, tuple[float, ...]]
 
 
@@ -135,9 +140,13 @@ class Board:
         raise InputError(f"{self.name} has no method {describe(method)}: it has {describe([s.method for s in self.standings])}")
 
     def ranks(self, metric: str, raw: bool = False) -> dict[str, float]:
-        """Return the rank of each method by a metric's mean, 1 for the best; equal ones share the mean of their ranks."""
-        sign = 1 if self.metrics[metric].better == "higher" else -1
-        means = [sign * one.mean(metric, raw) for one in self.standings]
+        """Return the rank of each method by a metric's mean, 1 for the best.
+
+        Means that are equal to the digits shown share the mean of their ranks: what is left of exact methods is rounding.
+        """
+        column = self.metrics[metric]
+        sign = 1 if column.better == "higher" else -1
+        means = [sign * round(one.mean(metric, raw), column.digits) for one in self.standings]
         ranks = rank([-math.inf if math.isnan(mean) else mean for mean in means])
         return {one.method: place for one, place in zip(self.standings, ranks, strict=True)}
 
@@ -146,6 +155,11 @@ class Board:
         each = [self.ranks(metric, raw) for metric in self.counted]
         means = {one.method: fmean(ranks[one.method] for ranks in each) for one in self.standings}
         return dict(sorted(means.items(), key=lambda item: item[1]))
+
+    def places(self) -> dict[str, int]:
+        """Return the place of each method by its mean rank, 1 for the first; those with equal ranks share the better place."""
+        means = self.mean_ranks()
+        return {method: 1 + sum(other < mean for other in means.values()) for method, mean in means.items()}
 
     def cost_ranks(self) -> dict[str, float]:
         """Return the rank by `Standing.work` of each method for which it is known, 1 for the cheapest."""
@@ -170,14 +184,29 @@ class Board:
         first, second = (self.standing(label).scaled[metric] for label in (method, base))
         return Interval(*bootstrap([sign * (one - two) for one, two in zip(first, second, strict=True)]))
 
-    def trade_off(self) -> dict[str, tuple[float, float]]:
-        """Return the work and the mean rank of each method whose work is known."""
-        return {
-            one.method: (work, ranks[one.method])
-            for ranks in [self.mean_ranks()]
-            for one in self.standings
-            if (work := one.work)
-        }
+    def outcomes(self) -> dict[tuple[str, str], list[int]]:
+        """Compare every two methods by every metric that counts.
+
+        Returns:
+            For each two methods and metric 1 if the first is ahead, −1 if it is behind, and 0 if they are level: the 95 %
+            interval of the paired difference includes zero, or the difference is less than half of the last digit shown. A
+            method without any score is behind one that has some.
+        """
+        pairs = list(combinations(range(len(self.standings)), 2))
+        signs = {pair: list[int]() for pair in pairs}
+        for metric in self.counted if pairs else ():
+            sign = 1 if self.metrics[metric].better == "higher" else -1
+            scores = sign * np.array([one.scaled[metric] for one in self.standings], dtype=np.float64)
+            first, second = (scores[list(side)] for side in zip(*pairs, strict=True))
+            mean, low, high = bootstrap_rows(first - second)
+            is_level = (np.abs(mean) < 0.5 * 10.0 ** -self.metrics[metric].digits) | ~((low > 0) | (high < 0))
+            signed = np.where(is_level, 0, np.sign(np.nan_to_num(mean))).astype(int)
+            has_scores = [np.isfinite(side).any(axis=1).astype(int) for side in (first, second)]
+            for pair, outcome, lead in zip(pairs, signed.tolist(), (has_scores[0] - has_scores[1]).tolist(), strict=True):
+                signs[pair].append(lead or outcome)
+        names = [one.method for one in self.standings]
+        both = {(names[i], names[j]): each for (i, j), each in signs.items()}
+        return both | {(b, a): [-sign for sign in each] for (a, b), each in both.items()}
 
     # -- adding --------------------------------------------------------------------------------------------------------
 
@@ -208,17 +237,31 @@ class Board:
 
 
 def find_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Return the points (cost, rank) that no other beats in both, from the cheapest to the best.
+    """Return the points (cost, quality) that no other beats in both, from the cheapest to the best.
 
-    >>> find_front({"a": (1, 5), "b": (2, 6), "c": (3, 4)})
+    >>> find_front({"a": (1, 5), "b": (2, 4), "c": (3, 6)})
     ['a', 'c']
     """
-    best, front = math.inf, []
-    for _, place, label in sorted((cost, place, label) for label, (cost, place) in points.items()):
-        if place < best:
-            best = place
+    best, front = -math.inf, []
+    for _, loss, label in sorted((cost, -quality, label) for label, (cost, quality) in points.items()):
+        if -loss > best:
+            best = -loss
             front.append(label)
     return front
+
+
+@dataclass(frozen=True)
+class Record:
+    """How often a method is ahead of the others, level with them and behind: shares of its comparisons."""
+
+    ahead: float
+    level: float
+    behind: float
+
+    @property
+    def won(self) -> float:
+        """The share that it is ahead in, those that are level counted half; methods are ordered by it."""
+        return self.ahead + self.level / 2
 
 
 @dataclass(frozen=True)
@@ -247,25 +290,49 @@ class Leaderboard:
         skipped = {name: why for name, why in {**self.skipped, **other.skipped}.items() if name not in boards}
         return Leaderboard(boards, skipped)
 
-    def overall(self) -> dict[str, float]:
-        """Return the mean over data sets of each method's mean rank, as a share of the methods there, the best first.
+    @property
+    def ranked(self) -> list[str]:
+        """The methods with a row on more than half of the data sets that they apply to.
 
-        0 is first everywhere and 1 last everywhere, so that boards with more methods do not count more.
+        One that was scored on few is not compared as a whole: a lead on a single data set would place it before those that
+        lead on several.
         """
-        shares: dict[str, list[float]] = {}
-        for board in self.boards.values():
-            for method, mean_rank in board.mean_ranks().items():
-                shares.setdefault(method, []).append((mean_rank - 1) / max(1, len(board.standings) - 1))
-        return dict(sorted(((method, fmean(each)) for method, each in shares.items()), key=lambda item: item[1]))
+        methods = dict.fromkeys(one.method for board in self.boards.values() for one in board.standings)
+        has_row = {name: {one.method for one in board.standings} for name, board in self.boards.items()}
+
+        def is_ranked(method: str) -> bool:
+            applies = [name for name, board in self.boards.items() if not board.left_out.get(method, "").startswith(LACKS)]
+            return 2 * sum(method in has_row[name] for name in applies) > len(applies)
+
+        return [method for method in methods if is_ranked(method)]
+
+    @cached_property
+    def records(self) -> dict[str, Record]:
+        """How each of the `ranked` methods compares with every other of them, the best first.
+
+        Two methods are compared on the data sets that have both, by every metric that counts, as in `Board.outcomes`. Metrics
+        of a data set, data sets of a pair and opponents of a method count alike.
+        """
+        ranked = self.ranked
+        every = [board.outcomes() for board in self.boards.values()]
+        records = {}
+        for method in ranked:
+            against = []
+            for other in ranked:
+                shared = [outcomes[method, other] for outcomes in every if (method, other) in outcomes]
+                if shared:
+                    against.append([fmean(fmean(sign == way for sign in each) for each in shared) for way in (1, 0, -1)])
+            records[method] = Record(*map(fmean, zip(*against, strict=True))) if against else Record(0.0, 1.0, 0.0)
+        return dict(sorted(records.items(), key=lambda item: -item[1].won))
+
+    def work(self, method: str) -> float | None:
+        """Return the median over data sets of a method's `Standing.work`; None where it is not known."""
+        works = [one.work for board in self.boards.values() for one in board.standings if one.method == method and one.work]
+        return median(works) if works else None
 
     def trade_off(self) -> dict[str, tuple[float, float]]:
-        """Return the median work over data sets and the overall rank of each method whose work is known."""
-        works: dict[str, list[float]] = {}
-        for board in self.boards.values():
-            for one in board.standings:
-                if work := one.work:
-                    works.setdefault(one.method, []).append(work)
-        return {method: (median(works[method]), share) for method, share in self.overall().items() if method in works}
+        """Return the work of each ranked method for which it is known, and the share of comparisons that it wins."""
+        return {method: (work, one.won) for method, one in self.records.items() if (work := self.work(method)) is not None}
 
     # -- files ---------------------------------------------------------------------------------------------------------
 

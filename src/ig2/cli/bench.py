@@ -96,9 +96,7 @@ def run_leaderboard(options: BenchCommandOptions) -> None:
         contests = None if names is None else [name for name in names if name != FACTORS]
         methods = None if options.methods is None else _split_names(options.methods)
         board = leaderboard.run_leaderboard(contests, methods, own=_load_own(options.own), **shared)
-    leaderboard.write_page(
-        board, leaderboard.load_effects(options.out), options.out / f"{LEADERBOARD}.md", options.out / f"{LEADERBOARD}.png"
-    )
+    leaderboard.write_pages(board, leaderboard.load_effects(options.out), options.out)
     typer.echo(render_overview(board))
     for name, why in board.skipped.items():
         print_error(f"{name} is skipped: {one_line(why)}")

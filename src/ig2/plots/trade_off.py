@@ -17,10 +17,10 @@ OFFSETS += [(side * x, up * y) for y in (9, 18, 27, 38, 50) for x in (6, 30) for
 
 
 def trade_off(points: Mapping[str, tuple[float, float]], front: Collection[str] = (), *, cost: str, quality: str) -> Figure:
-    """Draw the rank of each method against its cost, the best and cheapest at the top left.
+    """Draw how good each method is against its cost, the best and cheapest at the top left.
 
     Args:
-        points: the cost, above 0, and the rank of each method, by its label.
+        points: the cost, above 0, and the quality of each method, by its label; the higher, the better.
         front: those that no other beats in both, which are joined by a line.
         cost: what the horizontal axis shows, on a logarithmic scale.
         quality: what the vertical one shows.
@@ -36,12 +36,11 @@ def trade_off(points: Mapping[str, tuple[float, float]], front: Collection[str] 
     figure = Canvas(9.0, 6.5, layout="constrained")
     axes = figure.add_subplot()
     axes.set_xscale("log")
-    axes.invert_yaxis()
     corners = sorted(points[label] for label in front)
     axes.plot(*([point[i] for point in corners] for i in (0, 1)), color=LINE_COLOURS[1], drawstyle="steps-post", zorder=1)
-    for label, (work, place) in points.items():
+    for label, (work, worth) in points.items():
         colour = LINE_COLOURS[1] if label in front else LINE_COLOURS[0]
-        axes.plot(work, place, "o", color=colour, markersize=5, zorder=2)
+        axes.plot(work, worth, "o", color=colour, markersize=5, zorder=2)
     axes.margins(x=0.12, y=0.06)
     axes.set_xlabel(cost)
     axes.set_ylabel(quality)
