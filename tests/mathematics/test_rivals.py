@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import ig2
 import replicas
 from ig2 import InputError, paths, references, rules
+from ig2.paths import words
 from networks import data, refuses, relu_cnn, seeded, tanh_mlp
 
 NET: Any = tanh_mlp(classes=4)
@@ -323,6 +324,15 @@ def test_paths_near_words_are_monotone_and_complete_to_the_accuracy_of_the_rule(
     steps = attribution.paths.diff(dim=2) * (MASKED[None] - TEXTS[:, None])[:, :, None].sign()
     assert float(steps.min()) >= -1e-12
     assert float(attribution.relative_residual.max()) < 1e-4
+
+
+def test_the_vocabulary_is_searched_once_however_the_path_is_cut_into_pieces(monkeypatch: pytest.MonkeyPatch):
+    searched, find = [], words.find_word
+    monkeypatch.setattr(words, "find_word", lambda points, table: [searched.append(len(points)), find(points, table)][1])
+    pair = torch.cat([TEXTS[:1, :1], MASKED[:1, 1:]], dim=1)  # the first word is equal
+    one, all_at_once = (ig2.UDIG(TABLE, 6)(READER, TEXTS[:1], 2, pair, batch_size=size).values for size in (1, 64))
+    assert searched == [TEXTS.shape[1] - 1] * 5 * 2  # of both calls, and of the words that move alone
+    check(one, all_at_once.numpy())
 
 
 @pytest.mark.parametrize(("steps", "momentum"), [(6, 0.5), (4, 0.0), (9, 0.9), (1, 0.5)])

@@ -9,13 +9,16 @@ import torch
 from torch import Tensor
 
 from ig2._engine.inputs import check_numeric
+from ig2._engine.task import Task
 from ig2._utils.checks import check_count
 from ig2.errors import InputError, describe
-from ig2.paths.base import KnownPath, Pairs, distances
+from ig2.paths.base import KnownPath, Pairs, Path, distances
+
+END = -1  # in place of a word's number: the far end of the path
 
 
 @dataclass(frozen=True, eq=False)
-class _NearWords(KnownPath):
+class _NearWords(Path):
     """A path of each position's vector (n, positions, features) near the vectors of words."""
 
     embeddings: Tensor = field(repr=False)
@@ -28,20 +31,38 @@ class _NearWords(KnownPath):
             raise InputError(f"embeddings must be a vector for each word, (words, features), got {describe(self.embeddings)}")
 
     @abstractmethod
-    def anchors(self, table: Tensor, start: Tensor, end: Tensor, count: int) -> Tensor:
-        """The word vectors near which each position passes, (count, m, features), of lines from start to end (m, features)."""
+    def anchors(self, table: Tensor, start: Tensor, end: Tensor) -> Tensor:
+        """The words near which each position passes, (steps − 1, m), of lines from start to end (m, features)."""
+
+    def prepare(self, task: Task, references: Tensor) -> KnownPath:
+        table = self.embeddings.to(task.x)
+        if task.x.ndim != 3 or task.x.shape[2] != table.shape[1]:
+            raise InputError(f"a path near words needs word vectors (B, words, {table.shape[1]}), got {describe(task.x)}")
+        # once for each call: the vocabulary is searched for every vertex, and vertices are asked for in pieces
+        words = torch.full((*references.shape[:2], self.steps - 1, task.x.shape[1]), END, device=table.device)
+        for row, sample in enumerate(task.x if self.steps > 1 else ()):
+            for column, reference in enumerate(references[row].to(table)):
+                moves = (sample != reference).any(dim=1)  # words that are equal stay
+                words[row, column, :, moves] = self.anchors(table, sample[moves], reference[moves])
+        return _ThroughWords(table, words.flatten(0, 1), self.steps)
+
+
+@dataclass(frozen=True, eq=False)
+class _ThroughWords(KnownPath):
+    """The words of the table (words, features) near which each pair's positions pass, (pairs, steps − 1, positions)."""
+
+    table: Tensor
+    words: Tensor
+    steps: int
 
     def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
-        explicand, table = pairs.explicand, self.embeddings.to(pairs.explicand)
-        if explicand.ndim != 3 or explicand.shape[2] != table.shape[1]:
-            raise InputError(f"a path near words needs word vectors (B, words, {table.shape[1]}), got {describe(explicand)}")
-        start, end = explicand.flatten(0, 1), pairs.reference.flatten(0, 1)
-        points = [start]
-        if (between := min(numbers.stop, self.steps) - 1) > 0:
-            for anchor in self.anchors(table, start, end, between):
-                points.append(stay_between(points[-1], end, anchor, self.steps))
+        assert pairs.numbers is not None
+        end, points = pairs.reference, [pairs.explicand]
+        for words in self.words[pairs.numbers.to(self.words.device)].unbind(1)[: max(0, numbers.stop - 1)]:
+            anchor = torch.where((words == END)[..., None], end, self.table[words])
+            points.append(stay_between(points[-1], end, anchor, self.steps))
         points += [end] * (numbers.stop - len(points))
-        return torch.stack([point.view_as(explicand) for point in points[numbers.start : numbers.stop]])
+        return torch.stack(points[numbers.start : numbers.stop])
 
 
 def find_word(points: Tensor, table: Tensor) -> Tensor:
@@ -71,9 +92,9 @@ class UniformWords(_NearWords):
         InputError: if embeddings is no table of vectors, or x does not fit it.
     """
 
-    def anchors(self, table: Tensor, start: Tensor, end: Tensor, count: int) -> Tensor:
-        shares = [(t + 1) / self.steps for t in range(count)]
-        return torch.stack([table[find_word(torch.lerp(start, end, share), table)] for share in shares])
+    def anchors(self, table: Tensor, start: Tensor, end: Tensor) -> Tensor:
+        shares = [t / self.steps for t in range(1, self.steps)]
+        return torch.stack([find_word(torch.lerp(start, end, share), table) for share in shares])
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,13 +124,13 @@ class NeighbouringWords(_NearWords):
         super().__post_init__()
         check_count(self.neighbours, "neighbours")
 
-    def anchors(self, table: Tensor, start: Tensor, end: Tensor, count: int) -> Tensor:
+    def anchors(self, table: Tensor, start: Tensor, end: Tensor) -> Tensor:
         word, goal = find_word(start, table), find_word(end, table)
         visited = torch.zeros(len(start), len(table), dtype=torch.bool, device=table.device)
         neighbours = min(self.neighbours, len(table) - 1)
         rows = torch.arange(len(start), device=table.device)
         chosen = []
-        for _ in range(count):
+        for _ in range(1, self.steps):
             visited[rows, word] = True
             apart = distances(table[word], table)
             apart[rows, word] = torch.inf  # a word is not its own neighbour
@@ -121,5 +142,5 @@ class NeighbouringWords(_NearWords):
             best = near[rows, bend.argmin(dim=1)]
             stuck = bend.amin(dim=1).isinf() | (word == goal)
             word = torch.where(stuck, goal, best)
-            chosen.append(torch.where(stuck[:, None], end, table[word]))
+            chosen.append(torch.where(stuck, END, word))
         return torch.stack(chosen)
