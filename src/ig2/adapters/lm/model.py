@@ -537,7 +537,10 @@ class LanguageModel:
             **({} if ids is None else {"target_ids": ids}),
             "tokens": list(read.tokens),
             "spans": [[span.name, span.start, span.end] for span in read.spans],
+            "output": outcomes.output,
             "rather_than": list(drawn.texts),
+            "reference_kind": strategy.label,
+            "question": strategy.question,
             **({"note": drawn.note} if drawn.note else {}),
         }
         if pair is not None and isinstance(outcomes, Continuations) and self.kind in ("causal", "encoder-decoder"):
