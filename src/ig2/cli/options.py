@@ -151,6 +151,9 @@ class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
     )
     generate: int | None = option(None, "Explain each of so many generated tokens.", panel=LANGUAGE, bounds=(1, 1000))
     chat: bool = option(False, "Put the prompt into the model's chat template, as a user's message.", panel=LANGUAGE)
+    precision: Literal["float32", "tf32", "bfloat16", "float16"] | None = option(
+        None, "Of the language model's arithmetic; paths and sums keep theirs. Default: that of its weights.", panel=LANGUAGE
+    )
     method: str | None = option(None, "The method; see below. Default: ig2, of a language model deepshap.", complete=METHODS)
     compare: str | None = option(
         None,
