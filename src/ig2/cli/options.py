@@ -216,7 +216,19 @@ class RunCommandOptions(ModelOptions, RunOptions, TerminalOptions):
     metrics: str | None = option(
         None, "Scores for every item, separated by commas: insertion,deletion.", metavar="METRICS", panel=None
     )
-    method: str = option("ig2", "The method; [bold]ig2 explain --help[/bold] lists them.", complete=METHODS)
+    lm: str | None = option(
+        None,
+        "A language model, for a source of prompts: a name or folder of Hugging Face, a .gguf file, or [bold]smollm2[/bold]. "
+        "Columns target, against and rather_than say what is asked of each prompt.",
+        metavar="NAME",
+        panel=LANGUAGE,
+        complete=("smollm2",),
+    )
+    method: str | None = option(
+        None,
+        "The method; [bold]ig2 explain --help[/bold] lists them. Default: ig2, of a language model deepshap.",
+        complete=METHODS,
+    )
     rule: str | None = option(None, "How gradients on a path become attribution.", complete=RULES)
     references: str | None = option(
         None,
