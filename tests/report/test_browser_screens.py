@@ -7,7 +7,7 @@ from ig2.report.page import shorten_name
 
 
 @pytest.mark.parametrize("width", [320, 390, 820, 1440])
-@pytest.mark.parametrize("name", ["everything", "hostile", "rough", "many"])
+@pytest.mark.parametrize("name", ["everything", "hostile", "rough", "many", "crossed"])
 def test_no_screen_scrolls_sideways(open_page, name, width):
     page = open_page(name, viewport={"width": width, "height": 844})
     for index in range(min(4, page.locator("section[data-input]").count())):
@@ -53,7 +53,7 @@ CONTRASTS = """() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["everything", "rough"])
+@pytest.mark.parametrize("name", ["everything", "rough", "crossed"])
 def test_letters_stand_out_from_what_is_below_them(open_page, name, scheme):
     page = open_page(name, color_scheme=scheme, reduced_motion="reduce")
     for index in range(4):

@@ -55,6 +55,7 @@ def run(options: ExplainOptions) -> None:
         "rather-than": options.rather_than,
         "generate": options.generate,
         "chat": options.chat,
+        "precision": options.precision,
     }
     for name, value in language.items():
         if value:
@@ -123,7 +124,7 @@ def run(options: ExplainOptions) -> None:
 
         if batch is None:
             index, store = explain_many(
-                options, subject, methods, inputs, references, explain_batch, _list_versions(options.seed), skipped, draft,
+                options, subject, methods, inputs, references, explain_batch, list_versions(options.seed), skipped, draft,
                 device, watch,
             )  # fmt: skip
             least = list_least_trusted(store, SHOWN_INPUTS)
@@ -309,7 +310,7 @@ def build_content(
     explanation: Explanation, title: str, seed: int, skipped: Sequence[SkippedView] = (), scale: float = 0.0
 ) -> Content:
     """Return the content of the report, with the inputs that were skipped."""
-    details = _list_versions(seed)
+    details = list_versions(seed)
     about = (explanation.subject, explanation.batch, explanation.attributions, explanation.contrasts)
     content = build(title, *about, details, scale)
     inputs = content.inputs
@@ -319,7 +320,7 @@ def build_content(
     return replace(content, inputs=inputs, skipped=tuple(skipped))
 
 
-def _list_versions(seed: int) -> dict[str, str]:
+def list_versions(seed: int) -> dict[str, str]:
     made = f"{datetime.now():%Y-%m-%d %H:%M}"
     return {"made": made, "ig2": ig2.__version__, "torch": torch.__version__, "seed": str(seed)}
 

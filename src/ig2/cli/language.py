@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+import webbrowser
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,14 @@ from ig2._utils.devices import find_device
 from ig2._utils.suggestions import ChoiceError
 from ig2.adapters import lm
 from ig2.cli import files
+from ig2.cli.explain import announce_cost, list_versions
 from ig2.cli.inputs import check_exists, read_lines
-from ig2.cli.methods import NamedMethod, find_methods, find_rule
+from ig2.cli.methods import METHODS, NamedMethod, find_methods, find_rule
 from ig2.cli.options import ExplainOptions
 from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, show_progress
 from ig2.cli.streams import one_line
+from ig2.report import build_language
+from ig2.report import write as write_report
 from ig2.rules import Rule
 
 PICTURE = "prompt.png"
@@ -32,6 +37,7 @@ def run(options: ExplainOptions) -> None:
     assert options.lm is not None and options.prompt is not None
     (named,) = find_methods([options.method or type(lm.LanguageModel.default_method).__name__.lower()], "text")
     rule = find_rule(options.rule, [named])
+    prepare = ig2.Preparation(precision=options.precision)
     if options.references is not None:
         check_exists(options.references)
     with files.draft_folder(options.out) as draft, show_progress(options.quiet, keep=True) as watch:
@@ -44,23 +50,50 @@ def run(options: ExplainOptions) -> None:
         rather_than = lm.OtherPrompts(*read_lines(options.references)) if options.references is not None else pair
         method = _make_method(named, options.steps, rule, model.read(prompt).word)
         numbers = f"{named.name}.safetensors"
-        files.check_replaceable(options.out, [files.SUMMARY, PICTURE, numbers])
-        explanation = model.explain(
+        files.check_replaceable(options.out, [files.REPORT, files.SUMMARY, PICTURE, numbers])
+        asked = (
             prompt,
             None if options.target == "auto" else options.target,
             {None: "auto", "others": None}.get(options.against, options.against),
             rather_than,
             method,
+        )
+        if isinstance(method, ig2.PathMethod) and not options.quiet:
+            announce_cost(model.estimate(*asked, generate=options.generate, prepare=prepare).seconds, 0)
+        explanation = model.explain(
+            *asked,
             generate=options.generate,
             seed=options.seed,
+            prepare=prepare,
             progress=watch(named.title),
+            curves=method.follows_paths,
+            per_reference=method.follows_paths and named.contrasts,
         )
         likely = model.predict(prompt, LIKELY) if model.kind in ("causal", "masked", "encoder-decoder") else []
         watch("pictures")
         explanation.plot(draft / PICTURE)
         explanation.attribution.save(draft / numbers)
-        _write_summary(draft, explanation, [PICTURE, numbers])
+        prediction = "" if options.generate else ", ".join(f"{text!r} {share:.0%}" for text, share in likely)
+        title = f"What {explanation.attribution.settings['lm']} went by"
+        content = build_language(title, explanation, prediction, list_versions(options.seed), named.title)
+        write_report(content, draft / files.REPORT)
+        _write_summary(draft, explanation, [PICTURE, numbers, files.REPORT])
     _print_result(explanation, likely, options, numbers)
+    if options.open_report:
+        webbrowser.open((options.out / files.REPORT).absolute().as_uri())
+
+
+@dataclass(frozen=True)
+class PromptRecipe:
+    """A method as the command line names it, made for each prompt of a run."""
+
+    name: str
+    steps: int
+    rule: str | None
+
+    def __call__(self, model: lm.LanguageModel, prompt: lm.Prompt) -> ig2.Method:
+        named = METHODS[self.name]
+        return _make_method(named, self.steps, find_rule(self.rule, [named]), prompt.word)
 
 
 def _make_method(named: NamedMethod, steps: int, rule: Rule | None, words: Sequence[int]) -> ig2.Method:
@@ -137,5 +170,5 @@ def _print_result(explanation: lm.Explanation, likely: list[tuple[str, float]], 
     print_heading(console, "how far to believe it")
     print_line(console, attribution.settings["method"], attribution.verdict.replace("explicands", "targets"), width)
     console.print()
-    for label, name in (("picture", PICTURE), ("numbers", numbers), ("", files.SUMMARY)):
+    for label, name in (("picture", PICTURE), ("numbers", numbers), ("", files.SUMMARY), ("report", files.REPORT)):
         print_path(console, label, options.out / name, INDENT + width)

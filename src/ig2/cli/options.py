@@ -151,6 +151,9 @@ class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
     )
     generate: int | None = option(None, "Explain each of so many generated tokens.", panel=LANGUAGE, bounds=(1, 1000))
     chat: bool = option(False, "Put the prompt into the model's chat template, as a user's message.", panel=LANGUAGE)
+    precision: Literal["float32", "tf32", "bfloat16", "float16"] | None = option(
+        None, "Of the language model's arithmetic; paths and sums keep theirs. Default: that of its weights.", panel=LANGUAGE
+    )
     method: str | None = option(None, "The method; see below. Default: ig2, of a language model deepshap.", complete=METHODS)
     compare: str | None = option(
         None,
@@ -213,7 +216,19 @@ class RunCommandOptions(ModelOptions, RunOptions, TerminalOptions):
     metrics: str | None = option(
         None, "Scores for every item, separated by commas: insertion,deletion.", metavar="METRICS", panel=None
     )
-    method: str = option("ig2", "The method; [bold]ig2 explain --help[/bold] lists them.", complete=METHODS)
+    lm: str | None = option(
+        None,
+        "A language model, for a source of prompts: a name or folder of Hugging Face, a .gguf file, or [bold]smollm2[/bold]. "
+        "Columns target, against and rather_than say what is asked of each prompt.",
+        metavar="NAME",
+        panel=LANGUAGE,
+        complete=("smollm2",),
+    )
+    method: str | None = option(
+        None,
+        "The method; [bold]ig2 explain --help[/bold] lists them. Default: ig2, of a language model deepshap.",
+        complete=METHODS,
+    )
     rule: str | None = option(None, "How gradients on a path become attribution.", complete=RULES)
     references: str | None = option(
         None,

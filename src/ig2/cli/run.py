@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,11 @@ class Recipe:
 
 def run(options: RunCommandOptions) -> None:
     """Explain every item of the source, and print where the store is."""
+    if options.lm is not None:
+        _run_language(options)
+        return
+    options = replace(options, method=options.method or "ig2")
+    assert options.method is not None
     source = find_source(options.source, id=options.id, label=options.label, skip=options.out)
     with show_progress(options.quiet) as watch:
         watch("model")
@@ -100,6 +105,43 @@ def run(options: RunCommandOptions) -> None:
             print_error("what is explained is kept: the same command goes on")
             raise
         note_command(store.folder, options)
+    print_store(store)
+
+
+def _run_language(options: RunCommandOptions) -> None:
+    from ig2.adapters import lm
+    from ig2.cli.language import PromptRecipe
+
+    assert options.lm is not None
+    for name in ("model", "size", "bounds", "mean", "std", "classes"):
+        if getattr(options, name) is not None:
+            raise ChoiceError(f"--{name} is not for a language model: omit it")
+    method = options.method or type(lm.LanguageModel.default_method).__name__.lower()
+    find_rule(options.rule, find_methods([method], "text"))
+    with show_progress(options.quiet) as watch:
+        watch("model")
+        store = ig2.run(
+            find_source(options.source, id=options.id, label=options.label, skip=options.out),
+            lm.load(options.lm),
+            PromptRecipe(method, options.steps, options.rule),
+            options.out,
+            target=None if options.target == "auto" else options.target,
+            against={None: "auto", "others": None}.get(options.against, options.against),
+            references=options.references,
+            count=options.count,
+            seed=options.seed,
+            values=parse_values(options.values),
+            gradcf=options.gradcf,
+            per_reference=options.per_reference,
+            metrics=_find_metrics(options.metrics),
+            column=options.column,
+            batch=options.batch,
+            device=options.device,
+            readers=options.readers,
+            retry_failed=options.retry_failed,
+            engine=options.engine,  # type: ignore[arg-type]  # checked there
+            progress=report_rate(watch),
+        )
     print_store(store)
 
 

@@ -79,6 +79,8 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
     kind, command = manifest.get("kind"), manifest.get("command") or {}
     if kind not in ("image", "text", "table"):
         raise InputError(f"{options.stores[0]} has {kind}s: what if is for images, texts and tables")
+    if "lm" in manifest["fingerprint"].get("model", {}):
+        raise InputError(f"{options.stores[0]} is of a language model, which --what-if does not ask: use ig2 explain --lm")
     name = find_method(options, manifest)
     find_methods([name], kind)
     made = manifest["fingerprint"].get("method") or {}

@@ -54,6 +54,7 @@ def view_item(
             picture=picture if first.kind == "image" else None,
             units=first.units,
             cells=first.cells,
+            measure=str(row.get("measure") or ""),
         )
     ]
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from ig2.adapters.base import Batch, Contrast, Subject, extract_tensor
+from ig2.adapters.lm.explanation import Explanation
 from ig2.adapters.tabular import TableSubject
 from ig2.adapters.vision import VisionSubject
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
-from ig2.report.content import Content, InputView, MethodView, Numbers, ReferenceView
+from ig2.report.content import Content, Image, InputView, MethodView, Numbers, ReferenceView
+
+SHOWN_ELSEWHERE = ("tokens", "spans", "rather_than", "question", "lm", "output")  # settings of a language model's explanation
 
 
 def build(
@@ -80,6 +86,91 @@ def build(
     return Content(title, subject.name, tuple(inputs), dict(details or {}), verdicts=verdicts, scale=scale)
 
 
+def build_language(
+    title: str,
+    explanation: Explanation,
+    prediction: str = "",
+    details: Mapping[str, str] | None = None,
+    method: str | None = None,
+) -> Content:
+    """Build a report from a language model's explanation of a prompt.
+
+    Args:
+        title: of the page.
+        explanation: what `LanguageModel.explain` returned. With `per_reference=True` each reference is shown with its own
+            attribution, with `curves=True` the output along the path. Several targets, such as the tokens of a generation, are
+            shown as a map of words × targets, each of which can be chosen.
+        prediction: what the model says, in words.
+        details: anything else worth knowing, such as versions and the seed.
+        method: the name it is shown under; by default its class's.
+
+    Returns:
+        What `write` and `render` take.
+    """
+    attribution, prompt = explanation.attribution, explanation.prompt
+    settings = attribution.settings
+    texts, rows, contrast = settings["rather_than"], len(explanation), None
+    if attribution.baseline_outputs is not None and attribution.baseline_outputs.shape[1] == len(texts):
+        kind = str(settings.get("reference_kind", "reference"))
+        labels = (kind,) if len(texts) == 1 else tuple(f"{kind} {number}" for number in range(1, len(texts) + 1))
+        # no samples: they are shown as they read
+        contrast = Contrast(torch.empty(rows, len(texts)), (tuple(texts),) * rows, (labels,) * rows)
+    question = str(settings.get("question", "")) if contrast is not None else ""
+    if question and "note" in settings:
+        question += f" There is {settings['note']}."
+    method = method or str(settings["method"])
+    inputs = []
+    for row, view in enumerate(_view_method(method, _PromptWords(), None, attribution, contrast)):
+        spans = {name: float(scores[row]) for name, scores in explanation.span_scores.items()}
+        references = view.references
+        if attribution.per_reference is not None and spans:
+            each = extract_tensor(attribution, attribution.per_reference)[row].sum(dim=2)  # (R, tokens)
+            references = tuple(
+                replace(reference, spans={span.name: float(tokens[span.start : span.end].sum()) for span in prompt.spans})
+                for reference, tokens in zip(references, each, strict=True)
+            )
+        shown = {name: value for name, value in view.settings.items() if name not in SHOWN_ELSEWHERE}
+        inputs.append(
+            InputView(
+                name=" ".join(prompt.words),
+                kind="text",
+                prediction=prediction,
+                probability=None,
+                target=explanation.explained[row],
+                contrasted=(),
+                methods=(replace(view, settings=shown, spans=spans, references=references, question=question),),
+                units=prompt.words,
+                sentence=explanation.sentences[row],
+                measure=str(settings.get("output", "")),
+            )
+        )
+    verdicts = {method: attribution.verdict.replace("explicands", "targets")}
+    return Content(
+        title, str(settings["lm"]), tuple(inputs), dict(details or {}), verdicts=verdicts, is_crossed=len(inputs) > 1
+    )
+
+
+class _Shown(Protocol):
+    """What is asked of a subject for a view of its attributions."""
+
+    def scores(self, batch: Any, attribution: Attribution, values: Any = None) -> list[Numbers]:
+        """Each sample's attribution as it is shown."""
+
+    def picture(self, sample: Tensor) -> Image | None:
+        """One sample to look at."""
+
+
+class _PromptWords:
+    """The words of a language model's prompt, each with its score."""
+
+    def scores(self, batch: Any, attribution: Attribution, values: Any = None) -> list[Numbers]:
+        assert attribution.names is not None
+        return attribution.names.sum_units(extract_tensor(attribution, values))
+
+    def picture(self, sample: Tensor) -> None:
+        return None
+
+
 def _answer(subject: Subject, outputs: Tensor, likely: Tensor | None, target: int) -> tuple[str, float | None, str]:
     """The model's prediction for a sample, its probability, and what is explained."""
     label = subject.label(target)
@@ -93,7 +184,7 @@ def _answer(subject: Subject, outputs: Tensor, likely: Tensor | None, target: in
 
 
 def _view_method(
-    name: str, subject: Subject, batch: Batch, attribution: Attribution, contrast: Contrast | None
+    name: str, subject: _Shown, batch: Batch | None, attribution: Attribution, contrast: Contrast | None
 ) -> list[MethodView]:
     """One method's attribution of each input of a batch."""
     scores = subject.scores(batch, attribution)
@@ -136,7 +227,7 @@ def _pick_curves(curves: Tensor | None, weights: Tensor | None) -> Numbers | Non
 
 
 def _view_references(
-    subject: Subject, batch: Batch, attribution: Attribution, contrast: Contrast
+    subject: _Shown, batch: Batch | None, attribution: Attribution, contrast: Contrast
 ) -> list[tuple[ReferenceView, ...]]:
     """The references of each input of a batch."""
     samples = extract_tensor(attribution, contrast.tensors)

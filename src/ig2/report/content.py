@@ -30,6 +30,7 @@ class ReferenceView:
     arrival: float | None = None  # the share of the distance its path covered
     reference_output: float | None = None  # f at the reference itself
     gradcf: Image | None = None  # where its path ended
+    spans: dict[str, float] = field(default_factory=dict)  # as those of `MethodView`
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class MethodView:
     reference_output: float | None = None  # f at the references, the mean over them
     metrics: dict[str, float] = field(default_factory=dict)  # its scores, by name
     metric_curves: dict[str, Numbers] = field(default_factory=dict)  # (k + 1,), from none to all of the features
+    spans: dict[str, float] = field(default_factory=dict)  # sums over sentences, messages or documents, by name
+    question: str = ""  # what its references ask
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ class InputView:
     picture: Image | None = None
     units: tuple[str, ...] = ()  # words, or names of columns
     cells: tuple[str, ...] = ()  # the columns' values, as text
+    sentence: str = ""  # the explanation in words
+    measure: str = ""  # what the output is of, such as "log-probability"
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,7 @@ class Content:
     skipped: tuple[SkippedView, ...] = ()
     verdicts: dict[str, str] = field(default_factory=dict)  # by method, on all inputs; by default those on each
     scale: float = 0.0  # the pixels that maps are blurred by when the page opens; its slider changes it, the scores stay
+    is_crossed: bool = False  # the inputs are the targets of one text: shown as a map of its words × targets
 
     def check(self) -> None:
         """Check that the page can show it, as `render` and `write` do.
@@ -127,6 +133,8 @@ class Content:
             raise InputError("a report needs at least one input")
         if not (is_number(self.scale) and self.scale >= 0):
             raise InputError(f"the scale must be a number of pixels, 0 or more; got {describe(self.scale)}")
+        if self.is_crossed and any(view.kind != "text" or view.units != self.inputs[0].units for view in self.inputs):
+            raise InputError("the targets of one text have the same words: give is_crossed=False for several texts")
         for view in self.inputs:
             where = repr(view.name)
             if view.kind not in ("image", "text", "table"):
@@ -144,7 +152,7 @@ class Content:
             _check_fields(view, where, shape)
             for method in view.methods:
                 _check_fields(method, f"{method.name} of {where}", shape)
-                for name, numbers in (method.metrics | method.metric_curves).items():
+                for name, numbers in (method.metrics | method.metric_curves | method.spans).items():
                     if not np.isfinite(numbers).all():
                         raise InputError(f"{name} of {method.name} of {where} has numbers that are not finite")
                 for reference in method.references:

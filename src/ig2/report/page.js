@@ -122,6 +122,7 @@ function drawStage() {
   if (kind === "image") paint(one(".stage canvas", section()), content.large, view.map, view);
   else if (kind === "text") drawWords(view);
   else drawBars(view);
+  drawSpans(view);
   for (const radio of all("[type=radio]", section())) radio.checked = radio.value === mode();
   for (const slider of all("[data-control]", section())) {
     const name = slider.dataset.control;
@@ -259,6 +260,7 @@ function watchPicture(canvas) {
 
 // Letters stay readable on colours up to this opaque, on light and on dark paper (WCAG AA).
 const ink = (opacity) => 0.7 * opacity;
+const sideOf = (value, mode) => (mode === "magnitude" ? mode : value < 0 ? "against" : "for");
 
 function drawWords({ map, cutoff, limit, mode, opacity }) {
   one(".bar", section()).style.setProperty("--strength", ink(opacity));
@@ -286,10 +288,9 @@ function drawWords({ map, cutoff, limit, mode, opacity }) {
   }
   [...words.children].forEach((word, i) => {
     const value = map.values[i];
-    const kind = mode === "magnitude" ? "magnitude" : value < 0 ? "against" : "for";
     const strength = Math.min(1, Math.abs(value) / limit) * ink(opacity);
     word.style.setProperty("--strength", strength.toFixed(3));
-    word.className = `${kind}${Math.abs(value) < cutoff ? " weak" : ""}`;
+    word.className = `${sideOf(value, mode)}${Math.abs(value) < cutoff ? " weak" : ""}`;
     word.setAttribute("aria-label", `${units[i]}: ${scored(value)}`);
   });
 }
@@ -315,18 +316,63 @@ function drawBars({ map, cutoff, mode }) {
   one(".bars tbody", section()).replaceChildren(
     ...order.map((i) => {
       const value = map.values[i];
-      const bar = make("span", { class: mode === "magnitude" ? mode : value < 0 ? "against" : "for" });
-      bar.style.width = `${((mode === "magnitude" ? 100 : 50) * Math.abs(value)) / scale}%`;
-      const track = make("span", { class: `track ${mode}`, "aria-hidden": "true" }, bar);
       return make(
         "tr",
         { class: Math.abs(value) < cutoff ? "weak" : "" },
         make("th", { scope: "row" }, make("bdi", {}, units[i])),
         make("td", { class: "cell" }, make("bdi", { class: isNaN(cells[i]) ? "" : "number" }, cells[i] ?? "")),
-        make("td", { class: "score" }, track, make("span", { class: "value" }, scored(value))),
+        drawScore(value, scale, mode),
       );
     }),
   );
+}
+
+// A bar as long as a value, on a scale, and its number.
+function drawScore(value, scale, mode) {
+  const bar = make("span", { class: sideOf(value, mode) });
+  bar.style.width = `${((mode === "magnitude" ? 100 : 50) * Math.abs(value)) / scale}%`;
+  const track = make("span", { class: `track ${mode}`, "aria-hidden": "true" }, bar);
+  return make("td", { class: "score" }, track, make("span", { class: "value" }, scored(value)));
+}
+
+// The sums over sentences, messages or documents, of the chosen reference or of all.
+function drawSpans({ mode }) {
+  const body = one(".spans tbody", section());
+  if (!body) return;
+  const sums = Object.entries(shownView().spans);
+  const scale = Math.max(...sums.map(([, sum]) => Math.abs(sum))) || 1;
+  body.replaceChildren(
+    ...sums.map(([name, sum]) => make("tr", {}, make("th", { scope: "row" }, make("bdi", {}, name)), drawScore(sum, scale, mode))),
+  );
+}
+
+// -- the targets of one text ------------------------------------------------------------------------------------------
+
+// Words × targets on one scale; all without signs where those of any are not to be believed.
+function drawCrossed() {
+  const grid = one(".crossed");
+  if (!grid) return;
+  const views = report.inputs.map(({ methods }) => methods[Math.min(state.method, methods.length - 1)]);
+  const mode = state.mode ?? (views.some(signless) ? "magnitude" : "signed");
+  const largest = Math.max(...views.flatMap(({ scores }) => scores.map(Math.abs))) || 1;
+  const places = 2 - Math.floor(Math.log10(largest)); // as many for all, so that they stand below each other
+  const plain = (value) => (places >= 0 && places < 6 ? value.toFixed(places).replace("-", "−") : number(value));
+  const said = (value) => (mode === "signed" ? (value > 0 ? "+" : "") + plain(value) : plain(Math.abs(value)));
+  const cell = (value, column) => {
+    const share = Math.abs(value) / largest;
+    const chosen = column === state.input ? " chosen" : "";
+    const made = make("td", { class: `${sideOf(value, mode)}${share < 0.01 ? " weak" : ""}${chosen}` }, value ? said(value) : "0");
+    made.style.setProperty("--strength", (share * ink(state.opacity / 100)).toFixed(3));
+    return made;
+  };
+  one("tbody", grid).replaceChildren(
+    ...report.inputs[0].units.map((word, i) =>
+      make("tr", {}, make("th", { scope: "row" }, make("bdi", {}, ellipsis(word))), ...views.map(({ scores }, column) => cell(scores[i], column))),
+    ),
+  );
+  one(".shown", grid).textContent =
+    (mode === "signed" ? "Red speaks for a token, blue against it; " : "Strength without signs; ") +
+    `one scale for all, which ends at ${number(largest)}.`;
 }
 
 // -- references -------------------------------------------------------------------------------------------------------
@@ -372,7 +418,7 @@ function drawReferences() {
   }
   place.replaceChildren(
     make("h3", {}, count(references.length, "reference")),
-    make("p", { class: "meaning" }, lead),
+    make("p", { class: "meaning" }, method().question ? `${method().question} ${lead}` : lead),
     make("ul", {}, ...cards),
   );
 }
@@ -649,6 +695,7 @@ function drawThumbnails() {
 }
 
 function drawAll() {
+  drawCrossed();
   drawTabs();
   drawStage();
   drawLegend();
@@ -798,6 +845,11 @@ if (filter) {
   });
   narrow(); // a browser that goes back keeps what was typed
 }
+
+one(".crossed tbody")?.addEventListener("click", ({ target }) => {
+  const column = target.closest("td")?.cellIndex;
+  if (column) show(column - 1).catch(complain); // the first has the words
+});
 
 one(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address stays that of what is shown

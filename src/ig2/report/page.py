@@ -79,6 +79,7 @@ def render(content: Content, shared: str | None = None) -> str:
         verdicts,
         {"inputs": inputs, "pictures": pictures.urls, "scale": content.scale},
         inputs=content.inputs,
+        is_crossed=content.is_crossed,
         sections=[_word_input(view, data) for view, data in views],
         shared=shared,
     )
@@ -142,6 +143,7 @@ def _render_page(
     data: dict[str, Any],
     files: str | None = None,
     shared: str | None = None,
+    is_crossed: bool = False,
     **sections: Any,
 ) -> str:
     markup = import_extra("markupsafe", "report", "a report").Markup
@@ -161,6 +163,7 @@ def _render_page(
         script=markup(script),
         style=markup(style),
         shared=shared,
+        is_crossed=is_crossed,
         policy=(
             f"default-src 'none'; img-src data:; {inside if shared is None else SHARED_POLICY}; "
             "base-uri 'none'; form-action 'none'"

@@ -32,6 +32,7 @@ from ig2._utils.progress import Progress, ProgressOption
 from ig2._utils.suggestions import ChoiceError
 from ig2.adapters.base import Batch, Subject
 from ig2.adapters.images import Framing
+from ig2.adapters.lm import LanguageModel, Prompt
 from ig2.adapters.loading import as_vision_subject, load_network
 from ig2.adapters.signals import Clip
 from ig2.adapters.tabular import TableSubject
@@ -63,6 +64,7 @@ from ig2.runs.files import (
     read_part,
     write_json,
 )
+from ig2.runs.language import PromptPlan, plan_prompts
 from ig2.runs.plan import Finish, Loaded, MakeMethod, Plan, Row, Values, make_table
 from ig2.runs.sources import Item, Source, extract_input, find_source, group_items
 from ig2.runs.store import Store
@@ -94,8 +96,8 @@ class Cluster:
 
 def run(
     source: Any,
-    model: Subject | Model | nn.Module | str,
-    method: Method | MakeMethod | None = None,
+    model: Subject | LanguageModel | Model | nn.Module | str,
+    method: Method | MakeMethod | Callable[[LanguageModel, Prompt], Method] | None = None,
     out: str | PathLike[str] = "ig2-run",
     *,
     target: int | str | Target | Callable[[Any], Tensor] | None = None,
@@ -128,9 +130,11 @@ def run(
     Args:
         source: a folder, file or pattern of images, tables (Parquet, CSV, TSV, JSON lines) or texts; `module:function`; a data
             set of Hugging Face or PyTorch; a `Source`. It may have grown since the last run.
-        model: a subject of `ig2.adapters`, which knows its data; a network or what `ig2.wrap` returned, for sources of tensors;
-            or a name, as `ig2.adapters.loading.load_network` takes it.
-        method: by default `IG2()`. Or a function of (subject, batch) that returns one.
+        model: a subject of `ig2.adapters`, which knows its data; a language model of `ig2.adapters.lm`, for sources of prompts,
+            whose rows may have columns "target", "against" and "rather_than" of their own; a network or what `ig2.wrap`
+            returned, for sources of tensors; or a name, as `ig2.adapters.loading.load_network` takes it.
+        method: by default `IG2()`, of a language model its own. Or a function of (subject, batch) that returns one, of a
+            language model of (model, prompt).
         out: the folder of the store.
         target: the class explained, by number or name. By default that predicted. Or a target of `ig2.targets` that is the same
             for every item, such as a region of a map.
@@ -181,6 +185,17 @@ def run(
     if engine not in ("local", "ray"):
         raise ChoiceError(f"engine must be 'local' or 'ray', got {describe(engine)}")
     items = find_source(source, id=id, label=label, skip=folder)
+    rest: dict[str, Any] = {
+        "batch": batch, "readers": readers, "retry_failed": retry_failed, "engine": engine, "cluster": cluster,
+        "part_bytes": part_bytes, "flush_seconds": flush_seconds, "progress": progress,
+    }  # fmt: skip
+    if isinstance(model, LanguageModel):
+        where = find_device(device)
+        prompts = plan_prompts(
+            items, model.to(where), method, target, against, references, count, seed, values, column, per_reference,
+            metrics=metrics, gradcf=gradcf, engine=None if engine == "local" else engine,
+        )  # fmt: skip
+        return run_plan(prompts, make_fingerprint(prompts, references), folder, device=where, **rest)
     subject, bare = _find_model(model, items)
     where = "cpu" if engine == "ray" else find_device(device)  # Ray's actors have the GPUs
     if subject is not None:
@@ -191,10 +206,7 @@ def run(
     if per_reference and plan.values == "none":
         raise ChoiceError("per_reference keeps values of each reference, and values is none: keep some")
     plan = replace(plan, per_reference=per_reference)
-    return run_plan(
-        plan, make_fingerprint(plan, references), folder, device=where, batch=batch, readers=readers, retry_failed=retry_failed,
-        engine=engine, cluster=cluster, part_bytes=part_bytes, flush_seconds=flush_seconds, progress=progress,
-    )  # fmt: skip
+    return run_plan(plan, make_fingerprint(plan, references), folder, device=where, **rest)
 
 
 def run_plan(
@@ -607,7 +619,8 @@ def _describe_part(part: Any) -> Any:
 def describe_model(plan: Plan) -> dict[str, Any]:
     """The model of a plan, with a digest of its weights, as a fingerprint has it."""
     net = plan.model.net
-    name = type(net).__name__ if plan.subject is None else plan.subject.name
+    lm = plan.lm if isinstance(plan, PromptPlan) else None
+    name = lm.name if lm is not None else type(net).__name__ if plan.subject is None else plan.subject.name
     if isinstance(net, Function):  # whose numbers cannot be read
         owner = getattr(net.function, "__self__", None)
         digest = key_of(
@@ -618,7 +631,8 @@ def describe_model(plan: Plan) -> dict[str, Any]:
     preprocess = plan.model.preprocess
     if isinstance(preprocess, nn.Module):
         digest = key_of(digest, repr(preprocess), fingerprint(preprocess.state_dict()))
-    return {"name": name, "weights": digest, "settings": repr(plan.model)}
+    kind = {} if lm is None else {"lm": lm.kind}
+    return {"name": name, "weights": digest, "settings": repr(plan.model), **kind}
 
 
 def make_folder(folder: Path) -> None:

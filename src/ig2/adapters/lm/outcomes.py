@@ -72,6 +72,8 @@ def read_tokens(net: Any, kind: Kind, ids: Sequence[int], at: Sequence[int], cal
 class Outcomes(ABC):
     """Some outcomes whose scores are explained, (n, outcomes). Subclasses are frozen dataclasses of their settings."""
 
+    output: OutputKind
+
     @abstractmethod
     def read(self, net: Any, call: dict[str, Any], step: Tensor) -> tuple[Tensor, Tensor | None]:
         """The scores, (n, outcomes), and the state they are read from, (n, ...), or None for the network's own default.

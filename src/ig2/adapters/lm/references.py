@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -36,6 +36,11 @@ class Drawn:
 class TextReferences(ABC):
     """A strategy that makes references for a prompt. Fixed tokens stay, whatever it returns there."""
 
+    label: ClassVar[str] = "reference"
+    """What each is, in a word or two."""
+    question: ClassVar[str] = ""
+    """What contrasting with them asks."""
+
     @abstractmethod
     def draw(self, lm: LanguageModel, prompt: Prompt) -> Drawn:
         """Return references for one prompt."""
@@ -53,6 +58,8 @@ class Pairs(TextReferences):
         prompts: the pairs, each as `LanguageModel.explain` takes a prompt.
     """
 
+    label = "pair"
+    question = "Why this, rather than what the model says of that prompt?"
     prompts: tuple[Any, ...]
 
     def __init__(self, *prompts: Any) -> None:
@@ -80,6 +87,8 @@ class OtherPrompts(TextReferences):
         prompts: at least one.
     """
 
+    label = "other prompt"
+    question = "Why this, rather than what is usual among those prompts?"
     prompts: tuple[Any, ...]
 
     def __init__(self, *prompts: Any) -> None:
@@ -100,6 +109,8 @@ class Filler(TextReferences):
             vocabulary; "auto", the first of these tokens that the tokenizer has.
     """
 
+    label = "filler"
+    question = "Why this, rather than what the model says without these words?"
     kind: Literal["auto", "mask", "pad", "unk", "eos", "bos", "zero", "mean"] = "auto"
 
     def __post_init__(self) -> None:
@@ -131,6 +142,8 @@ class LikelyWords(TextReferences):
         count: how many references.
     """
 
+    label = "likely words"
+    question = "Why this, rather than with the words one would have expected?"
     count: int = 4
 
     def __post_init__(self) -> None:
@@ -152,6 +165,8 @@ class Neighbours(TextReferences):
         count: how many references.
     """
 
+    label = "neighbours"
+    question = "Why this, rather than with words that are much the same?"
     count: int = 4
 
     def __post_init__(self) -> None:

@@ -1,0 +1,169 @@
+"""Runs of a language model: each prompt of a source at its own length, stored as a text with its words."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ig2._utils.suggestions import ChoiceError, suggest
+from ig2.adapters.base import extract_tensor
+from ig2.adapters.lm import LanguageModel, OtherPrompts, TextReferences
+from ig2.attribution import MEDIANS
+from ig2.errors import IG2Warning, InputError, describe
+from ig2.methods import Method
+from ig2.model import wrap
+from ig2.runs.files import arrow
+from ig2.runs.plan import REFERENCE_VALUES, Finish, Loaded, Plan, Row
+from ig2.runs.sources import Kind, Source, extract_input, find_source, split_label
+
+OWN = ("target", "against", "rather_than")  # columns of a row that say what is asked of its prompt
+PROMPT = "prompt"
+COUNT = 4  # other prompts, of a source of them
+TOKENS = ("causal", "masked", "encoder-decoder")  # models that predict tokens
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PromptPlan(Plan):
+    """The plan of a run over prompts."""
+
+    lm: LanguageModel
+    _known: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def kind(self) -> Kind:
+        return "text"
+
+    def read(self, items: list[Any]) -> Loaded:
+        loaded = Loaded(items, [None] * len(items), [item.label for item in items], {}, None)
+        for place, item in enumerate(items):
+            try:
+                content = self.source.load(item.content)
+                loaded.inputs[place] = self._find_question(content)
+                if loaded.labels[place] is None and isinstance(content, tuple):
+                    loaded.labels[place] = split_label(content)
+            except Exception as error:  # whatever a broken file or the user's data set raises
+                loaded.failures[place] = error
+        return loaded
+
+    def _find_question(self, content: Any) -> dict[str, Any]:
+        """The prompt, and what its row asks of it; the run's own questions are for the others."""
+        asked = {"target": self.target, "against": self.against, "rather_than": self.references}
+        if isinstance(content, tuple) and content:
+            content = content[0]  # a data set's (sample, label)
+        if not isinstance(content, Mapping):
+            return {"prompt": content, **asked}
+        own = {name: content[name] for name in OWN if content.get(name) not in (None, "")}
+        column = self.column or (PROMPT if PROMPT in content else None)
+        if column is None:
+            label = getattr(self.source, "label", None)
+            rest = {name: cell for name, cell in content.items() if name not in (*OWN, label)}
+            return {"prompt": extract_input(rest, "text", None), **asked, **own}
+        if column not in content:
+            raise InputError(f"there is no column {column!r}{suggest(column, map(str, content), choice='it has')}")
+        return {"prompt": content[column], **asked, **own}
+
+    def explain(self, loaded: Loaded, quiet: bool = True) -> Finish:
+        parts: list[tuple[list[int], Finish]] = []
+        with warnings.catch_warnings():
+            if quiet:
+                warnings.simplefilter("ignore", IG2Warning)
+            for place, asked in enumerate(loaded.inputs):
+                if place in loaded.failures:
+                    continue
+                try:
+                    parts.append(([place], partial(list, [self._explain_prompt(asked)])))
+                except Exception as error:  # of one prompt of many, which must not end the run
+                    loaded.failures[place] = error
+        return partial(self._finish, loaded, parts)
+
+    def _explain_prompt(self, asked: dict[str, Any]) -> Row:
+        prompt = self.lm.read(asked["prompt"])
+        make: Any = self.method
+        method = make if isinstance(make, Method) else make(self.lm, prompt)
+        explanation = self.lm.explain(**asked, method=method, seed=self.seed, per_reference=self.per_reference)
+        attribution = explanation.attribution.to("cpu")
+        row: Row = {
+            "target": int(attribution.target[0]),
+            "target_name": explanation.explained[0],
+            "measure": attribution.settings["output"],
+            "units": list(prompt.words),
+        }
+        assert attribution.names is not None
+        if self.lm.kind in TOKENS:
+            row["prediction_name"] = repr(self.lm.predict(prompt, 1)[0][0])
+        elif asked["target"] is None:  # then what is explained is what is predicted
+            row["prediction_name"] = attribution.names.name_output(row["target"])
+        for name in ("output", "baseline_output", "residual", "relative_residual"):
+            numbers = getattr(attribution, name)
+            if numbers is not None:
+                row[name] = float(numbers[0])
+        for name in MEDIANS:
+            medians = attribution.median(name)
+            if medians is not None:
+                row[name] = float(medians[0])
+        if self.values == "none":
+            return row
+        row["values"] = explanation.word_scores[0].astype(np.float32)
+        if self.per_reference:
+            assert attribution.baseline_outputs is not None
+            each = extract_tensor(attribution, attribution.per_reference)
+            sums = [attribution.names.sum_units(each[:, r])[0] for r in range(each.shape[1])]
+            row[REFERENCE_VALUES] = np.concatenate(sums).astype(np.float32)
+            row["reference_labels"] = list(attribution.settings["rather_than"])
+            row["reference_outputs"] = attribution.baseline_outputs[0].double().tolist()
+            if attribution.trust is not None:
+                row["reference_trust"] = attribution.trust[0].double().tolist()
+        return row
+
+    def make_schema(self, row: Row) -> Any:
+        return super().make_schema(row).append(arrow().field("measure", arrow().string()))
+
+    def _describe_label(self, label: Any) -> Row:
+        """What should come next, written as predictions are, so that the two can be compared."""
+        if label is None or self.lm.kind not in TOKENS:
+            return super()._describe_label(label)
+        return {"label_name": repr(str(label))}
+
+
+def plan_prompts(
+    source: Source, lm: LanguageModel, method: Any, target: Any, against: Any, references: Any, count: int | None, seed: int,
+    values: Any, column: str | None, per_reference: bool, **unused: Any,
+) -> PromptPlan:  # fmt: skip
+    """Return the plan of a run over prompts; see `run`.
+
+    Raises:
+        ChoiceError: for what a run of a language model does not do.
+    """
+    for name, value in unused.items():
+        if value:
+            raise ChoiceError(f"{name}={describe(value)} is not for a language model: omit it")
+    if values not in (None, "units", "none"):
+        raise ChoiceError(f"values={describe(values)} is not for a language model: units are its words, none keeps none")
+    if values == "none" and per_reference:
+        raise ChoiceError("per_reference keeps values of each reference, and values is none: keep some")
+    if "text" not in source.kinds:
+        raise InputError(f"{lm.name} reads texts, and the source has {' or '.join(source.kinds)}s")
+    if lm.kind == "token-classifier":
+        raise InputError(f"{lm.name} labels single words, and a run explains whole prompts: call lm.explain(prompt, at=…)")
+    if references is not None and not isinstance(references, TextReferences):
+        references = OtherPrompts(*_read_prompts(references, column, count or COUNT))
+    plan = PromptPlan(
+        source, None, wrap(lm.net, prepare=False), method or lm.default_method, target, against, references, False, None, count,
+        seed, values or "units", False, {}, column, lm=lm,
+    )  # fmt: skip
+    return replace(plan, per_reference=per_reference)
+
+
+def _read_prompts(references: Any, column: str | None, count: int) -> list[Any]:
+    """Some prompts of a source, evenly spaced."""
+    source = find_source(references)
+    items = list(source)
+    chosen = [items[len(items) * number // count] for number in range(min(count, len(items)))] if items else []
+    if not chosen:
+        raise InputError(f"the references have no items: {describe(source.describe())}")
+    return [extract_input(source.load(item.content), "text", column) for item in chosen]

@@ -1,0 +1,96 @@
+"""Runs of language models: prompts in, rows of words out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ig2
+from ig2.adapters import lm
+from ig2.errors import InputError
+from ig2.explorer import Collection
+from ig2.metrics import Insertion
+from language import build, make_tokenizer
+
+PROMPTS = [
+    {"prompt": "In Germany people speak", "rather_than": "In France people speak", "answer": " women"},
+    {"prompt": "The capital of France is", "target": " Paris", "against": " Rome", "answer": " Paris"},
+    {"prompt": "", "answer": " Rome"},
+    {"prompt": [{"role": "user", "content": "Where are you?"}], "answer": None},
+]
+
+
+@pytest.fixture(scope="module")
+def model() -> lm.LanguageModel:
+    return lm.load(build("llama"), make_tokenizer(), name="llama")
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("\n".join(map(json.dumps, PROMPTS)))
+    return path
+
+
+def test_each_prompt_is_explained_as_it_would_be_alone(model: lm.LanguageModel, prompts: Path, tmp_path: Path) -> None:
+    store = ig2.run(prompts, model, out=tmp_path / "store", label="answer", per_reference=True)
+    rows = list(store)
+    pair, contrast, empty, chat = rows
+    alone = model.explain("In Germany people speak", rather_than="In France people speak")
+    assert pair["values"] == pytest.approx(alone.word_scores[0], rel=1e-5)
+    assert (pair["units"], pair["target_name"]) == (["In", "Germany", "people", "speak"], alone.explained[0])
+    assert pair["output"] == pytest.approx(float(alone.attribution.output))
+    assert contrast["target_name"] == "' Paris' rather than ' Rome'" and contrast["label_name"] == "' Paris'"
+    each = np.reshape(contrast["reference_values"], (4, -1))
+    assert each.mean(axis=0) == pytest.approx(contrast["values"], rel=1e-4) and len(contrast["reference_labels"]) == 4
+    assert "empty" in empty["error"]
+    assert chat["units"] == ["Where", "are", "you", "?"]
+    again = ig2.run(prompts, model, out=tmp_path / "store", label="answer", per_reference=True)
+    assert [row["id"] for row in again] == [row["id"] for row in rows]
+    with pytest.raises(InputError, match="another run"):
+        ig2.run(prompts, model, ig2.ExpectedIG(4), tmp_path / "store", label="answer", per_reference=True)
+
+
+def test_the_explorer_shows_them_as_texts(model: lm.LanguageModel, prompts: Path, tmp_path: Path) -> None:
+    ig2.run(prompts, model, out=tmp_path / "store", label="answer")
+    collection = Collection([tmp_path / "store"])
+    assert collection.catalogue.is_right.tolist()[1:] == [0, -1, -1]
+    (view,), _ = collection.view("prompts.jsonl:2")
+    assert (view.kind, view.target, view.measure) == ("text", "' Paris' rather than ' Rome'", "log-probability")
+    assert b"not the class predicted" not in collection.render_item("prompts.jsonl:2")
+
+
+@pytest.mark.parametrize("kind", ["t5", "bert", "pairs"])
+def test_models_of_other_kinds(kind: str, tmp_path: Path) -> None:
+    other = lm.load(build(kind), make_tokenizer(marks=kind != "t5"), name=kind)
+    (tmp_path / "prompts.txt").write_text("What is [MASK]\nWhere are [MASK]\n")
+    store = ig2.run(tmp_path / "prompts.txt", other, out=tmp_path / "store")
+    assert not store.failures and all(row["prediction_name"] for row in store)
+
+
+def test_other_prompts_from_a_file(model: lm.LanguageModel, prompts: Path, tmp_path: Path) -> None:
+    (tmp_path / "others.txt").write_text("What is old?\nWhere are you?\nIn France\n")
+    store = ig2.run(prompts, model, out=tmp_path / "store", references=tmp_path / "others.txt", count=2, per_reference=True)
+    assert len(store["prompts.jsonl:2"]["reference_labels"]) == 2  # the first has a pair of its own
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"gradcf": True}, "gradcf"),
+        ({"metrics": [Insertion()]}, "metrics"),
+        ({"engine": "ray"}, "ray"),
+        ({"values": "float32"}, "float32"),
+        ({"values": "none", "per_reference": True}, "per_reference"),
+        ({"column": "text"}, "column 'text'"),
+    ],
+)
+def test_what_is_not_for_language_models(
+    model: lm.LanguageModel, prompts: Path, tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        ig2.run(prompts, model, out=tmp_path / "store", **options)
