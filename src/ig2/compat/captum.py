@@ -79,7 +79,9 @@ class _Adapter(GradientAttribution):  # type: ignore[misc] # Captum need not be 
     @property
     def multiplies_by_inputs(self) -> bool:
         """Whether values are contributions to the output ("global" in Captum's words) and not slopes."""
-        return self.multiply_by_inputs and not isinstance(_innermost(self.method), (ig2.Gradient, ig2.Random))
+        method = _innermost(self.method)
+        is_slope = isinstance(method, (ig2.Gradient, ig2.Random)) and not isinstance(method, ig2.InputXGradient)
+        return self.multiply_by_inputs and not is_slope
 
     def _explain(
         self, method: Method, inputs: Tensors, target: Target, extra: Any, references: Any = None, **options: Any
@@ -605,12 +607,14 @@ class LayerIntegratedGradients(_AtLayer):
         internal_batch_size: int | None = None,
         return_convergence_delta: bool = False,
         attribute_to_layer_input: bool = False,
+        grad_kwargs: dict[str, Any] | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attribute the output at `target` to the layer. Arguments that are not listed are those of `CaptumMethod.attribute`.
 
         Args:
             baselines: of the inputs: None for zero, a number, or one for each input.
             attribute_to_layer_input: attribute to what the layer gets, not to what it returns.
+            grad_kwargs: not used, here and at the other layers.
 
         Returns:
             Attributions in the shape of the activation, or (attributions, delta).
@@ -647,6 +651,7 @@ class InternalInfluence(_AtLayer):
         method: Integration = "gausslegendre",
         internal_batch_size: int | None = None,
         attribute_to_layer_input: bool = False,
+        grad_kwargs: dict[str, Any] | None = None,
     ) -> Tensor:
         """Return the mean gradient in the shape of the activation. Arguments as for `LayerIntegratedGradients.attribute`."""
         places, weights = _place_points(*_draw_line(n_steps, method))
@@ -686,6 +691,7 @@ class LayerConductance(_AtLayer):
         internal_batch_size: int | None = None,
         return_convergence_delta: bool = False,
         attribute_to_layer_input: bool = False,
+        grad_kwargs: dict[str, Any] | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attribute the output at `target` to the layer. Arguments as for `LayerIntegratedGradients.attribute`."""
         check_count(n_steps, "n_steps")
@@ -711,9 +717,17 @@ class LayerGradientXActivation(_AtLayer):
         layer: a module of it; one, where Captum also takes a list.
         device_ids: not used.
         multiply_by_inputs: False returns the gradient alone.
+        memory_efficient: not used.
     """
 
-    def __init__(self, forward_func: AnyModel, layer: Any, device_ids: Any = None, multiply_by_inputs: bool = True) -> None:
+    def __init__(
+        self,
+        forward_func: AnyModel,
+        layer: Any,
+        device_ids: Any = None,
+        multiply_by_inputs: bool = True,
+        memory_efficient: bool = False,
+    ) -> None:
         method = ig2.InputXGradient() if multiply_by_inputs else ig2.Gradient()
         super().__init__(method, forward_func, layer, multiply_by_inputs)
 
@@ -724,6 +738,7 @@ class LayerGradientXActivation(_AtLayer):
         target: Target = None,
         additional_forward_args: Any = None,
         attribute_to_layer_input: bool = False,
+        grad_kwargs: dict[str, Any] | None = None,
     ) -> Tensor:
         """Return the products in the shape of the activation. Arguments as for `LayerIntegratedGradients.attribute`."""
         values = self._explain_layer(self.method, inputs, target, additional_forward_args, attribute_to_layer_input).values
@@ -755,6 +770,7 @@ class LayerDeepLift(_AtLayer):
         return_convergence_delta: bool = False,
         attribute_to_layer_input: bool = False,
         custom_attribution_func: CustomAttribution | None = None,
+        grad_kwargs: dict[str, Any] | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attribute the output at `target` to the layer. Arguments are those of `DeepLift` and `LayerIntegratedGradients`.
 
@@ -818,6 +834,7 @@ class LayerGradientShap(_AtLayer):
         additional_forward_args: Any = None,
         return_convergence_delta: bool = False,
         attribute_to_layer_input: bool = False,
+        grad_kwargs: dict[str, Any] | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attribute the output at `target` to the layer. Arguments as for `GradientShap` and `LayerIntegratedGradients`."""
         copies = _Copies(inputs, target, additional_forward_args, n_samples)
@@ -855,6 +872,7 @@ class LayerGradCam(_AtLayer):
         attribute_to_layer_input: bool = False,
         relu_attributions: bool = False,
         attr_dim_summation: bool = True,
+        grad_kwargs: dict[str, Any] | None = None,
     ) -> Tensor:
         """Return the map (B, 1, *places), or with `attr_dim_summation=False` that of each channel.
 
@@ -942,7 +960,7 @@ class NeuronIntegratedGradients(_OfNeuron):
 
         Args:
             neuron_selector: the index of a neuron in one sample's activation, a number or a tuple; with slices in it, the sum
-                of those neurons; or a function from the activation to (B,).
+                of those neurons; or a function from the activation to (B,), or to its sum over the batch.
             attribute_to_neuron_input: the neuron is one of what the layer gets, not of what it returns.
 
         Returns:
@@ -976,6 +994,7 @@ class NeuronConductance(_OfNeuron):
         method: Integration = "riemann_trapezoid",
         internal_batch_size: int | None = None,
         attribute_to_neuron_input: bool = False,
+        grad_kwargs: dict[str, Any] | None = None,
     ) -> Tensors:
         """Attribute the output at `target`. Arguments are those of `NeuronIntegratedGradients`."""
         tensors = _as_tensors(inputs)
@@ -1069,7 +1088,9 @@ class NeuronDeepLiftShap(NeuronDeepLift):
 def _select_neuron(activation: Tensor, selector: Selector) -> Tensor:
     """Return one number of each sample's activation, or the sum of several, (B,)."""
     if callable(selector):
-        return selector(activation)
+        chosen = selector(activation)
+        # Captum differentiates a sum over the batch too; a sample's own is what the function makes of it alone
+        return chosen if chosen.ndim else torch.stack([selector(sample[None]) for sample in activation])
     index = selector if isinstance(selector, tuple) else (selector,)
     try:
         chosen = activation[(slice(None), *index)]
@@ -1077,12 +1098,12 @@ def _select_neuron(activation: Tensor, selector: Selector) -> Tensor:
         raise InputError(f"neuron_selector {selector!r} is none of an activation {describe(activation)}: {error}") from error
     if any(isinstance(part, slice) for part in index):
         return chosen.flatten(1).sum(dim=1)
-    if chosen.ndim != 1:
+    if chosen[0].numel() != 1:
         raise InputError(
             f"neuron_selector {selector!r} names {tuple(chosen.shape[1:])} neurons of an activation {describe(activation)}: "
             "give an index for each of its axes, or slices for their sum"
         )
-    return chosen
+    return chosen.flatten()
 
 
 class LLMGradientAttribution:
