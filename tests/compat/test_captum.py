@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import warnings
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -679,27 +680,25 @@ def test_what_layers_refuse():
 # -- neurons -----------------------------------------------------------------------------------------------------------
 
 
-SELECTORS = [(1, 2, 0), (slice(0, 2), 1, slice(1, 4)), lambda h: h[:, 2].amax(dim=(1, 2)), lambda h: h[:, 2].square().sum()]
+INDICES = [(1, 2, 0), (slice(0, 2), 1, slice(1, 4))]
+FUNCTIONS = [lambda h: h[:, 2].amax(dim=(1, 2)), lambda h: h[:, 2].square().sum()]
+ANY_SELECTOR = [
+    ("NeuronGradient", {}),
+    ("NeuronGradient", {"attribute_to_neuron_input": True}),
+    ("NeuronIntegratedGradients", {"baselines": 0.25, "n_steps": 12}),
+    ("NeuronIntegratedGradients", {"n_steps": 12, "method": "riemann_left", "attribute_to_neuron_input": True}),
+]
+# a function has no multiplier in Captum's DeepLIFT, and its conductance applies it to the gradient too
+INDEX_ALONE = [
+    ("NeuronConductance", {"baselines": 0.25, "target": 1, "n_steps": 12, "method": "gausslegendre"}),
+    ("NeuronDeepLift", {"baselines": 0.25}),
+    ("NeuronDeepLiftShap", {"baselines": data(3, 1, 8, 8, seed=7)}),
+]
 
 
-@pytest.mark.parametrize("selector", SELECTORS)
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("NeuronGradient", {}),
-        ("NeuronGradient", {"attribute_to_neuron_input": True}),
-        ("NeuronIntegratedGradients", {"baselines": 0.25, "n_steps": 12}),
-        ("NeuronIntegratedGradients", {"n_steps": 12, "method": "riemann_left", "attribute_to_neuron_input": True}),
-        ("NeuronConductance", {"baselines": 0.25, "target": 1, "n_steps": 12, "method": "gausslegendre"}),
-        ("NeuronDeepLift", {"baselines": 0.25}),
-        ("NeuronDeepLiftShap", {"baselines": data(3, 1, 8, 8, seed=7)}),
-    ],
-)
-def test_neurons_have_captums_numbers(name: str, options: dict[str, Any], selector: Any):
-    if callable(selector) and "DeepLift" in name:
-        pytest.skip("a maximum outside a module has no multiplier in Captum")
-    if not isinstance(selector, tuple) and name == "NeuronConductance":
-        pytest.skip("Captum applies the function to the gradient too, where a maximum means nothing")
+@pytest.mark.parametrize(("case", "selector"), [*product(ANY_SELECTOR, INDICES + FUNCTIONS), *product(INDEX_ALONE, INDICES)])
+def test_neurons_have_captums_numbers(case: tuple[str, dict[str, Any]], selector: Any):
+    name, options = case
     net, x = seeded(layered, 0), data(4, 1, 8, 8)
     with fixed_seed():
         theirs = getattr(captum.attr, name)(net, net[3]).attribute(x, selector, **options)
