@@ -275,6 +275,22 @@ def test_a_layer_with_a_row_for_each_proposal_is_no_representation():
     assert ig2.IG2(3)(ig2.wrap(net, "body"), X, 1, POOL[:2]).values.any()
 
 
+def test_the_representation_suggested_has_a_row_for_each_sample_too():
+    """In an R-CNN the maps cut out at the proposals are the last ones that all of the input passes."""
+
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.pool = nn.Sequential(nn.Conv2d(2, 4, 3, 1), nn.ReLU()), nn.Unfold(2, stride=2)
+            self.maps, self.head = nn.Identity(), nn.Linear(16, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            maps = self.maps(self.pool(self.body(x)).mT.reshape(-1, 4, 2, 2))  # nine of each image
+            return self.head(maps.flatten(1)).unflatten(0, (len(x), 9)).amax(dim=1)
+
+    refuses(ModelError, "representation='body'", lambda: ig2.IG2(3)(seeded(Pooled, 0), X, 1, POOL[:2]))
+
+
 def test_queries_with_masks_and_classes_are_a_map():
     torch.manual_seed(0)
     classes, masks = nn.Linear(128, 4 * 6).double(), nn.Conv2d(2, 4, 3, 2, 1).double()

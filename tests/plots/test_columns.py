@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import pairwise
 from pathlib import Path
 
@@ -42,6 +43,17 @@ def subject() -> tabular.TableSubject:
 @pytest.fixture(scope="module")
 def result(subject: tabular.TableSubject) -> ig2.Attribution:
     return subject.explain(rows(), ig2.IntegratedGradients(rule=ig2.rules.gauss(2)), target="up", against=None, references=0.0)
+
+
+class WithTowns:
+    """A table in which there are so many towns."""
+
+    def __init__(self, result: ig2.Attribution, count: int) -> None:
+        self.table, self.count = result.tabulate(), count
+
+    def tabulate(self) -> ig2.names.ColumnValues:
+        cells = [[*row[:2], f"town {number % self.count}"] for number, row in enumerate(self.table.cells)]
+        return dataclasses.replace(self.table, cells=cells)
 
 
 def test_tabulate_has_a_number_and_a_cell_for_each_column(result):
@@ -144,6 +156,27 @@ def test_a_dependence_is_of_one_column(result):
     assert set(np.round(town.collections[0].get_offsets()[:, 0])) == {0, 1}
 
 
+def test_categories_colour_a_dependence_each_by_its_own(result):
+    figure = plots.dependence(result, "age", colour="town")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Bath", "York"]
+    assert figure.legends[0].get_title().get_text() == "town" and not drawing.colour_bars(figure)
+    colours = [tuple(colour) for colour in figure.axes[0].collections[0].get_facecolors()]
+    towns = result.tabulate().data[:, 2]
+    assert len({*zip(colours, towns, strict=True)}) == len(set(colours)) == 2
+
+
+def test_true_is_above_false_though_they_are_text():
+    columns = (tabular.Number("age"), tabular.Category("owner", ("False", "True")))
+    subject = tabular.TableSubject("owners", ig2.wrap(lambda x: x[:, :2]), ("one", "two"), columns)
+    table = pd.DataFrame({"age": [1.0, 2.0, 3.0], "owner": ["True", "False", "True"]})
+    attribution = subject.explain(table, ig2.InputXGradient(), target="two", against=None)
+    figure = plots.beeswarm(attribution)
+    assert "grey" not in drawing.texts(figure)
+    np.testing.assert_allclose(figure.axes[0].collections[0].get_array(), [1, 0, 1])  # the stronger one
+    places = plots.dependence(attribution, "owner").axes[0]
+    assert [label.get_text() for label in places.get_xticklabels()] == ["False", "True"]
+
+
 def test_rows_of_one_class_are_chosen_by_name_or_number(subject):
     mixed = subject.explain(rows(), ig2.InputXGradient(), against=None)
     assert len(set(mixed.explained)) == 2
@@ -159,7 +192,7 @@ def test_rows_of_one_class_are_chosen_by_name_or_number(subject):
         (lambda result: plots.beeswarm("no"), "Attribution"),
         (lambda result: plots.beeswarm(result, target="upp"), "did you mean up"),
         (lambda result: plots.dependence(result, "aje"), "did you mean age"),
-        (lambda result: plots.dependence(result, "age", colour="town"), "category"),
+        (lambda result: plots.dependence(WithTowns(result, 8), "age", colour="town"), "8 values"),
         (lambda result: plots.waterfall(result, row=99), "row"),
         (lambda result: plots.waterfall(ig2.Gradient()(networks.small_mlp(), networks.data(1, 4))), "baseline"),
         (lambda result: plots.beeswarm(drawing.made(networks.data(2, 1, 4, 4))), "rows of a table"),

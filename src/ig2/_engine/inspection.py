@@ -248,7 +248,9 @@ def find_cuts(network: Network, axes: int) -> list[tuple[tuple[int, ...], Layer]
     depths: dict[tuple[int, ...], int] = {}  # how much of the network lies before each
     for (name, module), outputs in zip(modules, readings.outputs, strict=True):
         result = outputs[0] if len(outputs) == 1 else None
-        if not isinstance(result, Tensor) or not result.requires_grad or result.ndim != axes or result.shape[2:].numel() < 2:
+        if not isinstance(result, Tensor) or not result.requires_grad or result.ndim != axes:
+            continue
+        if result.shape[0] != 1 or result.shape[2:].numel() < 2:  # several rows are, for example, a detector's proposals
             continue
         grid, node = tuple(result.shape[2:]), node_of(result)
         depth = len(nodes_before(node))

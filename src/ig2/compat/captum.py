@@ -11,20 +11,22 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import ig2
 from ig2 import rules
+from ig2._engine.activations import first_result, first_tensor
+from ig2._engine.layers import in_this_thread
 from ig2._utils.checks import check_count
 from ig2.attribution import Attribution
 from ig2.compat import AnyModel, as_method, as_model
 from ig2.errors import InputError, describe, import_extra
 from ig2.methods.base import Method
 from ig2.methods.path import PathMethod
-from ig2.model import OUTPUTS, Layer, Model, find_layer
+from ig2.model import OUTPUTS, Layer, Model, find_layer, preprocess_arguments
 from ig2.paths import Straight
 from ig2.rules import Quadrature
 
@@ -35,6 +37,7 @@ Baselines = Tensor | float | tuple[Tensor | float, ...] | None
 CallableBaselines = Callable[..., Tensors]
 CustomAttribution = Callable[[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]], Tensors]
 Target = int | tuple[int, ...] | Tensor | list[int] | list[tuple[int, ...]] | None
+Selector = int | tuple[int | slice, ...] | Callable[[Tensor], Tensor]
 Integration = Literal["gausslegendre", "riemann_left", "riemann_right", "riemann_middle", "riemann_trapezoid"]
 
 # Captum counts from the baseline and we from the explicand, so that its left is our right.
@@ -76,7 +79,9 @@ class _Adapter(GradientAttribution):  # type: ignore[misc] # Captum need not be 
     @property
     def multiplies_by_inputs(self) -> bool:
         """Whether values are contributions to the output ("global" in Captum's words) and not slopes."""
-        return self.multiply_by_inputs and not isinstance(_innermost(self.method), (ig2.Gradient, ig2.Random))
+        method = _innermost(self.method)
+        is_slope = isinstance(method, (ig2.Gradient, ig2.Random)) and not isinstance(method, ig2.InputXGradient)
+        return self.multiply_by_inputs and not is_slope
 
     def _explain(
         self, method: Method, inputs: Tensors, target: Target, extra: Any, references: Any = None, **options: Any
@@ -240,14 +245,11 @@ class IntegratedGradients(CaptumMethod):
         if self.multiply_by_inputs:
             return super()._explain(method, inputs, target, extra, references, **options)
         assert isinstance(method, PathMethod) and isinstance(method.path, Straight) and isinstance(method.rule, Quadrature)
-        segments = torch.arange(method.path.steps, dtype=torch.float64)
-        nodes, weights = (torch.tensor(row, dtype=torch.float64) for row in (method.rule.nodes, method.rule.weights))
-        places = (segments[:, None] + nodes).flatten() / len(segments)  # 0 at the input, 1 at its baseline
+        places, weights = _place_points(method.path, method.rule)
         copies = _Copies(inputs, target, extra, len(places))
         ends = references or _pair_baselines(_as_tensors(inputs), None)
         slopes, _ = super()._explain(ig2.Gradient(), copies.between(ends, places), *copies.arguments, **options)
-        weighted = copies.gather(slope * _column(weights, slope) / len(segments) for slope in slopes)
-        return tuple(slope.sum(dim=1) for slope in weighted), None
+        return copies.sum(slopes, weights), None
 
     def _delta(self, residual: Tensor | None, *arguments: Any) -> Tensor:
         delta: Tensor = self.compute_convergence_delta(*arguments)  # Captum's, to the last bit
@@ -326,7 +328,8 @@ class DeepLift(_Adapter):
             values = copies.multiply(values, ends)
         return self._average(copies, values, ends, return_convergence_delta)
 
-    def _pair(self, inputs: Tensors, baselines: Any) -> tuple[int, tuple[Tensor, ...]]:
+    @staticmethod
+    def _pair(inputs: Tensors, baselines: Any) -> tuple[int, tuple[Tensor, ...]]:
         """Return how many baselines each input has, and the baseline (n, 1, ...) of each pair."""
         return 1, _pair_baselines(_as_tensors(inputs), baselines)
 
@@ -341,7 +344,8 @@ class DeepLiftShap(DeepLift):
     def __init__(self, model: AnyModel, multiply_by_inputs: bool = True) -> None:
         super().__init__(model, multiply_by_inputs)
 
-    def _pair(self, inputs: Tensors, baselines: Any) -> tuple[int, tuple[Tensor, ...]]:
+    @staticmethod
+    def _pair(inputs: Tensors, baselines: Any) -> tuple[int, tuple[Tensor, ...]]:
         samples, rows = _share_baselines(inputs, baselines), len(_as_tensors(inputs)[0])
         return len(samples[0]), tuple(sample.repeat(rows, *[1] * (sample.ndim - 1)).unsqueeze(1) for sample in samples)
 
@@ -385,22 +389,8 @@ class GradientShap(_Adapter):
         Returns:
             Attributions in the form and shape of `inputs`, or (attributions, delta).
         """
-        tensors = _as_tensors(inputs)
-        check_count(n_samples, "n_samples")
-        widths = stdevs if isinstance(stdevs, tuple) else (stdevs,) * len(tensors)
-        if len(widths) != len(tensors):
-            raise InputError(f"there are {len(widths)} stdevs for {len(tensors)} inputs: give one number, or one for each")
-        samples = _share_baselines(inputs, baselines)
         copies = _Copies(inputs, target, additional_forward_args, n_samples)
-        generator = torch.Generator().manual_seed(self.seed)
-        indices = torch.randint(len(samples[0]), (copies.rows * n_samples,), generator=generator)
-        jitter = torch.rand(copies.rows, n_samples, dtype=torch.float64, generator=generator)
-        places = ((torch.arange(n_samples) + jitter) / n_samples).flatten()
-        ends = []
-        for i, (tensor, width, sample) in enumerate(zip(copies.tensors, widths, samples, strict=True)):
-            noise = torch.randn(tensor.shape, dtype=torch.float64, generator=generator)
-            copies.tensors[i] = tensor + width * noise.to(tensor)
-            ends.append(sample[indices.to(sample.device)].view_as(tensor))
+        ends, places = _draw_points(copies, inputs, baselines, stdevs, self.seed)
         values = self._explain(ig2.Gradient(), copies.between(ends, places), *copies.arguments)[0]
         if self.multiply_by_inputs:
             values = copies.multiply(values, ends)
@@ -497,9 +487,15 @@ class KernelShap(_Adapter):
 class _AtLayer(_Adapter):
     """One of our methods at a layer, called with inputs, targets and further arguments in Captum's forms."""
 
-    def __init__(self, method: Method, model: AnyModel, layer: Any, multiply_by_inputs: bool = True) -> None:
-        super().__init__(method, model, multiply_by_inputs)
+    def __init__(self, method: Method, model: AnyModel, layer: Any, multiply_by_inputs: bool = True, seed: int = 0) -> None:
+        super().__init__(method, model, multiply_by_inputs, seed)
         self.layer = layer
+
+    def _find(self, to_input: bool) -> Layer:
+        layer = find_layer(self.model.net, self.layer, "layer")
+        if not isinstance(layer, Layer):
+            raise InputError(f"layer={self.layer!r} is the network's own output: name a module")
+        return replace(layer, side="input") if to_input else layer
 
     def _explain_layer(
         self,
@@ -517,11 +513,68 @@ class _AtLayer(_Adapter):
         is_bare = isinstance(inputs, Tensor) and not fixed
         if is_bare and isinstance(references, tuple):
             (references,) = references
-        layer = find_layer(self.model.net, self.layer, "layer")
-        if to_input and isinstance(layer, Layer):
-            layer = replace(layer, side="input")
-        name = f"{layer.name}:{layer.side}" if isinstance(layer, Layer) else layer
+        layer = self._find(to_input)
+        name = f"{layer.name}:{layer.side}"
         return method(model, inputs if is_bare else (*tensors, *fixed), index, references, at=name, **options)
+
+    def _slopes(self, points: Tensors, arguments: tuple[Any, Any], to_input: bool, **options: Any) -> tuple[Tensor, Tensor]:
+        """Return the gradient by the layer where the inputs are `points`, and the layer's activation there."""
+        attribution = self._explain_layer(ig2.Gradient(), points, *arguments, to_input, **options)
+        assert isinstance(attribution.values, Tensor) and isinstance(attribution.explicand, Tensor)
+        return attribution.values, attribution.explicand
+
+    def _read(self, tensors: Sequence[Tensor], extra: Any, to_input: bool) -> Tensor:
+        """Return the layer's activation."""
+        args, kwargs = preprocess_arguments(self.model.preprocess, (*tensors, *_as_args(extra)), {})
+        with torch.no_grad():
+            activation: Tensor = _Lower(self.model.net, self._find(to_input))(*args, **kwargs)
+        return activation
+
+
+class _Lower(nn.Module):
+    """A network up to one of its layers: it returns what a selector makes of the layer's activation, by default all of it."""
+
+    def __init__(self, net: nn.Module, layer: Layer, select: Callable[[Tensor], Tensor] | None = None) -> None:
+        super().__init__()
+        self.net, self.layer, self.select = net, replace(layer, module=nn.Identity()), select
+        # one that a function calls and does not show; not a part of this module
+        registered = dict(net.named_modules(remove_duplicate=False)).get(layer.name) is layer.module
+        self.unregistered = None if registered else (layer.module,)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        seen: list[Tensor] = []  # a copy, which later layers do not write into
+        # by name in each pass: a copy of this module has its own
+        layer = self.net.get_submodule(self.layer.name) if self.unregistered is None else self.unregistered[0]
+        if self.layer.side == "input":
+            before = in_this_thread(lambda _, args, kwargs: seen.append(first_tensor(args, kwargs).clone()))
+            handle = layer.register_forward_pre_hook(before, with_kwargs=True)
+        else:
+            handle = layer.register_forward_hook(in_this_thread(lambda _, args, out: seen.append(first_result(out).clone())))
+        try:
+            self.net(*args, **kwargs)
+        finally:
+            handle.remove()
+        if not seen:
+            raise InputError(f"layer {self.layer.name!r} does not run in the network's forward pass: name one that does")
+        return seen[-1] if self.select is None else self.select(seen[-1])
+
+
+class LayerActivation(_AtLayer):
+    """`captum.attr.LayerActivation`: what a layer returns, or gets.
+
+    Args:
+        forward_func: the network, or what `ig2.wrap` returned.
+        layer: a module of it; one, where Captum also takes a list.
+        device_ids: not used.
+    """
+
+    def __init__(self, forward_func: AnyModel, layer: Any, device_ids: Any = None) -> None:
+        super().__init__(ig2.InputXGradient(), forward_func, layer)
+
+    @_wrapped
+    def attribute(self, inputs: Tensors, additional_forward_args: Any = None, attribute_to_layer_input: bool = False) -> Tensor:
+        """Return the activation. Arguments as for `LayerIntegratedGradients.attribute`."""
+        return self._read(_as_tensors(inputs), additional_forward_args, attribute_to_layer_input)
 
 
 class LayerIntegratedGradients(_AtLayer):
@@ -530,13 +583,14 @@ class LayerIntegratedGradients(_AtLayer):
     Args:
         forward_func: the network, or what `ig2.wrap` returned.
         layer: a module of it; one, where Captum also takes a list.
+        device_ids: not used.
         multiply_by_inputs: True; the mean gradient alone is not available.
 
     Raises:
         InputError: if `multiply_by_inputs` is False.
     """
 
-    def __init__(self, forward_func: AnyModel, layer: Any, multiply_by_inputs: bool = True) -> None:
+    def __init__(self, forward_func: AnyModel, layer: Any, device_ids: Any = None, multiply_by_inputs: bool = True) -> None:
         if not multiply_by_inputs:
             raise InputError("multiply_by_inputs=False is not available at a layer: use ig2.Gradient()(net, x, at=layer)")
         super().__init__(ig2.IntegratedGradients(), forward_func, layer)
@@ -553,12 +607,14 @@ class LayerIntegratedGradients(_AtLayer):
         internal_batch_size: int | None = None,
         return_convergence_delta: bool = False,
         attribute_to_layer_input: bool = False,
+        grad_kwargs: dict[str, Any] | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attribute the output at `target` to the layer. Arguments that are not listed are those of `CaptumMethod.attribute`.
 
         Args:
             baselines: of the inputs: None for zero, a number, or one for each input.
             attribute_to_layer_input: attribute to what the layer gets, not to what it returns.
+            grad_kwargs: not used, here and at the other layers.
 
         Returns:
             Attributions in the shape of the activation, or (attributions, delta).
@@ -572,16 +628,106 @@ class LayerIntegratedGradients(_AtLayer):
         return (attribution.values, attribution.residual) if return_convergence_delta else attribution.values
 
 
+class InternalInfluence(_AtLayer):
+    """`captum.attr.InternalInfluence` [Leino 2018] on our engine: the mean gradient by a layer on the inputs' line.
+
+    Args:
+        forward_func: the network, or what `ig2.wrap` returned.
+        layer: a module of it.
+        device_ids: not used.
+    """
+
+    def __init__(self, forward_func: AnyModel, layer: Any, device_ids: Any = None) -> None:
+        super().__init__(ig2.Gradient(), forward_func, layer)
+
+    @_wrapped
+    def attribute(
+        self,
+        inputs: Tensors,
+        baselines: Baselines = None,
+        target: Target = None,
+        additional_forward_args: Any = None,
+        n_steps: int = 50,
+        method: Integration = "gausslegendre",
+        internal_batch_size: int | None = None,
+        attribute_to_layer_input: bool = False,
+        grad_kwargs: dict[str, Any] | None = None,
+    ) -> Tensor:
+        """Return the mean gradient in the shape of the activation. Arguments as for `LayerIntegratedGradients.attribute`."""
+        places, weights = _place_points(*_draw_line(n_steps, method))
+        copies = _Copies(inputs, target, additional_forward_args, len(places))
+        points = copies.between(_pair_baselines(_as_tensors(inputs), baselines), places)
+        options = {"batch_size": "auto" if internal_batch_size is None else internal_batch_size}
+        slopes, _ = self._slopes(points, copies.arguments, attribute_to_layer_input, **options)
+        (values,) = copies.sum([slopes], weights)
+        return values
+
+
+class LayerConductance(_AtLayer):
+    """`captum.attr.LayerConductance` [Dhamdhere 2019] on our engine: Σ ∂f/∂h · Δh over points on the inputs' line.
+
+    The path of h is what the layer makes of that line, where `LayerIntegratedGradients` goes straight from h(baseline) to
+    h(input). As in Captum, points are where the rule has them, from the first to the last of n_steps + 1; those of
+    "gausslegendre" leave out both ends, "riemann_trapezoid" has them.
+
+    Args:
+        forward_func: the network, or what `ig2.wrap` returned.
+        layer: a module of it.
+        device_ids: not used.
+    """
+
+    def __init__(self, forward_func: AnyModel, layer: Any, device_ids: Any = None) -> None:
+        super().__init__(ig2.IntegratedGradients(), forward_func, layer)
+
+    @_wrapped
+    def attribute(
+        self,
+        inputs: Tensors,
+        baselines: Baselines = None,
+        target: Target = None,
+        additional_forward_args: Any = None,
+        n_steps: int = 50,
+        method: Integration = "gausslegendre",
+        internal_batch_size: int | None = None,
+        return_convergence_delta: bool = False,
+        attribute_to_layer_input: bool = False,
+        grad_kwargs: dict[str, Any] | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attribute the output at `target` to the layer. Arguments as for `LayerIntegratedGradients.attribute`."""
+        check_count(n_steps, "n_steps")
+        distinct = set(_place_points(*_draw_line(n_steps + 1, method))[0].tolist())
+        places = torch.tensor(sorted(distinct, reverse=True), dtype=torch.float64)  # from the baseline, each once
+        copies = _Copies(inputs, target, additional_forward_args, len(places))
+        ends = _pair_baselines(_as_tensors(inputs), baselines)
+        options = {"batch_size": "auto" if internal_batch_size is None else internal_batch_size}
+        points = copies.between(ends, places)
+        slopes, activations = copies.gather(self._slopes(points, copies.arguments, attribute_to_layer_input, **options))
+        values = (slopes[:, :-1] * activations.diff(dim=1)).sum(dim=1)
+        if not return_convergence_delta:
+            return values
+        starts = tuple(end.view_as(tensor) for end, tensor in zip(ends, _as_tensors(inputs), strict=True))
+        return values, self.compute_convergence_delta(values, starts, inputs, target, additional_forward_args)
+
+
 class LayerGradientXActivation(_AtLayer):
     """`captum.attr.LayerGradientXActivation` on our engine: a layer's activation times the gradient by it.
 
     Args:
         forward_func: the network, or what `ig2.wrap` returned.
         layer: a module of it; one, where Captum also takes a list.
+        device_ids: not used.
         multiply_by_inputs: False returns the gradient alone.
+        memory_efficient: not used.
     """
 
-    def __init__(self, forward_func: AnyModel, layer: Any, multiply_by_inputs: bool = True) -> None:
+    def __init__(
+        self,
+        forward_func: AnyModel,
+        layer: Any,
+        device_ids: Any = None,
+        multiply_by_inputs: bool = True,
+        memory_efficient: bool = False,
+    ) -> None:
         method = ig2.InputXGradient() if multiply_by_inputs else ig2.Gradient()
         super().__init__(method, forward_func, layer, multiply_by_inputs)
 
@@ -592,6 +738,7 @@ class LayerGradientXActivation(_AtLayer):
         target: Target = None,
         additional_forward_args: Any = None,
         attribute_to_layer_input: bool = False,
+        grad_kwargs: dict[str, Any] | None = None,
     ) -> Tensor:
         """Return the products in the shape of the activation. Arguments as for `LayerIntegratedGradients.attribute`."""
         values = self._explain_layer(self.method, inputs, target, additional_forward_args, attribute_to_layer_input).values
@@ -605,28 +752,103 @@ class LayerDeepLift(_AtLayer):
     Args:
         model: the network, or what `ig2.wrap` returned.
         layer: a module of it.
+        multiply_by_inputs: False returns the multipliers, without the factor h(input) − h(baseline).
     """
 
-    def __init__(self, model: AnyModel, layer: Any) -> None:
-        super().__init__(ig2.DeepSHAP(), model, layer)
+    _pair = staticmethod(DeepLift._pair)
+
+    def __init__(self, model: AnyModel, layer: Any, multiply_by_inputs: bool = True) -> None:
+        super().__init__(_Multipliers(), model, layer, multiply_by_inputs)
 
     @_wrapped
     def attribute(
         self,
         inputs: Tensors,
-        baselines: Baselines = None,
+        baselines: Baselines | CallableBaselines = None,
         target: Target = None,
         additional_forward_args: Any = None,
         return_convergence_delta: bool = False,
         attribute_to_layer_input: bool = False,
+        custom_attribution_func: CustomAttribution | None = None,
+        grad_kwargs: dict[str, Any] | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Attribute the output at `target` to the layer. Arguments as for `LayerIntegratedGradients.attribute`."""
-        references = _pair_baselines(_as_tensors(inputs), baselines)
+        """Attribute the output at `target` to the layer. Arguments are those of `DeepLift` and `LayerIntegratedGradients`.
+
+        In a custom function, inputs and baselines are those of the layer.
+        """
+        count, references = self._pair(inputs, baselines)
+        copies = _Copies(inputs, target, additional_forward_args, count)
+        tensors, ends = tuple(copies.tensors), tuple(map(torch.Tensor.view_as, references, copies.tensors))
         attribution = self._explain_layer(
-            self.method, inputs, target, additional_forward_args, attribute_to_layer_input, references
+            self.method, _like(inputs, tensors), *copies.arguments, attribute_to_layer_input, references
         )
-        assert attribution.residual is not None and isinstance(attribution.values, Tensor)
-        return (attribution.values, attribution.residual) if return_convergence_delta else attribution.values
+        values, activation = attribution.values, attribution.explicand
+        assert isinstance(values, Tensor) and isinstance(activation, Tensor)
+        if custom_attribution_func is not None or self.multiply_by_inputs:
+            base = self._read(ends, copies.arguments[1], attribute_to_layer_input)
+            if custom_attribution_func is None:
+                values = values * (activation - base)
+            else:
+                (values,) = _as_tensors(custom_attribution_func((values,), (activation,), (base,)))
+        (mean,) = (value.mean(dim=1) for value in copies.gather([values]))
+        if not return_convergence_delta:
+            return mean
+        return mean, self.compute_convergence_delta(values, ends, tensors, *copies.arguments)
+
+
+class LayerDeepLiftShap(LayerDeepLift):
+    """`captum.attr.LayerDeepLiftShap` on our engine: the mean of `LayerDeepLift` over baselines shared by all inputs.
+
+    Baselines and the delta are those of `DeepLiftShap`.
+    """
+
+    _pair = staticmethod(DeepLiftShap._pair)
+
+
+class LayerGradientShap(_AtLayer):
+    """`captum.attr.LayerGradientShap` on our engine: `GradientShap`'s points, and the gradient by a layer there.
+
+    It is multiplied by h(input) − h(baseline).
+
+    Args:
+        forward_func: the network, or what `ig2.wrap` returned.
+        layer: a module of it.
+        device_ids: not used.
+        multiply_by_inputs: False leaves out the factor h(input) − h(baseline).
+        seed: for noise, baselines and points. Global random state is neither read nor changed.
+    """
+
+    def __init__(
+        self, forward_func: AnyModel, layer: Any, device_ids: Any = None, multiply_by_inputs: bool = True, seed: int = 0
+    ) -> None:
+        super().__init__(ig2.ExpectedIG(), forward_func, layer, multiply_by_inputs, seed)
+
+    @_wrapped
+    def attribute(
+        self,
+        inputs: Tensors,
+        baselines: Baselines | CallableBaselines,
+        n_samples: int = 5,
+        stdevs: float | tuple[float, ...] = 0.0,
+        target: Target = None,
+        additional_forward_args: Any = None,
+        return_convergence_delta: bool = False,
+        attribute_to_layer_input: bool = False,
+        grad_kwargs: dict[str, Any] | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attribute the output at `target` to the layer. Arguments as for `GradientShap` and `LayerIntegratedGradients`."""
+        copies = _Copies(inputs, target, additional_forward_args, n_samples)
+        ends, places = _draw_points(copies, inputs, baselines, stdevs, self.seed)
+        values, _ = self._slopes(copies.between(ends, places), copies.arguments, attribute_to_layer_input)
+        if self.multiply_by_inputs:
+            activation, base = (
+                self._read(points, copies.arguments[1], attribute_to_layer_input) for points in (copies.tensors, ends)
+            )
+            values = values * (activation - base)
+        (mean,) = (value.mean(dim=1) for value in copies.gather([values]))
+        if not return_convergence_delta:
+            return mean
+        return mean, self.compute_convergence_delta(values, tuple(ends), tuple(copies.tensors), *copies.arguments)
 
 
 class LayerGradCam(_AtLayer):
@@ -635,9 +857,10 @@ class LayerGradCam(_AtLayer):
     Args:
         forward_func: the network, or what `ig2.wrap` returned.
         layer: a module of it.
+        device_ids: not used.
     """
 
-    def __init__(self, forward_func: AnyModel, layer: Any) -> None:
+    def __init__(self, forward_func: AnyModel, layer: Any, device_ids: Any = None) -> None:
         super().__init__(ig2.Gradient(), forward_func, layer)
 
     @_wrapped
@@ -649,6 +872,7 @@ class LayerGradCam(_AtLayer):
         attribute_to_layer_input: bool = False,
         relu_attributions: bool = False,
         attr_dim_summation: bool = True,
+        grad_kwargs: dict[str, Any] | None = None,
     ) -> Tensor:
         """Return the map (B, 1, *places), or with `attr_dim_summation=False` that of each channel.
 
@@ -658,13 +882,228 @@ class LayerGradCam(_AtLayer):
             relu_attributions: whether negative values become zero.
             attr_dim_summation: whether channels are summed.
         """
-        attribution = self._explain_layer(self.method, inputs, target, additional_forward_args, attribute_to_layer_input)
-        gradient, activation = attribution.values, attribution.explicand
-        assert isinstance(gradient, Tensor) and isinstance(activation, Tensor)
+        gradient, activation = self._slopes(inputs, (target, additional_forward_args), attribute_to_layer_input)
         weights = gradient.mean(dim=tuple(range(2, gradient.ndim)), keepdim=True) if gradient.ndim > 2 else gradient
         maps = weights * activation
         maps = maps.sum(dim=1, keepdim=True) if attr_dim_summation else maps
         return maps.clamp(min=0) if relu_attributions else maps
+
+
+# -- and for neurons: the network up to a layer, explained by the classes for inputs ---------------------------------------
+
+
+class _OfNeuron(_AtLayer):
+    """A neuron, attributed to the inputs."""
+
+    def __init__(self, forward_func: AnyModel, layer: Any, device_ids: Any = None, multiply_by_inputs: bool = True) -> None:
+        super().__init__(ig2.IntegratedGradients(), forward_func, layer, multiply_by_inputs)
+
+    def has_convergence_delta(self) -> bool:
+        """No, as in Captum."""
+        return False
+
+    def _neuron(self, selector: Selector, to_input: bool) -> Model:
+        """Return the model whose output is the neuron."""
+        net = _Lower(self.model.net, self._find(to_input), functools.partial(_select_neuron, selector=selector))
+        net.training = False  # by itself: train() would reach the user's modules
+        return replace(self.model, net=net, representation=None, output="logit", compiled={})
+
+
+class NeuronGradient(_OfNeuron):
+    """`captum.attr.NeuronGradient` on our engine: the gradient of a neuron.
+
+    Args:
+        forward_func: the network, or what `ig2.wrap` returned.
+        layer: a module of it.
+        device_ids: not used.
+    """
+
+    def __init__(self, forward_func: AnyModel, layer: Any, device_ids: Any = None) -> None:
+        super().__init__(forward_func, layer, multiply_by_inputs=False)
+
+    @_wrapped
+    def attribute(
+        self,
+        inputs: Tensors,
+        neuron_selector: Selector,
+        additional_forward_args: Any = None,
+        attribute_to_neuron_input: bool = False,
+    ) -> Tensors:
+        """Return the neuron's gradient in the form and shape of `inputs`. Arguments as for `NeuronIntegratedGradients`."""
+        saliency = Saliency(self._neuron(neuron_selector, attribute_to_neuron_input))
+        return saliency.attribute(inputs, None, False, additional_forward_args)
+
+
+class NeuronIntegratedGradients(_OfNeuron):
+    """`captum.attr.NeuronIntegratedGradients` on our engine: Integrated Gradients of a neuron.
+
+    Args:
+        forward_func: the network, or what `ig2.wrap` returned.
+        layer: a module of it.
+        device_ids: not used.
+        multiply_by_inputs: False leaves out the factor input − baseline.
+    """
+
+    @_wrapped
+    def attribute(
+        self,
+        inputs: Tensors,
+        neuron_selector: Selector,
+        baselines: Baselines = None,
+        additional_forward_args: Any = None,
+        n_steps: int = 50,
+        method: Integration = "gausslegendre",
+        internal_batch_size: int | None = None,
+        attribute_to_neuron_input: bool = False,
+    ) -> Tensors:
+        """Attribute a neuron. Arguments that are not listed are those of `IntegratedGradients`.
+
+        Args:
+            neuron_selector: the index of a neuron in one sample's activation, a number or a tuple; with slices in it, the sum
+                of those neurons; or a function from the activation to (B,), or to its sum over the batch.
+            attribute_to_neuron_input: the neuron is one of what the layer gets, not of what it returns.
+
+        Returns:
+            Attributions in the form and shape of `inputs`.
+        """
+        explainer = IntegratedGradients(self._neuron(neuron_selector, attribute_to_neuron_input), self.multiply_by_inputs)
+        return cast(
+            Tensors, explainer.attribute(inputs, baselines, None, additional_forward_args, n_steps, method, internal_batch_size)
+        )
+
+
+class NeuronConductance(_OfNeuron):
+    """`captum.attr.NeuronConductance` on our engine: what the inputs contribute to the output through a neuron.
+
+    Args:
+        forward_func: the network, or what `ig2.wrap` returned.
+        layer: a module of it.
+        device_ids: not used.
+        multiply_by_inputs: False leaves out the factor input − baseline.
+    """
+
+    @_wrapped
+    def attribute(
+        self,
+        inputs: Tensors,
+        neuron_selector: Selector,
+        baselines: Baselines = None,
+        target: Target = None,
+        additional_forward_args: Any = None,
+        n_steps: int = 50,
+        method: Integration = "riemann_trapezoid",
+        internal_batch_size: int | None = None,
+        attribute_to_neuron_input: bool = False,
+        grad_kwargs: dict[str, Any] | None = None,
+    ) -> Tensors:
+        """Attribute the output at `target`. Arguments are those of `NeuronIntegratedGradients`."""
+        tensors = _as_tensors(inputs)
+        places, weights = _place_points(*_draw_line(n_steps, method))
+        copies, ends = _Copies(inputs, target, additional_forward_args, len(places)), _pair_baselines(tensors, baselines)
+        points, options = (
+            copies.between(ends, places),
+            {"batch_size": "auto" if internal_batch_size is None else internal_batch_size},
+        )
+        above, _ = self._slopes(points, copies.arguments, attribute_to_neuron_input, **options)
+        neuron = _Adapter(ig2.Gradient(), self._neuron(neuron_selector, attribute_to_neuron_input))
+        below, _ = neuron._explain(neuron.method, points, None, copies.arguments[1], **options)
+        factor = _select_neuron(above, neuron_selector)
+        means = copies.sum([slope * _column(factor, slope) for slope in below], weights)
+        if not self.multiply_by_inputs:
+            return copies.like(means)
+        return copies.like([m * (x - end.view_as(x)) for m, x, end in zip(means, tensors, ends, strict=True)])
+
+
+class NeuronGradientShap(_OfNeuron):
+    """`captum.attr.NeuronGradientShap` on our engine.
+
+    Args:
+        forward_func: the network, or what `ig2.wrap` returned.
+        layer: a module of it.
+        device_ids: not used.
+        multiply_by_inputs: False leaves out the factor input − baseline.
+        seed: for noise, baselines and points.
+    """
+
+    def __init__(
+        self, forward_func: AnyModel, layer: Any, device_ids: Any = None, multiply_by_inputs: bool = True, seed: int = 0
+    ) -> None:
+        super().__init__(forward_func, layer, device_ids, multiply_by_inputs)
+        self.seed = seed
+
+    @_wrapped
+    def attribute(
+        self,
+        inputs: Tensors,
+        neuron_selector: Selector,
+        baselines: Baselines | CallableBaselines,
+        n_samples: int = 5,
+        stdevs: float | tuple[float, ...] = 0.0,
+        additional_forward_args: Any = None,
+        attribute_to_neuron_input: bool = False,
+    ) -> Tensors:
+        """Attribute a neuron. Arguments are those of `GradientShap` and `NeuronIntegratedGradients`."""
+        neuron = self._neuron(neuron_selector, attribute_to_neuron_input)
+        explainer = GradientShap(neuron, self.multiply_by_inputs, self.seed)
+        return cast(Tensors, explainer.attribute(inputs, baselines, n_samples, stdevs, None, additional_forward_args))
+
+
+class NeuronDeepLift(_OfNeuron):
+    """`captum.attr.NeuronDeepLift` on our engine.
+
+    Args:
+        model: the network, or what `ig2.wrap` returned.
+        layer: a module of it.
+        multiply_by_inputs: False returns the multipliers, without the factor input − baseline.
+    """
+
+    explainer: type[DeepLift] = DeepLift
+
+    def __init__(self, model: AnyModel, layer: Any, multiply_by_inputs: bool = True) -> None:
+        super().__init__(model, layer, None, multiply_by_inputs)
+
+    @_wrapped
+    def attribute(
+        self,
+        inputs: Tensors,
+        neuron_selector: Selector,
+        baselines: Baselines | CallableBaselines = None,
+        additional_forward_args: Any = None,
+        attribute_to_neuron_input: bool = False,
+        custom_attribution_func: CustomAttribution | None = None,
+    ) -> Tensors:
+        """Attribute a neuron. Arguments are those of `DeepLift` and `NeuronIntegratedGradients`."""
+        explainer = self.explainer(self._neuron(neuron_selector, attribute_to_neuron_input), self.multiply_by_inputs)
+        return cast(
+            Tensors, explainer.attribute(inputs, baselines, None, additional_forward_args, False, custom_attribution_func)
+        )
+
+
+class NeuronDeepLiftShap(NeuronDeepLift):
+    """`captum.attr.NeuronDeepLiftShap` on our engine: the mean of `NeuronDeepLift` over baselines shared by all inputs."""
+
+    explainer = DeepLiftShap
+
+
+def _select_neuron(activation: Tensor, selector: Selector) -> Tensor:
+    """Return one number of each sample's activation, or the sum of several, (B,)."""
+    if callable(selector):
+        chosen = selector(activation)
+        # Captum differentiates a sum over the batch too; a sample's own is what the function makes of it alone
+        return chosen if chosen.ndim else torch.stack([selector(sample[None]) for sample in activation])
+    index = selector if isinstance(selector, tuple) else (selector,)
+    try:
+        chosen = activation[(slice(None), *index)]
+    except (IndexError, TypeError) as error:
+        raise InputError(f"neuron_selector {selector!r} is none of an activation {describe(activation)}: {error}") from error
+    if any(isinstance(part, slice) for part in index):
+        return chosen.flatten(1).sum(dim=1)
+    if chosen[0].numel() != 1:
+        raise InputError(
+            f"neuron_selector {selector!r} names {tuple(chosen.shape[1:])} neurons of an activation {describe(activation)}: "
+            "give an index for each of its axes, or slices for their sum"
+        )
+    return chosen.flatten()
 
 
 class LLMGradientAttribution:
@@ -818,10 +1257,30 @@ def _match_masks(inputs: tuple[Tensor, ...], feature_mask: Tensors | None) -> li
     return [(mask.long() - first).to(tensor.device) for mask, tensor in zip(masks, inputs, strict=True)]
 
 
+def _draw_points(copies: _Copies, inputs: Tensors, baselines: Any, stdevs: Any, seed: int) -> tuple[list[Tensor], Tensor]:
+    """Add noise to the copies, and return a random baseline for each and its place between the two."""
+    tensors, count, rows = copies.tensors, copies.count, copies.rows
+    widths = stdevs if isinstance(stdevs, tuple) else (stdevs,) * len(tensors)
+    if len(widths) != len(tensors):
+        raise InputError(f"there are {len(widths)} stdevs for {len(tensors)} inputs: give one number, or one for each")
+    samples = _share_baselines(inputs, baselines)
+    generator = torch.Generator().manual_seed(seed)
+    indices = torch.randint(len(samples[0]), (rows * count,), generator=generator)
+    jitter = torch.rand(rows, count, dtype=torch.float64, generator=generator)
+    ends = []
+    for i, (tensor, width, sample) in enumerate(zip(tensors, widths, samples, strict=True)):
+        noise = torch.randn(tensor.shape, dtype=torch.float64, generator=generator)
+        copies.tensors[i] = tensor + width * noise.to(tensor)
+        ends.append(sample[indices.to(sample.device)].view_as(tensor))
+    return ends, ((torch.arange(count) + jitter) / count).flatten()
+
+
 class _Copies:
     """`count` copies of each input, one after the other, (B · count, ...), with their targets and further arguments."""
 
     def __init__(self, inputs: Tensors, target: Target, extra: Any, count: int) -> None:
+        check_count(count, "n_samples")
+
         def repeat(tensor: Tensor) -> Tensor:
             return tensor.repeat_interleave(count, dim=0)
 
@@ -849,6 +1308,11 @@ class _Copies:
     def multiply(self, slopes: Sequence[Tensor], ends: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return tuple(slope * (x - end) for slope, x, end in zip(slopes, self.tensors, ends, strict=True))
 
+    def sum(self, slopes: Sequence[Tensor], weights: Tensor) -> tuple[Tensor, ...]:
+        """Return the sum over the copies of each input, with a weight for each copy, (B, ...)."""
+        weighted = self.gather(slope * _column(weights, slope) for slope in slopes)
+        return tuple(slope.sum(dim=1) for slope in weighted)
+
     def gather(self, values: Iterable[Tensor]) -> tuple[Tensor, ...]:
         """Reshape values of the copies to (B, count, ...)."""
         return tuple(value.reshape(self.rows, self.count, *value.shape[1:]) for value in values)
@@ -873,6 +1337,13 @@ def _draw_line(steps: int, integration: str) -> tuple[Straight, Quadrature]:
         raise InputError(f"method={integration!r} is unknown: use 'gausslegendre' or one of {', '.join(RIEMANN)}")
     # n points with both ends among them bound n − 1 segments
     return Straight(steps - (integration == "riemann_trapezoid")), RIEMANN[integration]
+
+
+def _place_points(path: Straight, rule: Quadrature) -> tuple[Tensor, Tensor]:
+    """Return where a rule looks on a line, 0 at the input and 1 at its baseline, and the weight of each point."""
+    segments = torch.arange(path.steps, dtype=torch.float64)
+    nodes, weights = (torch.tensor(row, dtype=torch.float64) for row in (rule.nodes, rule.weights))
+    return (segments[:, None] + nodes).flatten() / len(segments), weights.repeat(len(segments)) / len(segments)
 
 
 def _change_steps(method: Method, steps: int | None, integration: str | None) -> Method:

@@ -15,7 +15,7 @@ from ig2._utils.checks import check_count
 from ig2._utils.suggestions import suggest
 from ig2.errors import InputError, describe, format_count
 from ig2.names import ColumnValues
-from ig2.plots.canvas import AGAINST, FOR, QUIET, STRENGTH, Canvas, add_note
+from ig2.plots.canvas import AGAINST, FOR, LINE_COLOURS, QUIET, STRENGTH, Canvas, add_note
 from ig2.plots.labels import clean_text, format_number, text_options, wrap_text
 from ig2.plots.tables import REST, cut_rest, split_strongest
 from ig2.plots.values import Array, check_index
@@ -166,7 +166,10 @@ def waterfall(result: Tabular, row: int = 0, *, top: int = 12) -> Figure:
         # always to the right of the bar: on the left is the column's name
         right = (max(position, position + value), place)
         number = f"{'+' if value >= 0 else ''}{format_number(value)}"
-        axes.annotate(number, right, (3, 0), textcoords="offset points", va="center", fontsize="x-small", color=QUIET)
+        axes.annotate(
+            number, right, (3, 0), textcoords="offset points", va="center", fontsize="x-small", color=QUIET,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},  # over the dotted lines
+        )  # fmt: skip
         position += value
         if place:
             axes.plot([position] * 2, [place - 1.35, place + 0.35], color=QUIET, linewidth=0.6)
@@ -200,14 +203,14 @@ def dependence(
     Args:
         result: an `Attribution` of a table or of rows of features, or a `Store` of them.
         column: the column, by name or number. A category's values stand side by side.
-        colour: another column, whose cells colour the points by their rank.
+        colour: another column, whose cells colour the points: numbers by their rank, a category by its values, up to seven.
         target: show only rows that explain this class, by name or number.
 
     Returns:
         A matplotlib figure.
 
     Raises:
-        InputError: if there is no such column.
+        InputError: if there is no such column, or it has more categories than colours.
     """
     columns, note = collect_columns(result, target)
     index = _find_column(columns, column, "column")
@@ -217,15 +220,22 @@ def dependence(
     figure = Canvas(5.2, 3.4, layout="constrained")
     axes = figure.subplots()
     options: dict[str, Any] = {"color": STRENGTH}
+    categories: list[str] = []
     if colour is not None:
         other = _find_column(columns, colour, "colour")
         ranks = _rank_cells(data[:, other])
-        if ranks is None:
-            raise InputError(
-                f"colour={describe(colour)} is a category, which has no low and high: colour by a column of numbers"
-            )
-        options = {"c": ranks, "cmap": SCALE, "vmin": 0, "vmax": 1}
-    if _rank_cells(cells) is None:
+        if ranks is not None:
+            options = {"c": ranks, "cmap": SCALE, "vmin": 0, "vmax": 1}
+        else:
+            categories = sorted({str(cell) for cell in data[:, other]})
+            if len(categories) > len(LINE_COLOURS):
+                raise InputError(
+                    f"colour={describe(colour)} is a category of {len(categories)} values, and there are {len(LINE_COLOURS)} "
+                    "colours: colour by a column of numbers, or of fewer values"
+                )
+            options = {"c": [LINE_COLOURS[categories.index(str(cell))] for cell in data[:, other]]}
+    numbers = _as_numbers(cells)
+    if numbers is None:
         texts = sorted({str(cell) for cell in cells})
         places = np.array([texts.index(str(cell)) for cell in cells], dtype=np.float64)
         for number in range(len(texts)):
@@ -233,7 +243,7 @@ def dependence(
             places[here] += _stack(values[here], float(np.ptp(values)) or 1.0)
         axes.set_xticks(range(len(texts)), [clean_text(text, 16) for text in texts], fontsize="small", **text_options())
     else:
-        places = cells.astype(np.float64)
+        places = numbers
     axes.scatter(places, values, s=14, linewidths=0, alpha=0.85, rasterized=True, **options)
     axes.axhline(0, color=QUIET, linewidth=0.8)
     axes.set_xlabel(name, fontsize="small", **text_options())
@@ -241,7 +251,14 @@ def dependence(
     axes.tick_params(labelsize="x-small")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(_describe_explained(columns), fontsize="medium", loc="left", **text_options())
-    if colour is not None:
+    if categories:
+        for text, shade in zip(categories, LINE_COLOURS, strict=False):
+            axes.scatter([], [], s=14, linewidths=0, color=shade, label=clean_text(text, 16))
+        figure.legend(
+            title=clean_text(columns.names[other], 24), loc="outside right center", frameon=False, fontsize="x-small",
+            title_fontsize="x-small",
+        )  # fmt: skip
+    elif colour is not None:
         _add_colour_bar(figure, axes, clean_text(columns.names[other], 40))
     add_note(figure, note)
     return figure
@@ -300,14 +317,26 @@ def _rank_columns(columns: ColumnValues) -> NDArray[np.intp]:
 
 
 def _rank_cells(cells: NDArray[Any]) -> Array | None:
-    """The rank of each cell among those of its column, 0 to 1, equal ones alike; None where some are no numbers."""
-    try:
-        numbers = cells.astype(np.float64)
-    except (TypeError, ValueError):
+    """The rank of each cell among those of its column, 0 to 1, equal ones alike; None where some are no numbers.
+
+    True is above False, also where a table has them as text.
+    """
+    if {str(cell) for cell in cells} <= {"False", "True"}:
+        cells = np.array([str(cell) == "True" for cell in cells])
+    numbers = _as_numbers(cells)
+    if numbers is None:
         return None
     distinct, ranks = np.unique(numbers, return_inverse=True)
     shares: Array = ranks / max(1, len(distinct) - 1)
     return shares
+
+
+def _as_numbers(cells: NDArray[Any]) -> Array | None:
+    """The cells of a column of numbers, and None of another."""
+    try:
+        return cells.astype(np.float64)
+    except (TypeError, ValueError):
+        return None
 
 
 def _stack(values: Array, width: float) -> Array:

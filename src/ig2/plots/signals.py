@@ -109,7 +109,7 @@ def signal(
         one_bar.add_colour_bars(part, drawn, [scales[row]] * len(drawn), aspect=20, shrink=0.9, pad=0.01)
     per = f"{length / rate:.3g} s" if rate else f"{length} step{'s' * (length != 1)}"
     few = "" if len(strongest) == total else f"the {len(strongest)} strongest of {total} channels"
-    add_note(figure, f"a band is the sum over {per}", few, why, map_style.format_note(scales), note)
+    add_note(figure, f"a band is the sum over {per}" if length > 1 else "", few, why, map_style.format_note(scales), note)
     return figure
 
 
