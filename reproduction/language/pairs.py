@@ -34,6 +34,7 @@ from ig2._engine.inputs import Fixed
 from ig2.adapters import lm
 from ig2.adapters.lm.outcomes import Continuations, Scorer
 from ig2.adapters.lm.prompts import Prompt
+from ig2.benchmarks.intervals import bootstrap
 from ig2.paths import GradPath, cosine, euclidean
 
 LANGUAGES = {
@@ -67,7 +68,7 @@ class Case:
 
 
 def make_cases(generator: random.Random) -> Iterator[Case]:
-    """Cases without end, of the three families by turns."""
+    """Cases without end, round-robin over the three families."""
     while True:
         (one, first), (two, second) = generator.sample(sorted(LANGUAGES.items()), 2)
         texts = [f"In {name} {generator.choice(WHO[0])} {generator.choice(WHO[1])} speak" for name in (one, two)]
@@ -255,14 +256,6 @@ def choose_references(name: str, family: Family) -> Any:
         "others": lambda _, case: lm.OtherPrompts(next(other.prompt for other in family.cases if other.answer != case.answer)),
     }
     return family.draw(strategies[name]) if name else None
-
-
-def bootstrap(values: list[float], rounds: int = 1000) -> tuple[float, float, float]:
-    """The mean and a 95 % interval of it."""
-    numbers = torch.tensor(values, dtype=torch.float64)
-    draws = torch.randint(len(numbers), (rounds, len(numbers)), generator=torch.Generator().manual_seed(0))
-    low, high = numbers[draws].mean(dim=1).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return float(numbers.mean()), low, high
 
 
 def render(rows: list[dict[str, Any]]) -> str:

@@ -25,12 +25,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from pairs import bootstrap
 from torch import Tensor, nn
 
 import ig2
 from ig2.adapters import lm
 from ig2.adapters.lm.prompts import Prompt
+from ig2.benchmarks.intervals import bootstrap
 from ig2.paths import cosine, euclidean
 from ig2_paper.datasets import trec
 

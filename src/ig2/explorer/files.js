@@ -245,14 +245,12 @@ function parseCondition(text, columns) {
     while (isNext(...words)) {
       const { word } = tokens[at++];
       const [left, right] = [expect(part, "number", "integer"), expect(next(), "number", "integer")];
-      const type = left.type === "integer" && right.type === "integer" ? "integer" : "number";
       const value = (i) => {
         const [a, b] = [left.value(i), right.value(i)];
         if (a === null || b === null) return null;
-        if (word === "/" && type === "integer") return b === 0 ? refuse("division by zero") : Math.trunc(a / b);
         return word === "+" ? a + b : word === "-" ? a - b : word === "*" ? a * b : a / b;
       };
-      part = { type, value };
+      part = { type: "number", value };
     }
     return part;
   }
