@@ -88,7 +88,7 @@ def network() -> nn.Module:
 def overhead(quick: bool) -> list[Row]:
     """Items a second of `ig2.run`, and of a loop that reads and explains the same batches and keeps nothing."""
     device = _find_device()
-    count, batch = (32, 8) if quick else (256, 16)
+    count, batch = (32, 8) if quick else (1024, 16)
     net, source = network().to(device), Photos(count)
     rows = []
     for name, method in {

@@ -377,7 +377,7 @@ def test_rows_are_finished_while_the_next_items_are_explained(
         np.testing.assert_array_equal(one["values"], two["values"])
 
 
-def test_for_a_gpu_more_threads_read_into_pinned_memory(
+def test_for_a_gpu_more_threads_read_into_pinned_memory_and_make_rows(
     net: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert execution.count_readers("cpu") == 2
@@ -388,10 +388,13 @@ def test_for_a_gpu_more_threads_read_into_pinned_memory(
     plan = execution.make_plan(
         items, None, ig2.wrap(net), ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
     )  # fmt: skip
+    split, makers = execution.Plan._finish, list[str]()
+    monkeypatch.setattr(execution.Plan, "_finish", lambda *args: makers.append(threading.current_thread().name) or split(*args))
     for device, times in (("cpu", 0), ("cuda", 2)):
         batches = execution.group_items(iter(items), 2)
         rows = [row for finish in execution.explain_locally(plan, batches, 1, device) for row in finish()]
         assert [row["id"] for row in rows] == ["0", "1", "2", "3"] and len(pinned) == times
+    assert ["ig2-rows" in name for name in makers] == [False] * 2 + [True] * 2  # on a CPU they would take its cores
 
 
 # -- what stops a run --------------------------------------------------------------------------------------------------
