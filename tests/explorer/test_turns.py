@@ -41,8 +41,8 @@ def test_first_steps_come_first_and_the_rest_in_turn(people):
     turns = Turns()
     for person in (a, b, c):
         turns.add(person.job)
-        for _ in range(3):
-            person.go.release()
+    for person in (a, b, c):  # once all are there: the first must not be done before the last has come
+        person.go.release(3)
     for person in (a, b, c):
         wait_for(lambda person=person: person.heard("end"))
     order = {entry: log.index(entry) for entry in log}
