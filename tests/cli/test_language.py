@@ -105,3 +105,15 @@ def test_a_run_over_prompts_and_the_explorer_over_it(ig2: Any, folder: str) -> N
     assert [row["target_name"] for row in rows] == ["' Rome'"] * 2 and rows[1]["units"] == ["Where", "are", "you", "?"]
     assert "--model" in ig2("run", "prompts.txt", "--lm", folder, "--model", "x", "--out", "other").error
     assert "language model" in ig2("serve", "store", "--what-if").error
+
+
+def test_an_interrupted_run_over_prompts_says_that_the_same_command_goes_on(
+    ig2: Any, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    Path("prompts.txt").write_text("In Germany people speak\n")
+    monkeypatch.setattr(library, "run", stop)
+    said = ig2("run", "prompts.txt", "--lm", folder, "--out", "store")
+    assert said.code == 130 and "the same command goes on" in said.err

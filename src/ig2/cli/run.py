@@ -77,33 +77,16 @@ def run(options: RunCommandOptions) -> None:
         against: Any = "auto" if options.against is None else options.against
         if isinstance(model, Subject) and options.against is not None:
             against = parse_against(model, options.against)
-        try:
-            store = ig2.run(
-                source,
-                model,
-                Recipe(options.method, options.steps, options.rule, named.contrasts),
-                options.out,
-                target=None if options.target == "auto" else _parse_target(model, options.target),
-                against=against,
-                references=find_references(options.references),
-                count=options.count,
-                seed=options.seed,
-                values=parse_values(options.values),
-                gradcf=options.gradcf,
-                per_reference=options.per_reference,
-                metrics=_find_metrics(options.metrics),
-                column=options.column,
-                batch=options.batch,
-                device=options.device,
-                readers=options.readers,
-                retry_failed=options.retry_failed,
-                engine=options.engine,  # type: ignore[arg-type]  # checked there
-                cluster=Cluster(options.workers, options.gpus_per_worker, options.address),
-                progress=report_rate(watch),
-            )
-        except KeyboardInterrupt:
-            print_error("what is explained is kept: the same command goes on")
-            raise
+        store = _run(
+            options,
+            watch,
+            source,
+            model,
+            Recipe(options.method, options.steps, options.rule, named.contrasts),
+            target=None if options.target == "auto" else _parse_target(model, options.target),
+            against=against,
+            references=find_references(options.references),
+        )
         note_command(store.folder, options)
     print_store(store)
 
@@ -120,14 +103,28 @@ def _run_language(options: RunCommandOptions) -> None:
     find_rule(options.rule, find_methods([method], "text"))
     with show_progress(options.quiet) as watch:
         watch("model")
-        store = ig2.run(
+        store = _run(
+            options,
+            watch,
             find_source(options.source, id=options.id, label=options.label, skip=options.out),
             lm.load(options.lm),
             PromptRecipe(method, options.steps, options.rule),
-            options.out,
             target=None if options.target == "auto" else options.target,
             against={None: "auto", "others": None}.get(options.against, options.against),
             references=options.references,
+        )
+    print_store(store)
+
+
+def _run(options: RunCommandOptions, watch: Any, source: Any, model: Any, method: Any, **question: Any) -> Store:
+    """Run with what was typed, whatever kind of model it is."""
+    try:
+        return ig2.run(
+            source,
+            model,
+            method,
+            options.out,
+            **question,
             count=options.count,
             seed=options.seed,
             values=parse_values(options.values),
@@ -140,9 +137,12 @@ def _run_language(options: RunCommandOptions) -> None:
             readers=options.readers,
             retry_failed=options.retry_failed,
             engine=options.engine,  # type: ignore[arg-type]  # checked there
+            cluster=Cluster(options.workers, options.gpus_per_worker, options.address),
             progress=report_rate(watch),
         )
-    print_store(store)
+    except KeyboardInterrupt:
+        print_error("what is explained is kept: the same command goes on")
+        raise
 
 
 def note_command(folder: Path, options: RunCommandOptions) -> None:
