@@ -297,10 +297,11 @@ class Attribution(_Fields[Structured]):
     @property
     def relative_residual(self) -> Tensor | None:
         """|residual| / |f(x) − f(baseline)|, (B,); 0 where there is nothing to account for and nothing is missing."""
-        if self.residual is None or self.baseline_output is None:
+        residual = self.residual  # once: it sums all values
+        if residual is None or self.baseline_output is None:
             return None
         change = (self.output - self.baseline_output).abs()
-        missing = self.residual.abs()
+        missing = residual.abs()
         # two outputs that differ in their last digits only have not changed: what is missing then is rounding
         rounding = 8 * torch.finfo(self.output.dtype).eps * (self.output.abs() + self.baseline_output.abs())
         return torch.where(missing <= rounding, 0.0, missing / change)

@@ -100,7 +100,22 @@ def test_images_are_pooled_by_the_grid() -> None:
     values = data(3, 30, 45, seed=2).double()
     label = ig2.Grid(14, 14).labels(values[None])[0, 0]
     expected = torch.zeros(196, dtype=torch.float64).index_add(0, label.reshape(-1), values.sum(0).reshape(-1))
-    np.testing.assert_allclose(pool_values(values.numpy()), expected.numpy(), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(pool_values(values.numpy()[None])[0], expected.numpy(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(3, 64, 64), (13, 30, 45), (20, 1, 1), (4,), (2, 3, 17, 15)])
+def test_rows_are_absorbed_alike_alone_and_together(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = np.random.default_rng(0)
+    content = rows(50)
+    for i, row in enumerate(content):
+        row["values"] = (numbers.normal(size=shape) * 10.0 ** numbers.integers(-6, 6)).astype(np.float32)
+        row["trust"] = row["trust"] if i % 5 else None
+        row["relative_residual"] = np.inf if i % 7 == 0 else row["relative_residual"]
+    together, alone = Aggregates(), Aggregates()
+    together.absorb(content, ["insertion"])
+    monkeypatch.setattr("ig2.runs.aggregates.ROWS_AT_ONCE", 1)
+    alone.absorb(content, ["insertion"])
+    assert json.dumps(alone.to_json()) == json.dumps(together.to_json())
 
 
 @pytest.mark.parametrize("content", [{}, {"rows": "x"}, {"rows": 1, "classes": []}, {"rows": 1, "classes": {"a": {}}}])

@@ -27,6 +27,24 @@ def test_the_page_has_the_stored_figures() -> None:
         assert f"| {row['what']} | {' | '.join(map(str, numbers))} |" in scaling
 
 
+def test_the_page_has_the_figures_of_a_gpu() -> None:
+    stored = json.loads((ROOT / "performance/results/runs-h200.json").read_text())["results"]
+    for row in stored["overhead"]:
+        numbers = (row[name] for name in ("items/s alone", "items/s of ig2.run", "share"))
+        assert f"| small images, `{row['what']}` | {' | '.join(map(str, numbers))} | |" in PAGE
+    for row in stored["photos"]:
+        numbers = (row[name] for name in ("photos/s alone", "photos/s of ig2.run", "share", "GPU busy"))
+        assert f"| {row['photos']:,} photos, `{row['what']}` | {' | '.join(map(str, numbers))} |" in PAGE
+
+
+def test_the_page_on_language_has_the_stored_figures() -> None:
+    page = (ROOT / "docs/language.md").read_text(encoding="utf-8")
+    stored = json.loads((ROOT / "performance/results/lm-h200.json").read_text())["results"]
+    names = ("size", "tokens", "bare s", "ours s", "told s", "bare GiB", "ours GiB", "prefix GiB", "DeepSHAP s")
+    for row in stored["lm"]:
+        assert f"| {' | '.join(str(row[name]) for name in names)} |" in page
+
+
 def test_what_a_benchmark_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "_is_there", lambda name: name == "PIL")
     assert runs.find_missing(["overhead", "ray"]) == ["pyarrow", "ray"]

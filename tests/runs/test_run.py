@@ -30,6 +30,7 @@ from ig2._utils.suggestions import ChoiceError
 from ig2.adapters import tabular, text, vision
 from ig2.errors import InputError
 from ig2.runs import Store, execution
+from ig2.runs import plan as plans
 from ig2.runs.files import lock_store
 from networks import data, refuses, seeded
 
@@ -347,6 +348,18 @@ def test_a_source_that_has_grown_goes_on(net: nn.Module, tmp_path: Path) -> None
     assert sorted(source.read) == [10, 11, 12, 13, 14]
     whole = ig2.run(Listed(samples), net, method, tmp_path / "whole", batch=5)
     assert content(store) == content(whole) and aggregates(store) == aggregates(whole)
+
+
+@pytest.mark.parametrize("groups", [ig2.Grid(3, 4), ig2.Superpixels(5)])
+def test_images_are_pooled_alike_alone_and_together(groups: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, values = data(7, 3, 13, 17).float().sigmoid(), data(7, 3, 13, 17, seed=2).float()
+    monkeypatch.setattr("ig2.runs.plan.POOLED_AT_ONCE", 3 * values[0].numel())
+    pooled = plans._pool(groups, images, values)["values"]
+    for image, row, sums in zip(images, values, pooled, strict=True):
+        label = groups.labels(image[None]).reshape(-1)
+        plane = row.double().sum(dim=0).reshape(-1)
+        expected = torch.zeros(int(label.max()) + 1, dtype=torch.float64).index_add(0, label, plane).float()
+        assert sums.ravel().tolist() == expected.tolist()
 
 
 # -- what happens at once ----------------------------------------------------------------------------------------------

@@ -48,7 +48,9 @@ class Worker:
 
         readers = 1 if self.device == "cpu" else min(TASK, count_readers(self.device))
         tasks = [
-            list(explain_locally(self.plan, iter(pickle.loads(content)), readers, self.device)) for content in block["batches"]
+            # threads: processes would start and end with each of these tasks
+            list(explain_locally(self.plan, iter(pickle.loads(content)), readers, self.device, processes=False))
+            for content in block["batches"]
         ]
         rows = [[finish() for finish in task] for task in tasks]
         return {"rows": np.array([pickle.dumps(part, protocol=5) for part in rows], dtype=object)}

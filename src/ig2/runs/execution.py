@@ -6,12 +6,13 @@ import hashlib
 import math
 import os
 import re
+import sys
 import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -66,16 +67,19 @@ from ig2.runs.files import (
 )
 from ig2.runs.language import PromptPlan, plan_prompts
 from ig2.runs.plan import Finish, Loaded, MakeMethod, Plan, Row, Values, make_table
+from ig2.runs.readers import CAN_FORK, open_readers, pin
 from ig2.runs.sources import Item, Source, extract_input, find_source, group_items
 from ig2.runs.store import Store
 from ig2.targets import Class, Target, as_target
 
 Engine = Literal["local", "ray"]
+Read = Callable[[list[Item]], Loaded]
 BATCHES = {"image": 16, "signal": 16, "text": 32, "table": 128, "tensor": 64}  # items in one call of the method
 POOL = 200  # items of a pool that references are chosen from
-READERS = 2  # threads that read ahead
+READERS = 2  # threads or processes that read ahead
 GPU_READERS = 8  # the same for a GPU: one decodes some 300 photos a second
 FIRST_FAILURES = 100  # after so many failed items and not one success, the run is at fault and not the items
+SWITCH_SECONDS = 0.0005  # between two threads that want Python's lock
 IN_FLIGHT = 2  # batches that wait for the writer, besides the one being explained
 
 
@@ -155,7 +159,8 @@ def run(
         column: the column with the text or the image, of rows that have several.
         batch: items in one call of the method. Results do not depend on it, but for rounding.
         device: where the network runs; "auto" takes a GPU if there is one. With Ray, `cluster` decides.
-        readers: threads that read ahead. By default 2; for a GPU as many as there are cores, 8 at most.
+        readers: threads that read ahead, or processes for images and signals on a GPU. By default 2; for a GPU as many as
+            there are cores, 8 at most.
         retry_failed: explain again the items that failed before.
         engine: "local" for this process, "ray" for several, of this machine or a cluster.
         cluster: how the work is spread by Ray.
@@ -242,13 +247,13 @@ def run_plan(
         known = _hash_ids(_stored_ids(folder))
         total, pending = _count_items(items, known)
         state = _State(folder, plan, total, total - pending, len(known) - (total - pending))
-        writer = Writer(folder, state.absorb, part_bytes, flush_seconds)
+        writer = Writer(folder, state.save, part_bytes, flush_seconds)
         state.number = lambda: writer.number
         state.catch_up()
         bar = stack.enter_context(Progress(progress, "explain", "item"))
         bar.expect(total)
         bar.advance(total - pending)
-        waiting = (item for item in items if not _contains(known, item.id))
+        waiting = (item for item in items if not _contains(known, item.id)) if len(known) else iter(items)
         batches = group_items(waiting, check_count(batch, "batch") if batch is not None else BATCHES[plan.kind])
         if engine == "ray":
             from ig2.runs.cluster import explain_on_cluster
@@ -257,7 +262,7 @@ def run_plan(
         else:
             explained = explain_locally(plan, batches, readers or count_readers(device), device)
         with closing(explained):  # ends its threads or actors, whatever ends the writing
-            _write_rows(plan, explained, writer, folder, bar)
+            _write_rows(plan, explained, writer, state, bar)
         state.finish()
     return stores.open(folder)
 
@@ -265,8 +270,17 @@ def run_plan(
 # -- the loop ----------------------------------------------------------------------------------------------------------
 
 
-def explain_locally(plan: Plan, batches: Iterator[list[Item]], readers: int, device: str) -> Generator[Finish, None, None]:
-    """Explain batches in this process, in their order, while threads read those that come next and finish those before.
+def explain_locally(
+    plan: Plan, batches: Iterator[list[Item]], readers: int, device: str, processes: bool | None = None
+) -> Generator[Finish, None, None]:
+    """Explain batches in this process, in their order, while others are read that come next, and finished that came before.
+
+    Args:
+        plan: what decides the rows.
+        batches: the items.
+        readers: how many threads or processes read.
+        device: where the network is.
+        processes: whether processes read. By default images and signals for a GPU, on Linux.
 
     Yields:
         What waits for the rows of a batch. It can be called after the end too, so that nothing explained is lost.
@@ -274,23 +288,43 @@ def explain_locally(plan: Plan, batches: Iterator[list[Item]], readers: int, dev
     # On a CPU a thread that makes rows takes a core from the network, whose operations wait for all of theirs: on two cores
     # 256 items of 64 × 64 pixels took a quarter longer. Pooling to regions takes long enough to have a thread of its own.
     inline = device == "cpu" and not isinstance(plan.values, Groups)
+    # Beside a GPU, threads that decode take Python's lock from the one that launches kernels, hundreds for each batch.
+    if processes is None:
+        processes = CAN_FORK and device.startswith("cuda") and plan.kind in ("image", "signal")
     with (
+        nullcontext() if inline else _switch_often(),
+        open_readers(plan, readers, device.startswith("cuda")) if processes else nullcontext(plan.read) as read,
         ThreadPoolExecutor(readers, "ig2-read") as reading,
         ThreadPoolExecutor(readers, "ig2-rows") as finishing,
-        closing(_read_in_order(plan, batches, readers, device, reading)) as batches_read,
+        closing(_read_in_order(read, batches, readers, device, reading)) as batches_read,
     ):
         for number, loaded in enumerate(batches_read):
             finish = plan.explain(loaded, quiet=number > 0)
             yield partial(list, finish()) if inline else finishing.submit(finish).result
 
 
+@contextmanager
+def _switch_often() -> Iterator[None]:
+    """Let no thread keep Python's lock for long while another waits for it.
+
+    The thread that launches kernels gives the lock up at many of them, and by default waits up to 5 ms to have it back: with a
+    network of 60 tiny layers, runs were 7 % faster so.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, SWITCH_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
 def _read_in_order(
-    plan: Plan, batches: Iterator[list[Item]], readers: int, device: str, pool: ThreadPoolExecutor
+    read: Read, batches: Iterator[list[Item]], readers: int, device: str, pool: ThreadPoolExecutor
 ) -> Generator[Loaded, None, None]:
     loads: deque[Future[Loaded]] = deque()
     try:
         for items in batches:
-            loads.append(pool.submit(_read_ahead, plan, items, device))
+            loads.append(pool.submit(_read_ahead, read, items, device))
             if len(loads) > readers:
                 yield loads.popleft().result()
         while loads:
@@ -301,31 +335,27 @@ def _read_in_order(
 
 
 def count_readers(device: str) -> int:
-    """How many threads read ahead: on a CPU they take time from the network, on a GPU they must keep up with it."""
+    """How many read ahead: on a CPU they take time from the network, on a GPU they must keep up with it."""
     return min(GPU_READERS, max(READERS, os.cpu_count() or 1)) if device.startswith("cuda") else READERS
 
 
-def _read_ahead(plan: Plan, items: list[Item], device: str) -> Loaded:
+def _read_ahead(read: Read, items: list[Item], device: str) -> Loaded:
     """Read items, into memory that a GPU copies from without waiting."""
-    loaded = plan.read(items)
-    if device.startswith("cuda") and loaded.batches is not None:
-        pinned = [
-            (places, replace(batch, x=batch.x.pin_memory()) if isinstance(batch.x, Tensor) else batch)
-            for places, batch in loaded.batches
-        ]
-        return replace(loaded, batches=pinned)
-    return loaded
+    loaded = read(items)
+    return pin(loaded) if device.startswith("cuda") else loaded
 
 
-def _write_rows(plan: Plan, explained: Iterator[Finish], writer: Writer, folder: Path, bar: Progress) -> None:
+def _write_rows(plan: Plan, explained: Iterator[Finish], writer: Writer, state: _State, bar: Progress) -> None:
     """Write rows in the order they come, in a thread of their own, a few batches behind the explaining."""
-    schema = _stored_schema(folder)
+    schema = _stored_schema(state.folder)
     early: list[Row] = []  # failures from before the first success, which shows the shape of the values
     writes: deque[Future[int]] = deque()
 
     def write(finish: Finish) -> int:
         rows = finish()
-        writer.add(make_table(rows, schema))
+        table = make_table(rows, schema)
+        state.absorb(table)
+        writer.add(table)
         return len(rows)
 
     with ThreadPoolExecutor(1, "ig2-write") as thread:
@@ -400,24 +430,28 @@ class _State:
         if known != self.aggregates.rows:  # a part was deleted because it was damaged, or joined before its rows were added
             self.aggregates, rest = Aggregates(), list_parts(self.folder)
         for part in rest:
-            self._add(read_part(part))
+            self.absorb(read_part(part))
             self.files = max(self.files, int(part.stem.rpartition("-")[2]) + 1)
         self._write()
 
     def absorb(self, table: Any) -> None:
-        """Add rows that are on the disk."""
-        self._add(table)
+        """Add rows on their way to the disk. Aggregates are written after them, so that they never have more."""
+        self.aggregates.absorb(stores.read_rows(table), list(self.plan.metrics))
+
+    def save(self, table: Any) -> None:
+        """Note that rows are on the disk."""
         self.files = self.number()
         self.done += len(table)
         self.items += len(table)
         self.failed += len(table) - table["error"].null_count
         self._write()
 
-    def _add(self, table: Any) -> None:
-        self.aggregates.absorb(stores.read_rows(table), list(self.plan.metrics))
-
     def _write(self) -> None:
-        write_json(self.folder / AGGREGATES, {"files": self.files, **self.aggregates.to_json()})
+        write_json(self.folder / AGGREGATES, {"files": self.files, **self.aggregates.to_json()}, indent=None)
+        self.finish()
+
+    def finish(self) -> None:
+        """Write how far the run is."""
         seconds = time.monotonic() - self.began
         write_json(
             self.folder / PROGRESS,
@@ -431,9 +465,6 @@ class _State:
                 "rate": self.items / seconds if self.items and seconds else float(self.before.get("rate", 0.0)),
             },
         )
-
-    def finish(self) -> None:
-        self._write()
 
 
 # -- ids ---------------------------------------------------------------------------------------------------------------

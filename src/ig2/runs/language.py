@@ -18,7 +18,7 @@ from ig2.errors import IG2Warning, InputError, describe
 from ig2.methods import Method
 from ig2.model import wrap
 from ig2.runs.files import arrow
-from ig2.runs.plan import REFERENCE_VALUES, Finish, Loaded, Plan, Row
+from ig2.runs.plan import REFERENCE_VALUES, Finish, Loaded, Plan, Row, describe_failure
 from ig2.runs.sources import Kind, Source, extract_input, find_source, split_label
 
 OWN = ("target", "against", "rather_than")  # columns of a row that say what is asked of its prompt
@@ -47,7 +47,7 @@ class PromptPlan(Plan):
                 if loaded.labels[place] is None and isinstance(content, tuple):
                     loaded.labels[place] = split_label(content)
             except Exception as error:  # whatever a broken file or the user's data set raises
-                loaded.failures[place] = error
+                loaded.failures[place] = describe_failure(error)
         return loaded
 
     def _find_question(self, content: Any) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class PromptPlan(Plan):
                 try:
                     parts.append(([place], partial(list, [self._explain_prompt(asked)])))
                 except Exception as error:  # of one prompt of many, which must not end the run
-                    loaded.failures[place] = error
+                    loaded.failures[place] = describe_failure(error)
         return partial(self._finish, loaded, parts)
 
     def _explain_prompt(self, asked: dict[str, Any]) -> Row:

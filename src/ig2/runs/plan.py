@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import scores
-from ig2.adapters.base import Batch, Contrast, Subject, extract_tensor
+from ig2.adapters.base import Batch, Contrast, Subject, extract_tensor, find_tensor
 from ig2.adapters.signals import Clip
 from ig2.adapters.text import TextBatch, TextSubject
 from ig2.adapters.vision import Photo
@@ -34,6 +34,7 @@ MakeMethod = Callable[[Subject | None, Batch], Method]
 Row = dict[str, Any]
 Finish = Callable[[], list[Row]]
 """Makes the rows of items that the network is done with: pools values, writes pictures."""
+POOLED_AT_ONCE = 2**20  # values, as float64: what fits into caches, and memory that is not faulted in anew
 REFERENCE_VALUES = "reference_values"
 INTEGERS = ("label", "target", "prediction")
 TEXTS = ("id", "error", "error_kind", "label_name", "target_name", "prediction_name")
@@ -47,8 +48,8 @@ class Loaded:
     inputs: list[Any]
     """What the model reads of each."""
     labels: list[Any]
-    failures: dict[int, BaseException]
-    """Why items could not be read, by their places."""
+    failures: dict[int, Row]
+    """What the rows of items that could not be read or explained say, by their places."""
     batches: list[tuple[list[int], Batch]] | None
     """The others, with their places; None where they are read when their turn comes."""
 
@@ -101,14 +102,14 @@ class Plan:
         """Read items. It may run in another thread than `explain`: it does not use the network."""
         inputs: list[Any] = [None] * len(items)
         labels: list[Any] = [item.label for item in items]
-        failures: dict[int, BaseException] = {}
+        failures: dict[int, Row] = {}
         for place, item in enumerate(items):
             try:
                 content = self.source.load(item.content)
                 inputs[place] = extract_input(content, self.kind, self.column)
                 labels[place] = split_label(content) if labels[place] is None else labels[place]
             except Exception as error:  # whatever a broken file or the user's data set raises
-                failures[place] = error
+                failures[place] = describe_failure(error)
         loaded = Loaded(items, inputs, labels, failures, None)
         if self.kind in ("text", "table"):
             return loaded  # reading a text asks the network about padding
@@ -122,7 +123,7 @@ class Plan:
             return [(places, self._read([loaded.items[i].id for i in places], [loaded.inputs[i] for i in places]))]
         except Exception as error:  # as above
             if len(places) == 1:
-                loaded.failures[places[0]] = error
+                loaded.failures[places[0]] = describe_failure(error)
                 return []
         alone = [pair for place in places for pair in self.batch(loaded, [place])]
         sound = [place for members, _ in alone for place in members]
@@ -166,11 +167,8 @@ class Plan:
             try:
                 rows.update(zip(places, make_rows(), strict=True))
             except Exception as error:  # of what is kept, which is the same for all of them
-                loaded.failures.update(dict.fromkeys(places, error))
-        for place, failure in loaded.failures.items():
-            message = " ".join(str(failure).split()) if isinstance(failure, IG2Error) else reason(failure)
-            message = message.removeprefix("row 1, ")  # of a table: it was read alone, and has an id
-            rows[place] = {"error": message, "error_kind": type(failure).__name__}
+                loaded.failures.update(dict.fromkeys(places, describe_failure(error)))
+        rows.update(loaded.failures)
         return [
             {"id": item.id, **self._describe_label(loaded.labels[place]), **rows[place]}
             for place, item in enumerate(loaded.items)
@@ -184,29 +182,42 @@ class Plan:
         except Exception as error:  # of one input of many, which must not end the run
             named = getattr(error, "rows", ())
             bad = [places[row] for row in named if row < len(places)] or (places if len(places) == 1 else [])
-            loaded.failures.update(dict.fromkeys(bad, error))
+            loaded.failures.update(dict.fromkeys(bad, describe_failure(error)))
         rest = [place for place in places if place not in loaded.failures]
         for group in [rest] if len(rest) < len(places) else [[place] for place in rest]:
             for members, smaller in self.batch(loaded, group):
                 self._attempt(loaded, members, smaller, parts)
 
     def _explain(self, batch: Batch) -> Finish:
-        call = self.choose(batch)
+        call, device = self.choose(batch), self.model.device
+        is_moved = isinstance(batch.x, Tensor) and device is not None and device.type == "cuda"
+        x = batch.x.to(device, non_blocking=True) if is_moved else batch.x  # so that results are made there, too
         options = {"against": call.against, "seed": self.seed, "per_reference": self.per_reference}
-        attribution = call.method(self.model, batch.x, self.target, call.references, **options).to("cpu")
-        columns = self._describe(batch, attribution)
-        for name, metric in self.metrics.items():
-            result = metric(self.model, attribution, seed=self.seed)
-            columns[name] = [value if np.isfinite(value) else None for value in result.values.tolist()]
-            if result.curves is not None:
-                columns[name + CURVE] = list(result.curves.cpu().float().numpy())
+        attribution = call.method(self.model, x, self.target, call.references, **options)
+        prediction = self._predict(x, attribution)
+        scored = {name: metric(self.model, attribution, seed=self.seed) for name, metric in self.metrics.items()}
         labels = None if call.contrast is None else call.contrast.labels
+        # what no row is made of need not be copied
+        attribution = replace(attribution, explicand=attribution.target[:0], gradcfe=None)
+        fetch = _begin_copy(attribution if self.gradcf else replace(attribution, gradcf=None), prediction)
 
         def finish() -> list[Row]:
-            kept = self._keep_references(batch, attribution, labels) if self.per_reference else {}
-            return _split_rows(len(batch), columns | kept | self._keep_values(batch, attribution))
+            attribution, prediction = fetch()
+            columns = self._describe(batch, attribution, prediction)
+            for name, result in scored.items():
+                columns[name] = [value if np.isfinite(value) else None for value in result.values.tolist()]
+                if result.curves is not None:
+                    columns[name + CURVE] = list(result.curves.cpu().float().numpy())
+            columns |= self._keep_references(batch, attribution, labels) if self.per_reference else {}
+            return _split_rows(len(batch), columns | self._keep_values(batch, attribution))
 
         return finish
+
+    def _predict(self, x: Any, attribution: Attribution) -> Tensor | None:
+        """The classes predicted; None where what is explained is no class."""
+        if attribution.question is not None:
+            return None
+        return attribution.target if self.target is None else scores(self.model, x).argmax(dim=1)
 
     def make_rows(self, batch: Batch, attribution: Attribution) -> list[Row]:
         """Return what is kept of each item of a batch."""
@@ -225,7 +236,8 @@ class Plan:
 
     def describe_columns(self, batch: Batch, attribution: Attribution) -> dict[str, Sequence[Any]]:
         """Return the columns of a batch's rows, but for metrics."""
-        return self._describe(batch, attribution) | self._keep_values(batch, attribution)
+        prediction = self._predict(batch.x, attribution)
+        return self._describe(batch, attribution, prediction) | self._keep_values(batch, attribution)
 
     def choose_pool(self) -> Batch:
         """Return what references are chosen from."""
@@ -249,15 +261,14 @@ class Plan:
 
     # -- columns -------------------------------------------------------------------------------------------------------
 
-    def _describe(self, batch: Batch, attribution: Attribution) -> dict[str, Sequence[Any]]:
+    def _describe(self, batch: Batch, attribution: Attribution, prediction: Tensor | None) -> dict[str, Sequence[Any]]:
         targets = attribution.target.tolist()
         columns: dict[str, Sequence[Any]] = {"target": targets}
-        if attribution.question is not None:  # of which there are no classes
+        if prediction is None:
             names = None if self.subject is None else self.subject.names(batch)
             columns["target_name"] = replace(attribution, names=names).explained
         else:
-            predicted = attribution.target if self.target is None else scores(self.model, batch.x).argmax(dim=1)
-            columns["prediction"] = predicted.tolist()
+            columns["prediction"] = prediction.tolist()
             if self.subject is not None:
                 columns["target_name"] = [self.subject.label(label) for label in targets]
                 columns["prediction_name"] = [self.subject.label(label) for label in columns["prediction"]]
@@ -273,7 +284,7 @@ class Plan:
                 columns[name] = medians.double().tolist()
         if attribution.spread is not None:
             sizes = [extract_tensor(attribution, part).abs().flatten(1).sum(1) for part in (attribution.spread, None)]
-            columns["spread"] = [float(share) if share.isfinite() else None for share in sizes[0] / sizes[1]]
+            columns["spread"] = [share if np.isfinite(share) else None for share in (sizes[0] / sizes[1]).tolist()]
         return columns
 
     def _keep_values(self, batch: Batch, attribution: Attribution) -> dict[str, Sequence[Any]]:
@@ -283,17 +294,17 @@ class Plan:
         if self.gradcf:
             if attribution.gradcf is None:
                 raise InputError("the method ends in no counterfactual: omit gradcf")
-            columns["gradcf"] = list(extract_tensor(attribution, attribution.gradcf).float().numpy())
+            columns["gradcf"] = list(find_tensor(attribution, attribution.gradcf).float().numpy())
         if self.values == "none":
             return columns
-        return columns | self._reduce(batch, extract_tensor(attribution, None))
+        return columns | self._reduce(batch, find_tensor(attribution, None))
 
     def _keep_references(
         self, batch: Batch, attribution: Attribution, labels: Sequence[Sequence[str]] | None
     ) -> dict[str, Sequence[Any]]:
         """Each reference's own values, one after another, with what the model says it is and the output at its path's end."""
         assert attribution.per_reference is not None
-        each = extract_tensor(attribution, attribution.per_reference)
+        each = find_tensor(attribution, attribution.per_reference)
         maps = [self._reduce(batch, each[:, r])["values"] for r in range(each.shape[1])]
         rows = range(len(batch))
         numbers = [len(labels[row]) if labels is not None else len(maps) for row in rows]  # some have fewer than others
@@ -316,8 +327,9 @@ class Plan:
         if self.values == "units":
             if self.subject is None or batch.units is None:
                 raise InputError("units are words or columns, and these inputs have none: keep float32, or a grid")
-            return {"values": [row.astype(np.float32) for row in self.subject.names(batch).sum_units(values)]}
-        kept = list(values.numpy().astype(np.float16 if self.values == "float16" else np.float32))
+            return {"values": [row.astype(np.float32) for row in self.subject.names(batch).sum_units(values.double())]}
+        numbers = values.numpy() if values.dtype in (torch.float32, torch.float64) else values.float().numpy()
+        kept = list(numbers.astype(np.float16 if self.values == "float16" else np.float32, copy=False))
         if isinstance(batch, TextBatch):  # without its padding
             lengths = batch.mask.sum(dim=1).tolist()
             kept = [row[:length] for row, length in zip(kept, lengths, strict=True)]
@@ -333,10 +345,12 @@ class Plan:
         if isinstance(label, (int, np.integer)):
             named = self.subject is not None and (classes is None or 0 <= int(label) < len(classes))
             return {"label": int(label), "label_name": self.subject.label(int(label)) if named and self.subject else None}
-        names = [name.lower() for name in classes or ()]
+        if "numbers" not in self._known:  # once for all items: it takes 50 µs of a thousand classes
+            pairs = [(name.lower(), number) for number, name in enumerate(classes or ())]
+            self._known["numbers"] = dict(reversed(pairs))  # the first of those with one name
+        numbers: dict[str, int] = self._known["numbers"]
         text = str(label)
-        number = names.index(text.lower()) if text.lower() in names else int(text) if text.isdecimal() and not names else None
-        return {"label": number, "label_name": text}
+        return {"label": numbers.get(text.lower(), int(text) if text.isdecimal() and not numbers else None), "label_name": text}
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
@@ -374,16 +388,17 @@ def _split_rows(count: int, columns: Mapping[str, Sequence[Any]]) -> list[Row]:
 def make_table(rows: Sequence[Row], schema: Any) -> Any:
     """Return rows as an Arrow table; one whose tensors have another shape becomes a row with an error."""
     pyarrow = arrow()
+    shapes = {field.name: tuple(field.type.shape) for field in schema if isinstance(field.type, pyarrow.FixedShapeTensorType)}
     for row in rows:
-        for column in schema:
-            shape, tensor = getattr(column.type, "shape", None), row.get(column.name)
-            if shape is None or tensor is None or tensor.shape == tuple(shape):
+        for name, shape in shapes.items():
+            tensor = row.get(name)
+            if tensor is None or tensor.shape == shape:
                 continue
-            if column.name == "gradcf" and tensor.shape[1:] == tuple(shape)[1:] and len(tensor) < shape[0]:
+            if name == "gradcf" and tensor.shape[1:] == shape[1:] and len(tensor) < shape[0]:
                 # an item with fewer references than the first one
                 row["gradcf"] = np.concatenate([tensor, np.full((shape[0] - len(tensor), *shape[1:]), np.nan, tensor.dtype)])
                 continue
-            message = f"the {column.name} of this item are {tuple(tensor.shape)}, those of the store {tuple(shape)}"
+            message = f"the {name} of this item are {tuple(tensor.shape)}, those of the store {shape}"
             identity = row["id"]
             row.clear()
             row.update(id=identity, error=message, error_kind="InputError")
@@ -408,14 +423,47 @@ def _pool(groups: Groups, samples: Tensor, values: Tensor) -> dict[str, Sequence
     """Return the sum of the values of each group, and where the groups are if each image has its own."""
     labels = groups.labels(samples.cpu()).expand(len(values), *[1] * (values.ndim - 3), *values.shape[-2:])
     labels = labels.reshape(len(values), *values.shape[-2:])
-    plane = values.reshape(len(values), -1, *values.shape[-2:]).sum(dim=1)
-    sums = []
-    for label, row in zip(labels, plane, strict=True):
-        total = torch.zeros(int(label.max()) + 1, dtype=row.dtype).index_add(0, label.reshape(-1), row.reshape(-1))
-        sums.append(total.float().numpy())
+    step, sums = max(1, POOLED_AT_ONCE // max(1, values[0].numel())), list[Any]()
+    for first in range(0, len(values), step):
+        part, label = values[first : first + step].double(), labels[first : first + step]
+        plane = part.reshape(len(part), -1, *part.shape[-2:]).sum(dim=1)
+        sizes = label.flatten(1).amax(dim=1) + 1
+        width = int(sizes.max())
+        places = label + width * torch.arange(len(part))[:, None, None]
+        total = torch.zeros(len(part) * width, dtype=plane.dtype).index_add_(0, places.reshape(-1), plane.reshape(-1))
+        rows = total.float().numpy().reshape(len(part), width)
+        sums += [row[:size] for row, size in zip(rows, sizes.tolist(), strict=True)]
     if isinstance(groups, Grid):
         return {"values": [row.reshape(groups.rows, groups.columns) for row in sums]}
     return {"values": sums, "regions": list(labels.numpy().astype(np.uint16))}
+
+
+def _begin_copy(attribution: Attribution, prediction: Tensor | None) -> Callable[[], tuple[Attribution, Tensor | None]]:
+    """Begin to copy results from a GPU, into memory that it writes to while it works on the next items.
+
+    Returns:
+        What waits for them, in another thread.
+    """
+    if not attribution.target.is_cuda:
+        return lambda: (attribution, prediction)
+    device = attribution.target.device
+    copied = attribution._map(lambda tensor: tensor.to("cpu", non_blocking=True))
+    predicted = None if prediction is None else prediction.to("cpu", non_blocking=True)
+    done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+    done.record(torch.cuda.current_stream(device))
+
+    def fetch() -> tuple[Attribution, Tensor | None]:
+        done.synchronize()
+        return copied, predicted
+
+    return fetch
+
+
+def describe_failure(error: BaseException) -> Row:
+    """Return what the row of an item says that could not be read or explained."""
+    message = " ".join(str(error).split()) if isinstance(error, IG2Error) else reason(error)
+    message = message.removeprefix("row 1, ")  # of a table: it was read alone, and has an id
+    return {"error": message, "error_kind": type(error).__name__}
 
 
 def _as_sample(content: Any) -> Tensor:

@@ -33,6 +33,7 @@ TEXTS = (".txt",)
 LONGEST_LINE = 16 * 2**20  # characters
 REMEDY = "restore it, or take it out of the source"
 ROWS_AT_ONCE = 256  # read from Parquet
+HERE = Path(".")
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,11 @@ class Images(Source):
         if not root.is_dir():
             yield from (Item(path, path) for path in _match(str(self.place), self.suffixes))
             return
-        for path in map(Path, _list_folder(root, self.suffixes, self.skip)):
-            yield Item(path.relative_to(root).as_posix(), str(path), None if path.parent == root else path.parent.name)
+        start = len(os.path.join(root, ""))
+        for path in _list_folder(root, self.suffixes, self.skip):
+            name = path[start:]  # by letters, in half the time of a `Path`: there may be millions
+            folder = os.path.basename(os.path.dirname(name))
+            yield Item(name.replace(os.sep, "/"), name if root == HERE else path, folder or None)
 
     def describe(self) -> dict[str, Any]:
         return {"type": f"{self.kinds[0]}s", "place": _describe_place(self.place)}

@@ -1,0 +1,198 @@
+"""Processes that read ahead: the same rows as by threads, and none of them left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ig2
+from ig2.adapters import vision
+from ig2.errors import IG2Error
+from ig2.runs import Source, execution, readers
+from ig2.runs.files import lock_store
+from ig2.runs.sources import Item
+from networks import data
+
+pytestmark = pytest.mark.skipif(not readers.CAN_FORK, reason="processes read on Linux alone")
+PARENT = os.getpid()
+
+
+def explain(source: Any, model: Any, processes: bool) -> list[dict[str, Any]]:
+    items = execution.find_source(source)
+    subject, bare = execution._find_model(model, items)
+    plan = execution.make_plan(
+        items, subject, bare, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
+    )  # fmt: skip
+    batches = execution.group_items(iter(items), 2)
+    return [row for finish in execution.explain_locally(plan, batches, 2, "cpu", processes) for row in finish()]
+
+
+def check_same(rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> None:
+    for row, other in zip(rows, others, strict=True):
+        assert row.keys() == other.keys()
+        for name in row:
+            np.testing.assert_array_equal(row[name], other[name])
+
+
+@pytest.fixture
+def by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution, "explain_locally", partial(execution.explain_locally, processes=True))
+
+
+def test_processes_read_the_same_rows_as_threads(photos: Path, subject: vision.VisionSubject) -> None:
+    (photos / "red" / "1.png").write_bytes(b"broken")
+    places: list[int] = []
+    framing = subject.frame
+    subject = replace(subject, frame=lambda image: places.append(os.getpid()) or framing(image))
+    rows = explain(photos, subject, processes=True)
+    assert not places  # nothing was read here
+    assert [row.get("error_kind") for row in rows].count("InputError") == 1
+    check_same(rows, explain(photos, subject, processes=False))
+    assert set(places) == {PARENT}
+    assert not multiprocessing.active_children()
+
+
+def test_shared_memory_is_given_back_once_it_is_pinned(
+    photos: Path, subject: vision.VisionSubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared: list[torch.Tensor] = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: shared.append(tensor) or tensor.clone())
+    items = execution.find_source(photos)
+    plan = execution.make_plan(
+        items, subject, subject.model, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
+    )  # fmt: skip
+    with readers.open_readers(plan, 1, pins=True) as read:
+        loaded = read(list(items)[:3])
+    assert loaded.batches is not None
+    expected = subject.read([item.content for item in list(items)[:3]]).x
+    assert torch.equal(loaded.batches[0][1].x, expected)
+    assert len(shared) == 1 and shared[0].is_shared() and not shared[0].any()
+
+
+class Odd(Source):
+    """Samples whose handles cannot be pickled, or that need a GPU, which a fork has not."""
+
+    kinds = ("tensor",)
+
+    def __init__(self, wrong: str) -> None:
+        self.wrong, self.samples = wrong, data(6, 5)
+
+    def items(self) -> Iterator[Item]:
+        for number in range(6):
+            yield Item(str(number), (lambda number=number: number) if self.wrong == "handle" else number)
+
+    def load(self, content: Any) -> torch.Tensor:
+        if self.wrong == "gpu" and os.getpid() != PARENT:
+            raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. Use the 'spawn' start method")
+        return self.samples[content() if callable(content) else content]
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+
+@pytest.mark.parametrize("wrong", ["handle", "gpu", "nothing"])
+def test_what_processes_cannot_read_is_read_here(wrong: str, net: nn.Module) -> None:
+    rows = explain(Odd(wrong), net, processes=True)
+    assert len(rows) == 6 and not any("error" in row for row in rows)
+    check_same(rows, explain(Odd("nothing"), net, processes=False))
+
+
+@pytest.mark.usefixtures("by_processes")
+def test_an_interrupted_run_leaves_no_processes_and_goes_on(
+    photos: Path, subject: vision.VisionSubject, tmp_path: Path
+) -> None:
+    def stop(done: int, total: int) -> None:
+        assert multiprocessing.active_children()
+        if done >= 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=2, progress=stop)
+    assert not multiprocessing.active_children()
+    assert 4 <= len(ig2.open(tmp_path / "store")) < 12
+    store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=2)
+    whole = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "whole", batch=2)
+    check_same(list(store), list(whole))
+    assert store.aggregates.to_json() == whole.aggregates.to_json()
+
+
+@pytest.mark.usefixtures("by_processes")
+def test_a_process_that_is_killed_ends_the_run_which_goes_on(
+    photos: Path, subject: vision.VisionSubject, tmp_path: Path
+) -> None:
+    calls: list[Any] = []
+
+    def frame(image: Any) -> Any:
+        calls.append(image)
+        if len(calls) == 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return subject.frame(image)
+
+    with pytest.raises(IG2Error, match="killed"):
+        ig2.run(photos, replace(subject, frame=frame), ig2.Gradient(), tmp_path / "store", batch=2, readers=1)
+    assert not multiprocessing.active_children()
+    assert 0 < len(ig2.open(tmp_path / "store")) < 12
+    store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=2)
+    assert len(store) == 12 and not store.failures
+
+
+KILLED = """
+import multiprocessing, os, signal, sys
+from functools import partial
+import torch, ig2
+from ig2.runs import execution
+execution.explain_locally = partial(execution.explain_locally, processes=True)
+def stop(done, total):
+    if done >= 4:
+        print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+ig2.run(torch.eye(40), torch.nn.Linear(40, 3), ig2.Gradient(), sys.argv[1], batch=2, progress=stop)
+"""
+
+
+@pytest.mark.slow
+def test_processes_of_a_killed_run_end_and_hold_no_lock(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(ig2.__file__).parent.parent)}
+    with (tmp_path / "pids").open("w") as pids:  # a pipe would stay open as long as one of them lives
+        command = [sys.executable, "-c", KILLED, str(tmp_path / "store")]
+        assert subprocess.run(command, stdout=pids, env=environment, check=False, timeout=60).returncode == -signal.SIGKILL
+    with lock_store(tmp_path / "store"):
+        pass
+    states = [Path(f"/proc/{pid}/cmdline") for pid in (tmp_path / "pids").read_text().split()]
+    assert len(states) == 2
+    deadline = time.monotonic() + 10
+    while any(state.exists() and state.read_bytes() for state in states):  # of one that ended it is empty
+        assert time.monotonic() < deadline, "processes that read outlive their run"
+        time.sleep(0.05)
+
+
+def test_threads_switch_often_beside_a_gpu_and_as_before_after_it() -> None:
+    before, seen = sys.getswitchinterval(), list[float]()
+
+    class Watched(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(sys.getswitchinterval())
+            return x.sum(dim=1)
+
+    items = execution.find_source(data(4, 3))
+    _, bare = execution._find_model(Watched(), items)
+    plan = execution.make_plan(items, None, bare, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None)
+    for device, interval in (("cpu", before), ("mps", execution.SWITCH_SECONDS)):
+        for finish in execution.explain_locally(plan, execution.group_items(iter(items), 2), 1, device, False):
+            finish()
+        assert seen[-1] == pytest.approx(interval)
+        assert sys.getswitchinterval() == before
