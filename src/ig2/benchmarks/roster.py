@@ -40,6 +40,7 @@ from ig2.methods import (
     RevealIG,
     SmoothGrad,
     Strata,
+    Turns,
     VarGrad,
 )
 from ig2.paths import Descent, GradPath, Sign, Straight
@@ -97,6 +98,11 @@ class Conditions:
     def secants(self, segments: int) -> AtGradCF:
         """Return secants on so many equal segments from one end of GradPath to the other."""
         return AtGradCF(PathMethod(Straight(segments), None, rules.secant), GradPath(self.steps, self.step_size))
+
+    def turns(self) -> Turns:
+        """Return blocks of features in turn; places of pictures on a grid of its own."""
+        few = min(10, self.straight)
+        return Turns(2 * few, 2 * few, None if self.images else self.groups)
 
     def noised_ig2(self) -> SmoothGrad:
         """Return IG² over four noised copies, on a path of the same length in half as many steps."""
@@ -183,6 +189,9 @@ ROSTER: dict[str, Contender] = {
     "Secants, 2": Contender(lambda c: ExpectedIG(2, rules.secant)),
     "Secants, 5": Contender(lambda c: ExpectedIG(5, rules.secant)),
     "Secants, 10": Contender(lambda c: ExpectedIG(10, rules.secant)),
+    "Secants from zero, 10": Contender(lambda c: c.alone(IntegratedGradients(min(10, c.straight), rules.secant))),
+    "Turns": Contender(lambda c: c.alone(c.turns())),
+    "Turns to references": Contender(lambda c: c.turns()),
     "Secants to GradCF, 1": Contender(lambda c: c.secants(1)),
     "Secants to GradCF, 2": Contender(lambda c: c.secants(2)),
     "Secants to GradCF, 5": Contender(lambda c: c.secants(5)),

@@ -18,6 +18,7 @@ from ig2.methods.scale import Pooled, Smoothed
 from ig2.methods.simple import Gradient, InputXGradient, Random
 from ig2.methods.smoothgrad import SmoothGrad, VarGrad
 from ig2.methods.strata import Strata
+from ig2.methods.turns import Turns
 from ig2.methods.xrai import XRAI
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "ActivationMap", "AttEXplore", "BlurIG", "DeepSHAP", "ExpectedIG", "FusionGrad", "GeodesicIG", "GradCAM", "GradCFE",
     "Gradient", "Grid", "Groups", "GuidedIG", "HiResCAM", "InputXGradient", "IntegratedGradients", "Keep", "KernelSHAP",
     "LayerCAM", "LeftIG", "Method", "NoiseGrad", "Occlusion", "PathMethod", "PathWeightedIG", "Pooled", "Random",
-    "RestartedAGI", "Result", "RevealIG", "SmoothGrad", "Smoothed", "Strata", "Superpixels", "Task", "VarGrad", "Windows",
+    "RestartedAGI", "Result", "RevealIG", "SmoothGrad", "Smoothed", "Strata", "Superpixels", "Task", "Turns",
+    "VarGrad", "Windows",
 ]  # fmt: skip

@@ -73,20 +73,28 @@ class InTurn(Path):
             # by rows, so that the first groups have the same keys however many others there are
             drawn = torch.rand(total, each, generator=task.generator(), dtype=torch.float64, device="cpu").T
             keys = drawn.to(labels.device).expand_as(keys)
-        return _Turns(labels, keys.argsort(dim=2).argsort(dim=2), self.steps)
+        return GivenTurns(labels, keys.argsort(dim=2).argsort(dim=2), total, self.steps)
 
 
 @dataclass(frozen=True, eq=False)
-class _Turns(KnownPath):
-    """The path of an `InTurn`, with the group of each feature (B, features) and the turn of each group (B, R, groups)."""
+class GivenTurns(KnownPath):
+    """Paths on which the turn of every group is given, counted from 0.
+
+    Args:
+        labels: the group of each feature, (B, features).
+        turns: the turn of each group, (B, R, groups); groups of one turn move together.
+        count: how many turns there are.
+        steps: the number of segments of each turn's line.
+    """
 
     labels: Tensor
     turns: Tensor
-    steps: int
+    count: int
+    steps: int = 1
 
     @property
     def segments(self) -> int:
-        return self.steps * self.turns.shape[2]
+        return self.steps * self.count
 
     def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
         assert pairs.numbers is not None

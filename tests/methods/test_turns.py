@@ -1,0 +1,152 @@
+"""Turns beside a replica, its limits, and what it refuses."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ig2
+from ig2._engine.task import open_task
+from ig2.errors import InputError
+from ig2.references import Weighted
+from networks import data, refuses
+
+
+def tanh_net(features: int = 6) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(features, 8), nn.Tanh(), nn.Linear(8, 3)).double().eval()
+
+
+X, REFERENCES, TARGET = data(3, 6), data(2, 6, seed=1), [1, 2, 0]
+
+
+def contribute(net: nn.Sequential, near: np.ndarray, far: np.ndarray, target: int) -> np.ndarray:
+    """The secant multipliers of one segment times how far each feature moved, with the slopes of tanh written out."""
+    inner, outer = net[0].weight.detach().numpy(), net[2].weight.detach().numpy()
+    bias = net[0].bias.detach().numpy()
+    a, b = inner @ near + bias, inner @ far + bias
+    slope = np.where(a == b, 1 - np.tanh(a) ** 2, (np.tanh(a) - np.tanh(b)) / np.where(a == b, 1, a - b))
+    return (outer[target] * slope) @ inner * (near - far)
+
+
+def replicate(net: nn.Sequential, row: int, labels: list[int], turns: int, orders: int, weights: list[float]) -> np.ndarray:
+    """The definition, path after path."""
+    x, count = X[row].numpy(), max(labels) + 1
+    pairs = max(orders // 2, len(REFERENCES))
+    drawn = -(-pairs // 2)
+    with open_task(ig2.wrap(net), X, label="Turns") as task:
+        keys = torch.rand(count, drawn, generator=task.generator(), dtype=torch.float64).T.numpy()
+    found, shares = [], []
+    for pair in range(pairs):
+        if pair < drawn:
+            key = keys[pair]
+        else:
+            mean = np.average(found, axis=0, weights=shares)
+            key = np.array([sum(v for v, label in zip(mean, labels, strict=True) if label == g) for g in range(count)])
+        order = sorted(range(count), key=lambda group: key[group])
+        for ordered in (order, order[::-1]):
+            block = {group: turns * rank // count for rank, group in enumerate(ordered)}
+            point, values = x.copy(), np.zeros_like(x)
+            for turn in range(turns):
+                after = point.copy()
+                for i, label in enumerate(labels):
+                    if block[label] == turn:
+                        after[i] = REFERENCES[pair % len(REFERENCES)][i]
+                values += contribute(net, point, after, TARGET[row])
+                point = after
+            found.append(values)
+            shares.append(weights[pair % len(REFERENCES)])
+    return np.average(found, axis=0, weights=shares)
+
+
+@pytest.mark.parametrize("weights", [[1.0, 1.0], [0.2, 0.8], [1.0, 0.0]])
+@pytest.mark.parametrize(("labels", "turns", "orders"), [([0, 1, 2, 3, 4, 5], 4, 10), ([0, 0, 1, 2, 2, 2], 2, 8)])
+def test_turns_are_those_of_the_definition(labels: list[int], turns: int, orders: int, weights: list[float]) -> None:
+    net = tanh_net()
+    references = REFERENCES if weights == [1.0, 1.0] else Weighted(REFERENCES, torch.tensor([weights] * 3))
+    method = ig2.Turns(turns, orders, torch.tensor(labels))
+    attribution = method(net, X, TARGET, references)
+    for row in range(3):
+        np.testing.assert_allclose(attribution.values[row], replicate(net, row, labels, turns, orders, weights), atol=1e-11)
+    assert float(attribution.relative_residual.max()) < 1e-10
+    assert attribution.settings["complete"]
+
+
+def test_one_turn_is_deepshap() -> None:
+    one = ig2.Turns(1, 4)(tanh_net(), X, TARGET, REFERENCES)
+    torch.testing.assert_close(one.values, ig2.DeepSHAP()(tanh_net(), X, TARGET, REFERENCES).values)
+
+
+def test_a_turn_for_each_feature_comes_to_the_shapley_value() -> None:
+    net = tanh_net(3)
+    x = X[:1, :3]
+
+    def output(members: set[int]) -> float:
+        point = torch.tensor([[x[0, i] if i in members else 0.0 for i in range(3)]], dtype=torch.float64)
+        return float(net(point)[0, 1].detach())
+
+    shapley = np.zeros(3)
+    for order in permutations(range(3)):
+        for place, feature in enumerate(order):
+            before = set(order[:place])
+            shapley[feature] += (output(before | {feature}) - output(before)) / 6
+    values = ig2.Turns(3, 2000)(net, x, 1, seed=1).values[0].numpy()
+    assert np.abs(values - shapley).max() < 0.05 * np.abs(shapley).max()
+
+
+def test_fewer_groups_than_turns_take_one_each() -> None:
+    few = ig2.Turns(50, 4)(tanh_net(), X, TARGET, REFERENCES)
+    torch.testing.assert_close(few.values, ig2.Turns(6, 4)(tanh_net(), X, TARGET, REFERENCES).values)
+
+
+def test_explicands_with_fewer_groups_are_explained_as_if_alone() -> None:
+    groups = torch.tensor([[0, 0, 1, 1, 2, 2], [0, 1, 2, 3, 4, 5], [0, 0, 0, 0, 0, 0]])
+    together = ig2.Turns(6, 8, groups)(tanh_net(), X, TARGET, REFERENCES)
+    assert float(together.relative_residual.max()) < 1e-10
+    torch.testing.assert_close(together.values[1:2], ig2.Turns(6, 8)(tanh_net(), X[1:2], TARGET[1], REFERENCES).values)
+
+
+def test_batches_change_nothing() -> None:
+    whole = ig2.Turns(4, 8)(tanh_net(), X, TARGET, REFERENCES).values
+    torch.testing.assert_close(whole, ig2.Turns(4, 8)(tanh_net(), X, TARGET, REFERENCES, batch_size=3).values)
+    torch.testing.assert_close(whole[2:], ig2.Turns(4, 8)(tanh_net(), X[2:], TARGET[2], REFERENCES).values)
+
+
+def test_places_of_a_picture_move_with_their_channels() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(3 * 30 * 30, 2)).double().eval()
+    x = data(1, 2, 32, 32)
+    by_default = ig2.Turns(3, 4)(net, x, 0)
+    torch.testing.assert_close(by_default.values, ig2.Turns(3, 4, ig2.Grid(28, 28))(net, x, 0).values)
+    assert float(by_default.relative_residual) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"turns": 0}, "turns"),
+        ({"orders": 5}, "got 5, give 6"),
+        ({"groups": "words"}, "groups must be"),
+    ],
+)
+def test_what_it_refuses(settings: dict[str, object], message: str) -> None:
+    refuses(InputError, message, lambda: ig2.Turns(**settings))  # type: ignore[arg-type]
+
+
+def test_the_path_between_two_blocks_is_a_vertex() -> None:
+    """The network sees the features that have moved as the reference has them, the others untouched."""
+    seen: list[Tensor] = []
+
+    class Watched(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(x.detach())
+            return x.sum(dim=1)
+
+    ig2.Turns(2, 2)(Watched(), X, references=REFERENCES[:1])
+    for points in seen:
+        untouched = (points[:, None] == X[None]) | (points[:, None] == REFERENCES[:1])
+        assert untouched.all(dim=2).any(dim=1).all()
