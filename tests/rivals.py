@@ -241,28 +241,24 @@ def between(last: float, end: float, anchor: float, steps: int) -> float:
     return anchor if min(last, end) <= anchor <= max(last, end) else last + (end - last) / steps
 
 
-def uniform_words(table: Array, x: Array, baseline: Array, steps: int) -> list[Array]:
-    points = [x.copy()]
-    for t in range(1, steps):
-        point = np.empty_like(x)
-        for word in range(len(x)):
-            wanted = x[word] + (baseline[word] - x[word]) * t / steps
-            apart = np.linalg.norm(table - wanted, axis=1)
-            anchor = table[np.flatnonzero(apart <= apart.min() * (1 + 1e-6))[0]]
-            for i in range(x.shape[1]):
-                point[word, i] = between(points[-1][word, i], baseline[word, i], anchor[i], steps)
-        points.append(point)
-    return [*points, baseline]
+def uniform_words(table: Array, x: Array, baseline: Array, steps: int, neighbours: int) -> list[Array]:
+    return _through_words(table, x, baseline, steps, neighbours, True)
 
 
 def neighbouring_words(table: Array, x: Array, baseline: Array, steps: int, neighbours: int) -> list[Array]:
+    return _through_words(table, x, baseline, steps, neighbours, False)
+
+
+def _through_words(table: Array, x: Array, baseline: Array, steps: int, neighbours: int, on_line: bool) -> list[Array]:
     points = [x.copy()] + [np.empty_like(x) for _ in range(steps - 1)] + [baseline]
     for position in range(len(x)):
         word = int(np.argmin(((table - x[position]) ** 2).sum(axis=1)))
         goal = int(np.argmin(((table - baseline[position]) ** 2).sum(axis=1)))
         visited = {word}
         for t in range(1, steps):
-            near = [i for i in np.argsort(((table - table[word]) ** 2).sum(axis=1), kind="stable") if i != word][:neighbours]
+            centre = x[position] + (baseline[position] - x[position]) * t / steps if on_line else table[word]
+            order = np.argsort(((table - centre) ** 2).sum(axis=1), kind="stable")
+            near = [i for i in order if on_line or i != word][:neighbours]
             bends = {}
             for i in near:
                 if i in visited or i == goal:

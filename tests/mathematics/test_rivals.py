@@ -305,10 +305,21 @@ def walk(method: ig2.PathMethod, net: Any, x: Tensor, target: int, chosen: Any, 
         check(attribution.values[row], np.mean([RULE[rule](one, line) for line in lines], axis=0))
 
 
-@pytest.mark.parametrize("steps", [1, 2, 6])
-def test_udig_snaps_to_words(steps: int):
-    method = ig2.UDIG(TABLE, steps)
-    walk(method, READER, TEXTS, 2, MASKED, lambda _, x, r: rivals.uniform_words(TABLE.numpy(), x, r, steps))
+@pytest.mark.parametrize(("steps", "neighbours"), [(1, 3), (2, 3), (6, 3), (6, 100), (12, 2)])
+def test_udig_goes_by_words_near_the_straight_line(steps: int, neighbours: int):
+    method = ig2.UDIG(TABLE, steps, neighbours)
+    walk(method, READER, TEXTS, 2, MASKED, lambda _, x, r: rivals.uniform_words(TABLE.numpy(), x, r, steps, neighbours))
+
+
+def test_udig_moves_by_words_where_the_ends_are_nearest_to_every_point_between():
+    table = data(40, 64, seed=22)  # in many dimensions words are far apart, as in the vocabulary of a language model
+    text, mask = table[None, :2], table[None, 38:]
+    path = ig2.UDIG(table, 8)(
+        seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(128, 2)), 1), text, 0, mask, paths=True
+    ).paths
+    nearest = [words.find_word(torch.lerp(text[0], mask[0], t / 8), table).tolist() for t in range(1, 8)]
+    assert {word for row in nearest for word in row} <= {0, 1, 38, 39}
+    assert int(path[0, 0].diff(dim=0).abs().amax(dim=(1, 2)).count_nonzero()) == 8  # and not a single jump
 
 
 @pytest.mark.parametrize(("steps", "neighbours"), [(1, 3), (6, 3), (6, 100), (12, 2)])
@@ -327,11 +338,11 @@ def test_paths_near_words_are_monotone_and_complete_to_the_accuracy_of_the_rule(
 
 
 def test_the_vocabulary_is_searched_once_however_the_path_is_cut_into_pieces(monkeypatch: pytest.MonkeyPatch):
-    searched, find = [], words.find_word
-    monkeypatch.setattr(words, "find_word", lambda points, table: [searched.append(len(points)), find(points, table)][1])
+    searched, measure = [], words.distances
+    monkeypatch.setattr(words, "distances", lambda points, table: [searched.append(len(points)), measure(points, table)][1])
     pair = torch.cat([TEXTS[:1, :1], MASKED[:1, 1:]], dim=1)  # the first word is equal
     one, all_at_once = (ig2.UDIG(TABLE, 6)(READER, TEXTS[:1], 2, pair, batch_size=size).values for size in (1, 64))
-    assert searched == [TEXTS.shape[1] - 1] * 5 * 2  # of both calls, and of the words that move alone
+    assert searched == [TEXTS.shape[1] - 1] * (2 + 5) * 2  # both ends and 5 points, of both calls, of the words that move alone
     check(one, all_at_once.numpy())
 
 

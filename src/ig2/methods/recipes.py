@@ -69,7 +69,7 @@ class SIG(IntegratedGradients):
 
 
 class UDIG(PathMethod):
-    """UDIG for texts: Integrated Gradients on a path whose points are snapped to word vectors, equally spaced [Roy 2024].
+    """UDIG for texts: Integrated Gradients from word to word near equally spaced points of the straight line [Roy 2024].
 
     φ = Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.UniformWords`. The baseline is zeros; pass the vector of
     the mask, if there is one.
@@ -77,13 +77,14 @@ class UDIG(PathMethod):
     Args:
         embeddings: the vector of each word, (words, features).
         steps: how many segments.
+        neighbours: how many words near each point are looked at.
         rule: how gradients on the path become attribution.
     """
 
     default_references: ClassVar[References | None] = Zeros()
 
-    def __init__(self, embeddings: Tensor, steps: int = 30, rule: Rule = rules.left) -> None:
-        super().__init__(UniformWords(embeddings, steps), None, rule)
+    def __init__(self, embeddings: Tensor, steps: int = 30, neighbours: int = 30, rule: Rule = rules.left) -> None:
+        super().__init__(UniformWords(embeddings, steps, neighbours), None, rule)
 
 
 class DIG(PathMethod):

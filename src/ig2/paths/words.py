@@ -23,16 +23,39 @@ class _NearWords(Path):
 
     embeddings: Tensor = field(repr=False)
     steps: int = 30
+    neighbours: int = 30
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_numeric(self.embeddings, "embeddings")
         if self.embeddings.ndim != 2 or not len(self.embeddings):
             raise InputError(f"embeddings must be a vector for each word, (words, features), got {describe(self.embeddings)}")
+        check_count(self.neighbours, "neighbours")
 
     @abstractmethod
+    def measure(self, table: Tensor, word: Tensor, line: Tensor) -> Tensor:
+        """How far the words of the table are, (m, words), from the last anchor or from the point on the straight line."""
+
     def anchors(self, table: Tensor, start: Tensor, end: Tensor) -> Tensor:
         """The words near which each position passes, (steps − 1, m), of lines from start to end (m, features)."""
+        word, goal = find_word(start, table), find_word(end, table)
+        visited = torch.zeros(len(start), len(table), dtype=torch.bool, device=table.device)
+        neighbours = min(self.neighbours, len(table))
+        rows = torch.arange(len(start), device=table.device)
+        chosen = []
+        for step in range(1, self.steps):
+            visited[rows, word] = True
+            apart = self.measure(table, word, torch.lerp(start, end, step / self.steps))
+            near = apart.topk(neighbours, dim=1, largest=False).indices
+            anchors = table[near]  # (m, neighbours, features)
+            here, there = table[word][:, None], table[goal][:, None]
+            bend = torch.linalg.vector_norm(anchors - stay_between(here, there, anchors, self.steps), dim=2)
+            bend = bend.masked_fill(visited.gather(1, near) | (near == goal[:, None]), torch.inf)
+            best = near[rows, bend.argmin(dim=1)]
+            stuck = bend.amin(dim=1).isinf() | (word == goal)
+            word = torch.where(stuck, goal, best)
+            chosen.append(torch.where(stuck, END, word))
+        return torch.stack(chosen)
 
     def prepare(self, task: Task, references: Tensor) -> KnownPath:
         table = self.embeddings.to(task.x)
@@ -78,23 +101,25 @@ def stay_between(last: Tensor, end: Tensor, anchor: Tensor, steps: int) -> Tenso
 
 
 class UniformWords(_NearWords):
-    """The straight line's equally spaced points, each word's snapped to the nearest word vector, as in UDIG [Roy 2024].
+    """From word to word near equally spaced points of the straight line, as in UDIG with the strategy "greedy" [Roy 2024].
 
-    aₜ is the word vector nearest to x + (t/k)·(x′ − x), and pₜ = aₜ where that lies between pₜ₋₁ and x′, feature by feature,
-    and pₜ₋₁ + (x′ − pₜ₋₁)/k elsewhere, so that the path is monotone, as DIG's is. How a point is made
-    monotone is taken from DIG; the paper may do it in another way.
+    The t-th anchor is, among the `neighbours` words nearest to x + (t/k)·(x′ − x), not yet visited and not the baseline's, the
+    one that lies nearest to its own monotone version, as in `NeighbouringWords`. The nearest word alone will not do: in
+    MiniLM's vocabulary that is x up to the middle of the line and x′ after it, and the path a single jump.
+
+    The published code has one segment more for the same k.
 
     Args:
         embeddings: the vector of each word, (words, features); x and references are (B, positions, features).
         steps: the number of segments k.
+        neighbours: how many nearest words are looked at.
 
     Raises:
         InputError: if embeddings is no table of vectors, or x does not fit it.
     """
 
-    def anchors(self, table: Tensor, start: Tensor, end: Tensor) -> Tensor:
-        shares = [t / self.steps for t in range(1, self.steps)]
-        return torch.stack([find_word(torch.lerp(start, end, share), table) for share in shares])
+    def measure(self, table: Tensor, word: Tensor, line: Tensor) -> Tensor:
+        return distances(line, table)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,27 +145,6 @@ class NeighbouringWords(_NearWords):
 
     neighbours: int = 500
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count(self.neighbours, "neighbours")
-
-    def anchors(self, table: Tensor, start: Tensor, end: Tensor) -> Tensor:
-        word, goal = find_word(start, table), find_word(end, table)
-        visited = torch.zeros(len(start), len(table), dtype=torch.bool, device=table.device)
-        neighbours = min(self.neighbours, len(table) - 1)
-        rows = torch.arange(len(start), device=table.device)
-        chosen = []
-        for _ in range(1, self.steps):
-            visited[rows, word] = True
-            apart = distances(table[word], table)
-            apart[rows, word] = torch.inf  # a word is not its own neighbour
-            near = apart.topk(neighbours, dim=1, largest=False).indices
-            anchors = table[near]  # (m, neighbours, features)
-            here, there = table[word][:, None], table[goal][:, None]
-            bend = torch.linalg.vector_norm(anchors - stay_between(here, there, anchors, self.steps), dim=2)
-            bend = bend.masked_fill(visited.gather(1, near) | (near == goal[:, None]), torch.inf)
-            best = near[rows, bend.argmin(dim=1)]
-            stuck = bend.amin(dim=1).isinf() | (word == goal)
-            word = torch.where(stuck, goal, best)
-            chosen.append(torch.where(stuck, END, word))
-        return torch.stack(chosen)
+    def measure(self, table: Tensor, word: Tensor, line: Tensor) -> Tensor:
+        # a word is not its own neighbour
+        return distances(table[word], table).scatter(1, word[:, None], torch.inf)
