@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
 import math
 import os
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
@@ -84,6 +86,10 @@ def fingerprint(thing: Any, _inside: tuple[int, ...] = ()) -> Any:
     return repr(thing)
 
 
+# Where the code made for a dataclass says it is from: it follows from the class, and is another in each version of Python.
+MADE = {"<string>", dataclasses.__file__}
+
+
 def place(thing: Any) -> str:
     """Return where a function or class is defined."""
     return f"{thing.__module__}.{thing.__qualname__}"
@@ -96,7 +102,12 @@ def _source(thing: Any) -> str:
     members = vars(thing) if isinstance(thing, type) else {"": thing}
     codes = [member.__code__ for member in members.values() if isinstance(member, FunctionType)]
     content: list[Any] = []
-    for name in sorted({code.co_filename for code in codes}):
+    names = {code.co_filename for code in codes}
+    if not names <= MADE:
+        names -= MADE
+    elif (home := getattr(sys.modules.get(thing.__module__), "__file__", None)) is not None:
+        names = {home}  # of a dataclass of fields alone
+    for name in sorted(names):
         try:
             content.append(_digest(Path(name).read_bytes()))
         except (OSError, ValueError):  # typed into a notebook
@@ -108,8 +119,13 @@ def _source(thing: Any) -> str:
 
 
 def _code(code: CodeType) -> list[Any]:
-    inner = [_code(constant) if isinstance(constant, CodeType) else repr(constant) for constant in code.co_consts]
+    inner = [_code(constant) if isinstance(constant, CodeType) else _constant(constant) for constant in code.co_consts]
     return [code.co_code, code.co_names, inner]
+
+
+def _constant(constant: Any) -> str:
+    """Write a constant of a function; a set, which Python writes in another order in every process, in that of its members."""
+    return repr(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)
 
 
 @functools.cache  # the running code is that of the start
