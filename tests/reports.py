@@ -107,6 +107,18 @@ def alike():
     return Content("A report", "a small network", (replace(sentence(), methods=(replace(shown, references=kept),)),))
 
 
+def pathless():
+    """Methods that compare the input with references, without a path: all of the first's map speaks against the class."""
+    rng, size = np.random.default_rng(6), (12, 10)
+
+    def compare(name, scores, labels):
+        found = [replace(reference, scores=None) for reference in references(rng, size, labels)]
+        return method(name, scores, found, curves=False, settings={"method": name})
+
+    shown = compare("Strata", -rng.random(size), ("zebra", "pizza")), compare("DeepSHAP", rng.normal(size=size), ("zebra",))
+    return Content("A report", "a small network", (replace(digit(target="tiger cat"), methods=shown),))
+
+
 def rough():
     """Each kind of input, with a complete method: its signs not to be believed, but for the second photo's."""
     rng = np.random.default_rng(5)

@@ -11,7 +11,7 @@ from commands import explained, page_data, summary
 
 from browsing import open_browser
 from ig2 import Attribution, rules
-from ig2.cli import inputs
+from ig2.cli import files, inputs
 from ig2.cli.methods import METHODS, find_rule
 from ig2.demo import photos as demo_photos
 from ig2.demo import tables
@@ -101,12 +101,63 @@ def table():
     assert Attribution.load("out/kernelshap.safetensors").values.tolist() == [pytest.approx([0.5, 2 / 3, 2 / 3, 2 / 3])]
 
 
+def shown_methods(out="ig2-out"):
+    (titles,) = {tuple(entry["methods"]) for entry in summary(Path(out))["inputs"]}
+    return titles
+
+
+def test_photos_are_shown_by_strata_and_ig2_unless_something_is_named(conv):
+    assert conv("--compare", "ig,ig2").code == 0
+    assert shown_methods() == ("Strata", "IG²", "IG")
+    strata, _, _ = page_data(Path("ig2-out"))["inputs"][0]["methods"]
+    assert strata["trust"] is None and strata["gradcf"] is None and strata["output_curve"] is None
+    for options, titles in (
+        (["--method", "ig2"], ("IG²",)),
+        (["--method", "ig"], ("IG",)),
+        (["--rule", "blended"], ("IG²",)),
+        (["--at", "0"], ("IG²",)),
+        (["--method", "ig2", "--compare", "strata"], ("IG²", "Strata")),
+    ):
+        assert conv(*options).code == 0
+        assert shown_methods() == titles, options
+
+
+@pytest.mark.parametrize("model", ["places_of_small_pictures", "no_places", "patches"])
+def test_what_strata_is_not_for_is_shown_by_ig2(conv, model):
+    said = conv(model=model)
+    assert (said.code, said.err) == (0, "") and shown_methods() == ("IG²",)
+    named = conv("--method", "ig2", "-o", "named", model=model)
+    assert said.out == named.out.replace("named", "ig2-out")
+
+
+def test_beside_strata_ig2_has_the_numbers_that_it_has_alone(conv):
+    assert conv().code == 0 and conv("--method", "ig2", "-o", "alone").code == 0
+    beside, alone = (Attribution.load(Path(out, "ig2.safetensors")) for out in ("ig2-out", "alone"))
+    assert torch.equal(beside.values, alone.values)
+
+
+def test_a_map_that_speaks_against_the_class_says_so(ig2, conv, monkeypatch):
+    drawn, draw = [], files.draw_photos
+    monkeypatch.setattr(
+        files, "draw_photos", lambda subject, maps, *more: drawn.append(list(maps)) or draw(subject, maps, *more)
+    )
+    photos = [ig2.photo(f"{seed}.png", size=(2, 2), seed=seed) for seed in range(4)]
+    said = conv("--target", "red", "--method", "strata", photos=photos)
+    fell = []
+    for shown, printed in zip(page_data(Path("ig2-out"))["inputs"], re.split(r"(?m)^\d\.png\n", said.out)[1:], strict=True):
+        (method,) = shown["methods"]
+        fell.append(method["output"] < method["baseline_output"])
+        assert method["is_against"] == fell[-1] == ("Strata      all of it speaks against red\n" in printed)
+    assert set(fell) == {True, False}
+    assert drawn == [["Strata, all against" if down else "Strata"] for down in fell]
+
+
 def test_the_default_model_knows_a_cup_of_coffee(ig2):
     (coffee,) = [path for path in demo_photos.paths() if path.stem == "coffee"]
     said = ig2("explain", coffee, "--steps", 1, "--count", 1)
     assert said.code == 0
     assert re.search(r"coffee\.png\n  prediction  espresso, 9\d%\n  explained   espresso\n  against     \w+", said.out)
-    assert Path("ig2-out/coffee.png").is_file()
+    assert Path("ig2-out/coffee.png").is_file() and shown_methods() == ("Strata", "IG²")
 
 
 def test_a_model_of_numbers_and_one_of_labels_say_what_they_predict(ig2):

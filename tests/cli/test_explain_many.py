@@ -41,6 +41,19 @@ def photos(ig2, monkeypatch):
     return Path("photos")
 
 
+def test_many_photos_are_shown_by_strata_and_ig2_and_ranked_by_the_trust_of_ig2(ig2, conv, monkeypatch):
+    monkeypatch.setattr(explain, "MANY", 2)
+    said = conv(photos=[ig2.photo(f"{seed}.png", seed=seed) for seed in range(3)])
+    assert said.code == 0 and re.search(r"least trusted +\d\.png \(\d+%\), \d\.png", said.out)
+    store = library.open("ig2-out/store")
+    for entry in summary(Path("ig2-out"))["inputs"]:
+        assert [found["column"] for found in entry["methods"].values()] == ["values", "values_ig2"]
+        assert list(entry["methods"]) == ["Strata", "IG²"]
+        assert store[entry["name"]]["trust_ig2"] == pytest.approx(entry["methods"]["IG²"]["trust"], abs=1e-5)
+    verdicts = re.findall(r"^  (Strata|IG²) +\w", said.out, re.MULTILINE)
+    assert verdicts == ["Strata", "IG²"]
+
+
 @pytest.mark.slow
 def test_many_inputs_have_the_numbers_of_few_and_broken_ones_are_skipped(ig2, photos, monkeypatch):
     with monkeypatch.context() as patch:

@@ -211,6 +211,30 @@ def test_no_contribution_at_all_is_shared_equally_over_what_there_is():
     assert float(attribution.values.abs().max()) < 1e-12
 
 
+def test_it_fits_a_network_with_two_depths_or_with_the_layers_named():
+    class OwnGradient(nn.Sequential):
+        """It takes a gradient itself, which secants would change."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.enable_grad():
+                x = x if x.requires_grad else x.detach().requires_grad_()
+                scores = super().forward(x)
+                (slopes,) = torch.autograd.grad(scores.sum(), x, create_graph=True)
+            return scores + slopes.flatten(1).sum(dim=1, keepdim=True)
+
+    def build(*strides: int, kind: type[nn.Sequential] = nn.Sequential) -> nn.Module:
+        convolutions = [nn.Conv2d(2 if not i else 3, 3, stride, stride) for i, stride in enumerate(strides)]
+        return kind(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2)).eval()
+
+    grey = torch.full((1, 2, 64, 64), 0.5)
+    assert ig2.Strata().fits(build(2, 2), grey)
+    assert not ig2.Strata().fits(build(2), grey)
+    assert ig2.Strata(["0"]).fits(build(2), grey)
+    assert not ig2.Strata(["none"]).fits(build(2), grey)
+    own = build(2, 2, kind=OwnGradient)
+    assert not ig2.Strata().fits(own, grey) and ig2.Gradient()(own, grey).values.isfinite().all()
+
+
 @pytest.mark.parametrize(
     ("error", "word", "call"),
     [

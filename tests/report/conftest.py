@@ -22,6 +22,7 @@ def folder(tmp_path_factory):
         reports.everything,
         reports.hostile,
         reports.alike,
+        reports.pathless,
         reports.rough,
         reports.many,
         reports.columns,

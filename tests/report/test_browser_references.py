@@ -37,6 +37,18 @@ def test_references_without_attributions_of_their_own_are_not_offered(open_page)
     assert shown(page, ".references button:disabled").count() == 2
 
 
+def test_a_method_without_a_path_is_said_to_compare_and_to_speak_against_if_it_does(open_page):
+    page = open_page("pathless")
+    for tab, lead in enumerate(("The input is compared with each.", "The input is compared with it.")):
+        open_tab(page, tab)
+        assert shown(page, ".references .meaning").inner_text() == lead
+    assert shown(page, ".caution").is_hidden()
+    open_tab(page, 0)
+    assert shown(page, ".references button").first.inner_text().split("\n")[-1] == "from all 2"
+    assert shown(page, ".caution").inner_text() == "All of this speaks against tiger cat."
+    assert "path" not in shown(page, ".panel").inner_text()
+
+
 def test_curves_have_a_line_for_each_reference_and_read_the_mean(open_page):
     page = open_page()
     curve = reports.photo().methods[0].output_curve

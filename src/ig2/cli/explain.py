@@ -27,7 +27,7 @@ from ig2.cli import files
 from ig2.cli.answer import print_answer
 from ig2.cli.inputs import check_exists, find_kind, list_files, open_inputs, read_all, read_references
 from ig2.cli.many import MANY, count_words, explain_many, first_lines, list_least_trusted
-from ig2.cli.methods import NamedMethod, find_methods, find_rule, fit_methods
+from ig2.cli.methods import NamedMethod, choose_default, find_methods, find_rule, fit_methods
 from ig2.cli.models import load_model
 from ig2.cli.options import ExplainOptions
 from ig2.cli.output import INDENT, Watch, ignore_progress, open_console, print_heading, print_line, print_path, show_progress
@@ -62,8 +62,8 @@ def run(options: ExplainOptions) -> None:
             raise ChoiceError(f"--{name} is for a language model: name one with --lm, for example --lm smollm2")
     sources = list_files(options.files, options.out, options.skip_bad)
     kind = find_kind(sources, options.texts, options.rows)
-    others = (name.strip() for name in (options.compare or "").split(","))
-    methods = find_methods([options.method or "ig2", *filter(None, others)], kind)
+    others = [name.strip() for name in (options.compare or "").split(",") if name.strip()]
+    methods = find_methods([options.method or "ig2", *others], kind)
     rule = find_rule(options.rule, methods)
     # a missing file is one more that cannot be read
     skips_files = kind == "image" and (options.skip_bad or len(sources) > MANY)
@@ -80,6 +80,8 @@ def run(options: ExplainOptions) -> None:
         device = find_device(options.device)
         described_by = [] if options.references is None else [options.references]
         subject = load_model(options, kind, [*described_by, *sources]).to(device)
+        if options.method is None and options.rule is None and options.at is None:
+            methods = find_methods([*choose_default(subject), *others], kind)
         methods = fit_methods(methods, subject)
         target = None if options.target == "auto" else subject.index(options.target)
         against = parse_against(subject, options.against)
@@ -127,7 +129,7 @@ def run(options: ExplainOptions) -> None:
                 options, subject, methods, inputs, references, explain_batch, list_versions(options.seed), skipped, draft,
                 device, watch,
             )  # fmt: skip
-            least = list_least_trusted(store, SHOWN_INPUTS)
+            least = list_least_trusted(store, methods, SHOWN_INPUTS)
         else:
             explanation, content = explain_batch(batch, watch)
             watch("pictures")
@@ -349,6 +351,9 @@ def print_result(
         if explanation.contrasts:
             print_line(console, "references", describe_references(explanation, i, options.references), width)
         print_answer(console, view, width, content.scale)
+        for shown in view.methods:
+            if view.kind == "image" and shown.is_against:  # which a picture of strength alone does not show
+                print_line(console, shown.name, f"all of it speaks against {view.target}", width)
         print_path(console, "  picture", out / picture, INDENT + width)
         console.print()
     print_heading(console, "how far to believe it")

@@ -235,6 +235,9 @@ def draw_input(explanation: Explanation, content: Content, i: int) -> Any:
     title = format_class(view.target, view.probability if view.target == view.prediction else None)
     attributions = {name: attribution[i] for name, attribution in explanation.attributions.items()}
     if explanation.subject.kind == "image":
+        # which a map of strength does not show
+        names = {method.name: f"{method.name}, all against" for method in view.methods if method.is_against}
+        attributions = {names.get(name, name): attribution for name, attribution in attributions.items()}
         return draw_photos(explanation.subject, attributions, [title], content.scale)
     many = len(view.methods)
     # the figures have a part for each explicand: here it is the same one, and each part shows another method's numbers

@@ -91,7 +91,7 @@ class Explaining(Plan):
         where: dict[str, dict[str, Any]] = {}
         for method in explanation.methods:
             attribution = explanation.attributions[method.title]
-            cells = self._describe(batch, attribution) | self._keep_values(batch, attribution)
+            cells = self.describe_columns(batch, attribution)
             suffix = f"_{method.name}" if columns else ""
             columns |= {name + suffix: cells[name] for name in cells if not suffix or name in (*SCALARS, "values")}
             where[method.title] = {"file": files.STORE, "column": f"values{suffix}"}
@@ -300,11 +300,14 @@ def _open_unfinished(folder: Path, made: dict[str, Any]) -> int:
     return 0
 
 
-def list_least_trusted(store: Store, count: int) -> list[str]:
-    """Return the names of the inputs whose trust is lowest, with it; none where no trust is known."""
-    rows = [row for row in store.iterate(["id", "trust"]) if row["trust"] is not None]
-    rows = sorted(rows, key=lambda row: float(row["trust"]))[:count] if rows else []
-    return [f"{row['id']} ({row['trust']:.0%})" for row in rows]
+def list_least_trusted(store: Store, methods: Sequence[NamedMethod], count: int) -> list[str]:
+    """Return the names of the inputs that the first method with paths trusts least, with that; none where none has paths."""
+    for column in ("trust", *(f"trust_{method.name}" for method in methods[1:])):
+        rows = [row for row in store.iterate(["id", column]) if row[column] is not None] if column in store.columns else []
+        if rows:
+            least = sorted(rows, key=lambda row: float(row[column]))[:count]
+            return [f"{row['id']} ({row[column]:.0%})" for row in least]
+    return []
 
 
 def count_words(index: Index) -> str:

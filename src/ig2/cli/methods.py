@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 REGIONS = 50  # that KernelSHAP divides an image into
 COALITIONS = 1000  # of them; each is one run of the network
 MASKS = 1000  # of RISE, the same
+PHOTO = 96  # pixels of the shorter side that a network sees, from which on a picture is a photo: wafer maps have 56
 WINDOWS = 8  # of Occlusion on a side of an image, without overlap
 
 RULES = (
@@ -59,6 +61,11 @@ def _make_kernelshap(subject: Subject, batch: Any, steps: int) -> ig2.Method:
     if subject.kind == "image":
         return ig2.KernelSHAP(ig2.Superpixels(REGIONS), samples=COALITIONS)
     return ig2.KernelSHAP(subject.number_units(batch))
+
+
+def _make_turns(subject: Subject, batch: Any, steps: int) -> ig2.Method:
+    """Images have a grid of their own; words and columns go one by one."""
+    return ig2.Turns() if subject.kind == "image" else ig2.Turns(groups=subject.number_units(batch))
 
 
 def _make_occlusion(subject: Subject, batch: Any, steps: int) -> ig2.Method:
@@ -140,6 +147,7 @@ METHODS: dict[str, NamedMethod] = {
         NamedMethod(
             "deepshap", "DeepSHAP", "DeepLIFT's rescale rule from the references", lambda *_: ig2.DeepSHAP(), contrasts=True
         ),
+        NamedMethod("turns", "Turns", "secants, blocks of features in turn", _make_turns, has_baseline=True),
         NamedMethod(
             "kernelshap",
             "KernelSHAP",
@@ -189,6 +197,24 @@ def find_methods(names: Iterable[str], kind: Kind) -> list[NamedMethod]:
         if METHODS[name].images_only and kind != "image":
             raise ChoiceError(f"{name} is for images, and this is a {kind}: omit it")
     return [METHODS[name] for name in dict.fromkeys(names)]
+
+
+def choose_default(subject: Subject) -> tuple[str, ...]:
+    """Return the names of the methods shown where none was named, the first of them first.
+
+    On photos that is Strata, which leads the leaderboard there, and IG² beside it, which has paths and counterfactuals. On
+    smaller pictures, such as digits and wafer maps, and on everything else, it is IG² alone.
+    """
+    import torch
+
+    from ig2.adapters.vision import VisionSubject
+
+    if not isinstance(subject, VisionSubject) or min(subject.size) < PHOTO:
+        return ("ig2",)
+    grey = torch.full((1, subject.channels, *subject.size), subject.value_range / 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the methods will give them again
+        return ("strata", "ig2") if ig2.Strata().fits(subject.model, grey) else ("ig2",)
 
 
 def fit_methods(methods: Iterable[NamedMethod], subject: Subject) -> list[NamedMethod]:

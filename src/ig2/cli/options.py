@@ -154,7 +154,11 @@ class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
     precision: Literal["float32", "tf32", "bfloat16", "float16"] | None = option(
         None, "Of the language model's arithmetic; paths and sums keep theirs. Default: that of its weights.", panel=LANGUAGE
     )
-    method: str | None = option(None, "The method; see below. Default: ig2, of a language model deepshap.", complete=METHODS)
+    method: str | None = option(
+        None,
+        "The method; see below. Default: ig2, for photos of 96 pixels or more strata and ig2, of a language model deepshap.",
+        complete=METHODS,
+    )
     compare: str | None = option(
         None,
         "Methods to show beside it, separated by commas: ig,expected-ig,guided-ig.",
@@ -240,7 +244,9 @@ class RunCommandOptions(ModelOptions, RunOptions, TerminalOptions):
     steps: int = option(50, "Steps of a path.", bounds=(1, 10_000))
     batch: int | None = option(None, "Items explained at once. Default: by the kind of data.", bounds=(1, 100_000))
     readers: int | None = option(
-        None, "Threads that read ahead. Default: 2, for a GPU as many as cores, 8 at most.", bounds=(1, 256)
+        None,
+        "Threads that read ahead, processes for images on a GPU. Default: 2, for a GPU as many as cores, 8 at most.",
+        bounds=(1, 256),
     )
     engine: str = option("local", "local for this process, ray for several processes or machines.", complete=("local", "ray"))
     workers: int = option(2, "Processes that explain, with Ray.", bounds=(1, 100_000))

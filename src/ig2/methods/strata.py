@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +14,12 @@ from ig2._engine.integrate import Keep
 from ig2._engine.secants import POINTS_A_PAIR
 from ig2._engine.task import Task
 from ig2._utils.patches import arrange_tokens
-from ig2.errors import InputError, ModelError, describe
+from ig2.errors import IG2Error, InputError, ModelError, describe
 from ig2.methods.base import Method, Result
 from ig2.methods.cam import MODES
-from ig2.model import Layer
+from ig2.model import Layer, Model, as_model
 from ig2.paths.base import per_sample
-from ig2.references.base import References, draw_weighted
+from ig2.references.base import References, as_references, draw_weighted
 from ig2.rules import complete
 
 # Of the grids on a network's way, by the length of their longer side: finer ones are noisy, coarser ones cannot tell an object
@@ -72,6 +73,27 @@ class Strata(Method):
     def complete(self) -> bool:
         """Always: what is handed out is the change in the output."""
         return True
+
+    def fits(self, model: Model | nn.Module | Callable[..., Any], x: Tensor) -> bool:
+        """Whether it can be used on a network as it was measured: at two depths, or at the layers named.
+
+        A vision transformer, whose only layer with places cuts the image into patches, has one.
+
+        Args:
+            model: the network, or what `ig2.wrap` returned.
+            x: an image (1, C, H, W) of the size it takes, whatever it shows.
+
+        >>> net = nn.Sequential(nn.Flatten(), nn.Linear(48, 2)).eval()
+        >>> Strata().fits(net, torch.zeros(1, 3, 4, 4))
+        False
+        """
+        try:
+            with self._open(as_model(model), x) as task:
+                layers = self._find_layers(task)
+                self.run(task, as_references(0), Keep())
+        except (IG2Error, RuntimeError):  # whatever the network, or PyTorch inside it, has against secants
+            return False
+        return self.layers is not None or len(layers) == DEPTHS
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         if task.x.ndim not in (4, 5) or len(task.session.inputs.attributed) > 1:

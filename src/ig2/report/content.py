@@ -56,6 +56,11 @@ class MethodView:
     spans: dict[str, float] = field(default_factory=dict)  # sums over sentences, messages or documents, by name
     question: str = ""  # what its references ask
 
+    @property
+    def is_against(self) -> bool:
+        """Whether all of it speaks against the class explained, as a map of Strata does where the output fell."""
+        return bool(self.scores.max() <= 0 and self.scores.min() < 0)
+
 
 @dataclass(frozen=True)
 class InputView:

@@ -76,6 +76,7 @@ def _encode_method(method: MethodView, pictures: PictureStore) -> dict[str, Any]
     return {
         **vars(method),
         "marks": mark_method(method),
+        "is_against": method.is_against,
         "scores": _encode_scores(method.scores),
         "settings": _encode_settings(method.settings),
         "output_curve": encode_curves(method.output_curve),

@@ -172,7 +172,7 @@ function drawLegend() {
   all(".ticks span", section()).forEach((tick, i) => (tick.textContent = ticks[i]));
 }
 
-// Why there are no signs, or why not to believe them.
+// Why there are no signs, or why not to believe them; and what a map of strength hides if all of it is of one sign.
 function drawCaution(withSigns) {
   const view = shownView();
   const others = input().methods.filter(signless).map(({ name }) => make("bdi", {}, name));
@@ -183,6 +183,9 @@ function drawCaution(withSigns) {
     : signless(view) ? [`Strength without signs: trust is ${percent(view.trust)}, so for and against cannot be told apart.`]
     : others.length && !withSigns && state.mode === null ? ["Strength without signs, as in the map it is compared with: ", ...like, "."]
     : [];
+  if (view.is_against && !signless(view)) {
+    words.unshift("All of this speaks against ", make("bdi", {}, input().target), words.length ? ". " : ".");
+  }
   caution.hidden = !words.length;
   caution.replaceChildren(...words);
 }
@@ -410,11 +413,16 @@ function drawReferences() {
     const about = caption(reference.label, reference.text, `output ${number(reference.output)}`, ...trust);
     return card(i, map, ...picture, ...(map ? thumbnail(map) : []), about);
   });
-  let lead = "The path leads from the input to it.";
+  const walks = method().output_curve !== null; // Strata and DeepSHAP compare two points, without a path between them
+  let lead = walks ? "The path leads from the input to it." : "The input is compared with it.";
   if (references.length > 1) {
     const alone = content.references[state.method].some(Boolean);
-    lead = alone ? "Each reference tells its own story. Choose one to see it alone." : "A path leads from the input to each.";
-    cards.unshift(card(null, whole, ...thumbnail(whole), caption("All together", null, `mean of ${references.length}`)));
+    lead =
+      alone ? "Each reference tells its own story. Choose one to see it alone."
+      : walks ? "A path leads from the input to each."
+      : "The input is compared with each.";
+    const over = `${walks || alone ? "mean of" : "from all"} ${references.length}`;
+    cards.unshift(card(null, whole, ...thumbnail(whole), caption("All together", null, over)));
   }
   place.replaceChildren(
     make("h3", {}, count(references.length, "reference")),
@@ -627,7 +635,7 @@ function writeJson() {
   return JSON.stringify({
     ...rest,
     ...(sigma() ? { blurred_by_pixels: sigma() } : {}),
-    methods: methods.map(({ scores, gradcf, references, marks, ...method }, m) => ({
+    methods: methods.map(({ scores, gradcf, references, marks, is_against, ...method }, m) => ({
       ...method,
       scores: nest(smoothNow(content.maps[m])),
       references: references.map(({ picture, scores, gradcf, marks, ...reference }, r) => ({
