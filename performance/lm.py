@@ -1,12 +1,12 @@
 """Language models on a GPU: seconds and GiB by size, length and precision, with the bare passes beside ours.
 
-`python -m performance.lm [--out FOLDER] [--seconds 450] [--quick]`
+`python -m performance.lm [--out FOLDER] [--seconds 450] [--precision NAME …] [--tokens N …] [--quick]`
 
-Llama configurations with random weights. A step is what one step of IG² takes: a forward pass and two gradients by embeddings,
-of the output and of the distance between states. TF32 is `ig2.Preparation(precision="tf32")`, compiled is `compile=True` on top
-of bfloat16. *Prefix* is a step where the first three quarters of the prompt do not move and are run once. *Told* is what
-`estimate` says before of a whole IG², *took* what it took. Every row is written as it comes, as JSON and in Markdown,
-and no row begins after the seconds given.
+Llama configurations with random weights. *Ours* is a whole call of IG² with 20 steps and all it does besides, *bare* as many
+steps without it: a forward pass and two gradients by embeddings, of the output and of the distance between states. TF32 is
+`ig2.Preparation(precision="tf32")`, compiled is `compile=True` on top of bfloat16. *Prefix* is the same call where the first
+three quarters of the prompt do not move and are run once. *Told* is what `estimate` says before. Every row is written as it
+comes, as JSON and in Markdown, and no row begins after the seconds given.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,10 @@ SIZES: dict[str, dict[str, int]] = {
     "1 B": {"hidden_size": 2048, "num_hidden_layers": 18, "num_attention_heads": 16, "intermediate_size": 5632},
 }
 LENGTHS = (128, 512, 2048)
-PRECISIONS = ("bfloat16", "TF32", "float32", "bfloat16, compiled")
+PRECISIONS = ("bfloat16", "TF32", "bfloat16, compiled", "float32")
 REFERENCES = 4
-STEPS = 4
-WARM = 9  # steps after which a step is compiled or recorded
-WHOLE = 20  # steps of the IG² that is estimated and then run
+STEPS = 20
+SLOW = 0.15  # seconds of a bare step from which one round is enough
 GIB = 2**30
 
 
@@ -95,39 +95,24 @@ def measure(net: Any, length: int, rounds: int, prepare: ig2.Preparation) -> Row
 
     works: dict[str, Any] = {
         "bare": partial(repeat, bare, STEPS),
-        "begun": partial(explain, model, embeddings[1:], WARM),
-        "whole": partial(explain, model, embeddings[1:], WARM + STEPS),
-        "prefix begun": partial(explain, prefixed, near, WARM),
-        "prefix": partial(explain, prefixed, near, WARM + STEPS),
+        "ours": partial(explain, model, embeddings[1:], STEPS),
+        "prefix": partial(explain, prefixed, near, STEPS),
     }
     if prepare.precision == "tf32" and device.type == "cuda":
         torch.set_float32_matmul_precision("high")  # the bare step rounds as ours does
-    peaks = {name: find_peak(works[name], device) for name in ("bare", "whole", "prefix")}
-    times = side_by_side(works, rounds)
-    # the difference of two lengths: opening the network is not part of a step
-    ours, prefix = (
-        min(a - b for a, b in zip(times[one], times[other], strict=True)) / STEPS
-        for one, other in (("whole", "begun"), ("prefix", "prefix begun"))
-    )
-    method = ig2.IG2(WHOLE, distance=cosine, rule=ig2.rules.left)
+    peaks = {name: find_peak(work, device) for name, work in works.items()}
+    times = side_by_side(works, 1 if seconds(bare) > SLOW else rounds)
+    method = ig2.IG2(STEPS, distance=cosine, rule=ig2.rules.left)
     told = method.estimate(model, x, {"embeddings": embeddings[1:]}, target=0, against=1, batch_size=REFERENCES)
-    took: list[float] = []
-    whole_peak = find_peak(lambda: took.append(seconds(partial(explain, model, embeddings[1:], WHOLE))), device)
     deepshap = ig2.DeepSHAP()(model, x, 0, {"embeddings": embeddings[1:]}, against=1, batch_size=REFERENCES)
     torch.set_float32_matmul_precision("highest")
     residual = deepshap.relative_residual
     assert residual is not None and deepshap.cost is not None and told.peak_bytes is not None
     return {
-        "bare ms a step": round(min(times["bare"]) / STEPS * 1000, 2),
-        "ours ms": round(ours * 1000, 2),
-        "prefix ms": round(prefix * 1000, 2),
-        "bare GiB": peaks["bare"],
-        "ours GiB": peaks["whole"],
-        "prefix GiB": peaks["prefix"],
-        f"{WHOLE} steps told s": round(told.seconds, 3),
-        "took s": round(took[0], 3),
+        **{f"{name} s": round(min(times[name]), 3) for name in works},
+        "told s": round(told.seconds, 3),
+        **{f"{name} GiB": peaks[name] for name in works},
         "told GiB, without weights": round(told.peak_bytes / GIB, 2),
-        "took GiB": whole_peak,
         "DeepSHAP s": round(deepshap.cost.seconds, 3),
         "its residual": float(f"{float(residual.max()):.1e}"),
     }
@@ -154,7 +139,12 @@ def choose_preparation(precision: str) -> ig2.Preparation:
 def render(rows: list[Row], device: str) -> str:
     """A table in Markdown, a line for each row that was measured, and the reason for each that was not."""
     columns = list(dict.fromkeys(name for row in rows for name in row if name != "skipped"))
-    lines = [f"{REFERENCES} references at once, on {device}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    lines = [
+        f"{STEPS} steps with {REFERENCES} references at once, on {device}",
+        "",
+        f"| {' | '.join(columns)} |",
+        "|---" * len(columns) + "|",
+    ]
     for row in rows:
         cells = ["" if row.get(name) is None else str(row[name]) for name in columns]
         if "skipped" in row:
@@ -169,20 +159,26 @@ def store(rows: list[Row], out: Path, device: str) -> Path:
     return path
 
 
-def run(quick: bool = False, out: Path = Path("out/performance"), limit: float = 450.0) -> list[Row]:
+def run(
+    quick: bool = False,
+    out: Path = Path("out/performance"),
+    limit: float = 450.0,
+    precisions: Sequence[str] = PRECISIONS,
+    lengths: Sequence[int] = LENGTHS,
+) -> list[Row]:
     """All sizes, lengths and precisions; what does not fit, or does not begin in time, says so."""
     began, device = time.monotonic(), "cuda" if torch.cuda.is_available() else "cpu"
     shown = torch.cuda.get_device_name() if device == "cuda" else "a CPU"
     rows: list[Row] = []
     tiny = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     sizes = {"tiny": tiny} if quick else SIZES
-    for precision in PRECISIONS:
+    for precision in precisions:
         for name, size in sizes.items():
             if precision == "bfloat16, compiled" and (quick or name != "125 M"):
-                continue  # a minute or two for each
+                continue  # a minute or two for each length
             dtype = torch.bfloat16 if precision.startswith("bfloat16") else torch.float32
             net = build(size, dtype, device)
-            for length in (16,) if quick else LENGTHS[:2] if precision == "bfloat16, compiled" else LENGTHS:
+            for length in (16,) if quick else lengths:
                 row: Row = {"size": name, "precision": precision, "tokens": length}
                 if time.monotonic() - began > limit:
                     row["skipped"] = "no time"
@@ -206,6 +202,8 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true", help="a tiny network, to see that everything runs")
     parser.add_argument("--out", type=Path, default=Path("out/performance"))
     parser.add_argument("--seconds", type=float, default=450.0, help="after which no row begins")
+    parser.add_argument("--precision", nargs="+", default=PRECISIONS, choices=PRECISIONS)
+    parser.add_argument("--tokens", nargs="+", type=int, default=LENGTHS)
     options = parser.parse_args()
-    run(options.quick, options.out, options.seconds)
+    run(options.quick, options.out, options.seconds, options.precision, options.tokens)
     print("stored in", options.out / "performance.json", "and", options.out / "lm.md")

@@ -34,8 +34,8 @@ from ig2._engine.inputs import Fixed
 from ig2.adapters import lm
 from ig2.adapters.lm.outcomes import Continuations, Scorer
 from ig2.adapters.lm.prompts import Prompt
-from ig2.benchmarks.intervals import bootstrap
 from ig2.paths import GradPath, cosine, euclidean
+from ig2_paper.language import Column, render
 
 LANGUAGES = {
     "Germany": " German", "France": " French", "Spain": " Spanish", "Italy": " Italian", "Japan": " Japanese",
@@ -52,7 +52,15 @@ NOUNS = {"key": "keys", "car": "cars", "book": "books", "boy": "boys", "teacher"
 OF_HOUSES = ("old", "small", "new", "large", "white", "green"), ("house", "garden", "school", "church", "farm", "city")
 WHO = ("most", "many", "some", "all"), ("people", "women", "men", "families")
 
+COLUMNS = (
+    Column("share", "share", True),
+    Column("first", "first", True),
+    Column("deletion", "deletion", False),
+    Column("off", "off Shapley", False),
+)
+DIGITS = 2
 OTHERS = ("likely", "filler", "neighbours", "others")
+LONG = 30  # the steps of the rows that say so in their names
 
 
 @dataclass(frozen=True)
@@ -215,7 +223,7 @@ def measure(phi: Tensor, family: Family, differ: Any, table: Any, is_pair: bool)
 def list_methods(model: lm.LanguageModel, steps: int) -> list[tuple[str, str, str, Any]]:
     """(name, reference, position, method), those that decide the defaults first."""
 
-    def ig2_on(path: type[GradPath], distance: Any, rule: Any = ig2.rules.blended) -> ig2.PathMethod:
+    def ig2_on(path: type[GradPath], distance: Any, rule: Any = ig2.rules.blended, steps: int = steps) -> ig2.PathMethod:
         return ig2.PathMethod(path(steps, distance=distance), None, rule)
 
     def name(path: type[GradPath], distance: Any, position: str) -> str:
@@ -241,7 +249,10 @@ def list_methods(model: lm.LanguageModel, steps: int) -> list[tuple[str, str, st
         table.append((name(*variant), "pair", variant[2], ig2_on(*variant[:2])))
     table += [("Expected IG", reference, "last", ig2.ExpectedIG(steps=steps)) for reference in OTHERS]
     table += [(default, reference, "last", ig2_on(Confined, cosine)) for reference in OTHERS]
-    table.append(("UDIG", "filler", "last", ig2.UDIG(model.table, steps=steps)))
+    table += [
+        ("UDIG", "filler", "last", ig2.UDIG(model.table, steps=steps)),
+        (f"{default}, {LONG} steps", "pair", "last", ig2_on(Confined, cosine, steps=LONG)),
+    ]
     return table
 
 
@@ -258,22 +269,6 @@ def choose_references(name: str, family: Family) -> Any:
     return family.draw(strategies[name]) if name else None
 
 
-def render(rows: list[dict[str, Any]]) -> str:
-    """The table in Markdown."""
-    columns = ("share", "first", "deletion", "off")
-    lines = ["| method | references | share | first | deletion | off Shapley | residual |", "|---" * 7 + "|"]
-    for row in rows:
-        cells = [
-            "{:.2f} [{:.2f}, {:.2f}]".format(*bootstrap([case[column] for case in row["cases"]]))
-            if column in row["cases"][0]
-            else ""
-            for column in columns
-        ]
-        residual = "" if row["residual"] is None else f"{row['residual']:.1g}"
-        lines.append(f"| {row['method']} | {row['references']} | {' | '.join(cells)} | {residual} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
@@ -281,10 +276,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("reproduction/language/pairs.json"))
+    parser.add_argument("--only", default="", help="run the missing rows whose method begins with this")
     parser.add_argument("--render", action="store_true", help="print the table of what is stored, and end")
+    parser.add_argument("--rival", default="DeepSHAP", help="the method that the signs of the table compare with")
     arguments = parser.parse_args()
     if arguments.render:
-        print(render(json.loads(arguments.out.read_text())["rows"]))
+        print(render(json.loads(arguments.out.read_text())["rows"], COLUMNS, DIGITS, arguments.rival))
         return
     model = lm.load(arguments.model).to(arguments.device)
     study = Study(model, arguments.pairs)
@@ -293,7 +290,7 @@ def main() -> None:
     done = {(row["method"], row["references"]) for row in stored["rows"]}
     games = {name: study.open(name).subsets() for name in study.families}
     for name, reference, position, method in list_methods(model, arguments.steps):
-        if (name, reference) in done:
+        if (name, reference) in done or not name.startswith(arguments.only):
             continue
         began, cases, residuals = time.perf_counter(), [], []
         for family_name in study.families:
@@ -313,13 +310,13 @@ def main() -> None:
                 "references": reference,
                 "residual": None if not residuals else float(torch.tensor(residuals).median()),
                 "seconds": time.perf_counter() - began,
-                "steps": arguments.steps,
+                "steps": LONG if name.endswith(f"{LONG} steps") else arguments.steps,
                 "cases": [{key: round(value, 4) for key, value in case.items()} for case in cases],
             }
         )
         stored["settings"] = {"model": arguments.model, "pairs": len(cases), "torch": torch.__version__}
         arguments.out.write_text(json.dumps(stored, indent=None, separators=(",", ":")))
-        print(render(stored["rows"][-1:]).splitlines()[-1], flush=True)
+        print(render(stored["rows"], COLUMNS, DIGITS).splitlines()[-1], flush=True)
 
 
 if __name__ == "__main__":

@@ -30,11 +30,18 @@ from torch import Tensor, nn
 import ig2
 from ig2.adapters import lm
 from ig2.adapters.lm.prompts import Prompt
-from ig2.benchmarks.intervals import bootstrap
 from ig2.paths import cosine, euclidean
 from ig2_paper.datasets import trec
+from ig2_paper.language import Column, render
 
-COLUMNS = ("deletion", "insertion", "deletion, near words", "insertion, near words")
+LONG = 30  # the steps of the rows that say so in their names
+COLUMNS = (
+    Column("deletion", "deletion ↓", False),
+    Column("insertion", "insertion ↑", True),
+    Column("deletion, near words", "deletion ↓, near words", False),
+    Column("insertion, near words", "insertion ↑, near words", True),
+)
+DIGITS = 3
 
 
 class QuestionClassifier(nn.Module):
@@ -142,7 +149,7 @@ class Question:
 def list_methods(model: lm.LanguageModel, steps: int) -> list[tuple[str, str, Any]]:
     """(name, references, method), those that decide the defaults first."""
 
-    def path(distance: Any, rule: Any) -> ig2.IG2:
+    def path(distance: Any, rule: Any, steps: int = steps) -> ig2.IG2:
         return ig2.IG2(steps, distance=distance, rule=rule)
 
     blended, secant, gauss = ig2.rules.blended, ig2.rules.secant, ig2.rules.gauss(2)
@@ -166,6 +173,9 @@ def list_methods(model: lm.LanguageModel, steps: int) -> list[tuple[str, str, An
         ("IG², cosine, confined, blended", "mask", path(cosine, blended)),
         ("IG², cosine, confined, blended", "neighbours", path(cosine, blended)),
         ("UDIG", "mask", ig2.UDIG(model.table, steps=steps)),
+        (f"IG², cosine, confined, blended, {LONG} steps", "others", path(cosine, blended, LONG)),
+        (f"UDIG, {LONG} steps", "mask", ig2.UDIG(model.table, steps=LONG)),
+        (f"Integrated Gradients, {LONG} steps", "zero", ig2.IntegratedGradients(steps=LONG)),
     ]  # fmt: skip
     return table
 
@@ -195,17 +205,6 @@ def explain(question: Question, strategy: lm.TextReferences, method: Any, confin
     return explanation.word_scores[0], None if residual is None else float(residual.max())
 
 
-def render(rows: list[dict[str, Any]]) -> str:
-    """The table in Markdown."""
-    head = "| method | references | deletion ↓ | insertion ↑ | deletion ↓, near words | insertion ↑, near words | residual |"
-    lines = [head, "|---" * 7 + "|"]
-    for row in rows:
-        cells = ["{:.3f} [{:.3f}, {:.3f}]".format(*bootstrap([case[name] for case in row["cases"]])) for name in COLUMNS]
-        residual = "" if row["residual"] is None else f"{row['residual']:.1g}"
-        lines.append(f"| {row['method']} | {row['references']} | {' | '.join(cells)} | {residual} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="the folder with TREC's two files")
@@ -213,11 +212,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--out", type=Path, default=Path("reproduction/language/questions.json"))
     parser.add_argument("--head", type=Path, default=Path("out/language/minilm-trec.pt"), help="where the trained head is kept")
+    parser.add_argument("--only", default="", help="run the missing rows whose method begins with this")
     parser.add_argument("--render", action="store_true", help="print the table of what is stored, and end")
+    parser.add_argument("--rival", default="DeepSHAP", help="the method that the signs of the table compare with")
     arguments = parser.parse_args()
     stored = json.loads(arguments.out.read_text()) if arguments.out.exists() else {"rows": []}
     if arguments.render:
-        print(render(stored["rows"]))
+        print(render(stored["rows"], COLUMNS, DIGITS, arguments.rival))
         return
     model = load_classifier(arguments.data, arguments.head)
     test, train = trec.load(arguments.data), trec.load(arguments.data, "train")
@@ -234,7 +235,7 @@ def main() -> None:
     others = {label: [train.x[i] for i in torch.where(train.y == label)[0][:4].tolist()] for label in range(len(trec.CLASSES))}
     done = {(row["method"], row["references"]) for row in stored["rows"]}
     for name, reference, method in list_methods(model, arguments.steps):
-        if (name, reference) in done:
+        if (name, reference) in done or not name.startswith(arguments.only):
             continue
         began, cases, residuals = time.perf_counter(), [], []
         for question in questions:
@@ -247,13 +248,13 @@ def main() -> None:
                 "references": reference,
                 "residual": float(torch.tensor(residuals).median()) if residuals else None,
                 "seconds": time.perf_counter() - began,
-                "steps": arguments.steps,
+                "steps": LONG if name.endswith(f"{LONG} steps") else arguments.steps,
                 "cases": cases,
             }
         )
         stored["settings"] = {"accuracy": accuracy, "questions": len(cases), "torch": torch.__version__}
         arguments.out.write_text(json.dumps(stored, indent=None, separators=(",", ":")))
-        print(render(stored["rows"][-1:]).splitlines()[-1], f"{stored['rows'][-1]['seconds']:.0f} s", flush=True)
+        print(render(stored["rows"], COLUMNS, DIGITS).splitlines()[-1], f"{stored['rows'][-1]['seconds']:.0f} s", flush=True)
 
 
 if __name__ == "__main__":
