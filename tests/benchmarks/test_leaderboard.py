@@ -11,7 +11,7 @@ from toysuite import Maps
 
 import ig2
 from ig2.benchmarks import Column, leaderboard, roster
-from ig2.benchmarks.factors import Effects, analyse, analyse_table
+from ig2.benchmarks.factors import NAMES, Effect, Effects, analyse, analyse_table
 from ig2.benchmarks.intervals import bootstrap, bootstrap_rows
 from ig2.benchmarks.leaderboard import run_leaderboard
 from ig2.benchmarks.rendering import SHORT, render_overview, render_pages
@@ -396,3 +396,24 @@ def test_a_table_of_combinations_is_analysed_by_its_labels(tmp_path):
     assert Effects.load(tmp_path / "f.json") == effects and "rule: direct" in effects.to_markdown()
     missing = replace(table, methods={name: about for name, about in table.methods.items() if name != names[0]})
     refuses(InputError, "lacks", lambda: analyse_table(missing))
+
+
+def test_the_first_page_says_what_the_parts_contribute():
+    def effect(what: str, mean: float, width: float = 0.01) -> Effect:
+        return Effect(mean, mean - width, mean + width, what)
+
+    def made(path: float, blur: float) -> Effects:
+        shares = [effect(name, share) for name, share in zip(NAMES, (0.4, 0.3, 0.0, 0.2), strict=True)]
+        levels = [effect("path: GradPath", path), effect("rule: direct", 0.5), effect("scale: 8 px", blur)]
+        pairs = [effect("GradPath × direct", 0.1)]
+        return Effects("Cats", "cats", 9, False, *({"ADD": each, "DEL": each} for each in (shares, levels, pairs)))
+
+    page = render_pages(boards(a={"IG": 0.1}), {"cats": made(0.1, -0.2), "dogs": made(-0.3, 0.001)})[""]
+    assert "explains 40 to 40 % on cats and 40 to 40 % on dogs" in page and "the references 0 to 0 % and 0 to 0 %" in page
+    told = (
+        "GradPath in place of the straight line gains ADD (0.100 on cats) and DEL (0.100 on cats) and loses ADD (0.300 on dogs)"
+    )
+    assert told in page
+    assert "A blur of 8 px loses ADD (0.200 on cats) and DEL (0.200 on cats)." in page  # on dogs it is not clear
+    quick = replace(made(0.1, 0.1), quick=True)
+    assert "made of" not in render_pages(boards(a={"IG": 0.1}), {"cats": quick})[""]

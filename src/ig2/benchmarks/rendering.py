@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from ig2.benchmarks.factors import FACTORS, NAMES, Effects
+from ig2.benchmarks.factors import FACTORS, NAMES, Effect, Effects
 from ig2.benchmarks.roster import ROSTER
 from ig2.benchmarks.standings import Board, Leaderboard, Standing, find_front
 from ig2.benchmarks.table import ARROWS, escape_cell, number
@@ -13,6 +13,7 @@ from ig2.errors import format_count
 SHORT = 12  # rows of the first table, beside the best of IG² and Random: a screen
 BOARDS = 4  # more columns need smaller letters
 OURS = "IG²"  # how the rows of IG² begin
+PATH = "path: GradPath"  # as the factors name the level
 NONE = "–"
 WORK = "gradients an input; a forward pass alone counts a third"
 FOLDER = "leaderboard"  # of the pages that the first one links to, beside it
@@ -36,7 +37,7 @@ def render_pages(
 
 def _render_first(leaderboard: Leaderboard, effects: Mapping[str, Effects], picture: str | None) -> list[str]:
     boards, ranked = leaderboard.boards, leaderboard.ranked
-    lines = ["# Leaderboard", render_findings(leaderboard, effects), *_note_source(leaderboard)]
+    lines = ["# Leaderboard", render_findings(leaderboard), *_note_effects(effects), *_note_source(leaderboard)]
     widen = _wide if len(boards) > BOARDS else str
     lines += [widen(render_overview(leaderboard, SHORT)), _explain_overview(leaderboard)]
     if picture:
@@ -45,8 +46,6 @@ def _render_first(leaderboard: Leaderboard, effects: Mapping[str, Effects], pict
         lines.append(f"The methods that none beats in both, from the cheapest to the best: {front}.")
     if boards:
         lines += ["## By data set", _render_links(leaderboard), *_note_scales(leaderboard)]
-    if effects:
-        lines.append(f"What path, rule, references and scale contribute: [the factors]({FOLDER}/{FACTORS}.md).")
     rows = {one.method for board in boards.values() for one in board.standings}
     if len(rows) > len(ranked) or len(ranked) > SHORT:
         lines += ["## All methods", widen(render_overview(leaderboard))]
@@ -78,7 +77,7 @@ def _note_source(leaderboard: Leaderboard) -> list[str]:
     return [f"**Not yet on the public data sets: the data of {_list(embedded)} are small ones that come with the suites.**"]
 
 
-def render_findings(leaderboard: Leaderboard, effects: Mapping[str, Effects]) -> str:
+def render_findings(leaderboard: Leaderboard) -> str:
     """Return what the numbers say, in three sentences made of nothing else."""
     boards = [board for board in leaderboard.boards.values() if board.standings]
     records = leaderboard.records
@@ -107,10 +106,7 @@ def render_findings(leaderboard: Leaderboard, effects: Mapping[str, Effects]) ->
             f"{_list(f'*{m}*' for m, place in board.places().items() if place == 1)} on {board.name}" for board in boards
         ]
         lines.append(f"By data set, first are {_list(leaders)}.")
-    studied = {name: one for name, one in effects.items() if not one.quick}
-    if studied:
-        lines.append(f"Of what differs between combinations of their parts, {'; '.join(map(_sum_up, *_unzip(studied)))}.")
-    elif front := find_front(points := leaderboard.trade_off()):
+    if front := find_front(points := leaderboard.trade_off()):
         cheapest, best = (f"*{label}* with {_count(points[label][0])}" for label in (front[0], front[-1]))
         lines.append(
             f"Of the methods that none beats in both wins and cost, the cheapest is {cheapest} gradients an input, and "
@@ -119,16 +115,46 @@ def render_findings(leaderboard: Leaderboard, effects: Mapping[str, Effects]) ->
     return " ".join(lines)
 
 
-def _unzip(effects: Mapping[str, Effects]) -> tuple[list[str], list[Effects]]:
-    return list(effects), list(effects.values())
+def _note_effects(effects: Mapping[str, Effects]) -> list[str]:
+    """What the parts of a method contribute, in three sentences: their shares, GradPath, and the widest blur."""
+    studied = {name: one for name, one in effects.items() if not one.quick}
+    if not studied:
+        return []
+    first, *others = (
+        _list(_range(each.shares, i) + (f" on {name}" if not i else "") for name, each in studied.items())
+        for i in range(len(NAMES))
+    )
+    rest = "; ".join(f"the {factor} {told}" for factor, told in zip(NAMES[1:], others, strict=True))
+    sentences = [f"The {NAMES[0]} explains {first} of the differences between combinations, depending on the metric; {rest}."]
+    blur = next(iter(next(iter(studied.values())).levels.values()))[-1].what
+    for level, what in ((PATH, "GradPath in place of the straight line"), (blur, f"A blur of {blur.partition(': ')[2]}")):
+        parts = [
+            f"{verb} {_list(told)}"
+            for verb, sign in (("gains", 1), ("loses", -1))
+            if (told := list(_tell_level(studied, level, sign)))
+        ]
+        if parts:
+            sentences.append(f"{what} {' and '.join(parts)}.")
+    return [f"**What a method is made of** ([the factors]({FOLDER}/{FACTORS}.md)): {' '.join(sentences)}"]
 
 
-def _sum_up(name: str, effects: Effects) -> str:
-    """What each factor alone explains, from the metric with the least to that with the most; the largest first."""
-    shares = {factor: sorted(each[i].mean for each in effects.shares.values()) for i, factor in enumerate(NAMES)}
-    ordered = sorted(shares.items(), key=lambda item: -sum(item[1]))
-    parts = [f"the {factor} explains {100 * each[0]:.0f} to {_percent(each[-1])}" for factor, each in ordered]
-    return f"on {name} {_list(parts)}, by metric"
+def _range(shares: Mapping[str, list[Effect]], factor: int) -> str:
+    """What a factor alone explains, from the metric with the least to that with the most."""
+    means = [each[factor].mean for each in shares.values()]
+    return f"{100 * min(means):.0f} to {_percent(max(means))}"
+
+
+def _tell_level(studied: Mapping[str, Effects], level: str, sign: int) -> Iterator[str]:
+    """By metric, the clear changes of one sign that a level brings, with the data sets."""
+    for metric in dict.fromkeys(metric for one in studied.values() for metric in one.levels):
+        changes = {
+            name: change
+            for name, one in studied.items()
+            for change in one.levels.get(metric, ())
+            if change.what == level and change.is_clear and change.mean * sign > 0
+        }
+        if changes:
+            yield f"{metric} ({', '.join(f'{abs(change.mean):.3f} on {name}' for name, change in changes.items())})"
 
 
 def _note_scales(leaderboard: Leaderboard) -> list[str]:
