@@ -242,7 +242,7 @@ def test_a_site_of_photos_is_used_like_the_explorer(both, tmp_path, watched):
     export_site(both, tmp_path / "site", limit=40)
     with plain_server(tmp_path / "site") as address:
         page.goto(address + "#sort=-output")
-        page.wait_for_selector(".row[data-filled] img.thumb")
+        page.wait_for_selector("#row-0[data-filled] img.thumb")  # rows are filled in no order
         assert page.locator("#row-0 canvas").count() == 3
         assert "first 40 of 61" in page.locator("#list-hint").inner_text()
         page.locator("#where").fill("label == 1 and output > output_2")
