@@ -64,7 +64,6 @@ CONTESTS = {
         Contest("xai-units", "xai-units"),
     )
 }
-FACTOR_SCALES = (4.0, 8.0)
 
 
 def run_leaderboard(
@@ -147,7 +146,7 @@ def run_factors(
 ) -> dict[str, Effects]:
     """Score every combination of path, rule, references and scale, and separate what each contributes.
 
-    The arguments are those of `run_leaderboard`.
+    The scales are the two widest of the data set's own, beside raw maps. The arguments are those of `run_leaderboard`.
 
     Returns:
         The effects by data set, of those that are available.
@@ -159,7 +158,7 @@ def run_factors(
             continue
         common: dict[str, Any] = {"quick": quick, "seed": seed, "device": find_device(device)}
         count = samples or (None if quick or place is None else contest.samples)
-        options = BenchOptions(data=place, samples=count, study="factors", scales=FACTOR_SCALES, **common)
+        options = BenchOptions(data=place, samples=count, study="factors", scales=contest.scales[-2:], **common)
         tables = None if out is None else Path(out) / "tables"
         table = run(find_suite(contest.suite, options), out=tables, fresh=fresh, progress=progress)
         effects[contest.name] = analyse_table(table)

@@ -126,12 +126,14 @@ def _note_effects(effects: Mapping[str, Effects]) -> list[str]:
     )
     rest = "; ".join(f"the {factor} {told}" for factor, told in zip(NAMES[1:], others, strict=True))
     sentences = [f"The {NAMES[0]} explains {first} of the differences between combinations, depending on the metric; {rest}."]
-    blur = next(iter(next(iter(studied.values())).levels.values()))[-1].what
-    for level, what in ((PATH, "GradPath in place of the straight line"), (blur, f"A blur of {blur.partition(': ')[2]}")):
+    paths = dict.fromkeys(studied, PATH)
+    blurs = {name: next(iter(one.levels.values()))[-1].what for name, one in studied.items()}  # scales come last
+    widest = _list(f"{blur.partition(': ')[2]} on {name}" for name, blur in blurs.items())
+    for levels, what in ((paths, "GradPath in place of the straight line"), (blurs, f"The widest blur ({widest})")):
         parts = [
             f"{verb} {_list(told)}"
             for verb, sign in (("gains", 1), ("loses", -1))
-            if (told := list(_tell_level(studied, level, sign)))
+            if (told := list(_tell_level(studied, levels, sign)))
         ]
         if parts:
             sentences.append(f"{what} {' and '.join(parts)}.")
@@ -144,14 +146,14 @@ def _range(shares: Mapping[str, list[Effect]], factor: int) -> str:
     return f"{100 * min(means):.0f} to {_percent(max(means))}"
 
 
-def _tell_level(studied: Mapping[str, Effects], level: str, sign: int) -> Iterator[str]:
-    """By metric, the clear changes of one sign that a level brings, with the data sets."""
+def _tell_level(studied: Mapping[str, Effects], levels: Mapping[str, str], sign: int) -> Iterator[str]:
+    """By metric, the clear changes of one sign that each data set's level brings, with the data sets."""
     for metric in dict.fromkeys(metric for one in studied.values() for metric in one.levels):
         changes = {
             name: change
             for name, one in studied.items()
             for change in one.levels.get(metric, ())
-            if change.what == level and change.is_clear and change.mean * sign > 0
+            if change.what == levels[name] and change.is_clear and change.mean * sign > 0
         }
         if changes:
             yield f"{metric} ({', '.join(f'{abs(change.mean):.3f} on {name}' for name, change in changes.items())})"
