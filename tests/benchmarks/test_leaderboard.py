@@ -2,7 +2,10 @@
 
 import json
 import math
-from dataclasses import replace
+import shutil
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ import torch
 from toysuite import Maps
 
 import ig2
-from ig2.benchmarks import Column, leaderboard, roster
+from ig2.benchmarks import Column, Suite, leaderboard, roster
 from ig2.benchmarks.factors import NAMES, Effect, Effects, analyse, analyse_table
 from ig2.benchmarks.intervals import bootstrap, bootstrap_rows
 from ig2.benchmarks.leaderboard import run_leaderboard
@@ -18,7 +21,7 @@ from ig2.benchmarks.rendering import SHORT, render_overview, render_pages
 from ig2.benchmarks.roster import ROSTER, Conditions, Contender, build_roster
 from ig2.benchmarks.runner import run
 from ig2.benchmarks.standings import LACKS, Board, Leaderboard, Record, Standing, find_front
-from ig2.benchmarks.suite import ChoiceError
+from ig2.benchmarks.suite import AtScale, ChoiceError
 from ig2.errors import InputError
 from networks import data, refuses, relu_cnn
 
@@ -284,6 +287,94 @@ def test_a_run_that_was_stopped_ends_in_the_same_table(tmp_path):
         assert (one.method, one.scaled) == (other.method, other.scaled)
     count = len(CALLS)
     assert again().to_json() == resumed.to_json() and len(CALLS) == count
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rows(Suite):
+    """Samples in an order, two in a part; a method scores the number of the sample, and what it is blurred by."""
+
+    about = name = title = "rows"
+    samples: int = 4
+    skip: int = field(default=0, repr=False)
+    done: ClassVar[Counter] = Counter()
+
+    def parts(self):
+        return [f"rows {first}" for first in range(self.skip, self.samples, 2)]
+
+    def methods(self):
+        return {"IG": ig2.IntegratedGradients(), "Gradient": ig2.Gradient()}
+
+    def metrics(self):
+        return {"ADD": Column("higher"), "forwards": Column("lower", ranked=False)}
+
+    def describe_data(self):
+        return "numbers"
+
+    def identity(self):
+        return None
+
+    def skip_samples(self, count):
+        return replace(self, skip=count) if count < self.samples else None
+
+    def prepare(self, part):
+        return int(part.split()[1])
+
+    def score(self, part, first, method):
+        sigma = method.sigma if isinstance(method, AtScale) else 0.0
+        raw = method.method if isinstance(method, AtScale) else method
+        self.done[part, type(raw).__name__] += 1
+        # the validation split, of two samples, prefers 2 px
+        return {"ADD": [first + i + sigma / 10 for i in range(2)], "forwards": [float(first)] * 2}
+
+
+@pytest.fixture
+def rows(monkeypatch, tmp_path):
+    """Runs the leaderboard of `Rows`, and returns its board."""
+    contest = leaderboard.Contest("rows", "rows:Rows", (1.0, 2.0), samples=6)
+    monkeypatch.setattr(leaderboard, "CONTESTS", {"rows": contest})
+    monkeypatch.setattr(leaderboard, "VALIDATION", 2)
+    monkeypatch.setattr(leaderboard, "find_suite", lambda name, options: Rows(samples=options.samples, scales=options.scales))
+    Rows.done.clear()
+
+    def score(samples, methods=None, own=None, folder="a"):
+        return run_leaderboard(["rows"], methods, own=own, samples=samples, device="cpu", out=tmp_path / folder).boards["rows"]
+
+    score.folder = tmp_path
+    return score
+
+
+def test_a_board_is_extended_by_further_samples(rows):
+    few, whole = rows(4, ["ig"]), rows(6, ["ig", "gradient"], folder="b")
+    shutil.rmtree(rows.folder / "a" / "tables")  # what is in the board is enough
+    Rows.done.clear()
+    extended = rows(6, ["ig", "gradient"])
+    assert few.samples == 4 and extended.samples == 6 == extended.settings["samples"]
+    assert [one.scale for one in extended.standings] == [2.0, 2.0]
+    for one, other in zip(extended.standings, whole.standings, strict=True):
+        assert (one.method, one.raw, one.scaled, one.cost) == (other.method, other.raw, other.scaled, other.cost)
+    assert {part for part, method in Rows.done if method == "IntegratedGradients"} == {"rows 4"}
+    assert {part for part, method in Rows.done if method == "Gradient"} == {"rows 0", "rows 2", "rows 4"}
+    assert Leaderboard.load(rows.folder / "a" / "leaderboard.json").boards["rows"].samples == 6
+
+
+def test_rows_that_would_stay_behind_are_named_before_anything_is_scored(rows):
+    rows(4, ["ig", "gradient"])
+    Rows.done.clear()
+    refuses(ChoiceError, "Gradient", lambda: rows(6, ["ig"]))
+    assert not Rows.done
+    assert rows(4, ["ig"]).samples == 4
+
+
+def test_a_board_of_other_data_is_not_extended(rows, monkeypatch):
+    rows(4, ["ig"])
+    monkeypatch.setattr(Rows, "describe_data", lambda self: "other numbers")
+    refuses(InputError, "other data", lambda: rows(6, ["ig"]))
+
+
+def test_a_method_of_ones_own_is_scored_anew_on_all_samples(rows):
+    rows(4, [], own={"mine": ig2.Gradient()})
+    assert rows(6, ["ig"], own={"mine": ig2.InputXGradient()}).standing("mine").scaled["ADD"][:2] == (0.2, 1.2)
+    assert {part for part, method in Rows.done if method == "InputXGradient"} == {"rows 0", "rows 2", "rows 4"}
 
 
 def test_the_file_is_read_back_and_checked(tmp_path):

@@ -163,6 +163,16 @@ def test_what_cannot_be_done_is_said(tmp_path):
         Wafer(samples=0)
 
 
+def test_samples_whose_scores_are_known_are_skipped(monkeypatch):
+    monkeypatch.setattr(Experiment, "per_part", 2)
+    whole = quick(samples=4)
+    rest = whole.skip_samples(2)
+    assert rest.parts() == ["samples 3–4"] and rest.identity() == whole.identity() and rest.settings() == whole.settings()
+    values, later = (run(suite, ["gradient"]).row("Gradient", "ADD").values for suite in (whole, rest))
+    assert later == values[2:]
+    assert whole.skip_samples(4) is None
+
+
 def test_another_network_is_another_one_to_the_last_weight(tmp_path):
     """Scores that were kept of it are not those of this one, whatever the data and the settings."""
     first, second = quick(samples=1), quick(samples=1)

@@ -84,7 +84,8 @@ def run_leaderboard(
 
     The scale of each method is chosen on the validation split, by the lowest mean rank over the metrics among its own scales,
     and reported on the test split with the raw maps beside it. With a folder every score is stored as soon as it is computed,
-    and the boards are added to the leaderboard.json that is there.
+    and the boards are added to the leaderboard.json that is there. Where it has fewer samples of a data set than are asked for,
+    its rows keep their scales, and the samples that they lack are scored.
 
     Args:
         names: data sets of `CONTESTS`; by default all.
@@ -121,12 +122,18 @@ def run_leaderboard(
             board = board.add(Leaderboard(skipped={contest.name: place}))
             continue
         options = {"samples": samples, "quick": quick, "seed": seed, "device": find_device(device)}
+        stored = None if fresh else board.boards.get(contest.name)
+        if stored is not None:
+            _check_all_grow(stored, contest, options, {*labels, *own})
         try:
-            scored = _score(contest, place, options, labels, own, folder, fresh, progress)
+            further, scored = _score(contest, place, options, labels, own, stored, folder, fresh, progress)
         except InputError as error:
             board = board.add(Leaderboard(skipped={contest.name: str(error)}))
             continue
-        board = board.add(Leaderboard({contest.name: scored}), fresh)
+        if stored is not None and further is not None:
+            grown = stored.extend(further)
+            scored = grown if scored is None else grown.add(scored)
+        board = board.add(Leaderboard({} if scored is None else {contest.name: scored}), fresh)
         if folder is not None:
             write_file(folder / FILE, board.to_json().encode())
     return board
@@ -228,26 +235,48 @@ def _score(
     options: Mapping[str, Any],
     labels: Sequence[str],
     own: Mapping[str, MethodLike],
+    stored: Board | None,
     folder: Path | None,
     fresh: bool,
     progress: Callable[[Step], object] | bool,
-) -> Board:
-    validation: Table | None = None
-    left_out: dict[str, str] = {}
-    splits: list[Split] = ["validation", "test"] if contest.scales else ["test"]
-    for split in splits:
-        suite, roster = _build_suite(contest, place, split, options)
-        left_out = {label: _explain_absence(label) for label in labels if label not in roster and label not in own}
-        there = {label: roster[label] for label in labels if label in roster and label not in own}
-        if not there and not own:
-            raise InputError(f"none of the methods chosen applies: {'; '.join(f'{a}: {b}' for a, b in left_out.items())}")
+) -> tuple[Board | None, Board | None]:
+    """Return the samples that stored rows lack, and all samples of the other methods."""
+    suite, roster = _build_suite(contest, place, "test", options)
+    left_out = {label: _explain_absence(label) for label in labels if label not in roster and label not in own}
+    methods = {label: roster[label] for label in labels if label in roster and label not in own} | dict(own)
+    if not methods:
+        raise InputError(f"none of the methods chosen applies: {'; '.join(f'{a}: {b}' for a, b in left_out.items())}")
+
+    def score(suite: Suite, methods: Mapping[str, MethodLike], split: Split = "test") -> Table:
         out = None if folder is None else folder / ("tables" if split == "test" else "tables/validation")
-        if validation is not None:
-            suite = replace(suite, scales=choose_scales(validation))
-        table = run(suite, [], own={**there, **own}, out=out, fresh=fresh, progress=progress)
-        if split == "validation":
-            validation = table
-    return Board.from_tables(contest.name, table, validation, left_out, place is None and not contest.makes_data)
+        return run(suite, [], own=methods, out=out, fresh=fresh, progress=progress)
+
+    further: Board | None = None
+    if stored is not None and (rest := suite.skip_samples(stored.samples)) is not None:
+        chosen = {one.method: one.scale for one in stored.standings if one.method in methods and one.method not in own}
+        if chosen:
+            later = score(replace(rest, scales=chosen), {label: methods[label] for label in chosen})
+            further = Board.from_tables(contest.name, later, None, left_out, chosen=chosen)
+        methods = {label: method for label, method in methods.items() if label not in chosen}
+        if not methods:
+            return further, None
+    validation: Table | None = None
+    if contest.scales:
+        validation = score(_build_suite(contest, place, "validation", options)[0], methods, "validation")
+        suite = replace(suite, scales=choose_scales(validation))
+    embedded = place is None and not contest.makes_data
+    return further, Board.from_tables(contest.name, score(suite, methods), validation, left_out, embedded)
+
+
+def _check_all_grow(stored: Board, contest: Contest, options: Mapping[str, Any], labels: set[str]) -> None:
+    """See that no stored row stays behind where the others are given more samples."""
+    asked = options["samples"] or (0 if options["quick"] else contest.samples)
+    behind = [one.method for one in stored.standings if one.method not in labels]
+    if behind and stored.samples < asked and not contest.makes_data:
+        raise ChoiceError(
+            f"{contest.name} has rows of {stored.samples} samples that were not chosen, {describe(behind)}, and they would not "
+            f"fit beside rows of {asked}: choose them too, or ask for samples={stored.samples} (--samples)"
+        )
 
 
 def _explain_absence(label: str) -> str:

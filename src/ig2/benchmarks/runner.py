@@ -28,7 +28,7 @@ from ig2._utils.progress import Progress
 from ig2._utils.suggestions import ChoiceError, find_close, suggest
 from ig2.benchmarks.store import Cell, Cells, code_digest, fingerprint, key_of, no_empty_folder, place
 from ig2.benchmarks.suite import BenchOptions, MethodLike, Suite, add_scales, find_suite
-from ig2.benchmarks.table import MADE_BY, Fact, Failure, Row, Table, spread
+from ig2.benchmarks.table import MADE_BY, Fact, Failure, Row, Table, merge_environments, spread
 from ig2.errors import IG2Warning, InputError, describe, format_count, reason
 from ig2.methods.base import summary
 
@@ -295,7 +295,7 @@ class _Run:
             suite=self.suite.name,
             data=self.data,
             settings=self.suite.settings(),
-            environment=_merge(environments) or self.environment,
+            environment=merge_environments(*environments) or self.environment,
             methods={label: _describe_method(method) for label, method in self.methods.items()},
             metrics=dict(metrics),
             rows=tuple(rows),
@@ -341,12 +341,6 @@ def describe_environment(device: str) -> dict[str, str]:
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
         "threads": str(torch.get_num_threads()),
     }
-
-
-def _merge(environments: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return all values that each entry has."""
-    names = dict.fromkeys(name for environment in environments for name in environment)
-    return {name: ", ".join(dict.fromkeys(one[name] for one in environments if name in one)) for name in names}
 
 
 @contextmanager

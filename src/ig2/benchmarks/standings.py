@@ -21,7 +21,7 @@ from ig2._utils.files import check_regular
 from ig2.benchmarks.intervals import Interval, bootstrap, bootstrap_rows
 from ig2.benchmarks.scales import choose_scales, rank
 from ig2.benchmarks.suite import AtScale, Column, label_scale
-from ig2.benchmarks.table import MADE_BY, Table
+from ig2.benchmarks.table import MADE_BY, Table, merge_environments
 from ig2.errors import InputError, describe
 
 FORMAT = 1
@@ -82,7 +82,13 @@ class Board:
 
     @classmethod
     def from_tables(
-        cls, name: str, test: Table, validation: Table | None, left_out: Mapping[str, str] | None = None, embedded: bool = False
+        cls,
+        name: str,
+        test: Table,
+        validation: Table | None,
+        left_out: Mapping[str, str] | None = None,
+        embedded: bool = False,
+        chosen: Mapping[str, float] | None = None,
     ) -> Board:
         """Return the standings of a data set.
 
@@ -93,8 +99,10 @@ class Board:
                 over the metrics among its own scales; None where there are no scales.
             left_out: methods without a row, and why.
             embedded: whether the data came with the suite.
+            chosen: the scale of each method where it was chosen before.
         """
-        chosen = choose_scales(validation) if validation is not None else dict.fromkeys(test.methods, 0.0)
+        if chosen is None:
+            chosen = choose_scales(validation) if validation is not None else dict.fromkeys(test.methods, 0.0)
         reasons = dict(left_out or {})
         metrics = {label: column for label, column in test.metrics.items() if label not in COSTS}
         standings = []
@@ -212,13 +220,23 @@ class Board:
 
     def same_samples(self, other: Board) -> bool:
         """Return whether scores of the other are of the same samples, so that its rows may stand beside these."""
+        return self.samples == other.samples and self.same_study(other)
+
+    def same_study(self, other: Board) -> bool:
+        """Return whether the other has the same data, network and settings, whatever the number of samples."""
 
         def identify(board: Board) -> tuple[Any, ...]:
             network = [board.environment.get(name) for name in ("data", "network")]
+            settings = {**board.settings, "samples": None}
             # through JSON, as stored: tuples are then lists
-            return board.name, board.data, json.dumps(board.settings, default=str), list(board.metrics), board.samples, network
+            return board.name, board.data, json.dumps(settings, default=str), list(board.metrics), network
 
         return identify(self) == identify(other)
+
+    def covers(self, other: Board) -> bool:
+        """Return whether this is the other with more samples, and with a row or a reason for each of its methods."""
+        known = {*self.left_out, *(one.method for one in self.standings)}
+        return other.samples < self.samples and self.same_study(other) and known.issuperset(o.method for o in other.standings)
 
     def add(self, other: Board) -> Board:
         """Return the board with the rows of another; a method of the same label is replaced.
@@ -233,7 +251,47 @@ class Board:
             )
         rows = {one.method: one for one in (*self.standings, *other.standings)}
         left_out = {label: why for label, why in {**self.left_out, **other.left_out}.items() if label not in rows}
-        return replace(self, standings=tuple(rows.values()), left_out=left_out)
+        environment = merge_environments(self.environment, other.environment)
+        return replace(self, standings=tuple(rows.values()), left_out=left_out, environment=environment)
+
+    def extend(self, later: Board) -> Board:
+        """Return the board with the scores of further samples behind its own, of the methods that have both.
+
+        Args:
+            later: the board of these samples alone, each method at the scale it has here.
+
+        Raises:
+            InputError: if the other is of other data, networks or settings.
+        """
+        if not self.same_study(later):
+            raise InputError(
+                f"{self.name}: the stored rows are of other data, settings or networks ({self.data}; now: {later.data}), and "
+                "cannot be extended by further samples: choose another folder, or compute all again with fresh=True (--fresh)"
+            )
+        rows = {one.method: one for one in later.standings}
+        standings = tuple(self._join(one, rows[one.method], later) for one in self.standings if one.method in rows)
+        joined = {one.method for one in standings}
+        left_out = {label: why for label, why in {**self.left_out, **later.left_out}.items() if label not in joined}
+        return replace(
+            self,
+            samples=self.samples + later.samples,
+            settings=later.settings,
+            standings=standings,
+            left_out=left_out,
+            environment=merge_environments(self.environment, later.environment),
+        )
+
+    def _join(self, one: Standing, more: Standing, later: Board) -> Standing:
+        raw, scaled = (
+            {metric: values + further[metric] for metric, values in scores.items()}
+            for scores, further in ((one.raw, more.raw), (one.scaled, more.scaled))
+        )
+        cost: dict[str, float | None] = {}
+        for what, before in one.cost.items():
+            after = more.cost[what]
+            known = None if before is None or after is None else before * self.samples + after * later.samples
+            cost[what] = None if known is None else round_score(known / (self.samples + later.samples))
+        return replace(one, raw=raw, scaled=scaled, cost=cost)
 
 
 def find_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
@@ -277,7 +335,7 @@ class Leaderboard:
 
         Args:
             other: what is added; a method of the same label is replaced.
-            fresh: whether a board of other samples is replaced; otherwise it raises an error.
+            fresh: whether a board of other samples is replaced; otherwise only one that the other covers is.
 
         Raises:
             InputError: if rows of one data set are of other samples.
@@ -285,7 +343,7 @@ class Leaderboard:
         boards = dict(self.boards)
         for name, board in other.boards.items():
             known = boards.get(name)
-            replaces = known is None or (fresh and not known.same_samples(board))
+            replaces = known is None or board.covers(known) or (fresh and not known.same_samples(board))
             boards[name] = board if known is None or replaces else known.add(board)
         skipped = {name: why for name, why in {**self.skipped, **other.skipped}.items() if name not in boards}
         return Leaderboard(boards, skipped)

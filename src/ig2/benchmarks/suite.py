@@ -125,6 +125,10 @@ class Suite(ABC):
         may write into its arguments: pass copies of what other methods will see.
         """
 
+    def skip_samples(self, count: int) -> Self | None:
+        """Return the suite without its first samples, whose scores are known; None where its samples have no such order."""
+        return None
+
     def facts(self, part: str, prepared: Any) -> Mapping[str, Sequence[float]]:
         """Return what else is to be known of a part, such as the accuracy of its network: values by their labels."""
         return {}

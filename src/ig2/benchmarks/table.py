@@ -101,6 +101,19 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
     }
 
 
+def merge_environments(*environments: Mapping[str, str]) -> dict[str, str]:
+    """Return all values that each entry has, one after the other.
+
+    >>> merge_environments({"device": "cpu"}, {"device": "cuda, cpu", "data": "1f"})
+    {'device': 'cpu, cuda', 'data': '1f'}
+    """
+    merged: dict[str, dict[str, None]] = {}
+    for environment in environments:
+        for name, values in environment.items():
+            merged.setdefault(name, {}).update(dict.fromkeys(values.split(", ")))
+    return {name: ", ".join(values) for name, values in merged.items()}
+
+
 @dataclass(frozen=True)
 class Failure:
     """A part on which a method raised an error, or that could not be prepared."""

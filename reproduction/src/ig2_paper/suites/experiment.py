@@ -7,7 +7,7 @@ import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -116,6 +116,7 @@ class Experiment(Suite):
         straight: how many gradients IG and Expected IG take.
         coalitions: how many of KernelSHAP, for each explicand.
         thresholds: how many steps the curves of ADD and DEL have.
+        skip: how many of the samples are not explained, from the first on.
     """
 
     dataset: ClassVar[str]
@@ -154,6 +155,7 @@ class Experiment(Suite):
     straight: int = 50
     coalitions: int = 2048
     thresholds: int = 50
+    skip: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -232,7 +234,7 @@ class Experiment(Suite):
 
     @cached_property
     def _slices(self) -> dict[str, slice]:
-        starts = range(0, self.samples, self.per_part)
+        starts = range(self.skip, self.samples, self.per_part)
         slices = [slice(start, min(start + self.per_part, self.samples)) for start in starts]
         return {f"samples {rows.start + 1}–{rows.stop}": rows for rows in slices}
 
@@ -347,6 +349,9 @@ class Experiment(Suite):
         return {name: value for name, value in self.settings().items() if name != "samples"}
 
     # -- the work ------------------------------------------------------------------------------------------------------
+
+    def skip_samples(self, count: int) -> Self | None:
+        return replace(self, skip=count) if count < self.samples else None
 
     def check(self) -> None:
         if self.samples > len(self.explicands):
