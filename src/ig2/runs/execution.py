@@ -41,7 +41,7 @@ from ig2.adapters.vision import Photo
 from ig2.benchmarks.store import code_digest, fingerprint, key_of, place
 from ig2.errors import InputError, describe, format_count, reason, warn
 from ig2.groups import Groups
-from ig2.methods import IG2, Gradient, Method
+from ig2.methods import IG2, Gradient, Grid, Method
 from ig2.methods.base import summary
 from ig2.metrics.base import Metric, Scores
 from ig2.model import Function, Model, as_model
@@ -285,14 +285,13 @@ def explain_locally(
     Yields:
         What waits for the rows of a batch. It can be called after the end too, so that nothing explained is lost.
     """
-    # On a CPU a thread that makes rows takes a core from the network, whose operations wait for all of theirs: on two cores
-    # 256 items of 64 × 64 pixels took a quarter longer. Pooling to regions takes long enough to have a thread of its own.
-    inline = device == "cpu" and not isinstance(plan.values, Groups)
+    # Finding regions in each image takes long enough to have threads of its own; other rows are made by who writes them.
+    finds_regions = isinstance(plan.values, Groups) and not isinstance(plan.values, Grid)
     # Beside a GPU, threads that decode take Python's lock from the one that launches kernels, hundreds for each batch.
     if processes is None:
         processes = CAN_FORK and device.startswith("cuda") and plan.kind in ("image", "signal")
     with (
-        nullcontext() if inline else _switch_often(),
+        nullcontext() if device == "cpu" else _switch_often(),
         open_readers(plan, readers, device.startswith("cuda")) if processes else nullcontext(plan.read) as read,
         ThreadPoolExecutor(readers, "ig2-read") as reading,
         ThreadPoolExecutor(readers, "ig2-rows") as finishing,
@@ -300,7 +299,7 @@ def explain_locally(
     ):
         for number, loaded in enumerate(batches_read):
             finish = plan.explain(loaded, quiet=number > 0)
-            yield partial(list, finish()) if inline else finishing.submit(finish).result
+            yield finishing.submit(finish).result if finds_regions else finish
 
 
 @contextmanager
