@@ -30,7 +30,7 @@ from ig2._utils.suggestions import ChoiceError
 from ig2.adapters import tabular, text, vision
 from ig2.errors import InputError
 from ig2.groups import Groups
-from ig2.runs import Store, execution
+from ig2.runs import Aggregates, Store, execution
 from ig2.runs import plan as plans
 from ig2.runs.files import lock_store
 from networks import data, refuses, seeded
@@ -109,6 +109,16 @@ def test_values_are_pooled_and_keep_their_sum(photos: Path, subject: vision.Visi
         assert regions.shape == (8, 8)
         sums = [plane[regions == region].sum() for region in range(len(row["values"]))]
         np.testing.assert_allclose(row["values"], sums, atol=1e-6)
+
+
+@pytest.mark.parametrize("values", ["float32", ig2.Grid(4, 2), ig2.Superpixels(6), "none"])
+def test_aggregates_are_those_of_the_rows(photos: Path, subject: vision.VisionSubject, tmp_path: Path, values: Any) -> None:
+    metric = ig2.metrics.Insertion(thresholds=4)
+    store = ig2.run(photos, subject, ig2.IG2(2), tmp_path / "store", values=values, count=3, metrics=[metric], batch=5)
+    expected = Aggregates()
+    expected.absorb(store, ["insertion"])
+    assert store.aggregates.to_json() == expected.to_json()
+    assert bool(expected.feature_sketches) == (values == "float32" or isinstance(values, ig2.Grid))
 
 
 def test_words_of_texts(tmp_path: Path) -> None:

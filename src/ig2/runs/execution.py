@@ -46,7 +46,7 @@ from ig2.methods.base import summary
 from ig2.metrics.base import Metric, Scores
 from ig2.model import Function, Model, as_model
 from ig2.runs import store as stores
-from ig2.runs.aggregates import Aggregates
+from ig2.runs.aggregates import Aggregates, find_columns
 from ig2.runs.files import (
     AGGREGATES,
     FLUSH_SECONDS,
@@ -435,7 +435,8 @@ class _State:
 
     def absorb(self, table: Any) -> None:
         """Add rows on their way to the disk. Aggregates are written after them, so that they never have more."""
-        self.aggregates.absorb(stores.read_rows(table), list(self.plan.metrics))
+        wanted = [name for name in find_columns(self.plan.metrics) if name in table.column_names]
+        self.aggregates.absorb(stores.read_rows(table.select(wanted)), list(self.plan.metrics))
 
     def save(self, table: Any) -> None:
         """Note that rows are on the disk."""
