@@ -121,11 +121,11 @@ def test_an_interrupted_run_leaves_no_processes_and_goes_on(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=2, progress=stop)
+        ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=1, progress=stop)
     assert not multiprocessing.active_children()
     assert 4 <= len(ig2.open(tmp_path / "store")) < 12
-    store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=2)
-    whole = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "whole", batch=2)
+    store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=1)
+    whole = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "whole", batch=1)
     check_same(list(store), list(whole))
     assert store.aggregates.to_json() == whole.aggregates.to_json()
 

@@ -80,7 +80,7 @@ READERS = 2  # threads or processes that read ahead
 GPU_READERS = 8  # the same for a GPU: one decodes some 300 photos a second
 FIRST_FAILURES = 100  # after so many failed items and not one success, the run is at fault and not the items
 SWITCH_SECONDS = 0.0005  # between two threads that want Python's lock
-IN_FLIGHT = 2  # batches that wait for the writer, besides the one being explained
+IN_FLIGHT = 4  # batches that wait for the writer, besides the one being explained: a disk takes 0.1 s to have a part
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ def run_plan(
             drop_failed(folder)
         known = _hash_ids(_stored_ids(folder))
         total, pending = _count_items(items, known)
-        state = _State(folder, plan, total, total - pending, len(known) - (total - pending))
+        state = _State(folder, plan, total, total - pending, len(known) - (total - pending), flush_seconds=flush_seconds)
         writer = Writer(folder, state.save, part_bytes, flush_seconds)
         state.number = lambda: writer.number
         state.catch_up()
@@ -263,7 +263,6 @@ def run_plan(
             explained = explain_locally(plan, batches, readers or count_readers(device), device)
         with closing(explained):  # ends its threads or actors, whatever ends the writing
             _write_rows(plan, explained, writer, state, bar)
-        state.finish()
     return stores.open(folder)
 
 
@@ -385,6 +384,7 @@ def _write_rows(plan: Plan, explained: Iterator[Finish], writer: Writer, state: 
                     waiting.cancel()
                 raise
             thread.submit(writer.close).result()
+            state.write()
 
 
 def _check_hope(early: Sequence[Row]) -> None:
@@ -407,7 +407,9 @@ class _State:
     number: Callable[[], int] = lambda: 0  # of the next journal file
     files: int = 0  # the first journal file that the aggregates do not have
     failed: int = 0
+    flush_seconds: float = FLUSH_SECONDS
     began: float = field(default_factory=time.monotonic)
+    saved: float = -math.inf
     before: dict[str, Any] = field(default_factory=dict)
     items: int = 0
 
@@ -431,27 +433,31 @@ class _State:
         for part in rest:
             self.absorb(read_part(part))
             self.files = max(self.files, int(part.stem.rpartition("-")[2]) + 1)
-        self._write()
+        self.write()
 
     def absorb(self, table: Any) -> None:
         """Add rows on their way to the disk. Aggregates are written after them, so that they never have more."""
         wanted = [name for name in find_columns(self.plan.metrics) if name in table.column_names]
         self.aggregates.absorb(stores.read_rows(table.select(wanted)), list(self.plan.metrics))
 
-    def save(self, table: Any) -> None:
-        """Note that rows are on the disk."""
+    def save(self, rows: int, failed: int) -> None:
+        """Note that rows are on the disk; aggregates every few seconds, since a run that goes on reads the rows they lack."""
         self.files = self.number()
-        self.done += len(table)
-        self.items += len(table)
-        self.failed += len(table) - table["error"].null_count
-        self._write()
+        self.done += rows
+        self.items += rows
+        self.failed += failed
+        if time.monotonic() - self.saved >= self.flush_seconds:
+            self.write()
+        else:
+            self._write_progress()
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write the aggregates, and how far the run is."""
         write_json(self.folder / AGGREGATES, {"files": self.files, **self.aggregates.to_json()}, indent=None)
-        self.finish()
+        self.saved = time.monotonic()
+        self._write_progress()
 
-    def finish(self) -> None:
-        """Write how far the run is."""
+    def _write_progress(self) -> None:
         seconds = time.monotonic() - self.began
         write_json(
             self.folder / PROGRESS,
