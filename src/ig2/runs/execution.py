@@ -119,6 +119,7 @@ def run(
     batch: int | None = None,
     device: str = "auto",
     readers: int | None = None,
+    reader_processes: bool | None = None,
     retry_failed: bool = False,
     engine: Engine = "local",
     cluster: Cluster = Cluster(),
@@ -159,8 +160,9 @@ def run(
         column: the column with the text or the image, of rows that have several.
         batch: items in one call of the method. Results do not depend on it, but for rounding.
         device: where the network runs; "auto" takes a GPU if there is one. With Ray, `cluster` decides.
-        readers: threads that read ahead, or processes for images and signals on a GPU. By default 2; for a GPU as many as
-            there are cores, 8 at most.
+        readers: threads or processes that read ahead. By default 2; for a GPU as many as there are cores, 8 at most.
+        reader_processes: whether processes read, and not threads. By default they do for images and signals on a GPU, on
+            Linux. They are forked: what a source of your own counts or caches stays in each. False keeps it in this process.
         retry_failed: explain again the items that failed before.
         engine: "local" for this process, "ray" for several, of this machine or a cluster.
         cluster: how the work is spread by Ray.
@@ -189,10 +191,12 @@ def run(
             check_count(number, name)
     if engine not in ("local", "ray"):
         raise ChoiceError(f"engine must be 'local' or 'ray', got {describe(engine)}")
+    if reader_processes and (engine == "ray" or not CAN_FORK):
+        raise ChoiceError("reader_processes=True is for Linux, and not for Ray, whose workers read by threads: omit it")
     items = find_source(source, id=id, label=label, skip=folder)
     rest: dict[str, Any] = {
-        "batch": batch, "readers": readers, "retry_failed": retry_failed, "engine": engine, "cluster": cluster,
-        "part_bytes": part_bytes, "flush_seconds": flush_seconds, "progress": progress,
+        "batch": batch, "readers": readers, "reader_processes": reader_processes, "retry_failed": retry_failed,
+        "engine": engine, "cluster": cluster, "part_bytes": part_bytes, "flush_seconds": flush_seconds, "progress": progress,
     }  # fmt: skip
     if isinstance(model, LanguageModel):
         where = find_device(device)
@@ -222,6 +226,7 @@ def run_plan(
     device: str,
     batch: int | None = None,
     readers: int | None = None,
+    reader_processes: bool | None = None,
     retry_failed: bool = False,
     engine: Engine = "local",
     cluster: Cluster = Cluster(),
@@ -260,7 +265,7 @@ def run_plan(
 
             explained = explain_on_cluster(plan, batches, cluster)
         else:
-            explained = explain_locally(plan, batches, readers or count_readers(device), device)
+            explained = explain_locally(plan, batches, readers or count_readers(device), device, reader_processes)
         with closing(explained):  # ends its threads or actors, whatever ends the writing
             _write_rows(plan, explained, writer, state, bar)
     return stores.open(folder)
