@@ -369,10 +369,10 @@ class Aggregates:
             raise InputError(f"the aggregates are damaged: {reason(error)}; got {describe(content)}") from error
 
 
-def find_columns(metrics: Iterable[str]) -> list[str]:
+def find_columns(metrics: Iterable[str]) -> set[str]:
     """The columns of a store that aggregates are made of; reading the others takes longer than these."""
     scores = [name for metric in metrics for name in (metric, metric + CURVE)]
-    return ["id", "error", "target", *SCALARS, *scores, "units", "values", "values_shape", "regions"]
+    return {"id", "error", "target", *SCALARS, *scores, "units", "values", "values_shape", "regions"}
 
 
 def _write_sketch(sketch: Sketch) -> list[Any]:

@@ -442,8 +442,7 @@ class _State:
 
     def absorb(self, table: Any) -> None:
         """Add rows on their way to the disk. Aggregates are written after them, so that they never have more."""
-        wanted = [name for name in find_columns(self.plan.metrics) if name in table.column_names]
-        self.aggregates.absorb(stores.read_rows(table.select(wanted)), list(self.plan.metrics))
+        self.aggregates.absorb(stores.read_rows(table, find_columns(self.plan.metrics)), list(self.plan.metrics))
 
     def save(self, rows: int, failed: int) -> None:
         """Note that rows are on the disk; aggregates every few seconds, since a run that goes on reads the rows they lack."""
