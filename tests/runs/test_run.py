@@ -495,6 +495,21 @@ def test_an_interrupted_run_keeps_what_it_has(net: nn.Module, tmp_path: Path, mo
     assert content(store) == content(whole) and aggregates(store) == aggregates(whole)
 
 
+@pytest.mark.parametrize("flush_seconds", [0.0, 60.0])
+def test_aggregates_that_lack_the_last_parts_catch_up(net: nn.Module, tmp_path: Path, flush_seconds: float) -> None:
+    early: list[bytes] = []
+
+    def copy(done: int, total: int) -> None:
+        early.extend([(out / "aggregates.json").read_bytes()] if done == 30 else [])
+
+    out, options = tmp_path / "store", {"batch": 5, "part_bytes": 500, "flush_seconds": flush_seconds}
+    whole = ig2.run(data(40, 5), net, ig2.IntegratedGradients(3), out, progress=copy, **options)
+    assert len(whole.files) > 3 and bool(json.loads(early[0])["rows"]) == (flush_seconds == 0)
+    expected = aggregates(whole)
+    (out / "aggregates.json").write_bytes(early[0])  # as a run leaves it that was killed just before its end
+    assert aggregates(ig2.run(data(40, 5), net, ig2.IntegratedGradients(3), out, **options)) == expected
+
+
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
     """A file system of this size, where this user may mount one."""

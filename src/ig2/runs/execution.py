@@ -80,7 +80,7 @@ READERS = 2  # threads or processes that read ahead
 GPU_READERS = 8  # the same for a GPU: one decodes some 300 photos a second
 FIRST_FAILURES = 100  # after so many failed items and not one success, the run is at fault and not the items
 SWITCH_SECONDS = 0.0005  # between two threads that want Python's lock
-IN_FLIGHT = 4  # batches that wait for the writer, besides the one being explained: a disk takes 0.1 s to have a part
+IN_FLIGHT = 4  # batches that wait for the writer, besides the one being explained, while a part goes to the disk
 
 
 @dataclass(frozen=True)
