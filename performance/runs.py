@@ -27,6 +27,7 @@ from torch import nn
 
 import ig2
 from ig2.adapters import vision
+from ig2.runs.execution import IN_FLIGHT
 from performance.store import Row, clock_and_cpu, save, table
 
 IMAGE = 64  # pixels
@@ -87,20 +88,24 @@ def network() -> nn.Module:
 
 
 def overhead(quick: bool) -> list[Row]:
-    """Items a second of `ig2.run`, and of a loop that reads and explains the same batches and keeps nothing."""
+    """Items a second of `ig2.run`, and of a loop that reads and explains the same batches and keeps nothing.
+
+    *Share in between* leaves out the start and the end of a run, which do not grow with the number of items.
+    """
     device = _find_device()
-    count, batch = (32, 8) if quick else (1024, 16)
+    count, batch = (32, 8) if quick else (1024 if device == "cpu" else 4096, 16)
     net, source = network().to(device), Photos(count)
     rows = []
     for name, method in {
         "IntegratedGradients(10)": ig2.IntegratedGradients(10),
         "IntegratedGradients(50)": ig2.IntegratedGradients(50),
     }.items():
-        bare, whole = [], []
+        bare, whole, paces = [], [], []
         for _ in range(1 if quick else 3):
             bare.append(_time_bare(net, method, source, batch))
+            paces.append(_Pace())
             with tempfile.TemporaryDirectory() as folder:
-                whole.append(clock_and_cpu(partial(ig2.run, source, net, method, folder, batch=batch)))
+                whole.append(clock_and_cpu(partial(ig2.run, source, net, method, folder, batch=batch, progress=paces[-1])))
         # the quickest of each: what else a machine does only ever adds
         (wall, cpu), (run_wall, run_cpu) = (tuple(map(min, zip(*times, strict=True))) for times in (bare, whole))
         rows.append(
@@ -110,6 +115,7 @@ def overhead(quick: bool) -> list[Row]:
                 "items/s alone": round(count / wall, 1),
                 "items/s of ig2.run": round(count / run_wall, 1),
                 "share": round(wall / run_wall, 3),
+                "share in between": _round(max(pace.rate for pace in paces) * wall / count, 3),
                 "share of CPU time": round(cpu / run_cpu, 3),
             }
         )
@@ -186,8 +192,9 @@ def photos(quick: bool, count: int | None = None) -> list[Row]:
             options |= {"values": ig2.Grid(14, 14), "batch": batch, "device": device}
             ig2.run([*map(str, chosen[:batch])], subject, method, f"{store}-first", **options)  # slow too: it imports pyarrow
             shutil.rmtree(f"{store}-first")
+            pace = _Pace()
             with _Busy() as busy:
-                run_wall, _ = clock_and_cpu(partial(ig2.run, few, subject, method, store, **options))
+                run_wall, _ = clock_and_cpu(partial(ig2.run, few, subject, method, store, progress=pace, **options))
             failed = ig2.open(store).failures
             shutil.rmtree(store)
             shutil.rmtree(few)
@@ -198,6 +205,8 @@ def photos(quick: bool, count: int | None = None) -> list[Row]:
                     "photos/s alone": round(len(chosen) / wall, 1),
                     "photos/s of ig2.run": round(len(chosen) / run_wall, 1),
                     "share": round(wall / run_wall, 3),
+                    "share in between": _round(pace.rate * wall / len(chosen), 3),
+                    "seconds at both ends": _round(run_wall - len(chosen) / pace.rate, 2),
                     "GPU busy": busy.share,
                     "failed": sum(failed.values()),
                 }
@@ -261,6 +270,23 @@ def _measure(program: str, *arguments: int) -> list[float]:
     return [float(number) for number in result.stdout.splitlines()[-1].split()]
 
 
+class _Pace:
+    """How fast rows come, once the first have: the progress of a run."""
+
+    def __init__(self) -> None:
+        self.reports: list[tuple[float, int]] = []
+
+    def __call__(self, done: int, total: int) -> None:
+        self.reports.append((time.perf_counter(), done))
+
+    @property
+    def rate(self) -> float:
+        """Items a second; NaN of a run of a few batches."""
+        # reports lag behind the explaining by the batches in flight, all but the last, which come when nothing is explained
+        (began, first), (ended, last) = self.reports[0], self.reports[-1 - min(IN_FLIGHT, len(self.reports) - 1)]
+        return (last - first) / (ended - began) if last > first else float("nan")
+
+
 class _Busy:
     """The share of time in which the GPU had work, as its driver counts it; "-" without one."""
 
@@ -277,6 +303,10 @@ class _Busy:
             self._process.terminate()
             shares = [int(line) for line in self._process.communicate()[0].split() if line.isdigit()]
             self.share = f"{np.mean(shares) / 100:.2f}" if shares else "-"
+
+
+def _round(number: float, digits: int) -> float | str:
+    return "-" if np.isnan(number) else round(number, digits)
 
 
 def _time_bare(net: nn.Module, method: ig2.Method, source: Photos, batch: int) -> tuple[float, float]:

@@ -51,6 +51,19 @@ def test_a_folder_is_explained_and_the_same_command_goes_on(ig2, folder):
     assert "failed" not in fixed.out
 
 
+def test_processes_that_read_can_be_turned_off(ig2, folder, monkeypatch):
+    run, asked = library.run, []
+
+    def watch(*args, reader_processes, **options):
+        asked.append(reader_processes)
+        return run(*args, **options)
+
+    monkeypatch.setattr(library, "run", watch)
+    assert ig2("run", "photos", *COMMON).code == 0
+    assert ig2("run", "photos", *COMMON, "--read-by-threads").code == 0
+    assert asked == [None, False]
+
+
 def test_the_status_shows_failures_and_the_time_left(ig2, folder):
     (folder / "photos/a/bad.png").write_bytes(b"x")
     ig2("run", "photos", *COMMON)

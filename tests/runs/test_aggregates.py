@@ -121,3 +121,18 @@ def test_rows_are_absorbed_alike_alone_and_together(shape: tuple[int, ...], monk
 @pytest.mark.parametrize("content", [{}, {"rows": "x"}, {"rows": 1, "classes": []}, {"rows": 1, "classes": {"a": {}}}])
 def test_damaged_aggregates_are_refused(content: dict[str, Any]) -> None:
     refuses(InputError, "damaged", lambda: Aggregates.from_json(content))
+
+
+def test_features_are_counted_as_by_a_sketch_of_each() -> None:
+    numbers = np.random.default_rng(5)
+    aggregates, sketches = Aggregates(), [Sketch() for _ in range(6)]
+    for size in (1.0, 1e-9, 1e9, 0.0):  # buckets before the first and after the last one, and none
+        values = numbers.normal(size=(30, 6)) * size
+        values[3] = 0.0
+        values[:, 4] = 0.0
+        values[5, 1:3] = np.inf, np.nan
+        aggregates.absorb([{"id": str(i), "target": 0, "values": row} for i, row in enumerate(values)])
+        for sketch, column in zip(sketches, values.T, strict=True):
+            sketch.add(column)
+        assert aggregates.feature_sketches == sketches
+        aggregates = Aggregates.from_json(json.loads(json.dumps(aggregates.to_json())))

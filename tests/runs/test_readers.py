@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,13 @@ import torch
 from torch import nn
 
 import ig2
+from ig2._utils.suggestions import ChoiceError
 from ig2.adapters import vision
 from ig2.errors import IG2Error
 from ig2.runs import Source, execution, readers
 from ig2.runs.files import lock_store
 from ig2.runs.sources import Item
-from networks import data
+from networks import data, refuses
 
 pytestmark = pytest.mark.skipif(not readers.CAN_FORK, reason="processes read on Linux alone")
 PARENT = os.getpid()
@@ -46,11 +46,6 @@ def check_same(rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> None
         assert row.keys() == other.keys()
         for name in row:
             np.testing.assert_array_equal(row[name], other[name])
-
-
-@pytest.fixture
-def by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution, "explain_locally", partial(execution.explain_locally, processes=True))
 
 
 def test_processes_read_the_same_rows_as_threads(photos: Path, subject: vision.VisionSubject) -> None:
@@ -83,19 +78,51 @@ def test_shared_memory_is_given_back_once_it_is_pinned(
     assert len(shared) == 1 and shared[0].is_shared() and not shared[0].any()
 
 
+@pytest.mark.parametrize(("asked", "expected"), [(None, True), (True, True), (False, False)])
+def test_for_a_gpu_processes_read_images_unless_asked_not_to(
+    photos: Path, subject: vision.VisionSubject, monkeypatch: pytest.MonkeyPatch, asked: bool | None, expected: bool
+) -> None:
+    opened: list[int] = []
+    open_readers = readers.open_readers
+    monkeypatch.setattr(execution, "open_readers", lambda *args: opened.append(1) or open_readers(*args))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor.clone())
+    items = execution.find_source(photos)
+    plan = execution.make_plan(
+        items, subject, subject.model, ig2.Gradient(), None, None, None, None, 0, "none", False, (), None
+    )  # fmt: skip
+    batches = execution.group_items(iter(items), 4)
+    rows = [row for finish in execution.explain_locally(plan, batches, 1, "cuda", asked) for row in finish()]
+    assert len(rows) == 12 and bool(opened) is expected
+
+
+@pytest.mark.parametrize("asked", [None, True, False])
+def test_a_run_reads_as_it_was_asked_to(net: nn.Module, tmp_path: Path, asked: bool | None) -> None:
+    source = Odd("nothing")
+    ig2.run(source, net, ig2.Gradient(), tmp_path, batch=2, reader_processes=asked)
+    assert bool(source.read) is not asked  # what it notes stays in the processes
+
+
+def test_processes_are_refused_where_there_are_none(net: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {"reader_processes": True}
+    refuses(ChoiceError, "Ray", lambda: ig2.run(data(4, 5), net, ig2.Gradient(), tmp_path, engine="ray", **options))
+    monkeypatch.setattr(execution, "CAN_FORK", False)
+    refuses(ChoiceError, "Linux", lambda: ig2.run(data(4, 5), net, ig2.Gradient(), tmp_path, **options))
+
+
 class Odd(Source):
     """Samples whose handles cannot be pickled, or that need a GPU, which a fork has not."""
 
     kinds = ("tensor",)
 
     def __init__(self, wrong: str) -> None:
-        self.wrong, self.samples = wrong, data(6, 5)
+        self.wrong, self.samples, self.read = wrong, data(6, 5), list[Any]()
 
     def items(self) -> Iterator[Item]:
         for number in range(6):
             yield Item(str(number), (lambda number=number: number) if self.wrong == "handle" else number)
 
     def load(self, content: Any) -> torch.Tensor:
+        self.read.append(content)
         if self.wrong == "gpu" and os.getpid() != PARENT:
             raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. Use the 'spawn' start method")
         return self.samples[content() if callable(content) else content]
@@ -111,7 +138,6 @@ def test_what_processes_cannot_read_is_read_here(wrong: str, net: nn.Module) -> 
     check_same(rows, explain(Odd("nothing"), net, processes=False))
 
 
-@pytest.mark.usefixtures("by_processes")
 def test_an_interrupted_run_leaves_no_processes_and_goes_on(
     photos: Path, subject: vision.VisionSubject, tmp_path: Path
 ) -> None:
@@ -121,16 +147,15 @@ def test_an_interrupted_run_leaves_no_processes_and_goes_on(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=2, progress=stop)
+        ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=1, progress=stop, reader_processes=True)
     assert not multiprocessing.active_children()
     assert 4 <= len(ig2.open(tmp_path / "store")) < 12
-    store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=2)
-    whole = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "whole", batch=2)
+    store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=1)
+    whole = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "whole", batch=1)
     check_same(list(store), list(whole))
     assert store.aggregates.to_json() == whole.aggregates.to_json()
 
 
-@pytest.mark.usefixtures("by_processes")
 def test_a_process_that_is_killed_ends_the_run_which_goes_on(
     photos: Path, subject: vision.VisionSubject, tmp_path: Path
 ) -> None:
@@ -142,8 +167,9 @@ def test_a_process_that_is_killed_ends_the_run_which_goes_on(
             os.kill(os.getpid(), signal.SIGKILL)
         return subject.frame(image)
 
+    killing, options = replace(subject, frame=frame), {"batch": 2, "readers": 1, "reader_processes": True}
     with pytest.raises(IG2Error, match="killed"):
-        ig2.run(photos, replace(subject, frame=frame), ig2.Gradient(), tmp_path / "store", batch=2, readers=1)
+        ig2.run(photos, killing, ig2.Gradient(), tmp_path / "store", **options)
     assert not multiprocessing.active_children()
     assert 0 < len(ig2.open(tmp_path / "store")) < 12
     store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=2)
@@ -152,15 +178,12 @@ def test_a_process_that_is_killed_ends_the_run_which_goes_on(
 
 KILLED = """
 import multiprocessing, os, signal, sys
-from functools import partial
 import torch, ig2
-from ig2.runs import execution
-execution.explain_locally = partial(execution.explain_locally, processes=True)
 def stop(done, total):
     if done >= 4:
         print(*(child.pid for child in multiprocessing.active_children()), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
-ig2.run(torch.eye(40), torch.nn.Linear(40, 3), ig2.Gradient(), sys.argv[1], batch=2, progress=stop)
+ig2.run(torch.eye(40), torch.nn.Linear(40, 3), ig2.Gradient(), sys.argv[1], batch=2, progress=stop, reader_processes=True)
 """
 
 

@@ -150,7 +150,7 @@ def read_ids(folder: Path) -> list[str]:
 
 def test_the_journal_becomes_a_part_when_there_is_enough(tmp_path: Path) -> None:
     seen: list[int] = []
-    writer = Writer(tmp_path, lambda rows: seen.append(len(rows)), part_bytes=60, flush_seconds=0)
+    writer = Writer(tmp_path, lambda rows, failed: seen.append(rows), part_bytes=60, flush_seconds=0)
     for i in range(9):
         writer.add(table(f"item number {i}"))
     assert seen == [1] * 9
@@ -161,11 +161,11 @@ def test_the_journal_becomes_a_part_when_there_is_enough(tmp_path: Path) -> None
     writer.close()
     assert not list((tmp_path / "journal").iterdir())
     assert len(read_ids(tmp_path)) == 10
-    assert Writer(tmp_path, seen.append).number == writer.number
+    assert Writer(tmp_path, lambda rows, failed: None).number == writer.number
 
 
 def test_a_run_killed_between_part_and_journal_has_no_row_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = Writer(tmp_path, lambda rows: None, flush_seconds=0)
+    writer = Writer(tmp_path, lambda rows, failed: None, flush_seconds=0)
     for name in "abc":
         writer.add(table(name))
 
@@ -179,7 +179,7 @@ def test_a_run_killed_between_part_and_journal_has_no_row_twice(tmp_path: Path, 
     assert len(list((tmp_path / "journal").iterdir())) == 3
     (tmp_path / "parts" / ".0123.part").write_bytes(b"half")
     assert read_ids(tmp_path) == ["a", "b", "c"]
-    again = Writer(tmp_path, lambda rows: None, flush_seconds=0)
+    again = Writer(tmp_path, lambda rows, failed: None, flush_seconds=0)
     assert not list((tmp_path / "journal").iterdir()) and not list((tmp_path / "parts").glob(".*"))
     again.add(table("d"))
     assert read_ids(tmp_path) == ["a", "b", "c", "d"]
@@ -192,6 +192,39 @@ def test_a_part_that_cannot_be_written_is_not_there(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("os.fsync", fail)
     refuses(FileError, "No space left", lambda: write_part(tmp_path / "part.parquet", table("a")))
     assert not list(tmp_path.iterdir())
+
+
+def test_rows_are_compressed_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "GROUP_BYTES", 100)
+    seen: list[tuple[int, int]] = []
+    writer = Writer(tmp_path, lambda rows, failed: seen.append((rows, failed)))
+    broken = pyarrow.table({"id": ["broken"], "error": ["unreadable"]})
+    for i in range(12):
+        writer.add(table(f"item number {i}"))
+        assert sum(waiting.nbytes for waiting in writer.draft._tables) < 100
+    writer.add(broken)
+    assert not seen
+    writer.close()
+    assert seen == [(13, 1)]
+    (path,) = list_parts(tmp_path)
+    assert pyarrow.parquet.ParquetFile(path).num_row_groups > 2
+    assert read_ids(tmp_path) == [*(f"item number {i}" for i in range(12)), "broken"]
+
+
+def test_rows_that_could_not_be_written_are_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    writer = Writer(tmp_path, lambda rows, failed: seen.append(rows), flush_seconds=0)
+
+    def fail(*_: Any) -> None:
+        raise FileError(28, "No space left on device", "part")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_file", fail)
+        refuses(FileError, "No space left", lambda: writer.add(table("a")))
+        refuses(FileError, "No space left", lambda: writer.add(table("b")))
+    writer.add(table("c"))
+    writer.close()
+    assert read_ids(tmp_path) == ["a", "b", "c"] and seen == [3]
 
 
 def test_differences_are_named() -> None:

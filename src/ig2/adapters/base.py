@@ -471,11 +471,11 @@ class Subject(ABC):
 
 def extract_tensor(attribution: Attribution, values: Any) -> Tensor:
     """The values to show: those given, or the attribution's, where exactly one tensor is attributed."""
-    return find_tensor(attribution, values).double()
+    return find_tensor(attribution, values).cpu().double()
 
 
 def find_tensor(attribution: Attribution, values: Any) -> Tensor:
-    """The same as `extract_tensor`, in the precision that the values have."""
+    """The same as `extract_tensor`, in the precision that the values have, and where they are."""
     values = attribution.values if values is None else values
     if isinstance(values, Mapping):
         values = tuple(values.values())
@@ -483,7 +483,7 @@ def find_tensor(attribution: Attribution, values: Any) -> Tensor:
         values = values[0]
     if not isinstance(values, Tensor):
         raise InputError(f"expected attributions of one tensor, got {describe(values)}")
-    return values.detach().cpu()
+    return values.detach()
 
 
 def quote_names(names: Sequence[str], most: int) -> str:

@@ -248,6 +248,9 @@ class RunCommandOptions(ModelOptions, RunOptions, TerminalOptions):
         "Threads that read ahead, processes for images on a GPU. Default: 2, for a GPU as many as cores, 8 at most.",
         bounds=(1, 256),
     )
+    read_by_threads: bool = option(
+        False, "Read by threads on a GPU, too, for a source that keeps something in this process.", "--read-by-threads"
+    )
     engine: str = option("local", "local for this process, ray for several processes or machines.", complete=("local", "ray"))
     workers: int = option(2, "Processes that explain, with Ray.", bounds=(1, 100_000))
     gpus_per_worker: float = option(0.0, "GPUs of each of them.", metavar="N")

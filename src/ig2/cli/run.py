@@ -135,6 +135,7 @@ def _run(options: RunCommandOptions, watch: Any, source: Any, model: Any, method
             batch=options.batch,
             device=options.device,
             readers=options.readers,
+            reader_processes=False if options.read_by_threads else None,
             retry_failed=options.retry_failed,
             engine=options.engine,  # type: ignore[arg-type]  # checked there
             cluster=Cluster(options.workers, options.gpus_per_worker, options.address),

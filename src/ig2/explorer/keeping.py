@@ -59,7 +59,7 @@ class Keeper:
                     _make(self.folder / INPUTS)
                     write_file(self.folder / INPUTS / identity, picture)
                 schema = self.plan.make_schema(row).append(arrow().field("origin", arrow().string()))
-                writer = Writer(self.folder, lambda table: None)
+                writer = Writer(self.folder, lambda rows, failed: None)
                 writer.add(make_table([{"id": identity, **row}], schema))
                 writer.close()
                 return identity

@@ -41,12 +41,12 @@ from ig2.adapters.vision import Photo
 from ig2.benchmarks.store import code_digest, fingerprint, key_of, place
 from ig2.errors import InputError, describe, format_count, reason, warn
 from ig2.groups import Groups
-from ig2.methods import IG2, Gradient, Method
+from ig2.methods import IG2, Gradient, Grid, Method
 from ig2.methods.base import summary
 from ig2.metrics.base import Metric, Scores
 from ig2.model import Function, Model, as_model
 from ig2.runs import store as stores
-from ig2.runs.aggregates import Aggregates
+from ig2.runs.aggregates import Aggregates, find_columns
 from ig2.runs.files import (
     AGGREGATES,
     FLUSH_SECONDS,
@@ -80,7 +80,7 @@ READERS = 2  # threads or processes that read ahead
 GPU_READERS = 8  # the same for a GPU: one decodes some 300 photos a second
 FIRST_FAILURES = 100  # after so many failed items and not one success, the run is at fault and not the items
 SWITCH_SECONDS = 0.0005  # between two threads that want Python's lock
-IN_FLIGHT = 2  # batches that wait for the writer, besides the one being explained
+IN_FLIGHT = 4  # batches that wait for the writer, besides the one being explained, while a part goes to the disk
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,7 @@ def run(
     batch: int | None = None,
     device: str = "auto",
     readers: int | None = None,
+    reader_processes: bool | None = None,
     retry_failed: bool = False,
     engine: Engine = "local",
     cluster: Cluster = Cluster(),
@@ -159,8 +160,9 @@ def run(
         column: the column with the text or the image, of rows that have several.
         batch: items in one call of the method. Results do not depend on it, but for rounding.
         device: where the network runs; "auto" takes a GPU if there is one. With Ray, `cluster` decides.
-        readers: threads that read ahead, or processes for images and signals on a GPU. By default 2; for a GPU as many as
-            there are cores, 8 at most.
+        readers: threads or processes that read ahead. By default 2; for a GPU as many as there are cores, 8 at most.
+        reader_processes: whether processes read, and not threads. By default they do for images and signals on a GPU, on
+            Linux. They are forked: what a source of your own counts or caches stays in each. False keeps it in this process.
         retry_failed: explain again the items that failed before.
         engine: "local" for this process, "ray" for several, of this machine or a cluster.
         cluster: how the work is spread by Ray.
@@ -189,10 +191,12 @@ def run(
             check_count(number, name)
     if engine not in ("local", "ray"):
         raise ChoiceError(f"engine must be 'local' or 'ray', got {describe(engine)}")
+    if reader_processes and (engine == "ray" or not CAN_FORK):
+        raise ChoiceError("reader_processes=True is for Linux, and not for Ray, whose workers read by threads: omit it")
     items = find_source(source, id=id, label=label, skip=folder)
     rest: dict[str, Any] = {
-        "batch": batch, "readers": readers, "retry_failed": retry_failed, "engine": engine, "cluster": cluster,
-        "part_bytes": part_bytes, "flush_seconds": flush_seconds, "progress": progress,
+        "batch": batch, "readers": readers, "reader_processes": reader_processes, "retry_failed": retry_failed,
+        "engine": engine, "cluster": cluster, "part_bytes": part_bytes, "flush_seconds": flush_seconds, "progress": progress,
     }  # fmt: skip
     if isinstance(model, LanguageModel):
         where = find_device(device)
@@ -222,6 +226,7 @@ def run_plan(
     device: str,
     batch: int | None = None,
     readers: int | None = None,
+    reader_processes: bool | None = None,
     retry_failed: bool = False,
     engine: Engine = "local",
     cluster: Cluster = Cluster(),
@@ -246,7 +251,7 @@ def run_plan(
             drop_failed(folder)
         known = _hash_ids(_stored_ids(folder))
         total, pending = _count_items(items, known)
-        state = _State(folder, plan, total, total - pending, len(known) - (total - pending))
+        state = _State(folder, plan, total, total - pending, len(known) - (total - pending), flush_seconds=flush_seconds)
         writer = Writer(folder, state.save, part_bytes, flush_seconds)
         state.number = lambda: writer.number
         state.catch_up()
@@ -260,10 +265,9 @@ def run_plan(
 
             explained = explain_on_cluster(plan, batches, cluster)
         else:
-            explained = explain_locally(plan, batches, readers or count_readers(device), device)
+            explained = explain_locally(plan, batches, readers or count_readers(device), device, reader_processes)
         with closing(explained):  # ends its threads or actors, whatever ends the writing
             _write_rows(plan, explained, writer, state, bar)
-        state.finish()
     return stores.open(folder)
 
 
@@ -285,14 +289,13 @@ def explain_locally(
     Yields:
         What waits for the rows of a batch. It can be called after the end too, so that nothing explained is lost.
     """
-    # On a CPU a thread that makes rows takes a core from the network, whose operations wait for all of theirs: on two cores
-    # 256 items of 64 × 64 pixels took a quarter longer. Pooling to regions takes long enough to have a thread of its own.
-    inline = device == "cpu" and not isinstance(plan.values, Groups)
+    # Finding regions in each image takes long enough to have threads of its own; other rows are made by who writes them.
+    finds_regions = isinstance(plan.values, Groups) and not isinstance(plan.values, Grid)
     # Beside a GPU, threads that decode take Python's lock from the one that launches kernels, hundreds for each batch.
     if processes is None:
         processes = CAN_FORK and device.startswith("cuda") and plan.kind in ("image", "signal")
     with (
-        nullcontext() if inline else _switch_often(),
+        nullcontext() if device == "cpu" else _switch_often(),
         open_readers(plan, readers, device.startswith("cuda")) if processes else nullcontext(plan.read) as read,
         ThreadPoolExecutor(readers, "ig2-read") as reading,
         ThreadPoolExecutor(readers, "ig2-rows") as finishing,
@@ -300,7 +303,7 @@ def explain_locally(
     ):
         for number, loaded in enumerate(batches_read):
             finish = plan.explain(loaded, quiet=number > 0)
-            yield partial(list, finish()) if inline else finishing.submit(finish).result
+            yield finishing.submit(finish).result if finds_regions else finish
 
 
 @contextmanager
@@ -386,6 +389,7 @@ def _write_rows(plan: Plan, explained: Iterator[Finish], writer: Writer, state: 
                     waiting.cancel()
                 raise
             thread.submit(writer.close).result()
+            state.write()
 
 
 def _check_hope(early: Sequence[Row]) -> None:
@@ -408,7 +412,9 @@ class _State:
     number: Callable[[], int] = lambda: 0  # of the next journal file
     files: int = 0  # the first journal file that the aggregates do not have
     failed: int = 0
+    flush_seconds: float = FLUSH_SECONDS
     began: float = field(default_factory=time.monotonic)
+    saved: float = -math.inf
     before: dict[str, Any] = field(default_factory=dict)
     items: int = 0
 
@@ -432,26 +438,30 @@ class _State:
         for part in rest:
             self.absorb(read_part(part))
             self.files = max(self.files, int(part.stem.rpartition("-")[2]) + 1)
-        self._write()
+        self.write()
 
     def absorb(self, table: Any) -> None:
         """Add rows on their way to the disk. Aggregates are written after them, so that they never have more."""
-        self.aggregates.absorb(stores.read_rows(table), list(self.plan.metrics))
+        self.aggregates.absorb(stores.read_rows(table, find_columns(self.plan.metrics)), list(self.plan.metrics))
 
-    def save(self, table: Any) -> None:
-        """Note that rows are on the disk."""
+    def save(self, rows: int, failed: int) -> None:
+        """Note that rows are on the disk; aggregates every few seconds, since a run that goes on reads the rows they lack."""
         self.files = self.number()
-        self.done += len(table)
-        self.items += len(table)
-        self.failed += len(table) - table["error"].null_count
-        self._write()
+        self.done += rows
+        self.items += rows
+        self.failed += failed
+        if time.monotonic() - self.saved >= self.flush_seconds:
+            self.write()
+        else:
+            self._write_progress()
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write the aggregates, and how far the run is."""
         write_json(self.folder / AGGREGATES, {"files": self.files, **self.aggregates.to_json()}, indent=None)
-        self.finish()
+        self.saved = time.monotonic()
+        self._write_progress()
 
-    def finish(self) -> None:
-        """Write how far the run is."""
+    def _write_progress(self) -> None:
         seconds = time.monotonic() - self.began
         write_json(
             self.folder / PROGRESS,

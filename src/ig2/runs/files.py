@@ -172,18 +172,56 @@ def write_part(path: Path, table: Any) -> None:
     Raises:
         FileError: if it cannot be written, because the disk is full for example.
     """
-    pyarrow, parquet = arrow(), arrow("pyarrow.parquet")
-    stream = pyarrow.BufferOutputStream()
-    rows = max(1, int(len(table) * GROUP_BYTES / max(1, table.nbytes)))
-    parquet.write_table(
-        table, stream, compression="zstd", row_group_size=rows, write_page_checksum=True, use_dictionary=_repeating(table)
-    )
-    write_file(path, stream.getvalue())
+    draft = Draft()
+    draft.add(table)
+    write_file(path, draft.finish())
 
 
-def _repeating(table: Any) -> list[str]:
+class Draft:
+    """Rows on their way to a Parquet file. They are compressed as they come, so that little is left to do at the end."""
+
+    def __init__(self) -> None:
+        self.rows = self.failed = self.bytes = 0
+        self._content: Any = None  # the file, once it is finished
+        self._tables: list[Any] = []
+        self._bytes = 0  # of these
+        self._stream: Any = None
+        self._encoder: Any = None
+
+    def add(self, table: Any) -> None:
+        """Take over a table; rows wait until there are enough of them for a group."""
+        if self._content is not None:  # a file that could not be written, which these rows go into, too
+            self._tables = [arrow("pyarrow.parquet").read_table(arrow().BufferReader(self._content))]
+            self._encoder = self._content = None
+        self._tables.append(table)
+        self._bytes += table.nbytes
+        self.rows, self.bytes = self.rows + len(table), self.bytes + table.nbytes
+        self.failed += len(table) - table["error"].null_count
+        if self._bytes >= GROUP_BYTES:
+            self._encode()
+
+    def _encode(self) -> None:
+        table = arrow().concat_tables(self._tables)
+        if self._encoder is None:
+            self._stream = arrow().BufferOutputStream()
+            options = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": _repeating(table.schema)}
+            self._encoder = arrow("pyarrow.parquet").ParquetWriter(self._stream, table.schema, **options)
+        self._encoder.write_table(table, row_group_size=max(1, int(len(table) * GROUP_BYTES / max(1, self._bytes))))
+        self._tables, self._bytes = [], 0
+
+    def finish(self) -> Any:
+        """Return the file."""
+        if self._content is None:
+            if self._tables:
+                self._encode()
+            self._encoder.close()
+            self._content = self._stream.getvalue()
+        return self._content
+
+
+def _repeating(schema: Any) -> list[str]:
     """Return the columns whose cells repeat; dictionaries of tensors or ids only cost time."""
-    return [field.name for field in table.schema if str(field.type) == "string" and field.name != "id"]
+    return [field.name for field in schema if str(field.type) == "string" and field.name != "id"]
 
 
 class Writer:
@@ -191,7 +229,7 @@ class Writer:
 
     Args:
         folder: the store.
-        written: called with each table once it is on the disk.
+        written: called with the number of rows, and of those with errors, that have come to the disk.
         part_bytes: the size of a part, as rows in memory.
         flush_seconds: how long rows wait at most.
     """
@@ -199,7 +237,7 @@ class Writer:
     def __init__(
         self,
         folder: Path,
-        written: Callable[[Any], None],
+        written: Callable[[int, int], None],
         part_bytes: int = PART_BYTES,
         flush_seconds: float = FLUSH_SECONDS,
     ) -> None:
@@ -217,31 +255,29 @@ class Writer:
         self.journal_bytes = sum(path.stat().st_size for path in self.journal)
         names = [path.stem.rpartition("-")[2] for path in list_parts(folder)]
         self.number = max(map(int, names), default=-1) + 1  # of the next journal file
-        self.buffer: list[Any] = []
-        self.buffer_bytes = 0
+        self.draft = Draft()
         self.since = time.monotonic()
 
     def add(self, table: Any) -> None:
         """Take over a table; whether it is on the disk is for `written` to hear."""
-        self.buffer.append(table)
-        self.buffer_bytes += table.nbytes
-        if self.buffer_bytes >= self.part_bytes or time.monotonic() - self.since >= self.flush_seconds:
+        self.draft.add(table)
+        if self.draft.bytes >= self.part_bytes or time.monotonic() - self.since >= self.flush_seconds:
             self.flush()
 
     def flush(self, last: bool = False) -> None:
         """Write what has been collected; the last of it as a part, if there is no journal that the part takes over."""
-        if self.buffer:
-            table = arrow().concat_tables(self.buffer)
-            if (last or self.buffer_bytes >= self.part_bytes) and not self.journal:
-                write_part(self._name_part(self.number, self.number), table)
+        draft = self.draft
+        if draft.rows:
+            if (last or draft.bytes >= self.part_bytes) and not self.journal:
+                write_file(self._name_part(self.number, self.number), draft.finish())
             else:
                 path = self.folder / JOURNAL / f"{self.number:08d}.parquet"
-                write_part(path, table)
+                write_file(path, draft.finish())
                 self.journal.append(path)
-                self.journal_bytes += self.buffer_bytes
+                self.journal_bytes += draft.bytes
             self.number += 1
-            self.buffer, self.buffer_bytes = [], 0
-            self.written(table)
+            self.draft = Draft()
+            self.written(draft.rows, draft.failed)
         self.since = time.monotonic()
         if self.journal_bytes >= self.part_bytes:
             self.compact()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import scores
-from ig2.adapters.base import Batch, Contrast, Subject, extract_tensor, find_tensor
+from ig2.adapters.base import Batch, Contrast, Subject, find_tensor
 from ig2.adapters.signals import Clip
 from ig2.adapters.text import TextBatch, TextSubject
 from ig2.adapters.vision import Photo
@@ -21,8 +21,9 @@ from ig2.attribution import MEDIANS, Attribution
 from ig2.errors import IG2Error, IG2Warning, InputError, describe, reason
 from ig2.groups import Groups
 from ig2.methods import Grid, Method
-from ig2.metrics.base import Metric
+from ig2.metrics.base import Metric, Scores
 from ig2.model import Model
+from ig2.names import name_output
 from ig2.runs.aggregates import CURVE, SCALARS
 from ig2.runs.files import arrow
 from ig2.runs.sources import Item, Kind, Source, extract_input, split_label
@@ -35,7 +36,9 @@ Row = dict[str, Any]
 Finish = Callable[[], list[Row]]
 """Makes the rows of items that the network is done with: pools values, writes pictures."""
 POOLED_AT_ONCE = 2**20  # values, as float64: what fits into caches, and memory that is not faulted in anew
+GPU_SHARE = 16  # times as many on a GPU, where a launch takes longer than a pass through a cache
 REFERENCE_VALUES = "reference_values"
+OF_REFERENCES = ("reference_outputs", "reference_trust")
 INTEGERS = ("label", "target", "prediction")
 TEXTS = ("id", "error", "error_kind", "label_name", "target_name", "prediction_name")
 
@@ -197,19 +200,14 @@ class Plan:
         prediction = self._predict(x, attribution)
         scored = {name: metric(self.model, attribution, seed=self.seed) for name, metric in self.metrics.items()}
         labels = None if call.contrast is None else call.contrast.labels
-        # what no row is made of need not be copied
-        attribution = replace(attribution, explicand=attribution.target[:0], gradcfe=None)
-        fetch = _begin_copy(attribution if self.gradcf else replace(attribution, gradcf=None), prediction)
+        try:
+            fetch = _begin_copy(self._measure(batch, attribution, prediction) | _read_scores(scored))
+        except Exception as error:  # of what is kept, which is the same for all of them
+            return partial(_raise, error)
+        question = attribution.question
 
         def finish() -> list[Row]:
-            attribution, prediction = fetch()
-            columns = self._describe(batch, attribution, prediction)
-            for name, result in scored.items():
-                columns[name] = [value if np.isfinite(value) else None for value in result.values.tolist()]
-                if result.curves is not None:
-                    columns[name + CURVE] = list(result.curves.cpu().float().numpy())
-            columns |= self._keep_references(batch, attribution, labels) if self.per_reference else {}
-            return _split_rows(len(batch), columns | self._keep_values(batch, attribution))
+            return _split_rows(len(batch), self._make_columns(batch, fetch(), question, labels))
 
         return finish
 
@@ -236,8 +234,8 @@ class Plan:
 
     def describe_columns(self, batch: Batch, attribution: Attribution) -> dict[str, Sequence[Any]]:
         """Return the columns of a batch's rows, but for metrics."""
-        prediction = self._predict(batch.x, attribution)
-        return self._describe(batch, attribution, prediction) | self._keep_values(batch, attribution)
+        tensors = self._measure(batch, attribution, self._predict(batch.x, attribution))
+        return self._make_columns(batch, _begin_copy(tensors)(), attribution.question)
 
     def choose_pool(self) -> Batch:
         """Return what references are chosen from."""
@@ -261,51 +259,88 @@ class Plan:
 
     # -- columns -------------------------------------------------------------------------------------------------------
 
-    def _describe(self, batch: Batch, attribution: Attribution, prediction: Tensor | None) -> dict[str, Sequence[Any]]:
-        targets = attribution.target.tolist()
-        columns: dict[str, Sequence[Any]] = {"target": targets}
-        if prediction is None:
-            names = None if self.subject is None else self.subject.names(batch)
-            columns["target_name"] = replace(attribution, names=names).explained
-        else:
-            columns["prediction"] = prediction.tolist()
-            if self.subject is not None:
-                columns["target_name"] = [self.subject.label(label) for label in targets]
-                columns["prediction_name"] = [self.subject.label(label) for label in columns["prediction"]]
+    def _measure(self, batch: Batch, attribution: Attribution, prediction: Tensor | None) -> dict[str, Tensor]:
+        """What rows are made of, on the device of the attribution: sums and pools are made there, so that little is copied."""
+        tensors = {"target": attribution.target}
+        if prediction is not None:
+            tensors["prediction"] = prediction
         if attribution.against is not None:
-            columns["against"] = attribution.against.reshape(len(batch), -1).tolist()
-        for name in ("output", "baseline_output", "residual", "relative_residual"):
-            numbers = getattr(attribution, name)
-            if numbers is not None:
-                columns[name] = numbers.double().tolist()
-        for name in MEDIANS:
-            medians = attribution.median(name)
-            if medians is not None:
-                columns[name] = medians.double().tolist()
+            tensors["against"] = attribution.against.reshape(len(batch), -1)
+        summed = replace(attribution, values=attribution.total[:, None])  # once: residuals are made of the sums
+        numbers = {name: getattr(summed, name) for name in ("output", "baseline_output", "residual", "relative_residual")}
+        numbers |= {name: attribution.median(name) for name in MEDIANS}
+        tensors |= {name: tensor for name, tensor in numbers.items() if tensor is not None}
         if attribution.spread is not None:
-            sizes = [extract_tensor(attribution, part).abs().flatten(1).sum(1) for part in (attribution.spread, None)]
-            columns["spread"] = [share if np.isfinite(share) else None for share in (sizes[0] / sizes[1]).tolist()]
-        return columns
-
-    def _keep_values(self, batch: Batch, attribution: Attribution) -> dict[str, Sequence[Any]]:
-        columns: dict[str, Sequence[Any]] = {}
-        if self.kind in ("text", "table") and batch.units is not None:
-            columns |= {"units": batch.units} if self.kind == "text" else {"cells": batch.cells or ()}
+            parts = [find_tensor(attribution, part) for part in (attribution.spread, None)]
+            sizes = [part.abs().flatten(1).sum(dim=1, dtype=torch.float64) for part in parts]
+            tensors["spread"] = sizes[0] / sizes[1]
         if self.gradcf:
             if attribution.gradcf is None:
                 raise InputError("the method ends in no counterfactual: omit gradcf")
-            columns["gradcf"] = list(find_tensor(attribution, attribution.gradcf).float().numpy())
+            tensors["gradcf"] = find_tensor(attribution, attribution.gradcf)
         if self.values == "none":
-            return columns
-        return columns | self._reduce(batch, find_tensor(attribution, None))
+            return tensors
+        tensors["values"] = self._shrink(batch, find_tensor(attribution, None))
+        if self.per_reference and attribution.per_reference is not None:
+            each = find_tensor(attribution, attribution.per_reference)
+            shrunk = self._shrink(batch, each.flatten(0, 1))
+            tensors[REFERENCE_VALUES] = shrunk.reshape(*each.shape[:2], *shrunk.shape[1:])
+            outputs = {"reference_outputs": attribution.baseline_outputs, "reference_trust": attribution.trust}
+            tensors |= {name: tensor for name, tensor in outputs.items() if tensor is not None}
+        return tensors
+
+    def _shrink(self, batch: Batch, values: Tensor) -> Tensor:
+        """Values in the shape of the inputs, as few numbers as rows need of them, as far as the device can tell."""
+        if isinstance(self.values, Grid):
+            return pool(self._list_members(self.values, batch.attributed, values.device), values)
+        if self.values in ("float32", "float16"):
+            return values.to(torch.float16 if self.values == "float16" else torch.float32)
+        return values  # the rest needs words, or each image
+
+    def _list_members(self, grid: Grid, samples: Tensor, device: torch.device) -> Tensor:
+        """The places of each field, which are the same for all samples of a shape."""
+        key = (samples.shape[1:], device)
+        if self._known.get("members", (None,))[0] != key:
+            self._known["members"] = key, list_members(_label_planes(grid, samples[:1])[0]).to(device)
+        members: Tensor = self._known["members"][1]
+        return members
+
+    def _make_columns(
+        self,
+        batch: Batch,
+        tensors: Mapping[str, Tensor],
+        question: Target | None,
+        labels: Sequence[Sequence[str]] | None = None,
+    ) -> dict[str, Sequence[Any]]:
+        """The columns of rows, of what `_measure` found."""
+        columns: dict[str, Sequence[Any]] = {
+            name: (tensor.double() if tensor.is_floating_point() else tensor).tolist()
+            for name, tensor in tensors.items()
+            if tensor.ndim == 1 or name == "against"
+        }
+        for name in ("spread", *self.metrics):
+            if name in columns:
+                columns[name] = [number if np.isfinite(number) else None for number in columns[name]]
+        for name in ("gradcf", *(metric + CURVE for metric in self.metrics)):
+            if name in tensors:
+                columns[name] = list(tensors[name].float().numpy())
+        if question is not None:
+            name_class = name_output if self.subject is None else self.subject.label
+            columns["target_name"] = [question.describe(row, name_class) for row in range(len(batch))]
+        elif self.subject is not None:
+            columns["target_name"] = [self.subject.label(label) for label in columns["target"]]
+            columns["prediction_name"] = [self.subject.label(label) for label in columns["prediction"]]
+        if self.kind in ("text", "table") and batch.units is not None:
+            columns |= {"units": batch.units} if self.kind == "text" else {"cells": batch.cells or ()}
+        if REFERENCE_VALUES in tensors:
+            columns |= self._keep_references(batch, tensors, labels)
+        return columns | self._reduce(batch, tensors["values"]) if "values" in tensors else columns
 
     def _keep_references(
-        self, batch: Batch, attribution: Attribution, labels: Sequence[Sequence[str]] | None
+        self, batch: Batch, tensors: Mapping[str, Tensor], labels: Sequence[Sequence[str]] | None
     ) -> dict[str, Sequence[Any]]:
         """Each reference's own values, one after another, with what the model says it is and the output at its path's end."""
-        assert attribution.per_reference is not None
-        each = find_tensor(attribution, attribution.per_reference)
-        maps = [self._reduce(batch, each[:, r])["values"] for r in range(each.shape[1])]
+        maps = [self._reduce(batch, values)["values"] for values in tensors[REFERENCE_VALUES].unbind(1)]
         rows = range(len(batch))
         numbers = [len(labels[row]) if labels is not None else len(maps) for row in rows]  # some have fewer than others
         columns: dict[str, Sequence[Any]] = {
@@ -314,22 +349,23 @@ class Plan:
                 list(labels[row]) if labels is not None else [str(r + 1) for r in range(numbers[row])] for row in rows
             ],
         }
-        for name, numbers_of in (("reference_outputs", attribution.baseline_outputs), ("reference_trust", attribution.trust)):
-            if numbers_of is not None:
-                columns[name] = [numbers_of[row, : numbers[row]].double().tolist() for row in rows]
+        for name in OF_REFERENCES:
+            if name in tensors:
+                columns[name] = [tensors[name][row, : numbers[row]].double().tolist() for row in rows]
         return columns
 
     def _reduce(self, batch: Batch, values: Tensor) -> dict[str, Sequence[Any]]:
-        """What is kept of values in the shape of the inputs."""
+        """What is kept of values that `_shrink` returned."""
         columns: dict[str, Sequence[Any]] = {}
         if isinstance(self.values, Groups):
-            return _pool(self.values, batch.attributed, values)
+            if isinstance(self.values, Grid):
+                return {"values": list(values.numpy().reshape(len(values), self.values.rows, self.values.columns))}
+            return _pool_each(self.values, batch.attributed, values)
         if self.values == "units":
             if self.subject is None or batch.units is None:
                 raise InputError("units are words or columns, and these inputs have none: keep float32, or a grid")
             return {"values": [row.astype(np.float32) for row in self.subject.names(batch).sum_units(values.double())]}
-        numbers = values.numpy() if values.dtype in (torch.float32, torch.float64) else values.float().numpy()
-        kept = list(numbers.astype(np.float16 if self.values == "float16" else np.float32, copy=False))
+        kept = list(values.numpy())
         if isinstance(batch, TextBatch):  # without its padding
             lengths = batch.mask.sum(dim=1).tolist()
             kept = [row[:length] for row, length in zip(kept, lengths, strict=True)]
@@ -419,44 +455,93 @@ def make_table(rows: Sequence[Row], schema: Any) -> Any:
     return pyarrow.table(columns, schema=schema)
 
 
-def _pool(groups: Groups, samples: Tensor, values: Tensor) -> dict[str, Sequence[Any]]:
-    """Return the sum of the values of each group, and where the groups are if each image has its own."""
-    labels = groups.labels(samples.cpu()).expand(len(values), *[1] * (values.ndim - 3), *values.shape[-2:])
-    labels = labels.reshape(len(values), *values.shape[-2:])
+def _label_planes(groups: Groups, samples: Tensor) -> Tensor:
+    """The group of each place of images, (B, H, W)."""
+    size = samples.shape[-2:]
+    return groups.labels(samples.cpu()).expand(len(samples), *[1] * (samples.ndim - 3), *size).reshape(len(samples), *size)
+
+
+def list_members(labels: Tensor) -> Tensor:
+    """The places of each group, (groups, the most places of one), filled up with the place after the last.
+
+    >>> list_members(torch.tensor([[0, 1], [2, 1]]))
+    tensor([[0, 4],
+            [1, 3],
+            [2, 4]])
+    """
+    flat = labels.flatten()
+    sizes, order = torch.bincount(flat), flat.argsort(stable=True)
+    members = torch.full((len(sizes), int(sizes.max())), len(flat))
+    members[flat[order], torch.arange(len(flat)) - (sizes.cumsum(0) - sizes)[flat[order]]] = order
+    return members
+
+
+def pool(members: Tensor, values: Tensor) -> Tensor:
+    """The sums of values (B, ..., H, W) over groups that are the same for all, and over channels, (B, groups).
+
+    Sums are in float64, and in an order that is always the same: `index_add` on a GPU adds in another one every time.
+    """
+    step = max(1, POOLED_AT_ONCE * (GPU_SHARE if values.is_cuda else 1) // max(1, values[0].numel()))
+    sums = [values.new_zeros((0, len(members)), dtype=torch.float32)]
+    for first in range(0, len(values), step):
+        part = values[first : first + step]
+        plane = part.reshape(len(part), -1, part.shape[-2] * part.shape[-1]).sum(dim=1, dtype=torch.float64)
+        padded = torch.nn.functional.pad(plane, (0, 1))  # zero, after the last place
+        sums.append(padded[:, members].sum(dim=-1).float())
+    return torch.cat(sums)
+
+
+def _pool_each(groups: Groups, samples: Tensor, values: Tensor) -> dict[str, Sequence[Any]]:
+    """Return the sum of the values of each group, and where the groups are, of images that have each their own."""
+    labels = _label_planes(groups, samples)
     step, sums = max(1, POOLED_AT_ONCE // max(1, values[0].numel())), list[Any]()
     for first in range(0, len(values), step):
-        part, label = values[first : first + step].double(), labels[first : first + step]
-        plane = part.reshape(len(part), -1, *part.shape[-2:]).sum(dim=1)
+        part, label = values[first : first + step], labels[first : first + step]
+        plane = part.reshape(len(part), -1, *part.shape[-2:]).sum(dim=1, dtype=torch.float64)
         sizes = label.flatten(1).amax(dim=1) + 1
         width = int(sizes.max())
         places = label + width * torch.arange(len(part))[:, None, None]
         total = torch.zeros(len(part) * width, dtype=plane.dtype).index_add_(0, places.reshape(-1), plane.reshape(-1))
         rows = total.float().numpy().reshape(len(part), width)
         sums += [row[:size] for row, size in zip(rows, sizes.tolist(), strict=True)]
-    if isinstance(groups, Grid):
-        return {"values": [row.reshape(groups.rows, groups.columns) for row in sums]}
     return {"values": sums, "regions": list(labels.numpy().astype(np.uint16))}
 
 
-def _begin_copy(attribution: Attribution, prediction: Tensor | None) -> Callable[[], tuple[Attribution, Tensor | None]]:
+def _read_scores(scored: Mapping[str, Scores]) -> dict[str, Tensor]:
+    curves = {name + CURVE: scores.curves for name, scores in scored.items() if scores.curves is not None}
+    return {name: scores.values for name, scores in scored.items()} | curves
+
+
+def _begin_copy(tensors: Mapping[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
     """Begin to copy results from a GPU, into memory that it writes to while it works on the next items.
+
+    Numbers of which each item has one go together: a copy takes the thread that launches kernels as long as a kernel does.
 
     Returns:
         What waits for them, in another thread.
     """
-    if not attribution.target.is_cuda:
-        return lambda: (attribution, prediction)
-    device = attribution.target.device
-    copied = attribution._map(lambda tensor: tensor.to("cpu", non_blocking=True))
-    predicted = None if prediction is None else prediction.to("cpu", non_blocking=True)
-    done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-    done.record(torch.cuda.current_stream(device))
+    packs: dict[Any, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        key = (tensor.device, tensor.is_floating_point()) if tensor.ndim == 1 else name
+        packs.setdefault(key, {})[name] = tensor
+    stacks = [torch.stack([*pack.values()]) if len(pack) > 1 else next(iter(pack.values()))[None] for pack in packs.values()]
+    copies = [stack.to("cpu", non_blocking=True) for stack in stacks]
+    devices = {tensor.device for tensor in tensors.values() if tensor.is_cuda}
+    waits = [torch.cuda.Event(blocking=True) for _ in devices]  # type: ignore[no-untyped-call]
+    for wait, device in zip(waits, devices, strict=True):
+        wait.record(torch.cuda.current_stream(device))
 
-    def fetch() -> tuple[Attribution, Tensor | None]:
-        done.synchronize()
-        return copied, predicted
+    def fetch() -> dict[str, Tensor]:
+        for wait in waits:
+            wait.synchronize()
+        pairs = zip(packs.values(), copies, strict=True)
+        return {name: tensor for names, copy in pairs for name, tensor in zip(names, copy, strict=True)}
 
     return fetch
+
+
+def _raise(error: Exception) -> list[Row]:
+    raise error
 
 
 def describe_failure(error: BaseException) -> Row:

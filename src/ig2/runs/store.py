@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -341,11 +341,13 @@ class Store:
         return explain_damage(f"a part of {self.folder}" if len(self.files) != 1 else self.files[0])
 
 
-def read_rows(batch: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of an Arrow table or batch."""
+def read_rows(batch: Any, columns: Container[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the rows of an Arrow table or batch, with all or some of their columns."""
     pyarrow = arrow()
     cells: dict[str, list[Any]] = {}
     for name in batch.schema.names:
+        if columns is not None and name not in columns:
+            continue
         column = batch[name]
         column = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
         is_tensor = isinstance(column.type, pyarrow.FixedShapeTensorType)
