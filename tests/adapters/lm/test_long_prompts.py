@@ -175,47 +175,6 @@ def test_half_precision_for_the_network_alone(load: Load) -> None:
     np.testing.assert_allclose(half.token_scores, exact.token_scores, atol=0.1 * np.abs(exact.token_scores).max())
 
 
-class Quantised(nn.Module):
-    """A linear layer of 8 bits as such packages have them: whole numbers, a scale, and a gradient by its input alone."""
-
-    def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        scale = linear.weight.detach().abs().amax(dim=1, keepdim=True) / 127
-        self.weight = nn.Parameter((linear.weight.detach() / scale).round().to(torch.int8), requires_grad=False)
-        self.register_buffer("scale", scale)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return _Product.apply(x, self.weight, self.scale)
-
-
-class _Product(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(weight, scale)
-        return x @ (weight * scale).T.to(x.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        weight, scale = ctx.saved_tensors
-        assert not any(ctx.needs_input_grad[1:]), "a gradient of quantised weights was asked for"
-        return gradient @ (weight * scale).to(gradient.dtype), None, None
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_quantised_weights_need_no_gradient_of_their_own(name: str) -> None:
-    net = build("llama")
-    for layer in net.model.layers:
-        for part, names in ((layer.self_attn, ("q_proj", "k_proj", "v_proj", "o_proj")), (layer.mlp, ("up_proj", "down_proj"))):
-            for each in names:
-                setattr(part, each, Quantised(getattr(part, each)))
-    call = (LONG, " Rome", None, MIDDLE, METHODS[name])
-    quantised, exact = (lm.load(each, make_tokenizer()).explain(*call) for each in (net, build("llama")))
-    if name != "Expected IG":
-        assert float(quantised.attribution.relative_residual.max()) < 1e-5
-    if name != "IG²":  # its path on random weights goes elsewhere after the smallest change
-        np.testing.assert_allclose(quantised.token_scores, exact.token_scores, atol=0.1 * np.abs(exact.token_scores).max())
-
-
 # -- several devices ---------------------------------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ from ig2.adapters.lm.outcomes import (
 from ig2.adapters.lm.prefix import Prefix, run_prefix
 from ig2.adapters.lm.prompts import Prompt, cut_text, read_prompt
 from ig2.adapters.lm.references import FILLERS, LikelyWords, Neighbours, Pairs, TextReferences, as_text_references
-from ig2.adapters.text import UNLIMITED, _are_close, _device
+from ig2.adapters.text import UNLIMITED, _are_close, _device, check_gradients, keep_gradients
 from ig2.adapters.trust import weights_only
 from ig2.attribution import Cost
 from ig2.errors import IG2Error, InputError, MissingExtraError, ModelError, describe, import_extra, reason
@@ -666,6 +666,7 @@ def load(
         raise ModelError("the model is in train mode: call model.eval() first")
     if any(tensor.is_meta for tensor in [*net.parameters(), *net.buffers()]):
         raise ModelError("weights of the model are on the meta device (offloaded?): load the whole model onto one device")
+    keep_gradients(net)
     kind = kind or _find_kind(net)
     if kind not in AUTO:
         raise InputError(f"kind={kind!r} is unknown: use one of {', '.join(AUTO)}")
@@ -686,11 +687,18 @@ def _find_kind(net: Any) -> Kind:
 
 @torch.no_grad()
 def _check_embeddings(lm: LanguageModel) -> None:
-    """The network must say the same from embeddings as from tokens: some scale or normalise them in between."""
+    """The network must say the same from embeddings as from tokens: some scale or normalise them in between.
+
+    And its layers must have gradients.
+    """
     ids = torch.tensor([[token % len(lm.table) for token in (5, 6, 7, 8)]], device=_device(lm.net))
     more = {"decoder_input_ids": ids} if lm.kind == "encoder-decoder" else {}
     try:
-        results = [lm.net(input_ids=ids, **more), lm.net(inputs_embeds=lm.net.get_input_embeddings()(ids), **more)]
+        embeddings = lm.net.get_input_embeddings()(ids)
+        results = [lm.net(input_ids=ids, **more), lm.net(inputs_embeds=embeddings, **more)]
+        check_gradients(lm.net, lambda points: lm.net(inputs_embeds=points, **more), embeddings)
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(f"{lm.name} cannot be run from embeddings: {reason(error)}") from error
     key = "start_logits" if lm.kind == "question-answering" else "logits"
