@@ -166,11 +166,18 @@ class LanguageModel:
             prompt: as `explain` takes it.
             count: how many tokens at most.
         """
-        return self.decode(self._generate(self.read(prompt), count))
+        return self.decode(self.generate_tokens(prompt, count))
 
     @torch.no_grad()
-    def _generate(self, prompt: Prompt, count: int) -> tuple[int, ...]:
+    def generate_tokens(self, prompt: Any, count: int = 20) -> tuple[int, ...]:
+        """The same as ids, which `explain(prompt, generate=…)` takes as well.
+
+        Args:
+            prompt: as `explain` takes it.
+            count: how many tokens at most.
+        """
         check_count(count, "generate")
+        prompt = prompt if isinstance(prompt, Prompt) else self.read(prompt)
         if self.kind not in ("causal", "encoder-decoder"):
             raise InputError(f"{self.name} is a {self.kind} model, which does not generate")
         self._check_length(len(prompt) + (count if self.kind == "causal" else 0), f"the prompt with {count} tokens more")
@@ -265,12 +272,18 @@ class LanguageModel:
             raise InputError(f"{name} {target!r} has no tokens that {self.name} knows: choose another word")
         return ids
 
+    def _check_tokens(self, ids: object) -> tuple[int, ...]:
+        size = self.net.get_input_embeddings().weight.shape[0]
+        if not isinstance(ids, Sequence) or not ids or not all(isinstance(i, int) and 0 <= i < size for i in ids):
+            raise InputError(f"generate must be a number of tokens, or what generate_tokens returned, got {describe(ids)}")
+        return tuple(ids)
+
     def _ask_tokens(
         self,
         prompt: Prompt,
         target: str | None,
         against: str | Sequence[str] | None,
-        generate: int | None,
+        generate: int | Sequence[int] | None,
         each: bool,
         pair: Any,
         output: OutputKind,
@@ -283,7 +296,10 @@ class LanguageModel:
                 self._refuse("generate= makes it", target=target)
             elif target is None or self.kind == "masked":
                 raise InputError("each=True is for a target of a causal or encoder–decoder model: give one, or generate=")
-            ids = self._generate(prompt, generate) if generate is not None else self._read_target(prompt, target or "")
+            if generate is None:
+                ids = self._read_target(prompt, target or "")
+            else:
+                ids = self.generate_tokens(prompt, generate) if isinstance(generate, int) else self._check_tokens(generate)
             self._check_length(len(prompt) + (len(ids) - 1 if self.kind == "causal" else 0), "the prompt with its target")
             steps = Steps(self.kind, ids, output, position)
             return steps, [repr(self.decode([token])) for token in ids], list(range(len(ids))), None
@@ -398,7 +414,7 @@ class LanguageModel:
         rather_than: Any = None,
         method: Method | None = None,
         *,
-        generate: int | None = None,
+        generate: int | Sequence[int] | None = None,
         each: bool = False,
         at: str | None = None,
         ends: Literal["both", "start", "end"] = "both",
@@ -428,7 +444,8 @@ class LanguageModel:
             rather_than: rather than which prompt: a minimal pair, several, or a strategy such as `LikelyWords()`, see
                 `ig2.adapters.lm.references`. By default `LikelyWords()` for causal and masked models, otherwise `Neighbours()`.
             method: by default `DeepSHAP()`; `IG2(distance=ig2.paths.cosine)` for IG².
-            generate: explain each of so many generated tokens in place of a target: the attribution has a row for each.
+            generate: explain each of so many generated tokens in place of a target: the attribution has a row for each. Or the
+                tokens, as `generate_tokens` returned them.
             each: explain each token of the target, a row for each, in place of their sum.
             at: of a token classifier, the word whose label is explained.
             ends: of question answering, which ends of the answer count.
@@ -494,7 +511,7 @@ class LanguageModel:
         rather_than: Any = None,
         method: Method | None = None,
         *,
-        generate: int | None = None,
+        generate: int | Sequence[int] | None = None,
         each: bool = False,
         at: str | None = None,
         ends: Literal["both", "start", "end"] = "both",
