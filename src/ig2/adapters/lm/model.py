@@ -30,7 +30,7 @@ from ig2.adapters.lm.outcomes import (
     read_tokens,
 )
 from ig2.adapters.lm.prefix import Prefix, run_prefix
-from ig2.adapters.lm.prompts import Prompt, cut_text, read_prompt
+from ig2.adapters.lm.prompts import Prompt, check_text, cut_text, read_prompt
 from ig2.adapters.lm.references import FILLERS, LikelyWords, Neighbours, Pairs, TextReferences, as_text_references
 from ig2.adapters.text import UNLIMITED, _are_close, _device, check_gradients, keep_gradients
 from ig2.adapters.trust import weights_only
@@ -138,6 +138,17 @@ class LanguageModel:
         self._check_length(len(read), "the prompt")
         return read
 
+    def read_other(self, prompt: Any) -> Prompt:
+        """Cut a prompt that is contrasted with into tokens.
+
+        Raises:
+            InputError: as `read` does, saying that it is this one.
+        """
+        try:
+            return self.read(prompt)
+        except InputError as error:
+            raise InputError(f"of rather_than, {error}") from error
+
     def _check_length(self, tokens: int, what: str) -> None:
         if self.limit is not None and tokens > self.limit:
             raise InputError(f"{what} has {tokens} tokens and {self.name} takes {self.limit}: shorten it")
@@ -155,7 +166,7 @@ class LanguageModel:
         check_count(count)
         self._require_tokens("predict")
         probabilities = self._next_logits(prompt if isinstance(prompt, Prompt) else self.read(prompt)).softmax(dim=0)
-        best = probabilities.topk(count)
+        best = probabilities.topk(min(count, len(probabilities)))
         return [(self.decode([i]), float(p)) for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)]
 
     @torch.no_grad()
@@ -181,7 +192,8 @@ class LanguageModel:
         if self.kind not in ("causal", "encoder-decoder"):
             raise InputError(f"{self.name} is a {self.kind} model, which does not generate")
         self._check_length(len(prompt) + (count if self.kind == "causal" else 0), f"the prompt with {count} tokens more")
-        ends = {getattr(self.tokenizer, "eos_token_id", None), getattr(self.net.config, "eos_token_id", None)}
+        several = getattr(self.net.config, "eos_token_id", None)
+        ends = {getattr(self.tokenizer, "eos_token_id", None), *(several if isinstance(several, (list, tuple)) else [several])}
         ids: list[int] = []
         call = self._call(prompt, 1)
         for _ in range(count):
@@ -258,6 +270,7 @@ class LanguageModel:
         """The tokens of a continuation as they would follow the prompt."""
         if not isinstance(target, str) or not target:
             raise InputError(f"{name} must be a text to come next, such as ' Paris', got {describe(target)}")
+        check_text(target)
         if self.kind == "causal":
             special = bool(prompt.offsets) and not prompt.word[0] >= 0 and not prompt.tokens[0]
             joint = cut_text(self.tokenizer, prompt.text + target, add_special_tokens=special)[0]
@@ -306,7 +319,7 @@ class LanguageModel:
         masks = self._find_masks(prompt)
         chosen = [self._read_target(prompt, target)] if target is not None else [self._most_likely(prompt, len(masks) or 1)]
         if against == "auto":
-            expected = self._most_likely(self.read(pair), 1) if pair is not None and len(chosen[0]) == 1 else chosen[0]
+            expected = self._most_likely(self.read_other(pair), 1) if pair is not None and len(chosen[0]) == 1 else chosen[0]
             others = [expected] if expected != chosen[0] else []
         elif against == "next":
             if len(chosen[0]) > 1:
@@ -315,8 +328,7 @@ class LanguageModel:
             logits[chosen[0][0]] = -torch.inf
             others = [(int(logits.argmax()),)]
         else:
-            texts = [] if against is None else [against] if isinstance(against, str) else list(against)
-            others = [self._read_target(prompt, text, "against") for text in texts]
+            others = list(dict.fromkeys(self._read_target(prompt, text, "against") for text in _list_texts(against)))
         ids_of = [*chosen, *others]
         if chosen[0] in others:
             raise InputError(f"against names the target {self.decode(chosen[0])!r} itself: choose another")
@@ -380,6 +392,10 @@ class LanguageModel:
         """What is asked of a model that answers a question with a piece of a text."""
         if not prompt.part:
             raise InputError("question answering takes a prompt (question, text)")
+        if 1 not in prompt.part:
+            raise InputError("the text of (question, text) is empty: there is no answer in it")
+        if ends not in ("both", "start", "end"):
+            raise InputError(f"ends={ends!r} is unknown: use 'both', 'start' or 'end'")
         if target is None:
             with torch.no_grad():
                 result = self.net(**self._call(prompt, 1))
@@ -391,9 +407,11 @@ class LanguageModel:
         else:
             first, end = prompt.find_tokens(str(target), part=1)
             places, names = [(first, end - 1)], [repr(target)]
-        texts = [] if against in (None, "auto") else [against] if isinstance(against, str) else list(against)
+        texts = _list_texts(None if against == "auto" else against)
         for text in texts:
-            first, end = prompt.find_tokens(str(text), part=1)
+            first, end = prompt.find_tokens(text, part=1)
+            if (first, end - 1) in places:
+                raise InputError(f"against names the answer {text!r} itself, or one twice: choose another")
             places.append((first, end - 1))
             names.append(repr(text))
         return Answers(tuple(places), output, ends), names, [0], [list(range(1, len(places)))] if texts else None
@@ -561,7 +579,7 @@ class LanguageModel:
             **({"note": drawn.note} if drawn.note else {}),
         }
         if pair is not None and isinstance(outcomes, Continuations) and self.kind in ("causal", "encoder-decoder"):
-            own = self._score(self.read(pair), outcomes)
+            own = self._score(self.read_other(pair), outcomes)
             settings["pair_output"] = float(own[0] - own[1:].mean()) if others else float(own[0])
         method = method or self.default_method
         embeddings = self.embed(read.ids)
@@ -631,6 +649,15 @@ class _Plan:
     others: Any
     names: list[str]
     settings: dict[str, Any]
+
+
+def _list_texts(against: Any) -> list[str]:
+    """What is explained against, as a list of texts."""
+    texts = [] if against is None else list(against) if isinstance(against, (list, tuple)) else [against]
+    for text in texts:
+        if not isinstance(text, str):
+            raise InputError(f"against must be a text, such as ' Rome', or several, got {describe(against)}")
+    return texts
 
 
 def _stays_between(method: Method, confine: bool) -> bool:
