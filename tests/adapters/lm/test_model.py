@@ -449,7 +449,7 @@ MISTAKES: dict[str, tuple[str, str, Callable[[lm.LanguageModel], object]]] = {
     "an empty list of pairs": ("llama", "rather_than", lambda model: model.explain(PEOPLE, rather_than=[])),
     "an empty pair": ("llama", "of rather_than", lambda model: model.explain(PEOPLE, rather_than="")),
     "a long pair": ("llama", "of rather_than", lambda model: model.explain(PEOPLE, rather_than="In Rome " * 40)),
-    "a pair with a word more": ("llama", "'many' besides", lambda model: model.explain("In people", rather_than="In many people")),
+    "a pair with a word more": ("llama", "besides", lambda model: model.explain("In people", rather_than="In many people")),
     "a pair that is the prompt": ("llama", "itself", lambda model: model.explain(PEOPLE, rather_than=PEOPLE)),
     "too many likely words": ("llama", "count=1000", lambda model: model.explain(PEOPLE, rather_than=lm.LikelyWords(1000))),
     "too many neighbours": ("llama", "count=1000", lambda model: model.explain(PEOPLE, rather_than=lm.Neighbours(1000))),

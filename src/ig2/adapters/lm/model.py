@@ -32,7 +32,7 @@ from ig2.adapters.lm.outcomes import (
 from ig2.adapters.lm.prefix import Prefix, run_prefix
 from ig2.adapters.lm.prompts import Prompt, check_text, cut_text, read_prompt
 from ig2.adapters.lm.references import FILLERS, LikelyWords, Neighbours, Pairs, TextReferences, as_text_references
-from ig2.adapters.text import UNLIMITED, _are_close, _device, check_gradients, keep_gradients
+from ig2.adapters.text import UNLIMITED, _are_close, check_gradients, keep_gradients
 from ig2.adapters.trust import weights_only
 from ig2.attribution import Cost
 from ig2.errors import IG2Error, InputError, MissingExtraError, ModelError, describe, import_extra, reason
@@ -92,6 +92,12 @@ class LanguageModel:
     # -- tokens --------------------------------------------------------------------------------------------------------
 
     @property
+    def device(self) -> torch.device:
+        """Where the embeddings are, and so what the network is given; of one on several devices the last layer is elsewhere."""
+        device: torch.device = self.net.get_input_embeddings().weight.device
+        return device
+
+    @property
     def table(self) -> Tensor:
         """The vector of each token, (vocabulary, E)."""
         weight: Tensor = self.net.get_input_embeddings().weight.detach().cpu()
@@ -115,7 +121,7 @@ class LanguageModel:
     @torch.no_grad()
     def embed(self, ids: Sequence[int]) -> Tensor:
         """The embeddings of tokens, (L, E)."""
-        tokens = torch.tensor(list(ids), device=_device(self.net))
+        tokens = torch.tensor(list(ids), device=self.device)
         embeddings: Tensor = self.net.get_input_embeddings()(tokens).detach().cpu()
         return embeddings
 
@@ -208,7 +214,7 @@ class LanguageModel:
 
     def _call(self, prompt: Prompt, rows: int) -> dict[str, Any]:
         """The network's arguments for a prompt, the same in each row."""
-        device = _device(self.net)
+        device = self.device
         embeddings = self.embed(prompt.ids).to(device).expand(rows, -1, -1)
         mask = torch.ones(rows, len(prompt), dtype=torch.long, device=device)
         extra = {name: torch.tensor(values, device=device).expand(rows, -1) for name, values in prompt.extra.items()}
@@ -234,7 +240,7 @@ class LanguageModel:
             starts = [getattr(self.tokenizer, f"{name}_token_id", None) for name in ("bos", "eos")]
             start = next((token for token in starts if token is not None), self.filler)
             ids = [start, *prompt.ids[:-1]]
-            result = self.net(inputs_embeds=self.embed(ids)[None].to(_device(self.net)), use_cache=False)
+            result = self.net(inputs_embeds=self.embed(ids)[None].to(self.device), use_cache=False)
             logits: Tensor = result.logits[0, positions].float().cpu()
             return logits
         if self.kind == "masked":
@@ -420,7 +426,7 @@ class LanguageModel:
         """The scores of outcomes for a prompt, (outcomes,)."""
         call = self._call(prompt, 1)
         with torch.no_grad():
-            return outcomes.read(self.net, call, torch.zeros(1, dtype=torch.long, device=_device(self.net)))[0][0].cpu()
+            return outcomes.read(self.net, call, torch.zeros(1, dtype=torch.long, device=self.device))[0][0].cpu()
 
     # -- explanations --------------------------------------------------------------------------------------------------
 
@@ -616,7 +622,7 @@ class LanguageModel:
         length = int((~still).int().argmax())
         if length < WORTH_REUSING * len(prompt) or prompt.extra:
             return None
-        device = _device(self.net)
+        device = self.device
         prefix = run_prefix(self.net, self.embed(prompt.ids[:length]).to(device))
         if prefix is None:
             return None
@@ -735,7 +741,7 @@ def _check_embeddings(lm: LanguageModel) -> None:
 
     And its layers must have gradients.
     """
-    ids = torch.tensor([[token % len(lm.table) for token in (5, 6, 7, 8)]], device=_device(lm.net))
+    ids = torch.tensor([[token % len(lm.table) for token in (5, 6, 7, 8)]], device=lm.device)
     more = {"decoder_input_ids": ids} if lm.kind == "encoder-decoder" else {}
     try:
         embeddings = lm.net.get_input_embeddings()(ids)
