@@ -58,6 +58,28 @@ def test_other_methods_and_generation(ig2: Any, folder: str, method: str) -> Non
     assert len(summary["targets"]) == 2 and Path("ig2-out/prompt.png").stat().st_size > 1000
 
 
+def test_what_is_estimated_before_is_generated_once(ig2: Any, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, generate = [], lm.LanguageModel.generate_tokens
+    monkeypatch.setattr(lm.LanguageModel, "generate_tokens", lambda *args: calls.append(args) or generate(*args))
+    said = ig2("explain", "--lm", folder, "--prompt", "In Germany people", "--generate", "2")
+    assert said.code == 0, said.err
+    assert len(calls) == 1
+    summary = json.loads(Path("ig2-out/summary.json").read_text())
+    alone = lm.load(folder).explain("In Germany people", generate=2)
+    assert [target["explained"] for target in summary["targets"]] == alone.explained
+
+
+def test_a_run_has_a_precision_too(ig2: Any, folder: str) -> None:
+    Path("prompts.txt").write_text("In Germany people speak\n")
+    call = ("run", "prompts.txt", "--lm", folder, "--target", " Rome", "--out")
+    assert ig2(*call, "half", "--precision", "bfloat16").code == ig2(*call, "whole").code == 0
+    half, whole = (library.open(name) for name in ("half", "whole"))
+    assert half.manifest["fingerprint"]["settings"]["prepare"]["precision"] == "bfloat16"
+    assert [row["output"] for row in half] != [row["output"] for row in whole]
+    assert "another run" in ig2(*call, "whole", "--precision", "bfloat16").error
+    assert "--lm" in ig2("run", "prompts.txt", "--precision", "bfloat16", "--out", "other").error
+
+
 def test_precision_and_the_time_told_before(ig2: Any, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ig2.cli.explain.LONG", 0.0)
     call = ("explain", "--lm", folder, "--prompt", "In Germany people speak", "--precision", "bfloat16")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ig2._engine.inspection import is_close, tolerance
-from ig2._engine.isolation import isolate
+from ig2._engine.isolation import CopyError, isolate
 from ig2._engine.memory import is_out_of_memory
 from ig2._engine.network import Network
 from ig2._engine.private import TorchDispatchMode, hooks_of, own_weight, trace, tree_iter, version_of
@@ -80,6 +80,9 @@ def prepare(model: Model, wish: Preparation, run: Callable[[Model], object]) -> 
     arranges = arranges and not any(isinstance(module, ILL_LAID_OUT) for module in modules)
     if not (casts or folds or arranges):
         return None
+    if casts and any(type(p) is not nn.Parameter and p.is_floating_point() for p in model.net.parameters()):
+        # the copy has the user's own, which some packages cast where they are
+        raise CopyError("quantised weights are not cast: load the model with another dtype")
     copied, done = isolate(model), dict[str, Any]()
     net = copied.net
     if folds:

@@ -53,7 +53,7 @@ def check_additivity(
         cause = (
             f"The network has operations without a secant: {', '.join(culprits)}"
             if culprits
-            else "Look for choices made on values (torch.where, sorting) and for detached parts"
+            else "Look for choices made on values (torch.where, sorting), for rounding and for detached parts"
         )
         warn(
             f"the secants do not account for the change in the output of {int(wrong.sum())} of {len(task)} explicands: "

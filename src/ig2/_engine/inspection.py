@@ -314,7 +314,13 @@ def _check_reach(network: Network, scores: Tensor, leaves: Sequence[Tensor]) -> 
     reached = [False] * len(leaves)
     if scores.requires_grad:
         network.look_for_checkpoints(scores)
+        nodes = nodes_before(node_of(scores))
         reached = [grad is not None for grad in network.differentiate(scores, leaves)]
+        if any("NotImplemented" in node.name() for node in nodes):
+            raise ModelError(
+                "an operation of the network has no gradient, which PyTorch takes for zero (its warning names the operation): "
+                f"it is for inference alone, as some of quantised weights are. {WITHOUT_GRADIENTS}"
+            )
     if not all(reached):
         keys = [key for (key, _, _), ok in zip(network.inputs.attributed, reached, strict=True) if not ok]
         which = "the input" if len(leaves) == 1 else f"input {keys[0]!r}"

@@ -46,6 +46,7 @@ def isolate(model: Model) -> Model:
         for value in vars(module).values():
             if isinstance(value, Tensor) and not value.is_leaf:  # deepcopy refuses what was computed, such as a weight norm's
                 copies[id(value)] = value.detach().clone()
+            copies.update((id(tensor), tensor) for tensor in _find_weights(module, value))
     try:
         net, preprocess, output = (_copy(part, copies) for part in parts)
     except Exception as error:  # anything may be attached to a module: locks, open files, generators
@@ -93,6 +94,15 @@ def _freeze(parameter: Tensor) -> Tensor:
     return parameter.detach() if parameter.requires_grad else parameter
 
 
+def _find_weights(module: nn.Module, value: Any) -> list[Tensor]:
+    """Tensors of an object that are the module's weights themselves: layers of bitsandbytes hold their 8 bits twice."""
+    if isinstance(value, (nn.Module, Tensor)) or not hasattr(value, "__dict__"):
+        return []
+    tensors = [tensor for tensor in vars(value).values() if isinstance(tensor, Tensor)]
+    weights = {weight.data_ptr() for weight in module.parameters(recurse=False)} if tensors else set()
+    return [tensor for tensor in tensors if tensor.data_ptr() in weights]
+
+
 def _calls_originals(module: nn.Module) -> bool:
     """Whether the module runs a function that refers to modules, which a copy would go on calling."""
     if isinstance(module, Function):
@@ -120,6 +130,11 @@ def open_model(model: Model, on_cuda: bool) -> Iterator[Model]:
     _check_weights(model)
     _check_mode(model)
     with ExitStack() as undo:
+        for _, module in model.modules:
+            for parameter in module.parameters(recurse=False):
+                if type(parameter) is not nn.Parameter:
+                    # a copy shares it, and in its first pass a layer of bitsandbytes takes the scales away from its weight
+                    undo.callback(vars(parameter).update, dict(vars(parameter)))
         try:
             model = isolate(model)
         except CopyError:

@@ -333,6 +333,7 @@ def from_transformers(
         raise ModelError("the model is in train mode: call model.eval() first")
     if any(tensor.is_meta for tensor in [*model.parameters(), *model.buffers()]):
         raise ModelError("weights of the model are on the meta device (offloaded?): load the whole model onto one device")
+    keep_gradients(model)
     body: Any = next((part for part in model.modules() if hasattr(part, "get_input_embeddings")), None)
     if body is None:
         raise ModelError(
@@ -392,6 +393,9 @@ def _try_embeddings(subject: TextSubject, model: nn.Module) -> tuple[int, bool]:
         batch = subject._make_batch(["a b"])
         ids, mask, embeddings = (t.expand(2, *t.shape[1:]).to(device) for t in (batch.ids, batch.mask, batch.attributed))
         results = [model(input_ids=ids, attention_mask=mask), subject.model.net(embeddings, mask)]
+        check_gradients(model, lambda points: subject.model.net(points, mask), embeddings)
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(f"{subject.name} cannot be run from embeddings: {reason(error)}") from error
     try:
@@ -414,6 +418,66 @@ def _try_embeddings(subject: TextSubject, model: nn.Module) -> tuple[int, bool]:
             f"{subject.name} says another thing from embeddings than from tokens: use ig2.adapters.text.from_parts"
         )
     return from_ids.shape[1], logits is not None
+
+
+def keep_gradients(net: nn.Module) -> None:
+    """See that layers of bitsandbytes stay as they can be differentiated.
+
+    On a CPU that computes in bfloat16 they pack their 4 bits anew in the first pass that asks for no gradient, for a kernel
+    that has none. PyTorch then takes the gradient of every layer for zero: secants on a Llama were off by 150 % of the change.
+
+    Raises:
+        ModelError: if they are packed already, which loses digits and cannot be undone.
+    """
+    for name, module in net.named_modules():
+        if getattr(getattr(getattr(module, "weight", None), "quant_state", None), "packing_format_for_cpu", False):
+            raise ModelError(
+                f"the model was run before, and bitsandbytes then packed the 4 bits of {name} for a kernel without gradients: "
+                "load it once more, and pass it on before it is run"
+            )
+        if getattr(module, "support_avx512bf16_for_cpu", False):
+            module.support_avx512bf16_for_cpu = False
+
+
+@torch.enable_grad()
+def check_gradients(net: nn.Module, run: Callable[[Tensor], object], embeddings: Tensor) -> None:
+    """See that each layer with weights passes a gradient on: a quantised one may be for inference alone.
+
+    Around such layers a gradient goes on through the residual connections, and attributions leave out what they do.
+
+    Args:
+        net: whose layers are looked at.
+        run: runs it from embeddings.
+        embeddings: (n, L, E).
+
+    Raises:
+        ModelError: if one does not.
+    """
+    blocked: list[str] = []
+
+    def note(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
+            takes = any(isinstance(arg, Tensor) and arg.requires_grad for arg in args)
+            if takes and isinstance(result, Tensor) and not result.requires_grad:
+                blocked.append(name)
+
+        return hook
+
+    layers = [
+        (name, module) for name, module in net.named_modules() if next(module.parameters(recurse=False), None) is not None
+    ]
+    handles = [module.register_forward_hook(note(name)) for name, module in layers]
+    try:
+        run(embeddings.detach().requires_grad_())
+    finally:
+        for handle in handles:
+            handle.remove()
+    if blocked:
+        kind = type(net.get_submodule(blocked[0])).__name__
+        raise ModelError(
+            f"{len(blocked)} layers have no gradient, the first is {blocked[0]} ({kind}): layers that round what goes into "
+            "them, or are for inference alone, cannot be explained by gradients. Quantise the weights only"
+        )
 
 
 def _device(net: nn.Module) -> torch.device:

@@ -59,6 +59,9 @@ def fingerprint(thing: Any, _inside: tuple[int, ...] = ()) -> Any:
     def of(part: Any) -> Any:
         return fingerprint(part, (*_inside, id(thing)))
 
+    if isinstance(thing, Tensor) and hasattr(thing, "__tensor_flatten__"):  # made of others: quantised weights and their scales
+        names, context = thing.__tensor_flatten__()
+        return [place(type(thing)), [[name, of(getattr(thing, name))] for name in names], of(context)]
     if isinstance(thing, Tensor):
         content = thing.detach().cpu().reshape(-1).view(torch.uint8).numpy()
         return [str(thing.dtype), list(thing.shape), _digest(content.tobytes())]

@@ -58,11 +58,12 @@ def run(options: ExplainOptions) -> None:
             rather_than,
             method,
         )
+        generated = None if options.generate is None else model.generate_tokens(prompt, options.generate)
         if isinstance(method, ig2.PathMethod) and not options.quiet:
-            announce_cost(model.estimate(*asked, generate=options.generate, prepare=prepare).seconds, 0)
+            announce_cost(model.estimate(*asked, generate=generated, prepare=prepare).seconds, 0)
         explanation = model.explain(
             *asked,
-            generate=options.generate,
+            generate=generated,
             seed=options.seed,
             prepare=prepare,
             progress=watch(named.title),

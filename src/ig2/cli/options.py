@@ -228,6 +228,9 @@ class RunCommandOptions(ModelOptions, RunOptions, TerminalOptions):
         panel=LANGUAGE,
         complete=("smollm2",),
     )
+    precision: Literal["float32", "tf32", "bfloat16", "float16"] | None = option(
+        None, "Of the language model's arithmetic; paths and sums keep theirs. Default: that of its weights.", panel=LANGUAGE
+    )
     method: str | None = option(
         None,
         "The method; [bold]ig2 explain --help[/bold] lists them. Default: ig2, of a language model deepshap.",

@@ -59,6 +59,8 @@ def run(options: RunCommandOptions) -> None:
     if options.lm is not None:
         _run_language(options)
         return
+    if options.precision is not None:
+        raise ChoiceError("--precision is for a language model: name one with --lm, for example --lm smollm2")
     options = replace(options, method=options.method or "ig2")
     assert options.method is not None
     source = find_source(options.source, id=options.id, label=options.label, skip=options.out)
@@ -112,6 +114,7 @@ def _run_language(options: RunCommandOptions) -> None:
             target=None if options.target == "auto" else options.target,
             against={None: "auto", "others": None}.get(options.against, options.against),
             references=options.references,
+            prepare=True if options.precision is None else ig2.Preparation(precision=options.precision),
         )
     print_store(store)
 

@@ -44,7 +44,7 @@ from ig2.groups import Groups
 from ig2.methods import IG2, Gradient, Grid, Method
 from ig2.methods.base import summary
 from ig2.metrics.base import Metric, Scores
-from ig2.model import Function, Model, as_model
+from ig2.model import Function, Model, Preparation, as_model
 from ig2.runs import store as stores
 from ig2.runs.aggregates import Aggregates, find_columns
 from ig2.runs.files import (
@@ -116,6 +116,7 @@ def run(
     id: str | None = None,
     label: str | None = None,
     column: str | None = None,
+    prepare: bool | Preparation = True,
     batch: int | None = None,
     device: str = "auto",
     readers: int | None = None,
@@ -158,6 +159,8 @@ def run(
         id: the column of the source with the ids.
         label: the column of the source with the classes.
         column: the column with the text or the image, of rows that have several.
+        prepare: how the network of a language model is made fast, as its `explain` takes it, for example
+            `ig2.Preparation(precision="bfloat16")`. Other networks say it themselves: `ig2.wrap(net, prepare=…)`.
         batch: items in one call of the method. Results do not depend on it, but for rounding.
         device: where the network runs; "auto" takes a GPU if there is one. With Ray, `cluster` decides.
         readers: threads or processes that read ahead. By default 2; for a GPU as many as there are cores, 8 at most.
@@ -201,10 +204,12 @@ def run(
     if isinstance(model, LanguageModel):
         where = find_device(device)
         prompts = plan_prompts(
-            items, model.to(where), method, target, against, references, count, seed, values, column, per_reference,
+            items, model.to(where), method, target, against, references, count, seed, values, column, per_reference, prepare,
             metrics=metrics, gradcf=gradcf, engine=None if engine == "local" else engine,
         )  # fmt: skip
         return run_plan(prompts, make_fingerprint(prompts, references), folder, device=where, **rest)
+    if prepare is not True:
+        raise ChoiceError(f"prepare={describe(prepare)} is for a language model: use ig2.wrap(net, prepare=…) for a network")
     subject, bare = _find_model(model, items)
     where = "cpu" if engine == "ray" else find_device(device)  # Ray's actors have the GPUs
     if subject is not None:
@@ -651,6 +656,7 @@ def make_fingerprint(plan: Plan, references: Any) -> dict[str, Any]:
             **({"per_reference": True} if plan.per_reference else {}),  # not said by stores from before
             "metrics": {name: summary(metric) for name, metric in plan.metrics.items()},
             "column": plan.column,
+            **({"prepare": summary(plan.prepare)} if isinstance(plan, PromptPlan) and plan.prepare is not True else {}),
         },
         "source": plan.source.describe(),
     }

@@ -16,7 +16,7 @@ from ig2.adapters.lm import LanguageModel, OtherPrompts, TextReferences
 from ig2.attribution import MEDIANS
 from ig2.errors import IG2Warning, InputError, describe
 from ig2.methods import Method
-from ig2.model import wrap
+from ig2.model import Preparation, wrap
 from ig2.runs.files import arrow
 from ig2.runs.plan import REFERENCE_VALUES, Finish, Loaded, Plan, Row, describe_failure
 from ig2.runs.sources import Kind, Source, extract_input, find_source, split_label
@@ -32,6 +32,7 @@ class PromptPlan(Plan):
     """The plan of a run over prompts."""
 
     lm: LanguageModel
+    prepare: bool | Preparation = True
     _known: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -57,6 +58,11 @@ class PromptPlan(Plan):
             content = content[0]  # a data set's (sample, label)
         if not isinstance(content, Mapping):
             return {"prompt": content, **asked}
+        if content.get("generate") not in (None, ""):
+            raise InputError(
+                "generate is not for a run, which has one target for each prompt, and a generation one for each token: name a "
+                "target, or use lm.explain(prompt, generate=…)"
+            )
         own = {name: content[name] for name in OWN if content.get(name) not in (None, "")}
         column = self.column or (PROMPT if PROMPT in content else None)
         if column is None:
@@ -85,7 +91,9 @@ class PromptPlan(Plan):
         prompt = self.lm.read(asked["prompt"])
         make: Any = self.method
         method = make if isinstance(make, Method) else make(self.lm, prompt)
-        explanation = self.lm.explain(**asked, method=method, seed=self.seed, per_reference=self.per_reference)
+        explanation = self.lm.explain(
+            **asked, method=method, seed=self.seed, per_reference=self.per_reference, prepare=self.prepare
+        )
         attribution = explanation.attribution.to("cpu")
         row: Row = {
             "target": int(attribution.target[0]),
@@ -132,7 +140,7 @@ class PromptPlan(Plan):
 
 def plan_prompts(
     source: Source, lm: LanguageModel, method: Any, target: Any, against: Any, references: Any, count: int | None, seed: int,
-    values: Any, column: str | None, per_reference: bool, **unused: Any,
+    values: Any, column: str | None, per_reference: bool, prepare: bool | Preparation, **unused: Any,
 ) -> PromptPlan:  # fmt: skip
     """Return the plan of a run over prompts; see `run`.
 
@@ -154,7 +162,7 @@ def plan_prompts(
         references = OtherPrompts(*_read_prompts(references, column, count or COUNT))
     plan = PromptPlan(
         source, None, wrap(lm.net, prepare=False), method or lm.default_method, target, against, references, False, None, count,
-        seed, values or "units", False, {}, column, lm=lm,
+        seed, values or "units", False, {}, column, lm=lm, prepare=prepare,
     )  # fmt: skip
     return replace(plan, per_reference=per_reference)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 import torch
 import transformers
 from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_iter
 
 import ig2
 from ig2.adapters import lm
+from ig2.adapters.lm.outcomes import Answers, Continuations, Labels, Steps
 from ig2.errors import InputError, ModelError
 from language import MARKS, SIZE, build, make_tokenizer
 from networks import refuses
@@ -175,47 +179,6 @@ def test_half_precision_for_the_network_alone(load: Load) -> None:
     np.testing.assert_allclose(half.token_scores, exact.token_scores, atol=0.1 * np.abs(exact.token_scores).max())
 
 
-class Quantised(nn.Module):
-    """A linear layer of 8 bits as such packages have them: whole numbers, a scale, and a gradient by its input alone."""
-
-    def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        scale = linear.weight.detach().abs().amax(dim=1, keepdim=True) / 127
-        self.weight = nn.Parameter((linear.weight.detach() / scale).round().to(torch.int8), requires_grad=False)
-        self.register_buffer("scale", scale)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return _Product.apply(x, self.weight, self.scale)
-
-
-class _Product(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(weight, scale)
-        return x @ (weight * scale).T.to(x.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        weight, scale = ctx.saved_tensors
-        assert not any(ctx.needs_input_grad[1:]), "a gradient of quantised weights was asked for"
-        return gradient @ (weight * scale).to(gradient.dtype), None, None
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_quantised_weights_need_no_gradient_of_their_own(name: str) -> None:
-    net = build("llama")
-    for layer in net.model.layers:
-        for part, names in ((layer.self_attn, ("q_proj", "k_proj", "v_proj", "o_proj")), (layer.mlp, ("up_proj", "down_proj"))):
-            for each in names:
-                setattr(part, each, Quantised(getattr(part, each)))
-    call = (LONG, " Rome", None, MIDDLE, METHODS[name])
-    quantised, exact = (lm.load(each, make_tokenizer()).explain(*call) for each in (net, build("llama")))
-    if name != "Expected IG":
-        assert float(quantised.attribution.relative_residual.max()) < 1e-5
-    if name != "IG²":  # its path on random weights goes elsewhere after the smallest change
-        np.testing.assert_allclose(quantised.token_scores, exact.token_scores, atol=0.1 * np.abs(exact.token_scores).max())
-
-
 # -- several devices ---------------------------------------------------------------------------------------------------
 
 
@@ -241,6 +204,68 @@ def test_a_map_of_devices_as_accelerate_makes_it() -> None:
     spread = accelerate.dispatch_model(net, places, main_device="cpu", force_hooks=True)
     explanation = lm.load(spread, make_tokenizer()).to("cpu").explain(LONG, " Rome", None, MIDDLE)
     np.testing.assert_allclose(explanation.token_scores, expected.token_scores, atol=1e-9)
+
+
+class OneDevice(TorchFunctionMode):
+    """Refuses operations on tensors of several devices, as GPUs do; PyTorch allows some for the meta device."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensors = [each for each in tree_iter((args, kwargs)) if isinstance(each, torch.Tensor) and each.ndim]
+        if func is not torch.Tensor.to:
+            assert len({tensor.device.type for tensor in tensors}) < 2, f"{func} of tensors on several devices"
+        return func(*args, **(kwargs or {}))
+
+
+class Spread(nn.Module):
+    """A network whose embeddings are on one device, the meta device here, and whose last layer is on another, the CPU."""
+
+    config = types.SimpleNamespace(decoder_start_token_id=0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.early = nn.Linear(3, 3)  # on the CPU too: the first weights of all need not be the embeddings
+        self.table = nn.Embedding(7, 3, device="meta")
+        self.training = False
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.table
+
+    def forward(self, inputs_embeds: torch.Tensor, **_: Any) -> Any:
+        assert inputs_embeds.is_meta
+        length = inputs_embeds.shape[1]
+        logits = torch.arange(2 * length * 7.0).reshape(2, length, 7)
+        states = [logits[..., :3]]
+        return types.SimpleNamespace(
+            logits=logits, hidden_states=states, decoder_hidden_states=states, encoder_last_hidden_state=states[0],
+            start_logits=logits[..., 0], end_logits=logits[..., 1],
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        Continuations("causal", ((1, 2), (3,))),
+        Continuations("masked", ((1, 2),), at=(0, 2)),
+        Continuations("encoder-decoder", ((1, 2, 3, 4, 5),)),
+        Steps("causal", (1, 2, 3)),
+        Labels(at=1),
+        Answers(((0, 1), (2, 4))),
+    ],
+    ids=lambda outcomes: f"{type(outcomes).__name__}, {getattr(outcomes, 'kind', '')}",
+)
+def test_scores_and_states_are_read_where_the_last_layer_is(outcomes: Any) -> None:
+    net = Spread()
+    call = {"inputs_embeds": torch.empty(2, 5, 3, device="meta"), "attention_mask": torch.ones(2, 5, device="meta")}
+    # where an explanation's steps are; numbers are read from those of Steps, which the meta device does not have
+    step = torch.zeros(2, dtype=torch.long, device="cpu" if isinstance(outcomes, Steps) else "meta")
+    with OneDevice():
+        scores, state = outcomes.read(net, call, step)
+    assert scores.device.type == state.device.type == "cpu" and scores.isfinite().all() and len(state) == 2
+
+
+def test_what_a_network_is_given_is_where_its_embeddings_are() -> None:
+    model = lm.LanguageModel("spread", Spread(), make_tokenizer(), "causal")
+    assert next(model.net.parameters()).device.type == "cpu" and model.device.type == "meta"
 
 
 def test_options_of_transformers_reach_it(tmp_path: Any) -> None:

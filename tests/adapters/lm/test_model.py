@@ -436,5 +436,72 @@ def test_no_special_token_is_drawn(load: Load) -> None:
 
 def test_a_generation_stops_at_the_end_of_the_text() -> None:
     model = lm.load(build("llama"), make_tokenizer())
-    model.net.config.eos_token_id = model._generate(model.read(GERMANY), 1)[0]
+    model.net.config.eos_token_id = model.generate_tokens(GERMANY, 1)[0]
     refuses(InputError, "ends at once", lambda: model.generate(GERMANY))
+
+
+# -- what a user may ask by mistake --------------------------------------------------------------------------------------
+
+PEOPLE = "In Germany people speak"
+QUESTION = ("Where are you", "In Rome people speak")
+MISTAKES: dict[str, tuple[str, str, Callable[[lm.LanguageModel], object]]] = {
+    "against a number": ("llama", "against", lambda model: model.explain(PEOPLE, " Rome", 3)),
+    "an empty list of pairs": ("llama", "rather_than", lambda model: model.explain(PEOPLE, rather_than=[])),
+    "an empty pair": ("llama", "of rather_than", lambda model: model.explain(PEOPLE, rather_than="")),
+    "a long pair": ("llama", "of rather_than", lambda model: model.explain(PEOPLE, rather_than="In Rome " * 40)),
+    "a pair with a word more": ("llama", "besides", lambda model: model.explain("In people", rather_than="In many people")),
+    "a pair that is the prompt": ("llama", "itself", lambda model: model.explain(PEOPLE, rather_than=PEOPLE)),
+    "too many likely words": ("llama", "count=1000", lambda model: model.explain(PEOPLE, rather_than=lm.LikelyWords(1000))),
+    "too many neighbours": ("llama", "count=1000", lambda model: model.explain(PEOPLE, rather_than=lm.Neighbours(1000))),
+    "half a character": ("llama", "UTF-8", lambda model: model.explain("In \ud83e Rome")),
+    "half a character as target": ("llama", "UTF-8", lambda model: model.explain(PEOPLE, "\ud83e")),
+    "half a character in two texts": ("pairs", "UTF-8", lambda model: model.explain(("In \ud83e", "Rome"))),
+    "tokens that there are not": ("llama", "generate", lambda model: model.explain(PEOPLE, generate=[10**6])),
+    "no text to answer from": ("answers", "empty", lambda model: model.explain(("Where are you", ""))),
+    "an answer against itself": ("answers", "itself", lambda model: model.explain(QUESTION, "Rome", "Rome")),
+    "an answer against a number": ("answers", "against", lambda model: model.explain(QUESTION, "Rome", 5)),
+    "ends that there are not": ("answers", "ends", lambda model: model.explain(QUESTION, "Rome", ends="middle")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_named(load: Load, mistake: str) -> None:
+    kind, keyword, call = MISTAKES[mistake]
+    refuses(InputError, keyword, lambda: call(load(kind)))
+
+
+def test_a_text_may_end_in_several_ways() -> None:
+    model = lm.load(build("llama"), make_tokenizer())
+    first, second = model.generate_tokens(PEOPLE, 2)
+    model.net.config.eos_token_id = [3, second]  # as Llama 3 has them
+    assert model.generate_tokens(PEOPLE, 5) == (first,)
+
+
+def test_another_target_that_is_named_twice_counts_once(load: Load) -> None:
+    once, twice = (load("llama").explain(PEOPLE, " Rome", [" Paris"] * times) for times in (1, 2))
+    assert once.explained == twice.explained == ["' Rome' rather than ' Paris'"]
+
+
+def test_all_tokens_are_predicted_where_more_are_asked_for(load: Load) -> None:
+    model = load("llama")
+    assert len(model.predict(PEOPLE, 10**6)) == len(model.table)
+
+
+def test_tokens_generated_before_are_explained_as_they_are(load: Load) -> None:
+    model = load("llama")
+    ids = model.generate_tokens(PEOPLE, 3)
+    assert model.decode(ids) == model.generate(PEOPLE, 3)
+    before, now = model.explain(PEOPLE, generate=ids), model.explain(PEOPLE, generate=3)
+    assert before.explained == now.explained
+    np.testing.assert_allclose(before.token_scores, now.token_scores)
+
+
+def test_a_pair_reads_as_it_was_written_however_its_tokens_are_spread(load: Load) -> None:
+    model = load("llama")  # " Germany" has two tokens, and " France" one
+    for prompt, pair in ((PEOPLE, "In France people speak"), ("In France people speak", PEOPLE)):
+        assert model.explain(prompt, " Rome", rather_than=pair).attribution.settings["rather_than"] == [pair]
+    fewer = model.explain("In France many people speak", " Rome", rather_than="In France people speak").attribution.settings
+    assert fewer["rather_than"] == ["In France people speak"]
+    assert "'many'" in fewer["note"] and "[MASK]" in fewer["note"]
+    chats = [[{"role": "user", "content": text}] for text in ("Where is Germany?", "Where is France?")]
+    assert model.explain(chats[0], " Rome", rather_than=chats[1]).attribution.settings["rather_than"] == ["Where is France?"]

@@ -30,9 +30,9 @@ from ig2.adapters.lm.outcomes import (
     read_tokens,
 )
 from ig2.adapters.lm.prefix import Prefix, run_prefix
-from ig2.adapters.lm.prompts import Prompt, cut_text, read_prompt
+from ig2.adapters.lm.prompts import Prompt, check_text, cut_text, read_prompt
 from ig2.adapters.lm.references import FILLERS, LikelyWords, Neighbours, Pairs, TextReferences, as_text_references
-from ig2.adapters.text import UNLIMITED, _are_close, _device
+from ig2.adapters.text import UNLIMITED, _are_close, check_gradients, keep_gradients
 from ig2.adapters.trust import weights_only
 from ig2.attribution import Cost
 from ig2.errors import IG2Error, InputError, MissingExtraError, ModelError, describe, import_extra, reason
@@ -92,6 +92,12 @@ class LanguageModel:
     # -- tokens --------------------------------------------------------------------------------------------------------
 
     @property
+    def device(self) -> torch.device:
+        """Where the embeddings are, and so what the network is given; of one on several devices the last layer is elsewhere."""
+        device: torch.device = self.net.get_input_embeddings().weight.device
+        return device
+
+    @property
     def table(self) -> Tensor:
         """The vector of each token, (vocabulary, E)."""
         weight: Tensor = self.net.get_input_embeddings().weight.detach().cpu()
@@ -115,7 +121,7 @@ class LanguageModel:
     @torch.no_grad()
     def embed(self, ids: Sequence[int]) -> Tensor:
         """The embeddings of tokens, (L, E)."""
-        tokens = torch.tensor(list(ids), device=_device(self.net))
+        tokens = torch.tensor(list(ids), device=self.device)
         embeddings: Tensor = self.net.get_input_embeddings()(tokens).detach().cpu()
         return embeddings
 
@@ -138,6 +144,17 @@ class LanguageModel:
         self._check_length(len(read), "the prompt")
         return read
 
+    def read_other(self, prompt: Any) -> Prompt:
+        """Cut a prompt that is contrasted with into tokens.
+
+        Raises:
+            InputError: as `read` does, saying that it is this one.
+        """
+        try:
+            return self.read(prompt)
+        except InputError as error:
+            raise InputError(f"of rather_than, {error}") from error
+
     def _check_length(self, tokens: int, what: str) -> None:
         if self.limit is not None and tokens > self.limit:
             raise InputError(f"{what} has {tokens} tokens and {self.name} takes {self.limit}: shorten it")
@@ -155,7 +172,7 @@ class LanguageModel:
         check_count(count)
         self._require_tokens("predict")
         probabilities = self._next_logits(prompt if isinstance(prompt, Prompt) else self.read(prompt)).softmax(dim=0)
-        best = probabilities.topk(count)
+        best = probabilities.topk(min(count, len(probabilities)))
         return [(self.decode([i]), float(p)) for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)]
 
     @torch.no_grad()
@@ -166,15 +183,23 @@ class LanguageModel:
             prompt: as `explain` takes it.
             count: how many tokens at most.
         """
-        return self.decode(self._generate(self.read(prompt), count))
+        return self.decode(self.generate_tokens(prompt, count))
 
     @torch.no_grad()
-    def _generate(self, prompt: Prompt, count: int) -> tuple[int, ...]:
+    def generate_tokens(self, prompt: Any, count: int = 20) -> tuple[int, ...]:
+        """The same as ids, which `explain(prompt, generate=…)` takes as well.
+
+        Args:
+            prompt: as `explain` takes it.
+            count: how many tokens at most.
+        """
         check_count(count, "generate")
+        prompt = prompt if isinstance(prompt, Prompt) else self.read(prompt)
         if self.kind not in ("causal", "encoder-decoder"):
             raise InputError(f"{self.name} is a {self.kind} model, which does not generate")
         self._check_length(len(prompt) + (count if self.kind == "causal" else 0), f"the prompt with {count} tokens more")
-        ends = {getattr(self.tokenizer, "eos_token_id", None), getattr(self.net.config, "eos_token_id", None)}
+        several = getattr(self.net.config, "eos_token_id", None)
+        ends = {getattr(self.tokenizer, "eos_token_id", None), *(several if isinstance(several, (list, tuple)) else [several])}
         ids: list[int] = []
         call = self._call(prompt, 1)
         for _ in range(count):
@@ -189,7 +214,7 @@ class LanguageModel:
 
     def _call(self, prompt: Prompt, rows: int) -> dict[str, Any]:
         """The network's arguments for a prompt, the same in each row."""
-        device = _device(self.net)
+        device = self.device
         embeddings = self.embed(prompt.ids).to(device).expand(rows, -1, -1)
         mask = torch.ones(rows, len(prompt), dtype=torch.long, device=device)
         extra = {name: torch.tensor(values, device=device).expand(rows, -1) for name, values in prompt.extra.items()}
@@ -215,7 +240,7 @@ class LanguageModel:
             starts = [getattr(self.tokenizer, f"{name}_token_id", None) for name in ("bos", "eos")]
             start = next((token for token in starts if token is not None), self.filler)
             ids = [start, *prompt.ids[:-1]]
-            result = self.net(inputs_embeds=self.embed(ids)[None].to(_device(self.net)), use_cache=False)
+            result = self.net(inputs_embeds=self.embed(ids)[None].to(self.device), use_cache=False)
             logits: Tensor = result.logits[0, positions].float().cpu()
             return logits
         if self.kind == "masked":
@@ -251,6 +276,7 @@ class LanguageModel:
         """The tokens of a continuation as they would follow the prompt."""
         if not isinstance(target, str) or not target:
             raise InputError(f"{name} must be a text to come next, such as ' Paris', got {describe(target)}")
+        check_text(target)
         if self.kind == "causal":
             special = bool(prompt.offsets) and not prompt.word[0] >= 0 and not prompt.tokens[0]
             joint = cut_text(self.tokenizer, prompt.text + target, add_special_tokens=special)[0]
@@ -265,12 +291,18 @@ class LanguageModel:
             raise InputError(f"{name} {target!r} has no tokens that {self.name} knows: choose another word")
         return ids
 
+    def _check_tokens(self, ids: object) -> tuple[int, ...]:
+        size = self.net.get_input_embeddings().weight.shape[0]
+        if not isinstance(ids, Sequence) or not ids or not all(isinstance(i, int) and 0 <= i < size for i in ids):
+            raise InputError(f"generate must be a number of tokens, or what generate_tokens returned, got {describe(ids)}")
+        return tuple(ids)
+
     def _ask_tokens(
         self,
         prompt: Prompt,
         target: str | None,
         against: str | Sequence[str] | None,
-        generate: int | None,
+        generate: int | Sequence[int] | None,
         each: bool,
         pair: Any,
         output: OutputKind,
@@ -283,14 +315,17 @@ class LanguageModel:
                 self._refuse("generate= makes it", target=target)
             elif target is None or self.kind == "masked":
                 raise InputError("each=True is for a target of a causal or encoder–decoder model: give one, or generate=")
-            ids = self._generate(prompt, generate) if generate is not None else self._read_target(prompt, target or "")
+            if generate is None:
+                ids = self._read_target(prompt, target or "")
+            else:
+                ids = self.generate_tokens(prompt, generate) if isinstance(generate, int) else self._check_tokens(generate)
             self._check_length(len(prompt) + (len(ids) - 1 if self.kind == "causal" else 0), "the prompt with its target")
             steps = Steps(self.kind, ids, output, position)
             return steps, [repr(self.decode([token])) for token in ids], list(range(len(ids))), None
         masks = self._find_masks(prompt)
         chosen = [self._read_target(prompt, target)] if target is not None else [self._most_likely(prompt, len(masks) or 1)]
         if against == "auto":
-            expected = self._most_likely(self.read(pair), 1) if pair is not None and len(chosen[0]) == 1 else chosen[0]
+            expected = self._most_likely(self.read_other(pair), 1) if pair is not None and len(chosen[0]) == 1 else chosen[0]
             others = [expected] if expected != chosen[0] else []
         elif against == "next":
             if len(chosen[0]) > 1:
@@ -299,8 +334,7 @@ class LanguageModel:
             logits[chosen[0][0]] = -torch.inf
             others = [(int(logits.argmax()),)]
         else:
-            texts = [] if against is None else [against] if isinstance(against, str) else list(against)
-            others = [self._read_target(prompt, text, "against") for text in texts]
+            others = list(dict.fromkeys(self._read_target(prompt, text, "against") for text in _list_texts(against)))
         ids_of = [*chosen, *others]
         if chosen[0] in others:
             raise InputError(f"against names the target {self.decode(chosen[0])!r} itself: choose another")
@@ -364,6 +398,10 @@ class LanguageModel:
         """What is asked of a model that answers a question with a piece of a text."""
         if not prompt.part:
             raise InputError("question answering takes a prompt (question, text)")
+        if 1 not in prompt.part:
+            raise InputError("the text of (question, text) is empty: there is no answer in it")
+        if ends not in ("both", "start", "end"):
+            raise InputError(f"ends={ends!r} is unknown: use 'both', 'start' or 'end'")
         if target is None:
             with torch.no_grad():
                 result = self.net(**self._call(prompt, 1))
@@ -375,9 +413,11 @@ class LanguageModel:
         else:
             first, end = prompt.find_tokens(str(target), part=1)
             places, names = [(first, end - 1)], [repr(target)]
-        texts = [] if against in (None, "auto") else [against] if isinstance(against, str) else list(against)
+        texts = _list_texts(None if against == "auto" else against)
         for text in texts:
-            first, end = prompt.find_tokens(str(text), part=1)
+            first, end = prompt.find_tokens(text, part=1)
+            if (first, end - 1) in places:
+                raise InputError(f"against names the answer {text!r} itself, or one twice: choose another")
             places.append((first, end - 1))
             names.append(repr(text))
         return Answers(tuple(places), output, ends), names, [0], [list(range(1, len(places)))] if texts else None
@@ -386,7 +426,7 @@ class LanguageModel:
         """The scores of outcomes for a prompt, (outcomes,)."""
         call = self._call(prompt, 1)
         with torch.no_grad():
-            return outcomes.read(self.net, call, torch.zeros(1, dtype=torch.long, device=_device(self.net)))[0][0].cpu()
+            return outcomes.read(self.net, call, torch.zeros(1, dtype=torch.long, device=self.device))[0][0].cpu()
 
     # -- explanations --------------------------------------------------------------------------------------------------
 
@@ -398,7 +438,7 @@ class LanguageModel:
         rather_than: Any = None,
         method: Method | None = None,
         *,
-        generate: int | None = None,
+        generate: int | Sequence[int] | None = None,
         each: bool = False,
         at: str | None = None,
         ends: Literal["both", "start", "end"] = "both",
@@ -428,7 +468,8 @@ class LanguageModel:
             rather_than: rather than which prompt: a minimal pair, several, or a strategy such as `LikelyWords()`, see
                 `ig2.adapters.lm.references`. By default `LikelyWords()` for causal and masked models, otherwise `Neighbours()`.
             method: by default `DeepSHAP()`; `IG2(distance=ig2.paths.cosine)` for IG².
-            generate: explain each of so many generated tokens in place of a target: the attribution has a row for each.
+            generate: explain each of so many generated tokens in place of a target: the attribution has a row for each. Or the
+                tokens, as `generate_tokens` returned them.
             each: explain each token of the target, a row for each, in place of their sum.
             at: of a token classifier, the word whose label is explained.
             ends: of question answering, which ends of the answer count.
@@ -494,7 +535,7 @@ class LanguageModel:
         rather_than: Any = None,
         method: Method | None = None,
         *,
-        generate: int | None = None,
+        generate: int | Sequence[int] | None = None,
         each: bool = False,
         at: str | None = None,
         ends: Literal["both", "start", "end"] = "both",
@@ -544,7 +585,7 @@ class LanguageModel:
             **({"note": drawn.note} if drawn.note else {}),
         }
         if pair is not None and isinstance(outcomes, Continuations) and self.kind in ("causal", "encoder-decoder"):
-            own = self._score(self.read(pair), outcomes)
+            own = self._score(self.read_other(pair), outcomes)
             settings["pair_output"] = float(own[0] - own[1:].mean()) if others else float(own[0])
         method = method or self.default_method
         embeddings = self.embed(read.ids)
@@ -581,7 +622,7 @@ class LanguageModel:
         length = int((~still).int().argmax())
         if length < WORTH_REUSING * len(prompt) or prompt.extra:
             return None
-        device = _device(self.net)
+        device = self.device
         prefix = run_prefix(self.net, self.embed(prompt.ids[:length]).to(device))
         if prefix is None:
             return None
@@ -614,6 +655,15 @@ class _Plan:
     others: Any
     names: list[str]
     settings: dict[str, Any]
+
+
+def _list_texts(against: Any) -> list[str]:
+    """What is explained against, as a list of texts."""
+    texts = [] if against is None else list(against) if isinstance(against, (list, tuple)) else [against]
+    for text in texts:
+        if not isinstance(text, str):
+            raise InputError(f"against must be a text, such as ' Rome', or several, got {describe(against)}")
+    return texts
 
 
 def _stays_between(method: Method, confine: bool) -> bool:
@@ -666,6 +716,7 @@ def load(
         raise ModelError("the model is in train mode: call model.eval() first")
     if any(tensor.is_meta for tensor in [*net.parameters(), *net.buffers()]):
         raise ModelError("weights of the model are on the meta device (offloaded?): load the whole model onto one device")
+    keep_gradients(net)
     kind = kind or _find_kind(net)
     if kind not in AUTO:
         raise InputError(f"kind={kind!r} is unknown: use one of {', '.join(AUTO)}")
@@ -686,11 +737,18 @@ def _find_kind(net: Any) -> Kind:
 
 @torch.no_grad()
 def _check_embeddings(lm: LanguageModel) -> None:
-    """The network must say the same from embeddings as from tokens: some scale or normalise them in between."""
-    ids = torch.tensor([[token % len(lm.table) for token in (5, 6, 7, 8)]], device=_device(lm.net))
+    """The network must say the same from embeddings as from tokens: some scale or normalise them in between.
+
+    And its layers must have gradients.
+    """
+    ids = torch.tensor([[token % len(lm.table) for token in (5, 6, 7, 8)]], device=lm.device)
     more = {"decoder_input_ids": ids} if lm.kind == "encoder-decoder" else {}
     try:
-        results = [lm.net(input_ids=ids, **more), lm.net(inputs_embeds=lm.net.get_input_embeddings()(ids), **more)]
+        embeddings = lm.net.get_input_embeddings()(ids)
+        results = [lm.net(input_ids=ids, **more), lm.net(inputs_embeds=embeddings, **more)]
+        check_gradients(lm.net, lambda points: lm.net(inputs_embeds=points, **more), embeddings)
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(f"{lm.name} cannot be run from embeddings: {reason(error)}") from error
     key = "start_logits" if lm.kind == "question-answering" else "logits"

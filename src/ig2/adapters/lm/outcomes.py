@@ -50,7 +50,7 @@ def read_tokens(net: Any, kind: Kind, ids: Sequence[int], at: Sequence[int], cal
         return Reading(result.encoder_last_hidden_state, result.decoder_hidden_states[-1], result.logits)
     if kind == "masked":
         result = net(**call, output_hidden_states=True)
-        places = torch.tensor(at, device=embeddings.device)
+        places = list(at)  # as numbers: of a model on several devices the states are on another one than the embeddings
         return Reading(result.hidden_states[-1], result.hidden_states[-1][:, places], result.logits[:, places])
     if len(ids) > 1:
         shown = torch.tensor(ids[:-1], device=embeddings.device)
@@ -135,12 +135,7 @@ class Steps(Outcomes):
         scores = _score_tokens(reading.logits, self.ids, self.output)
         step = step.to(reading.states.device)  # of a model on several devices that of its last layer
         rows = torch.arange(len(step), device=step.device)
-        # of a model on several devices the states are where its last layer is
-        state = (
-            reading.hidden
-            if self.position == "all"
-            else reading.states[rows.to(reading.states.device), step.to(reading.states.device)]
-        )
+        state = reading.hidden if self.position == "all" else reading.states[rows, step]
         return scores.exp() if self.output == "probability" else scores, state
 
 
@@ -194,13 +189,13 @@ class Answers(Outcomes):
 
     def read(self, net: Any, call: dict[str, Any], step: Tensor) -> tuple[Tensor, Tensor | None]:
         result = net(**call, output_hidden_states=True)
-        places = torch.tensor(self.spans, device=step.device)
-        pairs = zip((result.start_logits, result.end_logits), places.unbind(dim=1), strict=True)
+        starts, lasts = (list(places) for places in zip(*self.spans, strict=True))  # as numbers, for any device
+        pairs = zip((result.start_logits, result.end_logits), (starts, lasts), strict=True)
         start, end = (
             (_widen(logits) if self.output == "logit" else _widen(logits).log_softmax(dim=1))[:, at] for logits, at in pairs
         )
         scores = start if self.ends == "start" else end if self.ends == "end" else start + end
-        state = result.hidden_states[-1][:, places[0]]
+        state = result.hidden_states[-1][:, list(self.spans[0])]
         return scores.exp() if self.output == "probability" else scores, state
 
 

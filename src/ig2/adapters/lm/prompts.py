@@ -132,8 +132,17 @@ def _read_text(tokenizer: Any, text: str, continues: bool) -> Prompt:
     return Prompt(**{**vars(prompt), "spans": _find_sentences(prompt)})
 
 
+def check_text(text: str) -> None:
+    """Raise an InputError for a text with half a character, as bytes that are no UTF-8 become on a command line."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"the text {text!r} has no character at {text[error.start]!r}: is it UTF-8?") from error
+
+
 def cut_text(tokenizer: Any, text: str, **options: Any) -> tuple[list[int], Any, list[bool], Any]:
     """Ids, offsets (or None), which tokens are special, and the tokenizer's words (or None)."""
+    check_text(text)
     if getattr(tokenizer, "is_fast", False):
         encoding = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False, **options)
         special = [bool(flag) for flag in encoding["special_tokens_mask"]]
@@ -196,6 +205,7 @@ def _read_pair(tokenizer: Any, first: str, second: str) -> Prompt:
     """Two texts as the tokenizer joins them."""
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(f"{type(tokenizer).__name__} does not say which of two texts a token is of: use a fast tokenizer")
+    check_text(first + second)
     encoding = tokenizer(first, second, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False)
     ids, part = list(encoding["input_ids"]), tuple(encoding.sequence_ids(0))
     offsets = [tuple(pair) for pair in encoding["offset_mapping"]]

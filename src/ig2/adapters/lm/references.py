@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -68,13 +68,26 @@ class Pairs(TextReferences):
         object.__setattr__(self, "prompts", prompts)
 
     def draw(self, lm: LanguageModel, prompt: Prompt) -> Drawn:
-        aligned = [align(prompt, lm.read(other)) for other in self.prompts]
+        others = [lm.read_other(other) for other in self.prompts]
+        aligned = [align(prompt, other) for other in others]
         for alignment, other in zip(aligned, self.prompts, strict=True):
             if not alignment.changed:
-                raise InputError(f"the pair {describe(other)} has the words of the prompt itself: change one")
-        dropped = list(dict.fromkeys(word for alignment in aligned for word in alignment.dropped))
-        note = f"no place in the prompt for {', '.join(map(repr, dropped))} of the pair" if dropped else ""
-        return _embed_cells(lm, prompt, aligned, note)
+                more = ", ".join(map(repr, alignment.dropped))
+                raise InputError(
+                    f"the pair {describe(other)} has every word of the prompt, and {more} besides, which has no place in it: "
+                    "explain the longer one rather than the shorter, or change a word"
+                    if more
+                    else f"the pair {describe(other)} has the words of the prompt itself: change one"
+                )
+        dropped = dict.fromkeys(word for alignment in aligned for word in alignment.dropped)
+        places = [place for alignment in aligned for place, cell in enumerate(alignment.cells) if cell == ()]
+        alone = dict.fromkeys(prompt.words[prompt.word[place]] for place in places)
+        notes = [f"no place in the prompt for {', '.join(map(repr, dropped))} of the pair"] if dropped else []
+        notes += [f"no word of the pair for {', '.join(map(repr, alone))}: {lm.decode([lm.filler])!r} instead"] if alone else []
+        drawn = _embed_cells(lm, prompt, aligned, "; ".join(notes))
+        # as they were written: aligned, a word of fewer tokens than its partner would be there twice
+        texts = [lm.decode([other.ids[position] for position in other.positions]) for other in others]
+        return replace(drawn, texts=tuple(texts))
 
 
 @dataclass(frozen=True)
@@ -97,7 +110,7 @@ class OtherPrompts(TextReferences):
         object.__setattr__(self, "prompts", prompts)
 
     def draw(self, lm: LanguageModel, prompt: Prompt) -> Drawn:
-        return _embed_cells(lm, prompt, [align_right(prompt, lm.read(other)) for other in self.prompts])
+        return _embed_cells(lm, prompt, [align_right(prompt, lm.read_other(other)) for other in self.prompts])
 
 
 @dataclass(frozen=True)
@@ -182,6 +195,9 @@ def _draw_ranked(lm: LanguageModel, prompt: Prompt, scores: Tensor, count: int) 
     """Reference r has at each position that is not fixed the token of the r-th highest score, from (positions, vocabulary)."""
     special = sorted({*lm.tokenizer.all_special_ids} & set(range(scores.shape[1])))
     scores[:, special] = -torch.inf
+    most = int((scores > -torch.inf).sum(dim=1).min())
+    if count > most:
+        raise InputError(f"count={count} references need as many other tokens at each place, and there are {most}")
     best = scores.topk(count, dim=1).indices.tolist()
     cells: list[list[tuple[int, ...] | None]] = [[None] * len(prompt) for _ in range(count)]
     for position, tokens in zip(prompt.positions, best, strict=True):
@@ -209,7 +225,7 @@ def as_text_references(wanted: object) -> TextReferences:
     """
     if isinstance(wanted, TextReferences):
         return wanted
-    is_chat = isinstance(wanted, list) and all(isinstance(item, dict) for item in wanted)
+    is_chat = isinstance(wanted, list) and bool(wanted) and all(isinstance(item, dict) for item in wanted)
     if isinstance(wanted, (str, tuple)) or is_chat:
         return Pairs(wanted)
     if isinstance(wanted, list) and wanted:
