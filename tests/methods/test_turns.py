@@ -59,7 +59,8 @@ def replicate(net: nn.Sequential, row: int, labels: list[int], turns: int, order
                 values += contribute(net, point, after, TARGET[row])
                 point = after
             found.append(values)
-            shares.append(weights[pair % len(REFERENCES)])
+            taken = sum(other % len(REFERENCES) == pair % len(REFERENCES) for other in range(pairs))
+            shares.append(weights[pair % len(REFERENCES)] / taken)
     return np.average(found, axis=0, weights=shares)
 
 
@@ -76,9 +77,21 @@ def test_turns_are_those_of_the_definition(labels: list[int], turns: int, orders
     assert attribution.settings["complete"]
 
 
-def test_one_turn_is_deepshap() -> None:
-    one = ig2.Turns(1, 4)(tanh_net(), X, TARGET, REFERENCES)
-    torch.testing.assert_close(one.values, ig2.DeepSHAP()(tanh_net(), X, TARGET, REFERENCES).values)
+THREE = data(3, 6, seed=2)
+
+
+@pytest.mark.parametrize("orders", [4, 8, 20])  # 2, 4 and 10 pairs, which three references cannot share evenly
+@pytest.mark.parametrize("references", [REFERENCES, THREE, Weighted(THREE, [0.5, 0.3, 0.2])])
+def test_one_turn_is_deepshap(references: Tensor | Weighted, orders: int) -> None:
+    one, shap = (method(tanh_net(), X, TARGET, references) for method in (ig2.Turns(1, orders), ig2.DeepSHAP()))
+    torch.testing.assert_close(one.values, shap.values)
+    torch.testing.assert_close(one.baseline_output, shap.baseline_output)
+
+
+@pytest.mark.parametrize("references", [THREE, Weighted(THREE, [0.5, 0.3, 0.2]), Weighted(THREE, [0.0, 0.0, 1.0])])
+def test_several_turns_go_to_the_same_mean_of_references(references: Tensor | Weighted) -> None:
+    several, shap = (method(tanh_net(), X, TARGET, references) for method in (ig2.Turns(3, 8), ig2.DeepSHAP()))
+    torch.testing.assert_close(several.values.sum(dim=1), shap.values.sum(dim=1))
 
 
 def test_a_turn_for_each_feature_comes_to_the_shapley_value() -> None:

@@ -39,7 +39,8 @@ class Turns(Method):
     Args:
         turns: the number of blocks, K; with fewer groups than that, one for each.
         orders: how many paths there are; even. Each pair of them takes the next of the references, and there are as many
-            pairs as references at least.
+            pairs as references at least. Where some references have a pair more than others, it counts less: all have the
+            same weight in the mean, or their own.
         groups: features that move together: `ig2.Grid(rows, columns)`, `ig2.Superpixels(count)`, `ig2.Windows(length)`,
             integers that number the groups, or None: the places of a picture on a grid of at most 28 × 28, with all their
             channels; of anything else each feature is its own.
@@ -77,7 +78,7 @@ class Turns(Method):
         pairs = max(self.orders // 2, samples.shape[1])
         drawn = pairs if turns == 1 else -(-pairs // 2)  # all blocks of one turn are alike
         taken = torch.arange(pairs, device=samples.device) % samples.shape[1]
-        shares = None if weights is None else weights[:, taken.to(weights.device)].repeat_interleave(2, dim=1)
+        shares = self._divide_weights(task, taken, weights)
 
         def follow(ranks: Tensor, first: int) -> Result:
             """Integrate along both directions of orders (B, n, M), of the pairs from this one on."""
@@ -110,6 +111,16 @@ class Turns(Method):
         # by rows, so that the first groups have the same keys however many others there are
         keys = torch.rand(total, pairs, generator=task.generator(), dtype=torch.float64, device="cpu").T  # MPS has no float64
         return torch.stack([_rank(keys, count.expand(pairs)) for count in counts.cpu()]).to(counts.device)
+
+    @staticmethod
+    def _divide_weights(task: Task, taken: Tensor, weights: Tensor | None) -> Tensor | None:
+        """What each order counts, (B, 2·pairs), so that each reference has its weight however many pairs take it."""
+        times = taken.bincount()
+        if weights is None:
+            if bool((times == times[0]).all()):
+                return None
+            weights = task.x.new_ones(len(task), len(times))
+        return (weights / times.to(weights))[:, taken.to(weights.device)].repeat_interleave(2, dim=1)
 
     @staticmethod
     def _find_share(shares: Tensor | None, pair: int, like: Tensor) -> Tensor:
