@@ -123,6 +123,24 @@ def test_explicands_with_fewer_groups_are_explained_as_if_alone() -> None:
     torch.testing.assert_close(together.values[1:2], ig2.Turns(6, 8)(tanh_net(), X[1:2], TARGET[1], REFERENCES).values)
 
 
+def test_padding_has_no_turn() -> None:
+    """A sentence that is filled up beside a longer one is explained as if alone."""
+    words = torch.tensor([[0, 0, 1, 2, -1, -1], [0, 1, 2, 3, 4, 5]])
+    x, reference = X[:2].clone(), REFERENCES[:1].clone()
+    x[0, 4:] = reference[:, 4:] = 0
+    for turns in (2, 6):
+        padded = ig2.Turns(turns, 8, words)(tanh_net(), x, TARGET[:2], reference)
+        alone = ig2.Turns(turns, 8, torch.tensor([0, 0, 1, 2, 2, 2]))(tanh_net(), x[:1], TARGET[0], reference)
+        torch.testing.assert_close(padded.values[:1], alone.values)
+
+
+@pytest.mark.parametrize("groups", [[-1, -1, 0, 0, 1, 2], [-1, -2, 0, 0, 0, 0], [-1] * 6])
+def test_what_is_in_no_group_is_accounted_for(groups: list[int]) -> None:
+    attribution = ig2.Turns(6, 8, torch.tensor(groups))(tanh_net(), X, TARGET, REFERENCES)
+    assert float(attribution.relative_residual.max()) < 1e-10
+    assert (attribution.values != 0).all()
+
+
 def test_batches_change_nothing() -> None:
     whole = ig2.Turns(4, 8)(tanh_net(), X, TARGET, REFERENCES).values
     torch.testing.assert_close(whole, ig2.Turns(4, 8)(tanh_net(), X, TARGET, REFERENCES, batch_size=3).values)

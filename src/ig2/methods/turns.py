@@ -42,8 +42,9 @@ class Turns(Method):
             pairs as references at least. Where some references have a pair more than others, it counts less: all have the
             same weight in the mean, or their own.
         groups: features that move together: `ig2.Grid(rows, columns)`, `ig2.Superpixels(count)`, `ig2.Windows(length)`,
-            integers that number the groups, or None: the places of a picture on a grid of at most 28 × 28, with all their
-            channels; of anything else each feature is its own.
+            integers that number the groups from 0 on, −1 for features of none, such as padding, which have no turn of their
+            own; or None: the places of a picture on a grid of at most 28 × 28, with all their channels; of anything else each
+            feature is its own.
 
     Raises:
         InputError: if turns or orders is no positive integer, orders is odd, or groups are something else.
@@ -72,8 +73,11 @@ class Turns(Method):
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         samples, weights = draw_weighted(self.require_references(references), task)
-        labels = count_groups(number_groups(self._choose_groups(task.x), task))
-        counts = labels.amax(dim=1) + 1  # of each explicand's groups
+        numbered = number_groups(self._choose_groups(task.x), task)
+        labels = count_groups(numbered)
+        total = int(labels.max()) + 1
+        # of each explicand's groups; negative numbers are of no group, such as padding, and were counted last
+        counts = labels.where(numbered.flatten(1) >= 0, 0).amax(dim=1) + 1
         turns = min(self.turns, int(counts.max()))
         pairs = max(self.orders // 2, samples.shape[1])
         drawn = pairs if turns == 1 else -(-pairs // 2)  # all blocks of one turn are alike
@@ -82,18 +86,20 @@ class Turns(Method):
 
         def follow(ranks: Tensor, first: int) -> Result:
             """Integrate along both directions of orders (B, n, M), of the pairs from this one on."""
-            both = torch.stack([ranks, counts[:, None, None] - 1 - ranks], dim=2).flatten(1, 2)
-            path = GivenTurns(labels, (both * turns).div(counts[:, None, None], rounding_mode="floor"), turns)
+            last = counts[:, None, None] - 1
+            ranks = ranks.minimum(last)  # what is in no group goes with the last one, in the reverse order with the first
+            both = torch.stack([ranks, last - ranks], dim=2).flatten(1, 2)
+            path = GivenTurns(labels, (both * turns).div(last + 1, rounding_mode="floor"), turns)
             which = taken[first : first + ranks.shape[1]].repeat_interleave(2)
             some = None if shares is None else _normalise(shares[:, 2 * first : 2 * (first + ranks.shape[1])])
             # one reference is not copied for every order
             ends = samples.expand(-1, len(which), *samples.shape[2:]) if samples.shape[1] == 1 else samples[:, which]
             return integrate(task, path, rules.secant, ends, Keep(), some)
 
-        result = follow(self._draw_ranks(task, counts, drawn), 0)
+        result = follow(self._draw_ranks(task, counts, drawn, total), 0)
         values, outputs = result.values, [_outputs_of(result)]
         for pair in range(drawn, pairs):
-            sums = torch.zeros(len(task), int(counts.max()), dtype=values.dtype, device=values.device)
+            sums = torch.zeros(len(task), total, dtype=values.dtype, device=values.device)
             sums.scatter_add_(1, labels, values.flatten(1))
             result = follow(_rank(sums, counts)[:, None], pair)
             values = torch.lerp(values, result.values, self._find_share(shares, pair, values))
@@ -105,9 +111,8 @@ class Turns(Method):
             return self.groups
         return Grid(min(CELLS, x.shape[2]), min(CELLS, x.shape[3]))
 
-    def _draw_ranks(self, task: Task, counts: Tensor, pairs: int) -> Tensor:
-        """Random orders, as the rank of each group, (B, pairs, groups); the same for every explicand with as many groups."""
-        total = int(counts.max())
+    def _draw_ranks(self, task: Task, counts: Tensor, pairs: int, total: int) -> Tensor:
+        """Random orders, as the rank of each group, (B, pairs, total); the same for every explicand with as many groups."""
         # by rows, so that the first groups have the same keys however many others there are
         keys = torch.rand(total, pairs, generator=task.generator(), dtype=torch.float64, device="cpu").T  # MPS has no float64
         return torch.stack([_rank(keys, count.expand(pairs)) for count in counts.cpu()]).to(counts.device)
