@@ -365,6 +365,24 @@ def test_rows_that_would_stay_behind_are_named_before_anything_is_scored(rows):
     assert rows(4, ["ig"]).samples == 4
 
 
+def test_fewer_samples_than_are_stored_are_refused_before_anything_is_scored(rows):
+    rows(6, ["ig"])
+    Rows.done.clear()
+    refuses(ChoiceError, "rows of 6 samples", lambda: rows(4, ["gradient"]))
+    assert not Rows.done
+
+
+def test_data_that_a_suite_makes_are_scored_again_with_more_samples(tmp_path):
+    def score(samples, methods):
+        return run_leaderboard(["xai-units"], methods, samples=samples, device="cpu", out=tmp_path).boards["xai-units"]
+
+    few = score(2, ["gradient", "random"])
+    refuses(ChoiceError, "Random", lambda: score(8, ["gradient"]))
+    more = score(8, ["gradient", "random"])
+    assert (few.samples, more.samples) == (16, 64) and len(more.standings) == 2
+    refuses(ChoiceError, "rows of 8 samples", lambda: score(2, ["gradient"]))
+
+
 def test_a_board_of_other_data_is_not_extended(rows, monkeypatch):
     rows(4, ["ig"])
     monkeypatch.setattr(Rows, "describe_data", lambda self: "other numbers")

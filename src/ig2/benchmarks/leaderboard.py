@@ -85,7 +85,7 @@ def run_leaderboard(
     The scale of each method is chosen on the validation split, by the lowest mean rank over the metrics among its own scales,
     and reported on the test split with the raw maps beside it. With a folder every score is stored as soon as it is computed,
     and the boards are added to the leaderboard.json that is there. Where it has fewer samples of a data set than are asked for,
-    its rows keep their scales, and the samples that they lack are scored.
+    its rows keep their scales, and the samples that they lack are scored; of data that a suite makes, all are scored again.
 
     Args:
         names: data sets of `CONTESTS`; by default all.
@@ -124,7 +124,7 @@ def run_leaderboard(
         options = {"samples": samples, "quick": quick, "seed": seed, "device": find_device(device)}
         stored = None if fresh else board.boards.get(contest.name)
         if stored is not None:
-            _check_all_grow(stored, contest, options, {*labels, *own})
+            _check_samples(stored, contest, options, {*labels, *own})
         try:
             further, scored = _score(contest, place, options, labels, own, stored, folder, fresh, progress)
         except InputError as error:
@@ -268,14 +268,20 @@ def _score(
     return further, Board.from_tables(contest.name, score(suite, methods), validation, left_out, embedded)
 
 
-def _check_all_grow(stored: Board, contest: Contest, options: Mapping[str, Any], labels: set[str]) -> None:
-    """See that no stored row stays behind where the others are given more samples."""
+def _check_samples(stored: Board, contest: Contest, options: Mapping[str, Any], labels: set[str]) -> None:
+    """See that new rows will fit beside the stored ones, before anything is scored."""
     asked = options["samples"] or (0 if options["quick"] else contest.samples)
+    has = int(stored.settings.get("samples", stored.samples))
     behind = [one.method for one in stored.standings if one.method not in labels]
-    if behind and stored.samples < asked and not contest.makes_data:
+    if behind and has < asked:
         raise ChoiceError(
-            f"{contest.name} has rows of {stored.samples} samples that were not chosen, {describe(behind)}, and they would not "
-            f"fit beside rows of {asked}: choose them too, or ask for samples={stored.samples} (--samples)"
+            f"{contest.name} has rows of {has} samples that were not chosen, {describe(behind)}, and they would not "
+            f"fit beside rows of {asked}: choose them too, or ask for samples={has} (--samples)"
+        )
+    if 0 < asked < has and not options["quick"]:
+        raise ChoiceError(
+            f"{contest.name} has rows of {has} samples, and rows of {asked} would not fit beside them: ask for "
+            f"samples={has} (--samples), choose another folder, or compute all again with fresh=True (--fresh)"
         )
 
 

@@ -228,8 +228,9 @@ class Board:
         def identify(board: Board) -> tuple[Any, ...]:
             network = [board.environment.get(name) for name in ("data", "network")]
             settings = {**board.settings, "samples": None}
+            data = board.data.removeprefix(str(board.settings.get("samples")))  # "100 samples of …", where a suite makes them
             # through JSON, as stored: tuples are then lists
-            return board.name, board.data, json.dumps(settings, default=str), list(board.metrics), network
+            return board.name, data, json.dumps(settings, default=str), list(board.metrics), network
 
         return identify(self) == identify(other)
 
