@@ -19,7 +19,7 @@ from ig2.benchmarks.scales import choose_scales
 from ig2.benchmarks.standings import LACKS, Board, Leaderboard, find_front
 from ig2.benchmarks.suite import BenchOptions, MethodLike, Split, Suite, find_suite
 from ig2.benchmarks.suites.xai_tris import XAITris
-from ig2.benchmarks.table import Table
+from ig2.benchmarks.table import Failure, Table
 from ig2.errors import InputError, describe
 from ig2.methods import Grid
 
@@ -113,7 +113,7 @@ def run_leaderboard(
     chosen = _choose_contests(names)
     everything = {label: one.build(Conditions()) for label, one in ROSTER.items()}
     labels = list(select_methods(everything, methods, own))
-    board = Leaderboard()
+    board, failures = Leaderboard(), list[Failure]()
     if folder is not None and (folder / FILE).exists():
         board = Leaderboard.load(folder / FILE)
     for contest in chosen:
@@ -126,7 +126,7 @@ def run_leaderboard(
         if stored is not None:
             _check_samples(stored, contest, options, {*labels, *own})
         try:
-            further, scored = _score(contest, place, options, labels, own, stored, folder, fresh, progress)
+            further, scored = _score(contest, place, options, labels, own, stored, folder, fresh, progress, failures)
         except InputError as error:
             board = board.add(Leaderboard(skipped={contest.name: str(error)}))
             continue
@@ -136,7 +136,7 @@ def run_leaderboard(
         board = board.add(Leaderboard({} if scored is None else {contest.name: scored}), fresh)
         if folder is not None:
             write_file(folder / FILE, board.to_json().encode())
-    return board
+    return replace(board, failures=tuple(failures))
 
 
 def run_factors(
@@ -239,8 +239,9 @@ def _score(
     folder: Path | None,
     fresh: bool,
     progress: Callable[[Step], object] | bool,
+    failures: list[Failure],
 ) -> tuple[Board | None, Board | None]:
-    """Return the samples that stored rows lack, and all samples of the other methods."""
+    """Return the samples that stored rows lack, and all samples of the other methods; failures are added to the list."""
     suite, roster = _build_suite(contest, place, "test", options)
     left_out = {label: _explain_absence(label) for label in labels if label not in roster and label not in own}
     methods = {label: roster[label] for label in labels if label in roster and label not in own} | dict(own)
@@ -249,7 +250,9 @@ def _score(
 
     def score(suite: Suite, methods: Mapping[str, MethodLike], split: Split = "test") -> Table:
         out = None if folder is None else folder / ("tables" if split == "test" else "tables/validation")
-        return run(suite, [], own=methods, out=out, fresh=fresh, progress=progress)
+        table = run(suite, [], own=methods, out=out, fresh=fresh, progress=progress)
+        failures.extend(table.failures)
+        return table
 
     further: Board | None = None
     if stored is not None and (rest := suite.skip_samples(stored.samples)) is not None:
