@@ -269,7 +269,8 @@ def test_own_methods_may_import_their_neighbours_late(toy, ig2):
 
 def test_a_method_that_fails_in_the_leaderboard_is_named_and_has_a_traceback_if_asked(ig2):
     (ig2.folder / "mine.py").write_text(
-        "def broken(model, x, target=None, references=None, *, seed=0):\n    raise ValueError('no such luck')\n", encoding="utf-8"
+        "def broken(model, x, target=None, references=None, *, seed=0):\n    raise ValueError('no such luck')\n",
+        encoding="utf-8",
     )
     typed = ("bench", "leaderboard", "--study", "xai-units", "--samples", "2", "--methods", "random", "--device", "cpu", "-q")
     said = ig2(*typed, "--own", "bad=mine:broken")

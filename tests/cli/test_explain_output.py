@@ -85,6 +85,11 @@ def test_a_large_residual_says_what_to_type_and_typing_it_helps(small):
             "sums to the change in the output; paths got no nearer to the reference: try --steps 40 or --method ig2-straight "
             "or --method expected-ig",
         ),
+        (
+            "sums to the change in the output; paths ended beyond the reference, …: try more and shorter steps, ig2.ExpectedIG",
+            "sums to the change in the output; paths ended beyond the reference, …: try --steps 40 or --method ig2-straight "
+            "or --method expected-ig",
+        ),
         ("is zero everywhere: try ig2.ExpectedIG", "is zero everywhere: try --method expected-ig"),
         ("explains nothing: it is empty", "explains nothing: it is empty"),
         ("sums to the change in the output within 2%", "sums to the change in the output within 2%"),
