@@ -17,7 +17,7 @@ from ig2.benchmarks import Column, Suite, leaderboard, roster
 from ig2.benchmarks.factors import NAMES, Effect, Effects, analyse, analyse_table
 from ig2.benchmarks.intervals import bootstrap, bootstrap_rows
 from ig2.benchmarks.leaderboard import run_leaderboard
-from ig2.benchmarks.rendering import SHORT, render_overview, render_pages
+from ig2.benchmarks.rendering import SHORT, find_worthwhile, render_overview, render_pages
 from ig2.benchmarks.roster import ROSTER, Conditions, Contender, build_roster
 from ig2.benchmarks.runner import run
 from ig2.benchmarks.standings import LACKS, Board, Leaderboard, Record, Standing, find_front
@@ -212,6 +212,18 @@ def test_the_first_table_fits_a_screen_and_has_the_best_of_ig2_and_random():
     )
     assert ":::" not in pages[""] and render_pages(boards(**dict.fromkeys("abcde", many)), {})[""].count("} wide") == 2
     assert pages["pets"].count("## Compared with") == 2 and "(../leaderboard.md)" in pages["pets"]
+
+
+def test_data_sets_with_the_same_leader_are_named_together():
+    same, other = {"IG": 2, "Gradient": 1}, {"IG": 1, "Gradient": 2}
+    page = render_pages(boards(a=same, b=same, c=other), {})[""]
+    assert "first are *IG* on a and b; *Gradient* on c." in page
+
+
+def test_noise_is_not_worth_its_cost():
+    costs = {name: {"forwards": one, "gradients": one, "seconds": 1.0} for name, one in (("Random", 1.0), ("IG", 50.0))}
+    both = Leaderboard({"toy": board({"Random": ([1, 1], [2, 2]), "IG": ([2, 2], [1, 1])}, costs=costs)})
+    assert find_front(both.trade_off()) == ["Random", "IG"] and find_worthwhile(both) == ["IG"]
 
 
 def test_the_work_counts_a_forward_pass_as_a_third_of_a_gradient():
@@ -529,11 +541,9 @@ def test_the_first_page_says_what_the_parts_contribute():
 
     page = render_pages(boards(a={"IG": 0.1}), {"cats": made(0.1, -0.2, 4), "dogs": made(-0.3, 0.001)})[""]
     assert "explains 40 to 40 % on cats and 40 to 40 % on dogs" in page and "the references 0 to 0 % and 0 to 0 %" in page
-    told = (
-        "GradPath in place of the straight line gains ADD (0.100 on cats) and DEL (0.100 on cats) and loses ADD (0.300 on dogs)"
-    )
-    assert told in page
-    told = "The widest blur (4 px on cats and 8 px on dogs) loses ADD (0.200 on cats) and DEL (0.200 on cats)."
-    assert told in page  # on dogs it is not clear
+    told = "on cats ADD +0.100 and DEL +0.100; on dogs ADD -0.300 and DEL -0.300."
+    assert f"GradPath in place of the straight line brings, positive where better, {told}" in page
+    told = "on cats (4 px) ADD -0.200 and DEL -0.200."  # on dogs it is not clear
+    assert f"The widest blur brings, positive where better, {told}" in page
     quick = replace(made(0.1, 0.1), quick=True)
     assert "made of" not in render_pages(boards(a={"IG": 0.1}), {"cats": quick})[""]

@@ -12,11 +12,11 @@ from ig2._utils.devices import find_device
 from ig2._utils.files import write_file
 from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.benchmarks.factors import FACTORS, Effects, analyse_table
-from ig2.benchmarks.rendering import FOLDER, WORK, render_pages
+from ig2.benchmarks.rendering import FOLDER, WORK, find_worthwhile, render_pages
 from ig2.benchmarks.roster import NEEDS, ROSTER, Conditions, build_roster
 from ig2.benchmarks.runner import Step, run, select_methods
 from ig2.benchmarks.scales import choose_scales
-from ig2.benchmarks.standings import LACKS, Board, Leaderboard, find_front
+from ig2.benchmarks.standings import LACKS, Board, Leaderboard
 from ig2.benchmarks.suite import BenchOptions, MethodLike, Split, Suite, find_suite
 from ig2.benchmarks.suites.xai_tris import XAITris
 from ig2.benchmarks.table import Failure, Table
@@ -200,7 +200,9 @@ def write_pages(
     picture = folder / f"{NAME}.png"
     if points:
         percent = {label: (cost, 100 * won) for label, (cost, won) in points.items()}
-        figure = trade_off(percent, find_front(points), cost=WORK, quality="comparisons won, %; a level one counts half")
+        figure = trade_off(
+            percent, find_worthwhile(leaderboard), cost=WORK, quality="comparisons won, %; a level one counts half"
+        )
         figure.savefig(picture, dpi=110, metadata={"Software": None})
     pages = {
         folder / FOLDER / f"{name}.md" if name else folder / f"{NAME}.md": text
