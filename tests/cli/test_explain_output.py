@@ -205,6 +205,8 @@ def test_the_answer_is_on_the_terminal(ig2, monkeypatch):
 def test_a_long_run_says_how_long_before_it_begins(small, monkeypatch):
     monkeypatch.setattr(explain, "LONG", 0.0)
     assert re.fullmatch(r"ig2: about 0 s\n", small("--compare", "ig,gradient").err)
+    assert re.fullmatch(r"ig2: about \d+ s\n", small("--method", "turns", "--count", 4).err)  # no references to save
+    assert "--count 2" in small("--count", 4).err
     assert small("--quiet").err == ""
     costs = {19.0: "", 80.0: "about 80 s; --count 2 for a quick look", 100.0: "about 2 min", 9000.0: "about 2 h"}
     monkeypatch.setattr(explain, "LONG", 20.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -121,6 +122,12 @@ def test_explicands_with_fewer_groups_are_explained_as_if_alone() -> None:
     together = ig2.Turns(6, 8, groups)(tanh_net(), X, TARGET, REFERENCES)
     assert float(together.relative_residual.max()) < 1e-10
     torch.testing.assert_close(together.values[1:2], ig2.Turns(6, 8)(tanh_net(), X[1:2], TARGET[1], REFERENCES).values)
+
+
+def test_an_estimate_is_of_all_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    cost = ig2.PathMethod(ig2.paths.Straight(4), 0, ig2.rules.secant).estimate(tanh_net(), X)
+    monkeypatch.setattr(ig2.PathMethod, "estimate", lambda self, *_, **__: replace(cost, seconds=float(self.path.segments)))
+    assert ig2.Turns(4, 10).estimate(tanh_net(), X, target=1).seconds == 40
 
 
 def test_padding_has_no_turn() -> None:

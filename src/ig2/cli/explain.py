@@ -114,7 +114,8 @@ def run(options: ExplainOptions) -> None:
         def explain_batch(batch: Batch, watch: Watch = ignore_progress) -> tuple[Explanation, Content]:
             nonlocal announced
             share = len(batch) / len(inputs.chosen)
-            announce = None if announced else lambda seconds: announce_cost(seconds / share, options.count or COUNT)
+            paths = (options.count or COUNT) if any(method.contrasts for method in methods) else 1  # to each reference
+            announce = None if announced else lambda seconds: announce_cost(seconds / share, paths)
             announced = True
             explanation = attribute(
                 subject, batch, methods, watch, target=target, against=against, references=references, rule=rule, at=options.at,
@@ -208,7 +209,7 @@ def attribute(
         rule: for the methods that take one; by default each has its own.
         at: the layer they attribute to, shown on the input; by default they attribute to the input.
         seed: the seed of everything random.
-        announce: called with the seconds that the path methods will take, before they begin.
+        announce: called with the seconds that the path methods and Turns will take, before they begin.
 
     Raises:
         ModelError: if the model's answer to an input is not finite.
@@ -241,7 +242,7 @@ def attribute(
             samples = subject.baseline(batch)
         calls.append((named, method, samples))
     if announce is not None:
-        paths = [(method, samples) for _, method, samples in calls if isinstance(method, ig2.PathMethod)]
+        paths = [(method, samples) for _, method, samples in calls if isinstance(method, (ig2.PathMethod, ig2.Turns))]
         announce(
             sum(
                 method.estimate(subject.model, batch.x, samples, target=target, against=classes).seconds

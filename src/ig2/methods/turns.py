@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ig2 import rules
 from ig2._engine.integrate import Keep, integrate
 from ig2._engine.task import Task
 from ig2._utils.checks import check_count
+from ig2.attribution import Cost
 from ig2.errors import InputError
 from ig2.groups import Grid, Groups, check_groups, count_groups, number_groups
 from ig2.methods.base import Method, Result
+from ig2.methods.path import PathMethod
+from ig2.model import Model
 from ig2.paths.inturn import GivenTurns
+from ig2.paths.straight import Straight
 from ig2.references.base import References, draw_weighted
 from ig2.references.constant import Zeros
 
@@ -105,6 +110,11 @@ class Turns(Method):
             values = torch.lerp(values, result.values, self._find_share(shares, pair, values))
             outputs.append(_outputs_of(result))
         return Result(values, torch.cat(outputs, dim=1), weights=_normalise(shares))
+
+    def estimate(self, model: Model | nn.Module | Callable[..., Any], x: Any, references: Any = None, **options: Any) -> Cost:
+        """What a call would take with up to orders / 2 references, from one path. As for `ig2.PathMethod.estimate`."""
+        one = PathMethod(Straight(self.turns), Zeros(), rules.secant).estimate(model, x, **options)
+        return replace(one, seconds=self.orders * one.seconds)
 
     def _choose_groups(self, x: Tensor) -> Groups | Tensor | None:
         if self.groups is not None or x.ndim != 4:
