@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import ig2
+from ig2._engine.integrate import integrate
 from ig2._engine.task import open_task
 from ig2.errors import InputError
+from ig2.paths.inturn import GivenTurns
 from ig2.references import Weighted
 from networks import data, refuses
 
@@ -95,21 +97,31 @@ def test_several_turns_go_to_the_same_mean_of_references(references: Tensor | We
     torch.testing.assert_close(several.values.sum(dim=1), shap.values.sum(dim=1))
 
 
-def test_a_turn_for_each_feature_comes_to_the_shapley_value() -> None:
-    net = tanh_net(3)
-    x = X[:1, :3]
+def test_the_mean_over_all_orders_is_the_shapley_value() -> None:
+    net, x, orders = tanh_net(3), X[:1, :3], list(permutations(range(3)))
 
     def output(members: set[int]) -> float:
         point = torch.tensor([[x[0, i] if i in members else 0.0 for i in range(3)]], dtype=torch.float64)
         return float(net(point)[0, 1].detach())
 
     shapley = np.zeros(3)
-    for order in permutations(range(3)):
+    for order in orders:
         for place, feature in enumerate(order):
             before = set(order[:place])
             shapley[feature] += (output(before | {feature}) - output(before)) / 6
-    values = ig2.Turns(3, 2000)(net, x, 1, seed=1).values[0].numpy()
-    assert np.abs(values - shapley).max() < 0.05 * np.abs(shapley).max()
+    with open_task(ig2.wrap(net), x, 1, label="orders") as task:
+        path = GivenTurns(torch.arange(3)[None], torch.tensor([orders]), 3)
+        every = integrate(task, path, ig2.rules.secant, torch.zeros(1, len(orders), 3, dtype=torch.float64))
+    np.testing.assert_allclose(every.values[0], shapley, atol=1e-12)
+    near = ig2.Turns(3, 2000)(net, x, 1, seed=1).values[0].numpy()  # half of its orders are chosen
+    assert np.abs(near - shapley).max() < 0.05 * np.abs(shapley).max()
+
+
+def test_chosen_orders_lead_away_from_the_shapley_value() -> None:
+    """As the docs say: three factors do the same, and one of them gets more."""
+    for orders, shares in ((20, [6, 6, 12]), (2000, [7, 7, 10])):
+        values = ig2.Turns(3, orders)(lambda x: x.prod(dim=1), torch.tensor([[2.0, 3.0, 4.0]])).values
+        assert values[0].sort().values.round().tolist() == shares
 
 
 def test_fewer_groups_than_turns_take_one_each() -> None:

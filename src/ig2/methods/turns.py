@@ -34,8 +34,8 @@ class Turns(Method):
     An order divides the M groups of features into K blocks, group i of rank r being in block ⌊K·r / M⌋. Block after block
     goes from x to the reference, which makes a path of K segments, on each of which `ig2.rules.secant` shares the change in
     the output among the features that moved. So values sum to f(x) − f(reference) on every path, and so does their mean. With
-    one block the order does not matter: that is `ig2.DeepSHAP`. With a block for each group, the mean over all orders is the
-    Shapley value of the groups.
+    one block the order does not matter: that is `ig2.DeepSHAP`. With a block for each group, the mean over all orders would be
+    the Shapley value of the groups; here half of the orders are chosen, so values are not that, however many are taken.
 
     Orders come in pairs, one the reverse of the other. The first half are random. Each later pair goes by the mean so far: one
     order takes the groups that speak most against the output first, the other those that speak most for it. These are the
