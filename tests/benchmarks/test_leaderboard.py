@@ -377,6 +377,21 @@ def test_rows_that_would_stay_behind_are_named_before_anything_is_scored(rows):
     assert rows(4, ["ig"]).samples == 4
 
 
+def test_a_row_that_fails_on_further_samples_is_not_lost(rows, monkeypatch):
+    few, score = rows(4, ["ig", "gradient"]), Rows.score
+
+    def fail(self, part, first, method):
+        if "IntegratedGradients" in repr(method):
+            raise RuntimeError("out of memory")
+        return score(self, part, first, method)
+
+    monkeypatch.setattr(Rows, "score", fail)
+    kept = rows(6, ["ig", "gradient"])
+    assert kept.samples == 4 and [one.raw for one in kept.standings] == [one.raw for one in few.standings]
+    monkeypatch.setattr(Rows, "score", score)
+    assert rows(6, ["ig", "gradient"]).samples == 6
+
+
 def test_fewer_samples_than_are_stored_are_refused_before_anything_is_scored(rows):
     rows(6, ["ig"])
     Rows.done.clear()

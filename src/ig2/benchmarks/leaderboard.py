@@ -86,6 +86,7 @@ def run_leaderboard(
     and reported on the test split with the raw maps beside it. With a folder every score is stored as soon as it is computed,
     and the boards are added to the leaderboard.json that is there. Where it has fewer samples of a data set than are asked for,
     its rows keep their scales, and the samples that they lack are scored; of data that a suite makes, all are scored again.
+    Where a stored row fails on them, the board stays as it was.
 
     Args:
         names: data sets of `CONTESTS`; by default all.
@@ -132,6 +133,9 @@ def run_leaderboard(
             continue
         if stored is not None and further is not None:
             grown = stored.extend(further)
+            rows = {one.method for one in (*grown.standings, *(scored.standings if scored is not None else ()))}
+            if any(one.method not in rows for one in stored.standings):
+                continue  # one failed: what is stored of it is not given up, and the same command tries again
             scored = grown if scored is None else grown.add(scored)
         board = board.add(Leaderboard({} if scored is None else {contest.name: scored}), fresh)
         if folder is not None:
