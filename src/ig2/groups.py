@@ -142,7 +142,7 @@ def find_time(samples: Tensor, time_axis: int) -> int:
 def check_numbers(labels: Tensor, name: str) -> None:
     """Raise an `InputError` unless labels number the groups."""
     if labels.is_floating_point() or labels.is_complex() or labels.ndim == 0:
-        raise InputError(f"{name} must be numbered by integers, got {describe(labels)}")
+        raise InputError(f"{name} must be numbered by integers, one for each feature, got {describe(labels)}")
 
 
 def check_groups(groups: object) -> None:
@@ -181,8 +181,11 @@ def number_groups(groups: Groups | Tensor | None, task: Task, name: str = "group
 
 
 def count_groups(labels: Tensor) -> Tensor:
-    """Labels (B, ...) as numbers from 0 on for each sample, in their order, (B, features)."""
-    return torch.stack([torch.unique(row, return_inverse=True)[1] for row in labels.flatten(1)])
+    """Labels (B, ...) as numbers from 0 on for each sample, in their order, those of no group (−1) last, (B, features)."""
+    # last, so that what is random for the others does not depend on whether there is padding
+    labels = labels.long()
+    rows = torch.where(labels < 0, labels.max() - labels, labels).flatten(1)
+    return torch.stack([torch.unique(row, return_inverse=True)[1] for row in rows])
 
 
 def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:

@@ -17,7 +17,7 @@ from ig2.benchmarks import Column, Suite, leaderboard, roster
 from ig2.benchmarks.factors import NAMES, Effect, Effects, analyse, analyse_table
 from ig2.benchmarks.intervals import bootstrap, bootstrap_rows
 from ig2.benchmarks.leaderboard import run_leaderboard
-from ig2.benchmarks.rendering import SHORT, render_overview, render_pages
+from ig2.benchmarks.rendering import SHORT, find_worthwhile, render_overview, render_pages
 from ig2.benchmarks.roster import ROSTER, Conditions, Contender, build_roster
 from ig2.benchmarks.runner import run
 from ig2.benchmarks.standings import LACKS, Board, Leaderboard, Record, Standing, find_front
@@ -214,6 +214,18 @@ def test_the_first_table_fits_a_screen_and_has_the_best_of_ig2_and_random():
     assert pages["pets"].count("## Compared with") == 2 and "(../leaderboard.md)" in pages["pets"]
 
 
+def test_data_sets_with_the_same_leader_are_named_together():
+    same, other = {"IG": 2, "Gradient": 1}, {"IG": 1, "Gradient": 2}
+    page = render_pages(boards(a=same, b=same, c=other), {})[""]
+    assert "first are *IG* on a and b; *Gradient* on c." in page
+
+
+def test_noise_is_not_worth_its_cost():
+    costs = {name: {"forwards": one, "gradients": one, "seconds": 1.0} for name, one in (("Random", 1.0), ("IG", 50.0))}
+    both = Leaderboard({"toy": board({"Random": ([1, 1], [2, 2]), "IG": ([2, 2], [1, 1])}, costs=costs)})
+    assert find_front(both.trade_off()) == ["Random", "IG"] and find_worthwhile(both) == ["IG"]
+
+
 def test_the_work_counts_a_forward_pass_as_a_third_of_a_gradient():
     costs = {
         "a": {"forwards": 6.0, "gradients": 6.0, "seconds": 1.0},
@@ -365,6 +377,39 @@ def test_rows_that_would_stay_behind_are_named_before_anything_is_scored(rows):
     assert rows(4, ["ig"]).samples == 4
 
 
+def test_a_row_that_fails_on_further_samples_is_not_lost(rows, monkeypatch):
+    few, score = rows(4, ["ig", "gradient"]), Rows.score
+
+    def fail(self, part, first, method):
+        if "IntegratedGradients" in repr(method):
+            raise RuntimeError("out of memory")
+        return score(self, part, first, method)
+
+    monkeypatch.setattr(Rows, "score", fail)
+    kept = rows(6, ["ig", "gradient"])
+    assert kept.samples == 4 and [one.raw for one in kept.standings] == [one.raw for one in few.standings]
+    monkeypatch.setattr(Rows, "score", score)
+    assert rows(6, ["ig", "gradient"]).samples == 6
+
+
+def test_fewer_samples_than_are_stored_are_refused_before_anything_is_scored(rows):
+    rows(6, ["ig"])
+    Rows.done.clear()
+    refuses(ChoiceError, "rows of 6 samples", lambda: rows(4, ["gradient"]))
+    assert not Rows.done
+
+
+def test_data_that_a_suite_makes_are_scored_again_with_more_samples(tmp_path):
+    def score(samples, methods):
+        return run_leaderboard(["xai-units"], methods, samples=samples, device="cpu", out=tmp_path).boards["xai-units"]
+
+    few = score(2, ["gradient", "random"])
+    refuses(ChoiceError, "Random", lambda: score(8, ["gradient"]))
+    more = score(8, ["gradient", "random"])
+    assert (few.samples, more.samples) == (16, 64) and len(more.standings) == 2
+    refuses(ChoiceError, "rows of 8 samples", lambda: score(2, ["gradient"]))
+
+
 def test_a_board_of_other_data_is_not_extended(rows, monkeypatch):
     rows(4, ["ig"])
     monkeypatch.setattr(Rows, "describe_data", lambda self: "other numbers")
@@ -511,11 +556,9 @@ def test_the_first_page_says_what_the_parts_contribute():
 
     page = render_pages(boards(a={"IG": 0.1}), {"cats": made(0.1, -0.2, 4), "dogs": made(-0.3, 0.001)})[""]
     assert "explains 40 to 40 % on cats and 40 to 40 % on dogs" in page and "the references 0 to 0 % and 0 to 0 %" in page
-    told = (
-        "GradPath in place of the straight line gains ADD (0.100 on cats) and DEL (0.100 on cats) and loses ADD (0.300 on dogs)"
-    )
-    assert told in page
-    told = "The widest blur (4 px on cats and 8 px on dogs) loses ADD (0.200 on cats) and DEL (0.200 on cats)."
-    assert told in page  # on dogs it is not clear
+    told = "on cats ADD +0.100 and DEL +0.100; on dogs ADD -0.300 and DEL -0.300."
+    assert f"GradPath in place of the straight line brings, positive where better, {told}" in page
+    told = "on cats (4 px) ADD -0.200 and DEL -0.200."  # on dogs it is not clear
+    assert f"The widest blur brings, positive where better, {told}" in page
     quick = replace(made(0.1, 0.1), quick=True)
     assert "made of" not in render_pages(boards(a={"IG": 0.1}), {"cats": quick})[""]

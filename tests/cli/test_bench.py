@@ -267,6 +267,20 @@ def test_own_methods_may_import_their_neighbours_late(toy, ig2):
     assert toy("--own", "late:mine", "--seeds", 1).code == 0
 
 
+def test_a_method_that_fails_in_the_leaderboard_is_named_and_has_a_traceback_if_asked(ig2):
+    (ig2.folder / "mine.py").write_text(
+        "def broken(model, x, target=None, references=None, *, seed=0):\n    raise ValueError('no such luck')\n",
+        encoding="utf-8",
+    )
+    typed = ("bench", "leaderboard", "--study", "xai-units", "--samples", "2", "--methods", "random", "--device", "cpu", "-q")
+    said = ig2(*typed, "--own", "bad=mine:broken")
+    assert said.code == 1 and "1 method failed" in said.err and "bad: ValueError: no such luck" in said.err
+    assert "Traceback" not in said.err
+    debugged = ig2(*typed, "--own", "bad=mine:broken", "--debug").err
+    assert debugged.count("Traceback") == 1 and "in broken" in debugged
+    assert ig2(*typed).code == 0  # what failed before is not asked for
+
+
 def test_a_method_of_ones_own_appears_in_the_leaderboard_by_one_option(ig2):
     (ig2.folder / "mine.py").write_text(
         "import ig2\n\n\ndef steep(model, x, target=None, references=None, *, seed=0):\n"

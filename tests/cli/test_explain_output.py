@@ -85,6 +85,11 @@ def test_a_large_residual_says_what_to_type_and_typing_it_helps(small):
             "sums to the change in the output; paths got no nearer to the reference: try --steps 40 or --method ig2-straight "
             "or --method expected-ig",
         ),
+        (
+            "sums to the change in the output; paths ended beyond the reference, …: try more and shorter steps, ig2.ExpectedIG",
+            "sums to the change in the output; paths ended beyond the reference, …: try --steps 40 or --method ig2-straight "
+            "or --method expected-ig",
+        ),
         ("is zero everywhere: try ig2.ExpectedIG", "is zero everywhere: try --method expected-ig"),
         ("explains nothing: it is empty", "explains nothing: it is empty"),
         ("sums to the change in the output within 2%", "sums to the change in the output within 2%"),
@@ -200,6 +205,8 @@ def test_the_answer_is_on_the_terminal(ig2, monkeypatch):
 def test_a_long_run_says_how_long_before_it_begins(small, monkeypatch):
     monkeypatch.setattr(explain, "LONG", 0.0)
     assert re.fullmatch(r"ig2: about 0 s\n", small("--compare", "ig,gradient").err)
+    assert re.fullmatch(r"ig2: about \d+ s\n", small("--method", "turns", "--count", 4).err)  # no references to save
+    assert "--count 2" in small("--count", 4).err
     assert small("--quiet").err == ""
     costs = {19.0: "", 80.0: "about 80 s; --count 2 for a quick look", 100.0: "about 2 min", 9000.0: "about 2 h"}
     monkeypatch.setattr(explain, "LONG", 20.0)

@@ -83,6 +83,14 @@ def test_the_status_shows_failures_and_the_time_left(ig2, folder):
         assert text in result.out, result.out
 
 
+def test_residuals_are_ranked_where_there_are_some(ig2, folder):
+    ig2("run", "photos", *COMMON)
+    complete = ig2("status", "store").out
+    assert "largest residuals" not in complete and "between 0 and 0)" not in complete
+    ig2("run", "photos", *COMMON[:-1], "other", "--rule", "left")
+    assert "largest residuals" in ig2("status", "other").out
+
+
 def test_failures_are_told_apart_by_what_is_wrong(ig2, folder):
     for i in range(3):
         (folder / f"photos/a/empty{i}.png").write_bytes(b"")

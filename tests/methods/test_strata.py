@@ -242,6 +242,9 @@ def test_it_fits_a_network_with_two_depths_or_with_the_layers_named():
         (InputError, "references", lambda: ig2.Strata()(small(), X)),
         (InputError, "layers", lambda: ig2.Strata("act")),
         (InputError, "layers", lambda: ig2.Strata([])),
+        (InputError, "layers .* got 3", lambda: ig2.Strata(3)),
+        (InputError, "layers", lambda: ig2.Strata([None])),
+        (InputError, "layers", lambda: ig2.Strata({"act"})),
         (InputError, "act", lambda: ig2.Strata(["atc"])(small(), X, 0, REFERENCES)),
         (InputError, "map of the places", lambda: ig2.Strata(["head"])(small(), X, 0, REFERENCES)),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -10,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import ig2
+from ig2._engine.integrate import integrate
 from ig2._engine.task import open_task
 from ig2.errors import InputError
+from ig2.paths.inturn import GivenTurns
 from ig2.references import Weighted
 from networks import data, refuses
 
@@ -59,7 +62,8 @@ def replicate(net: nn.Sequential, row: int, labels: list[int], turns: int, order
                 values += contribute(net, point, after, TARGET[row])
                 point = after
             found.append(values)
-            shares.append(weights[pair % len(REFERENCES)])
+            taken = sum(other % len(REFERENCES) == pair % len(REFERENCES) for other in range(pairs))
+            shares.append(weights[pair % len(REFERENCES)] / taken)
     return np.average(found, axis=0, weights=shares)
 
 
@@ -76,26 +80,48 @@ def test_turns_are_those_of_the_definition(labels: list[int], turns: int, orders
     assert attribution.settings["complete"]
 
 
-def test_one_turn_is_deepshap() -> None:
-    one = ig2.Turns(1, 4)(tanh_net(), X, TARGET, REFERENCES)
-    torch.testing.assert_close(one.values, ig2.DeepSHAP()(tanh_net(), X, TARGET, REFERENCES).values)
+THREE = data(3, 6, seed=2)
 
 
-def test_a_turn_for_each_feature_comes_to_the_shapley_value() -> None:
-    net = tanh_net(3)
-    x = X[:1, :3]
+@pytest.mark.parametrize("orders", [4, 8, 20])  # 2, 4 and 10 pairs, which three references cannot share evenly
+@pytest.mark.parametrize("references", [REFERENCES, THREE, Weighted(THREE, [0.5, 0.3, 0.2])])
+def test_one_turn_is_deepshap(references: Tensor | Weighted, orders: int) -> None:
+    one, shap = (method(tanh_net(), X, TARGET, references) for method in (ig2.Turns(1, orders), ig2.DeepSHAP()))
+    torch.testing.assert_close(one.values, shap.values)
+    torch.testing.assert_close(one.baseline_output, shap.baseline_output)
+
+
+@pytest.mark.parametrize("references", [THREE, Weighted(THREE, [0.5, 0.3, 0.2]), Weighted(THREE, [0.0, 0.0, 1.0])])
+def test_several_turns_go_to_the_same_mean_of_references(references: Tensor | Weighted) -> None:
+    several, shap = (method(tanh_net(), X, TARGET, references) for method in (ig2.Turns(3, 8), ig2.DeepSHAP()))
+    torch.testing.assert_close(several.values.sum(dim=1), shap.values.sum(dim=1))
+
+
+def test_the_mean_over_all_orders_is_the_shapley_value() -> None:
+    net, x, orders = tanh_net(3), X[:1, :3], list(permutations(range(3)))
 
     def output(members: set[int]) -> float:
         point = torch.tensor([[x[0, i] if i in members else 0.0 for i in range(3)]], dtype=torch.float64)
         return float(net(point)[0, 1].detach())
 
     shapley = np.zeros(3)
-    for order in permutations(range(3)):
+    for order in orders:
         for place, feature in enumerate(order):
             before = set(order[:place])
             shapley[feature] += (output(before | {feature}) - output(before)) / 6
-    values = ig2.Turns(3, 2000)(net, x, 1, seed=1).values[0].numpy()
-    assert np.abs(values - shapley).max() < 0.05 * np.abs(shapley).max()
+    with open_task(ig2.wrap(net), x, 1, label="orders") as task:
+        path = GivenTurns(torch.arange(3)[None], torch.tensor([orders]), 3)
+        every = integrate(task, path, ig2.rules.secant, torch.zeros(1, len(orders), 3, dtype=torch.float64))
+    np.testing.assert_allclose(every.values[0], shapley, atol=1e-12)
+    near = ig2.Turns(3, 2000)(net, x, 1, seed=1).values[0].numpy()  # half of its orders are chosen
+    assert np.abs(near - shapley).max() < 0.05 * np.abs(shapley).max()
+
+
+def test_chosen_orders_lead_away_from_the_shapley_value() -> None:
+    """As the docs say: three factors do the same, and one of them gets more."""
+    for orders, shares in ((20, [6, 6, 12]), (2000, [7, 7, 10])):
+        values = ig2.Turns(3, orders)(lambda x: x.prod(dim=1), torch.tensor([[2.0, 3.0, 4.0]])).values
+        assert values[0].sort().values.round().tolist() == shares
 
 
 def test_fewer_groups_than_turns_take_one_each() -> None:
@@ -108,6 +134,30 @@ def test_explicands_with_fewer_groups_are_explained_as_if_alone() -> None:
     together = ig2.Turns(6, 8, groups)(tanh_net(), X, TARGET, REFERENCES)
     assert float(together.relative_residual.max()) < 1e-10
     torch.testing.assert_close(together.values[1:2], ig2.Turns(6, 8)(tanh_net(), X[1:2], TARGET[1], REFERENCES).values)
+
+
+def test_an_estimate_is_of_all_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    cost = ig2.PathMethod(ig2.paths.Straight(4), 0, ig2.rules.secant).estimate(tanh_net(), X)
+    monkeypatch.setattr(ig2.PathMethod, "estimate", lambda self, *_, **__: replace(cost, seconds=float(self.path.segments)))
+    assert ig2.Turns(4, 10).estimate(tanh_net(), X, target=1).seconds == 40
+
+
+def test_padding_has_no_turn() -> None:
+    """A sentence that is filled up beside a longer one is explained as if alone."""
+    words = torch.tensor([[0, 0, 1, 2, -1, -1], [0, 1, 2, 3, 4, 5]])
+    x, reference = X[:2].clone(), REFERENCES[:1].clone()
+    x[0, 4:] = reference[:, 4:] = 0
+    for turns in (2, 6):
+        padded = ig2.Turns(turns, 8, words)(tanh_net(), x, TARGET[:2], reference)
+        alone = ig2.Turns(turns, 8, torch.tensor([0, 0, 1, 2, 2, 2]))(tanh_net(), x[:1], TARGET[0], reference)
+        torch.testing.assert_close(padded.values[:1], alone.values)
+
+
+@pytest.mark.parametrize("groups", [[-1, -1, 0, 0, 1, 2], [-1, -2, 0, 0, 0, 0], [-1] * 6])
+def test_what_is_in_no_group_is_accounted_for(groups: list[int]) -> None:
+    attribution = ig2.Turns(6, 8, torch.tensor(groups))(tanh_net(), X, TARGET, REFERENCES)
+    assert float(attribution.relative_residual.max()) < 1e-10
+    assert (attribution.values != 0).all()
 
 
 def test_batches_change_nothing() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 import ig2
+from ig2._engine.task import open_task
 from ig2.errors import InputError
 from ig2.paths import InTurn
 from networks import data, refuses, small_mlp
@@ -91,3 +96,34 @@ def test_settings_are_checked():
     refuses(InputError, "order", lambda: InTurn(order="sideways"))
     refuses(InputError, "steps", lambda: InTurn(steps=0))
     refuses(InputError, "groups", lambda: InTurn(groups="windows"))
+
+
+class WithoutFloat64(TorchFunctionMode):
+    """As on Apple's MPS: what leaves the CPU may not be float64."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        moves = func in (torch.Tensor.to, torch.Tensor.double)
+        result = func(*args, **(kwargs or {}))
+        if moves and result.dtype == torch.float64:
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+        return result
+
+
+@pytest.mark.parametrize("order", ["forward", "backward", "random"])
+def test_turns_reach_the_device_without_float64(order):
+    x = data(2, 4).float()
+    with open_task(ig2.wrap(small_mlp(4).float()), x, label="InTurn") as task, WithoutFloat64():
+        turns = InTurn(order=order).prepare(task, x[:, None]).turns
+    assert turns.dtype == torch.long
+
+
+def test_padding_changes_no_order():
+    net, references = small_mlp(4), torch.zeros(3, 4, dtype=torch.float64)
+    x = data(1, 4)
+    x[:, 3] = 0
+    for order in ("forward", "backward", "random"):
+        padded, alone = (
+            ig2.PathMethod(InTurn(torch.tensor(numbers), 1, order), rule=ig2.rules.blended)(net, x, 0, references)
+            for numbers in ([0, 1, 2, -1], [0, 1, 2, 2])
+        )
+        assert torch.allclose(padded.values, alone.values, atol=1e-12)

@@ -24,7 +24,7 @@ def test_a_grid_has_a_row_an_explicand_and_a_column_a_method(walked) -> None:
         np.testing.assert_allclose(shown(images[3 * row]), walked.explicand[row].movedim(0, -1), rtol=1e-12)
         np.testing.assert_allclose(shown(images[3 * row + 1]), walked.values[row].sum(dim=0), rtol=1e-6)
         np.testing.assert_allclose(shown(images[3 * row + 2]), other.values[row].sum(dim=0), rtol=1e-6)
-    assert [axes.get_title() for axes in figure.axes[:3]] == ["explicand", "IG²", "twice"]
+    assert [axes.get_title() for axes in figure.axes[:3]] == ["input", "IG²", "twice"]
     assert figure.axes[6].get_xlabel() == "$5"
     drawn(figure)
 

@@ -140,7 +140,7 @@ def test_pictures_keep_the_range_of_images_and_stretch_other_data() -> None:
 def test_more_explicands_than_asked_for_are_left_out_and_counted() -> None:
     figure = plots.heat_map(made(sample(30, 4, 4)), count=3)
     assert len(pictures(figure)) == 6
-    assert "the first 3 of 30 explicands" in texts(figure)
+    assert "the first 3 of 30 inputs" in texts(figure)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -395,3 +395,8 @@ def test_every_reference_brings_its_own_trust_arrival_and_residual(built):
 )
 def test_contrasted_classes_arejoin_names_as_a_person_would(count, said):
     assert page.join_names("abcde"[:count], Markup).striptags() == said
+
+
+@pytest.mark.parametrize(("share", "words"), [(1.0, "100"), (0.999, "&gt;99"), (0.994, "99"), (0.05, "5.0")])
+def test_what_is_nearly_certain_is_not_shown_as_certain(share, words):
+    assert f'<span class="share">{words}\u00a0%</span>' in page_of(replace(reports.digit(), probability=share))

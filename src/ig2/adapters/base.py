@@ -176,10 +176,10 @@ class Subject(ABC):
         return None
 
     def number_units(self, batch: Batch) -> Tensor:
-        """The unit that each position is of: `groups` for `ig2.KernelSHAP`, `ig2.Occlusion` and `ig2.paths.InTurn`.
+        """The unit that each position is of: `groups` for `ig2.KernelSHAP`, `Occlusion`, `Turns` and `ig2.paths.InTurn`.
 
         Each word or column is then exchanged as a whole with a reference's: of a category, nothing between two values is ever
-        shown to the network. Integers that broadcast to the attributed tensor (B, positions, ...).
+        shown to the network. Integers that broadcast to the attributed tensor (B, positions, ...), −1 for no unit, as padding.
 
         Raises:
             InputError: where samples have no units.

@@ -12,14 +12,14 @@ from ig2._utils.devices import find_device
 from ig2._utils.files import write_file
 from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.benchmarks.factors import FACTORS, Effects, analyse_table
-from ig2.benchmarks.rendering import FOLDER, WORK, render_pages
+from ig2.benchmarks.rendering import FOLDER, WORK, find_worthwhile, render_pages
 from ig2.benchmarks.roster import NEEDS, ROSTER, Conditions, build_roster
 from ig2.benchmarks.runner import Step, run, select_methods
 from ig2.benchmarks.scales import choose_scales
-from ig2.benchmarks.standings import LACKS, Board, Leaderboard, find_front
+from ig2.benchmarks.standings import LACKS, Board, Leaderboard
 from ig2.benchmarks.suite import BenchOptions, MethodLike, Split, Suite, find_suite
 from ig2.benchmarks.suites.xai_tris import XAITris
-from ig2.benchmarks.table import Table
+from ig2.benchmarks.table import Failure, Table
 from ig2.errors import InputError, describe
 from ig2.methods import Grid
 
@@ -85,7 +85,8 @@ def run_leaderboard(
     The scale of each method is chosen on the validation split, by the lowest mean rank over the metrics among its own scales,
     and reported on the test split with the raw maps beside it. With a folder every score is stored as soon as it is computed,
     and the boards are added to the leaderboard.json that is there. Where it has fewer samples of a data set than are asked for,
-    its rows keep their scales, and the samples that they lack are scored.
+    its rows keep their scales, and the samples that they lack are scored; of data that a suite makes, all are scored again.
+    Where a stored row fails on them, the board stays as it was.
 
     Args:
         names: data sets of `CONTESTS`; by default all.
@@ -113,7 +114,7 @@ def run_leaderboard(
     chosen = _choose_contests(names)
     everything = {label: one.build(Conditions()) for label, one in ROSTER.items()}
     labels = list(select_methods(everything, methods, own))
-    board = Leaderboard()
+    board, failures = Leaderboard(), list[Failure]()
     if folder is not None and (folder / FILE).exists():
         board = Leaderboard.load(folder / FILE)
     for contest in chosen:
@@ -124,19 +125,22 @@ def run_leaderboard(
         options = {"samples": samples, "quick": quick, "seed": seed, "device": find_device(device)}
         stored = None if fresh else board.boards.get(contest.name)
         if stored is not None:
-            _check_all_grow(stored, contest, options, {*labels, *own})
+            _check_samples(stored, contest, options, {*labels, *own})
         try:
-            further, scored = _score(contest, place, options, labels, own, stored, folder, fresh, progress)
+            further, scored = _score(contest, place, options, labels, own, stored, folder, fresh, progress, failures)
         except InputError as error:
             board = board.add(Leaderboard(skipped={contest.name: str(error)}))
             continue
         if stored is not None and further is not None:
             grown = stored.extend(further)
+            rows = {one.method for one in (*grown.standings, *(scored.standings if scored is not None else ()))}
+            if any(one.method not in rows for one in stored.standings):
+                continue  # one failed: what is stored of it is not given up, and the same command tries again
             scored = grown if scored is None else grown.add(scored)
         board = board.add(Leaderboard({} if scored is None else {contest.name: scored}), fresh)
         if folder is not None:
             write_file(folder / FILE, board.to_json().encode())
-    return board
+    return replace(board, failures=tuple(failures))
 
 
 def run_factors(
@@ -200,7 +204,9 @@ def write_pages(
     picture = folder / f"{NAME}.png"
     if points:
         percent = {label: (cost, 100 * won) for label, (cost, won) in points.items()}
-        figure = trade_off(percent, find_front(points), cost=WORK, quality="comparisons won, %; a level one counts half")
+        figure = trade_off(
+            percent, find_worthwhile(leaderboard), cost=WORK, quality="comparisons won, %; a level one counts half"
+        )
         figure.savefig(picture, dpi=110, metadata={"Software": None})
     pages = {
         folder / FOLDER / f"{name}.md" if name else folder / f"{NAME}.md": text
@@ -239,8 +245,9 @@ def _score(
     folder: Path | None,
     fresh: bool,
     progress: Callable[[Step], object] | bool,
+    failures: list[Failure],
 ) -> tuple[Board | None, Board | None]:
-    """Return the samples that stored rows lack, and all samples of the other methods."""
+    """Return the samples that stored rows lack, and all samples of the other methods; failures are added to the list."""
     suite, roster = _build_suite(contest, place, "test", options)
     left_out = {label: _explain_absence(label) for label in labels if label not in roster and label not in own}
     methods = {label: roster[label] for label in labels if label in roster and label not in own} | dict(own)
@@ -249,7 +256,9 @@ def _score(
 
     def score(suite: Suite, methods: Mapping[str, MethodLike], split: Split = "test") -> Table:
         out = None if folder is None else folder / ("tables" if split == "test" else "tables/validation")
-        return run(suite, [], own=methods, out=out, fresh=fresh, progress=progress)
+        table = run(suite, [], own=methods, out=out, fresh=fresh, progress=progress)
+        failures.extend(table.failures)
+        return table
 
     further: Board | None = None
     if stored is not None and (rest := suite.skip_samples(stored.samples)) is not None:
@@ -268,14 +277,20 @@ def _score(
     return further, Board.from_tables(contest.name, score(suite, methods), validation, left_out, embedded)
 
 
-def _check_all_grow(stored: Board, contest: Contest, options: Mapping[str, Any], labels: set[str]) -> None:
-    """See that no stored row stays behind where the others are given more samples."""
+def _check_samples(stored: Board, contest: Contest, options: Mapping[str, Any], labels: set[str]) -> None:
+    """See that new rows will fit beside the stored ones, before anything is scored."""
     asked = options["samples"] or (0 if options["quick"] else contest.samples)
+    has = int(stored.settings.get("samples", stored.samples))
     behind = [one.method for one in stored.standings if one.method not in labels]
-    if behind and stored.samples < asked and not contest.makes_data:
+    if behind and has < asked:
         raise ChoiceError(
-            f"{contest.name} has rows of {stored.samples} samples that were not chosen, {describe(behind)}, and they would not "
-            f"fit beside rows of {asked}: choose them too, or ask for samples={stored.samples} (--samples)"
+            f"{contest.name} has rows of {has} samples that were not chosen, {describe(behind)}, and they would not "
+            f"fit beside rows of {asked}: choose them too, or ask for samples={has} (--samples)"
+        )
+    if 0 < asked < has and not options["quick"]:
+        raise ChoiceError(
+            f"{contest.name} has rows of {has} samples, and rows of {asked} would not fit beside them: ask for "
+            f"samples={has} (--samples), choose another folder, or compute all again with fresh=True (--fresh)"
         )
 
 

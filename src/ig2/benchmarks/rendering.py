@@ -14,6 +14,7 @@ SHORT = 12  # rows of the first table, beside the best of IG² and Random: a scr
 BOARDS = 4  # more columns need smaller letters
 OURS = "IG²"  # how the rows of IG² begin
 PATH = "path: GradPath"  # as the factors name the level
+NOISE = "Random"  # the row that shows what chance achieves
 NONE = "–"
 WORK = "gradients an input; a forward pass alone counts a third"
 FOLDER = "leaderboard"  # of the pages that the first one links to, beside it
@@ -41,7 +42,7 @@ def _render_first(leaderboard: Leaderboard, effects: Mapping[str, Effects], pict
     widen = _wide if len(boards) > BOARDS else str
     lines += [widen(render_overview(leaderboard, SHORT)), _explain_overview(leaderboard)]
     if picture:
-        front = ", ".join(f"*{label}*" for label in find_front(leaderboard.trade_off()))
+        front = ", ".join(f"*{label}*" for label in find_worthwhile(leaderboard))
         lines += ["## Quality against cost", f"![How often each method wins, against its cost]({picture})"]
         lines.append(f"The methods that none beats in both, from the cheapest to the best: {front}.")
     if boards:
@@ -102,17 +103,24 @@ def render_findings(leaderboard: Leaderboard) -> str:
         first += f"; *{method}* is number {ours} {tell(method)}"
     lines = [f"{first}."]
     if len(boards) > 1:
-        leaders = [
-            f"{_list(f'*{m}*' for m, place in board.places().items() if place == 1)} on {board.name}" for board in boards
-        ]
-        lines.append(f"By data set, first are {_list(leaders)}.")
-    if front := find_front(points := leaderboard.trade_off()):
-        cheapest, best = (f"*{label}* with {_count(points[label][0])}" for label in (front[0], front[-1]))
+        firsts: dict[str, list[str]] = {}  # the data sets that the same methods lead
+        for board in boards:
+            led_by = _list(f"*{method}*" for method, place in board.places().items() if place == 1)
+            firsts.setdefault(led_by, []).append(board.name)
+        lines.append(f"By data set, first are {'; '.join(f'{led_by} on {_list(names)}' for led_by, names in firsts.items())}.")
+    if front := find_worthwhile(leaderboard):
+        points = leaderboard.trade_off()
+        cheapest, best = (f"*{label}* ({_count(points[label][0])})" for label in (front[0], front[-1]))
         lines.append(
-            f"Of the methods that none beats in both wins and cost, the cheapest is {cheapest} gradients an input, and "
-            f"the best {best}."
+            f"Of the methods that none beats in both wins and cost (gradients an input), the cheapest is {cheapest} and the "
+            f"best {best}."
         )
     return " ".join(lines)
+
+
+def find_worthwhile(leaderboard: Leaderboard) -> list[str]:
+    """Return the methods that none beats in both wins and cost, from the cheapest on; noise costs nothing and is none."""
+    return find_front({label: point for label, point in leaderboard.trade_off().items() if label != NOISE})
 
 
 def _note_effects(effects: Mapping[str, Effects]) -> list[str]:
@@ -125,18 +133,12 @@ def _note_effects(effects: Mapping[str, Effects]) -> list[str]:
         for i in range(len(NAMES))
     )
     rest = "; ".join(f"the {factor} {told}" for factor, told in zip(NAMES[1:], others, strict=True))
-    sentences = [f"The {NAMES[0]} explains {first} of the differences between combinations, depending on the metric; {rest}."]
+    sentences = [f"The {NAMES[0]} explains {first} of the differences between combinations, by metric; {rest}."]
     paths = dict.fromkeys(studied, PATH)
     blurs = {name: next(iter(one.levels.values()))[-1].what for name, one in studied.items()}  # scales come last
-    widest = _list(f"{blur.partition(': ')[2]} on {name}" for name, blur in blurs.items())
-    for levels, what in ((paths, "GradPath in place of the straight line"), (blurs, f"The widest blur ({widest})")):
-        parts = [
-            f"{verb} {_list(told)}"
-            for verb, sign in (("gains", 1), ("loses", -1))
-            if (told := list(_tell_level(studied, levels, sign)))
-        ]
-        if parts:
-            sentences.append(f"{what} {' and '.join(parts)}.")
+    for levels, what in ((paths, "GradPath in place of the straight line"), (blurs, "The widest blur")):
+        if parts := list(_tell_level(studied, levels)):
+            sentences.append(f"{what} brings, positive where better, {'; '.join(parts)}.")
     return [f"**What a method is made of** ([the factors]({FOLDER}/{FACTORS}.md)): {' '.join(sentences)}"]
 
 
@@ -146,17 +148,18 @@ def _range(shares: Mapping[str, list[Effect]], factor: int) -> str:
     return f"{100 * min(means):.0f} to {_percent(max(means))}"
 
 
-def _tell_level(studied: Mapping[str, Effects], levels: Mapping[str, str], sign: int) -> Iterator[str]:
-    """By metric, the clear changes of one sign that each data set's level brings, with the data sets."""
-    for metric in dict.fromkeys(metric for one in studied.values() for metric in one.levels):
-        changes = {
-            name: change
-            for name, one in studied.items()
-            for change in one.levels.get(metric, ())
-            if change.what == levels[name] and change.is_clear and change.mean * sign > 0
-        }
+def _tell_level(studied: Mapping[str, Effects], levels: Mapping[str, str]) -> Iterator[str]:
+    """By data set, the clear changes that its level brings, positive where that is better."""
+    for name, one in studied.items():
+        changes = [
+            f"{metric} {change.mean:+.3f}"
+            for metric, each in one.levels.items()
+            for change in each
+            if change.what == levels[name] and change.is_clear
+        ]
         if changes:
-            yield f"{metric} ({', '.join(f'{abs(change.mean):.3f} on {name}' for name, change in changes.items())})"
+            size = "" if levels[name] == PATH else f" ({levels[name].partition(': ')[2]})"
+            yield f"on {name}{size} {_list(changes)}"
 
 
 def _note_scales(leaderboard: Leaderboard) -> list[str]:
@@ -192,7 +195,7 @@ def render_overview(leaderboard: Leaderboard, rows: int | None = None) -> str:
         labels += [m for each in places.values() for m in each if m not in records]
     else:
         best = next((label for label in labels if label.startswith(OURS)), None)
-        labels = [label for i, label in enumerate(labels) if i < rows or label in (best, "Random") or label not in ROSTER]
+        labels = [label for i, label in enumerate(labels) if i < rows or label in (best, NOISE) or label not in ROSTER]
     heads = [f"{name} /{len(each)}" for name, each in places.items()]
     lines = [f"| | method | ahead, % | behind, % | {' | '.join([*heads, 'cost'])} |", "|---" * (len(heads) + 5) + "|"]
     numbers = {label: place for place, label in enumerate(records, 1)}

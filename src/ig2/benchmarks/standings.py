@@ -21,7 +21,7 @@ from ig2._utils.files import check_regular
 from ig2.benchmarks.intervals import Interval, bootstrap, bootstrap_rows
 from ig2.benchmarks.scales import choose_scales, rank
 from ig2.benchmarks.suite import AtScale, Column, label_scale
-from ig2.benchmarks.table import MADE_BY, Table, merge_environments
+from ig2.benchmarks.table import MADE_BY, Failure, Table, merge_environments
 from ig2.errors import InputError, describe
 
 FORMAT = 1
@@ -228,8 +228,9 @@ class Board:
         def identify(board: Board) -> tuple[Any, ...]:
             network = [board.environment.get(name) for name in ("data", "network")]
             settings = {**board.settings, "samples": None}
+            data = board.data.removeprefix(str(board.settings.get("samples")))  # "100 samples of …", where a suite makes them
             # through JSON, as stored: tuples are then lists
-            return board.name, board.data, json.dumps(settings, default=str), list(board.metrics), network
+            return board.name, data, json.dumps(settings, default=str), list(board.metrics), network
 
         return identify(self) == identify(other)
 
@@ -329,6 +330,8 @@ class Leaderboard:
     boards: dict[str, Board] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     """Data sets without a board, and why."""
+    failures: tuple[Failure, ...] = field(default=(), repr=False, compare=False)
+    """Of the run that returned it, with their errors; not stored in the file."""
 
     def add(self, other: Leaderboard, fresh: bool = False) -> Leaderboard:
         """Return this with the boards and rows of another.

@@ -103,13 +103,13 @@ def run_leaderboard(options: BenchCommandOptions) -> None:
     console = open_console()
     for label, name in (("page", "md"), ("picture", "png"), ("numbers", "json")):
         print_path(console, label, options.out / f"{LEADERBOARD}.{name}", 9)
-    failed = {
-        f"{one}: {why}" for each in board.boards.values() for one, why in each.left_out.items() if why.startswith("failed")
-    }
+    # once for each method, which may fail on every part alike
+    failed = {f"{failure.method or failure.part}: {failure.said}": failure.error for failure in board.failures}
     if failed:
-        print_error(
-            f"{format_count(len(failed), 'method')} failed, the same command tries again: {one_line('; '.join(failed))}"
-        )
+        if options.debug:
+            for error in failed.values():
+                traceback.print_exception(error)
+        print_error(f"{format_count(len(failed), 'method')} failed, the same command tries again: {'; '.join(failed)}")
         raise typer.Exit(1)
 
 

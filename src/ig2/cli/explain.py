@@ -35,7 +35,7 @@ from ig2.cli.streams import print_error
 from ig2.demo import pool
 from ig2.errors import InputError, ModelError, describe
 from ig2.report import Content, SkippedView, build
-from ig2.report.content import Index
+from ig2.report.content import Index, InputView, MethodView
 from ig2.rules import Rule
 
 LONG = 20.0  # seconds, from which on a run's length is printed before it begins
@@ -114,7 +114,8 @@ def run(options: ExplainOptions) -> None:
         def explain_batch(batch: Batch, watch: Watch = ignore_progress) -> tuple[Explanation, Content]:
             nonlocal announced
             share = len(batch) / len(inputs.chosen)
-            announce = None if announced else lambda seconds: announce_cost(seconds / share, options.count or COUNT)
+            paths = (options.count or COUNT) if any(method.contrasts for method in methods) else 1  # to each reference
+            announce = None if announced else lambda seconds: announce_cost(seconds / share, paths)
             announced = True
             explanation = attribute(
                 subject, batch, methods, watch, target=target, against=against, references=references, rule=rule, at=options.at,
@@ -208,7 +209,7 @@ def attribute(
         rule: for the methods that take one; by default each has its own.
         at: the layer they attribute to, shown on the input; by default they attribute to the input.
         seed: the seed of everything random.
-        announce: called with the seconds that the path methods will take, before they begin.
+        announce: called with the seconds that the path methods and Turns will take, before they begin.
 
     Raises:
         ModelError: if the model's answer to an input is not finite.
@@ -241,7 +242,7 @@ def attribute(
             samples = subject.baseline(batch)
         calls.append((named, method, samples))
     if announce is not None:
-        paths = [(method, samples) for _, method, samples in calls if isinstance(method, ig2.PathMethod)]
+        paths = [(method, samples) for _, method, samples in calls if isinstance(method, (ig2.PathMethod, ig2.Turns))]
         announce(
             sum(
                 method.estimate(subject.model, batch.x, samples, target=target, against=classes).seconds
@@ -353,7 +354,7 @@ def print_result(
         print_answer(console, view, width, content.scale)
         for shown in view.methods:
             if view.kind == "image" and shown.is_against:  # which a picture of strength alone does not show
-                print_line(console, shown.name, f"all of it speaks against {view.target}", width)
+                print_line(console, shown.name, explain_opposition(view, shown), width)
         print_path(console, "  picture", out / picture, INDENT + width)
         console.print()
     print_heading(console, "how far to believe it")
@@ -372,6 +373,16 @@ def print_result(
         print_path(console, "" if number else "numbers", out / name, INDENT + width)
     print_path(console, "report", out / files.REPORT, INDENT + width)
     offer_pool(explanation, options.references)
+
+
+def explain_opposition(view: InputView, shown: MethodView) -> str:
+    """Return that all of a map speaks against the class, why it does, and what explains that class by itself."""
+    words = f"all of it speaks against {view.target}"
+    if shown.baseline_output is None or shown.output >= shown.baseline_output:
+        return words
+    there = "references" if shown.references else "baseline"
+    words += f", since the output explained is lower here than at the {there}"
+    return f"{words}; --against others explains {view.target} by itself" if view.contrasted else words
 
 
 def print_index(index: Index, least: Sequence[str], methods: Sequence[NamedMethod], options: ExplainOptions) -> None:
@@ -436,7 +447,7 @@ def format_verdict(verdict: str, steps: int | None) -> str:
         tries = "" if steps is None else f"try {more[0]} or --rule blended (for all methods), or "
         return f"{sentence}: {tries}read it as a ranking"
     others = ["--method ig2-straight", "--method expected-ig"]
-    if any(words in sentence for words in ("on the way", "no nearer")):
+    if any(words in sentence for words in ("on the way", "no nearer", "beyond the reference")):
         return f"{sentence}: try {' or '.join([*more, *others])}"
     if any(words in sentence for words in ("did not move", "got stuck")):
         return f"{sentence}: try {' or '.join(others)}"

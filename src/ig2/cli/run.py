@@ -199,9 +199,13 @@ def print_store(store: Store, details: bool = False) -> None:
             low, middle, high = (aggregates.quantile(name, share) for share in (0.1, 0.5, 0.9))
             if middle == middle:
                 label = name.replace("relative_", "")
-                print_line(console, label, f"{middle:.3g} (80 % between {low:.3g} and {high:.3g})", WIDTH)
+                spread = f" (80 % between {low:.3g} and {high:.3g})" if low < high else ""
+                print_line(console, label, f"{middle:.3g}{spread}", WIDTH)
         for name in ("least_trusted", "largest_residuals") if details else ():
-            entries = [f"{identity} ({value:.3g})" for value, identity in aggregates.extremes.get(name, ())[:SHOWN]]
+            extremes = aggregates.extremes.get(name, ())[:SHOWN]
+            if name == "largest_residuals":  # none is large where all are zero, as those of complete methods
+                extremes = [(value, identity) for value, identity in extremes if value]
+            entries = [f"{identity} ({value:.3g})" for value, identity in extremes]
             if entries:
                 print_line(console, name.replace("_", " "), ", ".join(entries), WIDTH)
     print_path(console, "store", store.folder, INDENT + WIDTH)

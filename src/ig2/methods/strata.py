@@ -66,7 +66,8 @@ class Strata(Method):
     def __post_init__(self) -> None:
         if self.layers is None:
             return
-        if isinstance(self.layers, (str, nn.Module)) or not self.layers:
+        listed = isinstance(self.layers, Sequence) and not isinstance(self.layers, str) and len(self.layers) > 0
+        if not listed or not all(isinstance(layer, (str, nn.Module)) for layer in self.layers):
             raise InputError(f"layers must be a list of modules or their names, or None, got {describe(self.layers)}")
 
     @property

@@ -29,7 +29,7 @@ class InTurn(Path):
 
     Args:
         groups: `ig2.Windows(length)`, `ig2.Grid(rows, columns)`, `ig2.Superpixels(count)`, integers that number the groups, as
-            `subject.number_units(batch)` returns them, or None: each feature is its own.
+            `subject.number_units(batch)` returns them, −1 last, or None: each feature is its own.
         steps: the number of segments of each group's line.
         order: of the groups: "forward" by their numbers, which of windows is with time, "backward", or "random".
 
@@ -64,16 +64,15 @@ class InTurn(Path):
     def prepare(self, task: Task, references: Tensor) -> KnownPath:
         labels = self._number(task)
         each, total = references.shape[1], int(labels.max()) + 1
-        groups = torch.arange(total, device=labels.device)
         # a turn for each group; in that of one that an explicand does not have, nothing moves
-        keys = groups.expand(len(labels), each, -1).double()
+        turns = torch.arange(total, device="cpu").expand(each, -1)
         if self.order == "backward":
-            keys = -keys
+            turns = turns.flip(1)
         elif self.order == "random":
-            # by rows, so that the first groups have the same keys however many others there are
-            drawn = torch.rand(total, each, generator=task.generator(), dtype=torch.float64, device="cpu").T
-            keys = drawn.to(labels.device).expand_as(keys)
-        return GivenTurns(labels, keys.argsort(dim=2).argsort(dim=2), total, self.steps)
+            # by rows, so that the first groups have the same keys however many others there are; MPS has no float64
+            keys = torch.rand(total, each, generator=task.generator(), dtype=torch.float64, device="cpu").T
+            turns = keys.argsort(dim=1).argsort(dim=1)
+        return GivenTurns(labels, turns.to(labels.device).expand(len(labels), -1, -1), total, self.steps)
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,7 +40,7 @@ def output_curve(results: Results, *, explicand: int | None = None) -> Figure:
     """
     figure, axes, _ = _draw_curves(results, "output_curve", explicand)
     axes.set_xlim(0, 1)
-    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0\nexplicand", "0.25", "0.5", "0.75", "1\nbaseline"])
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0\ninput", "0.25", "0.5", "0.75", "1\nbaseline"])
     axes.set_xlabel("share of the path")
     axes.set_ylabel("output f")
     return figure

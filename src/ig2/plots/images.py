@@ -125,7 +125,7 @@ def counterfactual(
         [line, name + ("" if outputs is None else f", output {format_number(outputs[row])}"), "GradCFE"]
         for row, line in enumerate(lines)
     ]
-    notes = (f"GradCFE = explicand − {name}{whose}", note)
+    notes = (f"GradCFE = input − {name}{whose}", note)
     return _draw_rows([before, after], to_maps(samples - ends), before, heads, map_style, "difference", notes)
 
 
@@ -196,7 +196,7 @@ def grid(
     axes = figure.subplots(rows, columns, squeeze=False)
     for panel_axes in axes.flat:
         panel_axes.set_anchor("N")  # rows stay level, whatever stands below them
-    axes[0, 0].set_title("explicand", fontsize="medium")
+    axes[0, 0].set_title("input", fontsize="medium")
     for row in range(rows):
         draw_image(axes[row, 0], images[row])
         axes[row, 0].set_xlabel(wrap_text(lines[row], map_style.size), fontsize="small", **text_options())
@@ -299,7 +299,7 @@ def per_reference(
     axes = figure.subplots(2, shown + 1, squeeze=False)
     images = to_images(samples if ends is None else torch.cat([samples, ends[:shown]]), map_style.bounds, like=samples)
     drawn = []
-    for column, head in enumerate(["explicand", *heads[:shown]]):
+    for column, head in enumerate(["input", *heads[:shown]]):
         above, below = axes[:, column]
         if column < len(images):
             draw_image(above, images[column])

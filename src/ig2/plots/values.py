@@ -54,7 +54,7 @@ def clean_labels(labels: Sequence[str], total: int, name: str, longest: int | No
 def take_first(result: Attribution, count: int, titles: Titles) -> tuple[Attribution, list[str], str]:
     """The explicands to show, a title for each (by default its name, class and output), and a note if there are others."""
     first = check_attribution(result)[: check_count(count)]
-    note = "" if len(first) == len(result) else f"the first {len(first)} of {len(result)} explicands"
+    note = "" if len(first) == len(result) else f"the first {len(first)} of {len(result)} inputs"
     if titles is None:
         # the words of a text are shown anyway
         known = first.names if first.names is not None and first.names.kind != "text" else None

@@ -184,7 +184,10 @@ function drawCaution(withSigns) {
     : others.length && !withSigns && state.mode === null ? ["Strength without signs, as in the map it is compared with: ", ...like, "."]
     : [];
   if (view.is_against && !signless(view)) {
-    words.unshift("All of this speaks against ", make("bdi", {}, input().target), words.length ? ". " : ".");
+    const fell = view.baseline_output !== null && view.output < view.baseline_output;
+    const there = view.references.length ? "references" : "baseline";
+    const why = fell ? `, since the output explained is lower here than at the ${there}.` : ".";
+    words.unshift("All of this speaks against ", make("bdi", {}, input().target), words.length ? `${why} ` : why);
   }
   caution.hidden = !words.length;
   caution.replaceChildren(...words);

@@ -217,6 +217,8 @@ def list_settings(settings: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 def _format_percent(share: float) -> str:
     percent = 100 * share
+    if 99.5 <= percent < 100:  # what is not quite certain is not shown as such, here and on the terminal
+        return ">99\u00a0%"
     return f"{percent:.0f}\u00a0%" if percent >= 10 else f"{percent:.1f}\u00a0%" if percent >= 0.1 else "below 0.1\u00a0%"
 
 
