@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import logging
 import pickle
+import threading
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 WAVE = 1024  # tasks handed to Ray at a time, so that the list of a long run is never in memory as a whole
 TASK = 4  # batches of a task: while one is explained, the next is read
 IN_FLIGHT = 2  # tasks that an actor has, so that it need not wait for the next
+FETCHING = "iter_threaded"  # the name of Ray Data's threads that fetch blocks
+FETCH_SECONDS = 10.0  # that one of them takes at most to end
 
 
 class Worker:
@@ -85,9 +88,10 @@ def explain_on_cluster(plan: Plan, batches: Iterator[list[Item]], cluster: Clust
                 num_gpus=cluster.gpus_per_worker or None,
                 num_cpus=None if cluster.gpus_per_worker else 1,
             )
-            for block in dataset.iter_batches(batch_size=1, prefetch_batches=1):
-                for rows in block["rows"]:
-                    yield from (partial(list, part) for part in pickle.loads(rows))
+            with closing(iter(dataset.iter_batches(batch_size=1, prefetch_batches=1))) as blocks:
+                for block in blocks:
+                    for rows in block["rows"]:
+                        yield from (partial(list, part) for part in pickle.loads(rows))
 
 
 @contextmanager
@@ -108,5 +112,16 @@ def _connect(ray: Any, cluster: Cluster) -> Iterator[None]:
             )
         yield
     finally:
-        if own:
+        if own and _end_fetching():
             ray.shutdown()
+
+
+def _end_fetching() -> bool:
+    """Wait for the threads of an iterator that was closed, and return whether they ended.
+
+    One that asks for a block after Ray's shutdown makes Ray end this process. If one stays, Ray ends with the process.
+    """
+    threads = [thread for thread in threading.enumerate() if thread.name == FETCHING]
+    for thread in threads:
+        thread.join(FETCH_SECONDS)
+    return not any(thread.is_alive() for thread in threads)
