@@ -345,7 +345,9 @@ def rows(monkeypatch, tmp_path):
     contest = leaderboard.Contest("rows", "rows:Rows", (1.0, 2.0), samples=6)
     monkeypatch.setattr(leaderboard, "CONTESTS", {"rows": contest})
     monkeypatch.setattr(leaderboard, "VALIDATION", 2)
-    monkeypatch.setattr(leaderboard, "find_suite", lambda name, options: Rows(samples=options.samples, scales=options.scales))
+    monkeypatch.setattr(
+        leaderboard, "find_suite", lambda name, options: Rows(samples=options.samples or 2, scales=options.scales)
+    )
     Rows.done.clear()
 
     def score(samples, methods=None, own=None, folder="a"):
@@ -375,6 +377,18 @@ def test_rows_that_would_stay_behind_are_named_before_anything_is_scored(rows):
     refuses(ChoiceError, "Gradient", lambda: rows(6, ["ig"]))
     assert not Rows.done
     assert rows(4, ["ig"]).samples == 4
+
+
+@pytest.mark.parametrize(("stored", "has"), [(None, 2), (4, 4), (8, 8)])  # the suite's own number, fewer and more than asked
+def test_a_row_that_is_added_has_the_samples_of_those_stored(rows, stored, has):
+    rows(stored, ["ig"])
+    both = rows(None, ["gradient"])
+    assert both.samples == has and [one.method for one in both.standings] == ["IG", "Gradient"]
+
+
+def test_a_board_keeps_its_samples_where_they_are_more_than_the_default(rows):
+    rows(8, ["ig"])
+    assert rows(None, ["ig", "gradient"]).samples == 8
 
 
 def test_a_row_that_fails_on_further_samples_is_not_lost(rows, monkeypatch):

@@ -94,7 +94,8 @@ def run_leaderboard(
         own: methods of your own by their labels, called as `method(model, x, target, references, seed=...)`.
         data: a folder that holds the data sets by name; those that are missing are named in `skipped`. By default the suites'
             own data.
-        samples: how many are explained of each data set, by default 100; to choose scales, as many and at most 40.
+        samples: how many are explained of each data set, by default 100, or as many as the rows have that are stored and not
+            chosen; to choose scales, as many and at most 40.
         quick: a small run, to see that it runs.
         seed: of everything random.
         device: where networks run.
@@ -122,10 +123,11 @@ def run_leaderboard(
         if isinstance(place, str):
             board = board.add(Leaderboard(skipped={contest.name: place}))
             continue
-        options = {"samples": samples, "quick": quick, "seed": seed, "device": find_device(device)}
         stored = None if fresh else board.boards.get(contest.name)
-        if stored is not None:
-            _check_samples(stored, contest, options, {*labels, *own})
+        count = samples
+        if stored is not None and not quick:
+            count = _choose_samples(stored, contest, samples, {*labels, *own})
+        options = {"samples": count, "quick": quick, "seed": seed, "device": find_device(device)}
         try:
             further, scored = _score(contest, place, options, labels, own, stored, folder, fresh, progress, failures)
         except InputError as error:
@@ -277,21 +279,27 @@ def _score(
     return further, Board.from_tables(contest.name, score(suite, methods), validation, left_out, embedded)
 
 
-def _check_samples(stored: Board, contest: Contest, options: Mapping[str, Any], labels: set[str]) -> None:
-    """See that new rows will fit beside the stored ones, before anything is scored."""
-    asked = options["samples"] or (0 if options["quick"] else contest.samples)
+def _choose_samples(stored: Board, contest: Contest, asked: int | None, labels: set[str]) -> int | None:
+    """Return how many samples new rows have, so that they fit beside the stored ones; None for the data set's default.
+
+    Raises:
+        ChoiceError: if a number is asked for that does not fit, before anything is scored.
+    """
     has = int(stored.settings.get("samples", stored.samples))
     behind = [one.method for one in stored.standings if one.method not in labels]
+    if asked is None:
+        return has if behind or has > contest.samples else None
     if behind and has < asked:
         raise ChoiceError(
             f"{contest.name} has rows of {has} samples that were not chosen, {describe(behind)}, and they would not "
-            f"fit beside rows of {asked}: choose them too, or ask for samples={has} (--samples)"
+            f"fit beside rows of {asked}: choose them too, or omit samples (--samples)"
         )
-    if 0 < asked < has and not options["quick"]:
+    if asked < has:
         raise ChoiceError(
-            f"{contest.name} has rows of {has} samples, and rows of {asked} would not fit beside them: ask for "
-            f"samples={has} (--samples), choose another folder, or compute all again with fresh=True (--fresh)"
+            f"{contest.name} has rows of {has} samples, and rows of {asked} would not fit beside them: omit samples "
+            "(--samples), choose another folder, or compute all again with fresh=True (--fresh)"
         )
+    return asked
 
 
 def _explain_absence(label: str) -> str:
