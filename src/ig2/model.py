@@ -134,7 +134,9 @@ class Preparation:
 
     Args:
         fold: batch normalisation becomes part of the convolution or linear layer in front of it.
-        channels_last: two-dimensional convolutions get the memory layout in which they are fastest.
+        channels_last: two-dimensional convolutions get the memory layout in which they are fastest. "auto" leaves out networks
+            with depthwise convolutions on an NVIDIA GPU: there kernels are compiled for every new size of batch, which takes
+            seconds; for long work in batches of one size True is faster.
         precision: of the network's arithmetic, "float32", "tf32", "bfloat16" or "float16"; by default that of its weights.
             Paths, gradients and sums stay in float32. "tf32" is float32 whose matrix products round their factors to 11
             bits, on an NVIDIA GPU, for the length of the call: PyTorch's default computes them in full, several times
@@ -148,13 +150,15 @@ class Preparation:
     """
 
     fold: bool = True
-    channels_last: bool = True
+    channels_last: bool | Literal["auto"] = "auto"
     precision: Precision | None = None
     compile: bool = False
     graphs: bool = True
     checkpoint: bool = False
 
     def __post_init__(self) -> None:
+        if self.channels_last not in (True, False, "auto"):
+            raise InputError(f"channels_last must be True, False or 'auto', got {describe(self.channels_last)}")
         if self.precision is not None and self.precision not in PRECISIONS:
             known = ", ".join(map(repr, PRECISIONS))
             raise InputError(f"precision must be one of {known} or None, got {describe(self.precision)}")

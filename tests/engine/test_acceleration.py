@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 import ig2
+from ig2._engine import acceleration
 from ig2._engine.acceleration import Prepared, is_slow_in_float32, round_to_tf32
 from ig2._engine.inputs import Inputs
 from ig2._engine.session import Session
+from ig2.errors import InputError
 from ig2.paths import Converged
 from networks import Record, refuses, seeded, uniform
 
@@ -69,6 +71,21 @@ def test_batch_normalisation_goes_into_what_is_in_front_of_it_and_the_scores_sta
         scores = session.scores(X, torch.arange(3))
     with torch.no_grad():
         assert torch.allclose(scores, net(X), atol=1e-5)
+
+
+@pytest.mark.parametrize(("wish", "arranged"), [("auto", False), (True, True), (False, False)], ids=str)
+def test_depthwise_convolutions_stay_contiguous_where_another_layout_is_compiled(monkeypatch, wish, arranged):
+    monkeypatch.setattr(acceleration, "COMPILING", {"cpu"})
+    channels = X.shape[1]
+    whole, apart = (nn.Sequential(nn.Conv2d(channels, 6, 3, groups=groups), nn.Flatten()) for groups in (1, channels))
+    for net, expected in ((whole, wish is not False), (apart, arranged)):
+        with opened(net, ig2.Preparation(channels_last=wish)) as session:
+            assert session.preparation.get("channels_last", False) is expected
+
+
+def test_another_layout_is_asked_for_by_what_there_is():
+    with pytest.raises(InputError, match="True, False or 'auto', got 'last'"):
+        ig2.Preparation(channels_last="last")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rule", [ig2.rules.left, ig2.rules.shared, ig2.rules.gauss(2), ig2.rules.blended], ids=str)

@@ -23,6 +23,9 @@ NORMALISING = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 # off by 43 % on a CPU and by 0.04 % on a GPU, contiguous by 0.06 % and 6e-7; of InstanceNorm2d at batch size 1 they are wrong
 # on a CPU.
 ILL_LAID_OUT = (nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+# Devices on which depthwise convolutions in that layout are compiled at every new size of batch: by cuDNN on an H200, some 3 s
+# for a forward pass of EfficientNet-Lite0 and as long for its gradient. Contiguous, PyTorch has kernels of its own.
+COMPILING = {"cuda"}
 # How often a size of batch has to come before its step is recorded.
 WORTH_RECORDING = 8
 # Steps of batches that take less memory than this leave a GPU waiting for the next kernel.
@@ -73,11 +76,7 @@ def prepare(model: Model, wish: Preparation, run: Callable[[Model], object]) -> 
     dtype = PRECISIONS[wish.precision] if wish.precision else None
     casts = dtype is not None and any(p.is_floating_point() and p.dtype != dtype for p in model.net.parameters())
     folds = wish.fold and any(type(module) in NORMALISING for module in modules)
-    # PyTorch's kernels for float64 know one layout
-    arranges = wish.channels_last and any(
-        isinstance(module, nn.Conv2d) and (casts or module.weight.dtype != torch.float64) for module in modules
-    )
-    arranges = arranges and not any(isinstance(module, ILL_LAID_OUT) for module in modules)
+    arranges = _wants_channels_last(modules, wish, casts)
     if not (casts or folds or arranges):
         return None
     if casts and any(type(p) is not nn.Parameter and p.is_floating_point() for p in model.net.parameters()):
@@ -96,6 +95,23 @@ def prepare(model: Model, wish: Preparation, run: Callable[[Model], object]) -> 
         net = _Cast(net.to(dtype), dtype)
         done["precision"] = wish.precision
     return Prepared(replace(copied, net=net), by_name, done)
+
+
+def _wants_channels_last(modules: Sequence[nn.Module], wish: Preparation, casts: bool) -> bool:
+    convolutions = [module for module in modules if isinstance(module, nn.Conv2d)]
+    if not wish.channels_last or any(isinstance(module, ILL_LAID_OUT) for module in modules):
+        return False
+    if wish.channels_last == "auto" and any(
+        _is_depthwise(module) and module.weight.device.type in COMPILING for module in convolutions
+    ):
+        return False
+    # PyTorch's kernels for float64 know one layout
+    return any(casts or module.weight.dtype != torch.float64 for module in convolutions)
+
+
+def _is_depthwise(convolution: nn.Conv2d) -> bool:
+    """Whether every channel is convolved by itself."""
+    return convolution.groups == convolution.in_channels > 1
 
 
 def is_slow_in_float32(model: Model, device: torch.device) -> bool:
