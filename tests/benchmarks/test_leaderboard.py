@@ -13,7 +13,7 @@ import torch
 from toysuite import Maps
 
 import ig2
-from ig2.benchmarks import Column, Suite, leaderboard, roster
+from ig2.benchmarks import Column, Suite, leaderboard, roster, runner
 from ig2.benchmarks.factors import NAMES, Effect, Effects, analyse, analyse_table
 from ig2.benchmarks.intervals import bootstrap, bootstrap_rows
 from ig2.benchmarks.leaderboard import run_leaderboard
@@ -369,6 +369,14 @@ def test_a_board_is_extended_by_further_samples(rows):
     assert {part for part, method in Rows.done if method == "IntegratedGradients"} == {"rows 4"}
     assert {part for part, method in Rows.done if method == "Gradient"} == {"rows 0", "rows 2", "rows 4"}
     assert Leaderboard.load(rows.folder / "a" / "leaderboard.json").boards["rows"].samples == 6
+
+
+@pytest.mark.parametrize(("changed", "forwards"), [({}, 2.0), ({"device": "another"}, 4.0), ({"code": "new"}, 4.0)], ids=str)
+def test_costs_are_averaged_over_one_machine_and_one_state_of_the_code(rows, monkeypatch, changed, forwards):
+    rows(4, ["ig"])  # two samples of 0 forward passes, and two of 2; then two of 4
+    environment = runner.describe_environment("cpu")
+    monkeypatch.setattr(runner, "describe_environment", lambda device: {**environment, **changed})
+    assert rows(6, ["ig"]).standings[0].cost["forwards"] == forwards
 
 
 def test_rows_that_would_stay_behind_are_named_before_anything_is_scored(rows):

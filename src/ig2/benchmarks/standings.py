@@ -258,6 +258,9 @@ class Board:
     def extend(self, later: Board) -> Board:
         """Return the board with the scores of further samples behind its own, of the methods that have both.
 
+        Costs are the mean of both, or those of the further samples where the others are of another device or state of the code:
+        a mean over two machines is the cost on none.
+
         Args:
             later: the board of these samples alone, each method at the scale it has here.
 
@@ -287,11 +290,12 @@ class Board:
             {metric: values + further[metric] for metric, values in scores.items()}
             for scores, further in ((one.raw, more.raw), (one.scaled, more.scaled))
         )
-        cost: dict[str, float | None] = {}
-        for what, before in one.cost.items():
-            after = more.cost[what]
-            known = None if before is None or after is None else before * self.samples + after * later.samples
-            cost[what] = None if known is None else round_score(known / (self.samples + later.samples))
+        cost = dict(more.cost)
+        if all(self.environment.get(name) == later.environment.get(name) for name in ("device", "code")):
+            for what, before in one.cost.items():
+                after = more.cost[what]
+                known = None if before is None or after is None else before * self.samples + after * later.samples
+                cost[what] = None if known is None else round_score(known / (self.samples + later.samples))
         return replace(one, raw=raw, scaled=scaled, cost=cost)
 
 
