@@ -86,10 +86,13 @@ def uses_compiler() -> bool:
 
 
 def trace(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Operations of a function below autograd, as a graph."""
+    """Operations of a function below autograd, as a graph.
+
+    Traced with tensors that have no numbers: transformers asks for these, and then builds its masks without looking at any.
+    """
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    return make_fx(step)
+    return make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True)
 
 
 def saved_by(node: Any) -> dict[str, Any]:

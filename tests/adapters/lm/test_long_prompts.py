@@ -275,10 +275,16 @@ def test_options_of_transformers_reach_it(tmp_path: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_compiled_step_of_a_transformer_gives_what_the_step_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reuse", [True, False], ids=["prefix", "whole"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_a_compiled_step_of_a_transformer_gives_what_the_step_gives(
+    monkeypatch: pytest.MonkeyPatch, kind: str, reuse: bool
+) -> None:
     monkeypatch.setattr(torch, "compile", lambda graph, **options: graph)  # traced, and run by the interpreter
-    model = lm.load(build("llama"), make_tokenizer())
+    model = lm.load(build(kind), make_tokenizer())
     call = (LONG, " Rome", None, MIDDLE, ig2.IG2(steps=10, distance=ig2.paths.cosine))
-    plain, fast = model.explain(*call), model.explain(*call, prepare=ig2.Preparation(compile=True))
+    plain = model.explain(*call, reuse_prefix=reuse)
+    fast = model.explain(*call, reuse_prefix=reuse, prepare=ig2.Preparation(compile=True))
+    assert ("prefix" in fast.attribution.settings) is reuse
     assert fast.attribution.settings["preparation"]["compiled"] is True
     np.testing.assert_allclose(fast.token_scores, plain.token_scores, rtol=1e-5)
