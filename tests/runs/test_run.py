@@ -402,6 +402,23 @@ def test_of_a_grid_its_fields_are_copied_and_nothing_larger(
     assert sizes == [6] * 3
 
 
+def test_a_table_is_the_same_of_columns_and_of_rows(photos: Path, subject: vision.VisionSubject) -> None:
+    items = execution.find_source(photos)
+    strategy = ig2.references.Samples(subject.read(sorted((photos / "red").iterdir())).x, 2)
+    scored = [metrics.Insertion(thresholds=4)]
+    plan = execution.make_plan(
+        items, subject, subject.model, ig2.IG2(3), None, "auto", strategy, None, 0, "float32", True, scored, None
+    )  # fmt: skip
+    rows = plan.explain(plan.read(list(items)))()
+    assert isinstance(rows, plans.Columns) and len(rows) == 12
+    schema = plan.make_schema(rows[0])
+    table = plans.make_table(rows, schema)
+    assert table.equals(plans.make_table(list(rows), schema))
+    other = plans.Columns(12, {**rows.columns, "values": rows.columns["values"][:, :, 1:]})
+    assert plans.make_table(other, schema)["error_kind"].to_pylist() == ["InputError"] * 12
+    refuses(InputError, "expected 11", lambda: plans.Columns(11, rows.columns))
+
+
 def test_numbers_are_copied_together_and_values_stay_where_they_are() -> None:
     tensors = {
         "target": torch.tensor([2**40 + 1, 3]), "prediction": torch.tensor([1, 2]), "output": data(2).float(),

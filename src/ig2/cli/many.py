@@ -32,7 +32,7 @@ from ig2.report.page import render_details, render_index
 from ig2.runs.aggregates import SCALARS
 from ig2.runs.execution import describe_model, run_plan
 from ig2.runs.files import LOCK, MANIFEST, arrow, find_differences, lock_store, read_manifest
-from ig2.runs.plan import Finish, Loaded, Plan, Row
+from ig2.runs.plan import Cells, Finish, Loaded, Plan, Row
 from ig2.runs.sources import Item, Source
 from ig2.runs.store import Store
 from ig2.runs.store import open as open_store
@@ -78,7 +78,7 @@ class Explaining(Plan):
     def _read(self, ids: list[str], inputs: list[Any]) -> Batch:
         return replace(self.inputs.read(inputs), names=tuple(ids))
 
-    def _finish(self, loaded: Loaded, parts: Sequence[tuple[list[int], Finish]]) -> list[Row]:
+    def _finish(self, loaded: Loaded, parts: Sequence[tuple[list[int], Finish]]) -> Sequence[Row]:
         rows = super()._finish(loaded, parts)
         for row in rows:  # here, where a full disk ends the run, and is no fault of an input
             for path, content in row.pop(FILES, {}).items():
@@ -87,7 +87,7 @@ class Explaining(Plan):
 
     def _explain(self, batch: Batch) -> Finish:
         explanation, content = self.explain_batch(batch)
-        columns: dict[str, Sequence[Any]] = {}
+        columns: dict[str, Cells] = {}
         where: dict[str, dict[str, Any]] = {}
         for method in explanation.methods:
             attribution = explanation.attributions[method.title]

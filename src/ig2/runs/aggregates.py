@@ -239,15 +239,20 @@ class Aggregates:
         """
         sound = (row for row in rows if row.get("error") is None)
         while chunk := list(itertools.islice(sound, ROWS_AT_ONCE)):
-            self._absorb(chunk, metrics)
+            self.absorb_columns({name: [row[name] for row in chunk] for name in chunk[0]}, metrics)
 
-    def _absorb(self, rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> None:
-        self.rows += len(rows)
-        parts = [self.classes.setdefault(int(row["target"]), ClassAggregates()) for row in rows]
+    def absorb_columns(self, columns: Mapping[str, Sequence[Any]], metrics: Sequence[str] = ()) -> None:
+        """Add some rows without errors, given by their columns; those without a number may be missing."""
+        targets = [int(target) for target in columns["target"]]
+        for target in dict.fromkeys(targets):
+            self.classes.setdefault(target, ClassAggregates())
+        parts = [self.classes[target] for target in targets]
+        self.rows += len(parts)
         for part in parts:
             part.count += 1
-        names = [name for name in (*SCALARS, *metrics) if name in rows[0]]
-        numbers = np.array([[row[name] for name in names] for row in rows], dtype=np.float64)  # None becomes NaN
+        names = [name for name in (*SCALARS, *metrics) if name in columns]
+        numbers = np.array([columns[name] for name in names], dtype=np.float64)  # None becomes NaN
+        numbers = numbers.reshape(len(names), len(parts)).T
         buckets = _find_buckets(np.nan_to_num(numbers)).tolist()
         for part, cells, keys in zip(parts, numbers.tolist(), buckets, strict=True):
             for name, cell, key in zip(names, cells, keys, strict=True):
@@ -257,26 +262,28 @@ class Aggregates:
                     part.means[name].add(cell)
                     part.sketches[name]._count(key)
         for name in metrics:
-            for part, row in zip(parts, rows, strict=True):
-                curve = row.get(name + CURVE)
+            for part, curve in zip(parts, columns.get(name + CURVE, ()), strict=False):
                 if curve is not None and np.isfinite(curve).all():
                     count, total = part.curves.get(name, (0, np.zeros(len(curve))))
                     part.curves[name] = (count + 1, total + np.asarray(curve, dtype=np.float64))
-        if "regions" not in rows[0]:
-            self._absorb_values([(part, row) for part, row in zip(parts, rows, strict=True) if row.get("values") is not None])
-        for row in rows:
-            identity, trust, residual = str(row["id"]), row.get("trust"), row.get("relative_residual")
+        if "values" in columns and "regions" not in columns:
+            self._absorb_values(parts, columns)
+        nothing = [None] * len(parts)
+        ranked = zip(columns["id"], columns.get("trust", nothing), columns.get("relative_residual", nothing), strict=True)
+        for identity, trust, residual in ranked:
             if trust is not None:
-                self._rank("least_trusted", float(trust), identity, 1)
-                self._rank("most_trusted", float(trust), identity, -1)
+                self._rank("least_trusted", float(trust), str(identity), 1)
+                self._rank("most_trusted", float(trust), str(identity), -1)
             if residual is not None:
-                self._rank("largest_residuals", float(residual), identity, -1)
+                self._rank("largest_residuals", float(residual), str(identity), -1)
 
-    def _absorb_values(self, rows: Sequence[tuple[ClassAggregates, Mapping[str, Any]]]) -> None:
-        if rows and "units" in rows[0][1]:
-            self._absorb_words([row for _, row in rows])
-        elif rows:
-            self._absorb_features([part for part, _ in rows], [row["values"] for _, row in rows])
+    def _absorb_values(self, parts: Sequence[ClassAggregates], columns: Mapping[str, Sequence[Any]]) -> None:
+        places = [place for place, values in enumerate(columns["values"]) if values is not None]
+        values = [columns["values"][place] for place in places]
+        if places and "units" in columns:
+            self._absorb_words([(columns["units"][place], row) for place, row in zip(places, values, strict=True)])
+        elif places:
+            self._absorb_features([parts[place] for place in places], values)
 
     def _rank(self, name: str, value: float, identity: str, sign: int) -> None:
         entries = self.extremes.setdefault(name, [])
@@ -286,9 +293,9 @@ class Aggregates:
         entries.sort(key=lambda entry: (sign * entry[0], entry[1]))
         del entries[EXTREMES:]
 
-    def _absorb_words(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _absorb_words(self, rows: Sequence[tuple[Sequence[str], NDArray[Any]]]) -> None:
         # with as many values as words: otherwise they are of tokens
-        pairs = [(row["units"], row["values"]) for row in rows if len(row["units"]) == row["values"].size]
+        pairs = [(units, values) for units, values in rows if len(units) == values.size]
         words = [word.lower() for units, _ in pairs for word in units]
         values = np.concatenate([np.zeros(0), *(np.asarray(cells, dtype=np.float64).ravel() for _, cells in pairs)])
         for word, value, key in zip(words, values.tolist(), _find_buckets(np.nan_to_num(values)).tolist(), strict=True):
@@ -372,7 +379,7 @@ class Aggregates:
 def find_columns(metrics: Iterable[str]) -> set[str]:
     """The columns of a store that aggregates are made of; reading the others takes longer than these."""
     scores = [name for metric in metrics for name in (metric, metric + CURVE)]
-    return {"id", "error", "target", *SCALARS, *scores, "units", "values", "values_shape", "regions"}
+    return {"id", "target", *SCALARS, *scores, "units", "values", "values_shape", "regions"}
 
 
 def _write_sketch(sketch: Sketch) -> list[Any]:

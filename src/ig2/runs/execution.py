@@ -46,7 +46,7 @@ from ig2.methods.base import summary
 from ig2.metrics.base import Metric, Scores
 from ig2.model import Function, Model, Preparation, as_model
 from ig2.runs import store as stores
-from ig2.runs.aggregates import Aggregates, find_columns
+from ig2.runs.aggregates import ROWS_AT_ONCE, Aggregates, find_columns
 from ig2.runs.files import (
     AGGREGATES,
     FLUSH_SECONDS,
@@ -55,6 +55,7 @@ from ig2.runs.files import (
     PART_BYTES,
     PROGRESS,
     Writer,
+    arrow,
     drop_failed,
     find_differences,
     list_parts,
@@ -257,7 +258,7 @@ def run_plan(
         known = _hash_ids(_stored_ids(folder))
         total, pending = _count_items(items, known)
         state = _State(folder, plan, total, total - pending, len(known) - (total - pending), flush_seconds=flush_seconds)
-        writer = Writer(folder, state.save, part_bytes, flush_seconds)
+        writer = Writer(folder, state.save, part_bytes, flush_seconds, state.absorb)
         state.number = lambda: writer.number
         state.catch_up()
         bar = stack.enter_context(Progress(progress, "explain", "item"))
@@ -361,9 +362,7 @@ def _write_rows(plan: Plan, explained: Iterator[Finish], writer: Writer, state: 
 
     def write(finish: Finish) -> int:
         rows = finish()
-        table = make_table(rows, schema)
-        state.absorb(table)
-        writer.add(table)
+        writer.add(make_table(rows, schema))
         return len(rows)
 
     with ThreadPoolExecutor(1, "ig2-write") as thread:
@@ -447,7 +446,13 @@ class _State:
 
     def absorb(self, table: Any) -> None:
         """Add rows on their way to the disk. Aggregates are written after them, so that they never have more."""
-        self.aggregates.absorb(stores.read_rows(table, find_columns(self.plan.metrics)), list(self.plan.metrics))
+        if table["error"].null_count < len(table):
+            table = table.filter(arrow("pyarrow.compute").is_null(table["error"]))
+        wanted = find_columns(self.plan.metrics)
+        names = [name for name in table.schema.names if name in wanted and table[name].null_count < len(table)]
+        for start in range(0, len(table), ROWS_AT_ONCE):
+            columns = stores.read_columns(table.slice(start, ROWS_AT_ONCE), names)
+            self.aggregates.absorb_columns(columns, list(self.plan.metrics))
 
     def save(self, rows: int, failed: int) -> None:
         """Note that rows are on the disk; aggregates every few seconds, since a run that goes on reads the rows they lack."""

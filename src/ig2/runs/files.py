@@ -178,10 +178,16 @@ def write_part(path: Path, table: Any) -> None:
 
 
 class Draft:
-    """Rows on their way to a Parquet file. They are compressed as they come, so that little is left to do at the end."""
+    """Rows on their way to a Parquet file. They are compressed as they come, so that little is left to do at the end.
 
-    def __init__(self) -> None:
+    Args:
+        collected: called with the rows of each group, once.
+    """
+
+    def __init__(self, collected: Callable[[Any], None] = lambda table: None) -> None:
+        self.collected = collected
         self.rows = self.failed = self.bytes = 0
+        self._known = 0  # rows of the group that `collected` has had
         self._content: Any = None  # the file, once it is finished
         self._tables: list[Any] = []
         self._bytes = 0  # of these
@@ -193,6 +199,7 @@ class Draft:
         if self._content is not None:  # a file that could not be written, which these rows go into, too
             self._tables = [arrow("pyarrow.parquet").read_table(arrow().BufferReader(self._content))]
             self._encoder = self._content = None
+            self._known = self.rows
         self._tables.append(table)
         self._bytes += table.nbytes
         self.rows, self.bytes = self.rows + len(table), self.bytes + table.nbytes
@@ -202,6 +209,8 @@ class Draft:
 
     def _encode(self) -> None:
         table = arrow().concat_tables(self._tables)
+        self.collected(table.slice(self._known))
+        self._known = 0
         if self._encoder is None:
             self._stream = arrow().BufferOutputStream()
             options = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": _repeating(table.schema)}
@@ -232,6 +241,7 @@ class Writer:
         written: called with the number of rows, and of those with errors, that have come to the disk.
         part_bytes: the size of a part, as rows in memory.
         flush_seconds: how long rows wait at most.
+        collected: called with all rows before they are on the disk, many at a time.
     """
 
     def __init__(
@@ -240,7 +250,9 @@ class Writer:
         written: Callable[[int, int], None],
         part_bytes: int = PART_BYTES,
         flush_seconds: float = FLUSH_SECONDS,
+        collected: Callable[[Any], None] = lambda table: None,
     ) -> None:
+        self.collected = collected
         self.folder, self.written, self.part_bytes, self.flush_seconds = folder, written, part_bytes, flush_seconds
         for name in (PARTS, JOURNAL):
             with suppress(FileExistsError):
@@ -255,7 +267,7 @@ class Writer:
         self.journal_bytes = sum(path.stat().st_size for path in self.journal)
         names = [path.stem.rpartition("-")[2] for path in list_parts(folder)]
         self.number = max(map(int, names), default=-1) + 1  # of the next journal file
-        self.draft = Draft()
+        self.draft = Draft(collected)
         self.since = time.monotonic()
 
     def add(self, table: Any) -> None:
@@ -276,7 +288,7 @@ class Writer:
                 self.journal.append(path)
                 self.journal_bytes += draft.bytes
             self.number += 1
-            self.draft = Draft()
+            self.draft = Draft(self.collected)
             self.written(draft.rows, draft.failed)
         self.since = time.monotonic()
         if self.journal_bytes >= self.part_bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ig2._engine.task import scores
@@ -33,7 +35,8 @@ from ig2.targets import Target
 Values = Literal["float32", "float16", "units", "none"]
 MakeMethod = Callable[[Subject | None, Batch], Method]
 Row = dict[str, Any]
-Finish = Callable[[], list[Row]]
+Cells = Sequence[Any] | NDArray[Any]
+Finish = Callable[[], Sequence[Row]]
 """Makes the rows of items that the network is done with: pools values, writes pictures."""
 POOLED_AT_ONCE = 2**20  # values, as float64: what fits into caches, and memory that is not faulted in anew
 GPU_SHARE = 16  # times as many on a GPU, where a launch takes longer than a pass through a cache
@@ -55,6 +58,25 @@ class Loaded:
     """What the rows of items that could not be read or explained say, by their places."""
     batches: list[tuple[list[int], Batch]] | None
     """The others, with their places; None where they are read when their turn comes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Columns(Sequence[Row]):
+    """The rows of a batch as columns, of which a table is made without a dictionary for each row."""
+
+    length: int
+    columns: Mapping[str, Cells]
+
+    def __post_init__(self) -> None:
+        for name, column in self.columns.items():
+            if len(column) != self.length:
+                raise InputError(f"{name} has {len(column)} rows, expected {self.length}")
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, row: Any) -> Any:
+        return {name: column[range(self.length)[row]] for name, column in self.columns.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,18 +186,21 @@ class Plan:
                 self._attempt(loaded, places, batch, parts)
         return partial(self._finish, loaded, parts)
 
-    def _finish(self, loaded: Loaded, parts: Sequence[tuple[list[int], Finish]]) -> list[Row]:
+    def _finish(self, loaded: Loaded, parts: Sequence[tuple[list[int], Finish]]) -> Sequence[Row]:
         rows: dict[int, Row] = {}
+        labels = [self._describe_label(label) for label in loaded.labels]
         for places, make_rows in parts:
             try:
-                rows.update(zip(places, make_rows(), strict=True))
+                made = make_rows()
             except Exception as error:  # of what is kept, which is the same for all of them
                 loaded.failures.update(dict.fromkeys(places, describe_failure(error)))
+                continue
+            if isinstance(made, Columns) and len(made) == len(loaded.items):  # none failed, in a batch that is whole
+                named = {name: [label.get(name) for label in labels] for name in dict.fromkeys(itertools.chain(*labels))}
+                return Columns(len(made), {"id": [item.id for item in loaded.items], **named, **made.columns})
+            rows.update(zip(places, made, strict=True))
         rows.update(loaded.failures)
-        return [
-            {"id": item.id, **self._describe_label(loaded.labels[place]), **rows[place]}
-            for place, item in enumerate(loaded.items)
-        ]
+        return [{"id": item.id, **labels[place], **rows[place]} for place, item in enumerate(loaded.items)]
 
     def _attempt(self, loaded: Loaded, places: list[int], batch: Batch, parts: list[tuple[list[int], Finish]]) -> None:
         """Explain a batch, and again without those at fault; one by one where nothing says which these are."""
@@ -206,8 +231,8 @@ class Plan:
             return partial(_raise, error)
         question = attribution.question
 
-        def finish() -> list[Row]:
-            return _split_rows(len(batch), self._make_columns(batch, fetch(), question, labels))
+        def finish() -> Columns:
+            return Columns(len(batch), self._make_columns(batch, fetch(), question, labels))
 
         return finish
 
@@ -219,7 +244,7 @@ class Plan:
 
     def make_rows(self, batch: Batch, attribution: Attribution) -> list[Row]:
         """Return what is kept of each item of a batch."""
-        return _split_rows(len(batch), self.describe_columns(batch, attribution))
+        return list(Columns(len(batch), self.describe_columns(batch, attribution)))
 
     def choose(self, batch: Batch) -> Call:
         """Return what a batch is explained by: the method, the classes against, the references."""
@@ -232,7 +257,7 @@ class Plan:
             references = self.subject.baseline(batch) if method.default_references is not None else None
         return Call(method, against, references, contrast)
 
-    def describe_columns(self, batch: Batch, attribution: Attribution) -> dict[str, Sequence[Any]]:
+    def describe_columns(self, batch: Batch, attribution: Attribution) -> dict[str, Cells]:
         """Return the columns of a batch's rows, but for metrics."""
         tensors = self._measure(batch, attribution, self._predict(batch.x, attribution))
         return self._make_columns(batch, _begin_copy(tensors)(), attribution.question)
@@ -311,9 +336,9 @@ class Plan:
         tensors: Mapping[str, Tensor],
         question: Target | None,
         labels: Sequence[Sequence[str]] | None = None,
-    ) -> dict[str, Sequence[Any]]:
+    ) -> dict[str, Cells]:
         """The columns of rows, of what `_measure` found."""
-        columns: dict[str, Sequence[Any]] = {
+        columns: dict[str, Cells] = {
             name: (tensor.double() if tensor.is_floating_point() else tensor).tolist()
             for name, tensor in tensors.items()
             if tensor.ndim == 1 or name == "against"
@@ -323,7 +348,7 @@ class Plan:
                 columns[name] = [number if np.isfinite(number) else None for number in columns[name]]
         for name in ("gradcf", *(metric + CURVE for metric in self.metrics)):
             if name in tensors:
-                columns[name] = list(tensors[name].float().numpy())
+                columns[name] = tensors[name].float().numpy()
         if question is not None:
             name_class = name_output if self.subject is None else self.subject.label
             columns["target_name"] = [question.describe(row, name_class) for row in range(len(batch))]
@@ -338,12 +363,12 @@ class Plan:
 
     def _keep_references(
         self, batch: Batch, tensors: Mapping[str, Tensor], labels: Sequence[Sequence[str]] | None
-    ) -> dict[str, Sequence[Any]]:
+    ) -> dict[str, Cells]:
         """Each reference's own values, one after another, with what the model says it is and the output at its path's end."""
         maps = [self._reduce(batch, values)["values"] for values in tensors[REFERENCE_VALUES].unbind(1)]
         rows = range(len(batch))
         numbers = [len(labels[row]) if labels is not None else len(maps) for row in rows]  # some have fewer than others
-        columns: dict[str, Sequence[Any]] = {
+        columns: dict[str, Cells] = {
             REFERENCE_VALUES: [np.concatenate([maps[r][row].reshape(-1) for r in range(numbers[row])]) for row in rows],
             "reference_labels": [
                 list(labels[row]) if labels is not None else [str(r + 1) for r in range(numbers[row])] for row in rows
@@ -354,24 +379,20 @@ class Plan:
                 columns[name] = [tensors[name][row, : numbers[row]].double().tolist() for row in rows]
         return columns
 
-    def _reduce(self, batch: Batch, values: Tensor) -> dict[str, Sequence[Any]]:
+    def _reduce(self, batch: Batch, values: Tensor) -> dict[str, Cells]:
         """What is kept of values that `_shrink` returned."""
-        columns: dict[str, Sequence[Any]] = {}
         if isinstance(self.values, Groups):
             if isinstance(self.values, Grid):
-                return {"values": list(values.numpy().reshape(len(values), self.values.rows, self.values.columns))}
+                return {"values": values.numpy().reshape(len(values), self.values.rows, self.values.columns)}
             return _pool_each(self.values, batch.attributed, values)
         if self.values == "units":
             if self.subject is None or batch.units is None:
                 raise InputError("units are words or columns, and these inputs have none: keep float32, or a grid")
             return {"values": [row.astype(np.float32) for row in self.subject.names(batch).sum_units(values.double())]}
-        kept = list(values.numpy())
-        if isinstance(batch, TextBatch):  # without its padding
-            lengths = batch.mask.sum(dim=1).tolist()
-            kept = [row[:length] for row, length in zip(kept, lengths, strict=True)]
-            columns[SHAPE] = [list(row.shape) for row in kept]
-            kept = [row.reshape(-1) for row in kept]
-        return columns | {"values": kept}
+        if not isinstance(batch, TextBatch):
+            return {"values": values.numpy()}
+        kept = [row[:length] for row, length in zip(values.numpy(), batch.mask.sum(dim=1).tolist(), strict=True)]
+        return {SHAPE: [list(row.shape) for row in kept], "values": [row.reshape(-1) for row in kept]}  # without padding
 
     def _describe_label(self, label: Any) -> Row:
         """The class that the source says an item is of, by number and name, as far as they are known."""
@@ -417,42 +438,54 @@ class Plan:
         return pyarrow.schema(types)
 
 
-def _split_rows(count: int, columns: Mapping[str, Sequence[Any]]) -> list[Row]:
-    return [{name: column[row] for name, column in columns.items()} for row in range(count)]
-
-
 def make_table(rows: Sequence[Row], schema: Any) -> Any:
     """Return rows as an Arrow table; one whose tensors have another shape becomes a row with an error."""
     pyarrow = arrow()
     shapes = {field.name: tuple(field.type.shape) for field in schema if isinstance(field.type, pyarrow.FixedShapeTensorType)}
-    for row in rows:
-        for name, shape in shapes.items():
-            tensor = row.get(name)
-            if tensor is None or tensor.shape == shape:
-                continue
-            if name == "gradcf" and tensor.shape[1:] == shape[1:] and len(tensor) < shape[0]:
-                # an item with fewer references than the first one
-                row["gradcf"] = np.concatenate([tensor, np.full((shape[0] - len(tensor), *shape[1:]), np.nan, tensor.dtype)])
-                continue
-            message = f"the {name} of this item are {tuple(tensor.shape)}, those of the store {shape}"
-            identity = row["id"]
-            row.clear()
-            row.update(id=identity, error=message, error_kind="InputError")
-    columns = []
-    for column in schema:
-        cells = [row.get(column.name) for row in rows]
-        if not isinstance(column.type, pyarrow.FixedShapeTensorType):
-            columns.append(pyarrow.array(cells, column.type))
+    columns: Mapping[str, Cells]
+    if isinstance(rows, Columns) and all(_are_of(shape, rows.columns.get(name, ())) for name, shape in shapes.items()):
+        columns = rows.columns
+    else:
+        rows = [_fit(row, shapes) for row in rows]
+        columns = {name: [row.get(name) for row in rows] for name in schema.names}
+    arrays = [_make_array(columns.get(column.name, [None] * len(rows)), column.type) for column in schema]
+    return pyarrow.table(arrays, schema=schema)
+
+
+def _are_of(shape: tuple[int, ...], cells: Cells) -> bool:
+    return cells.shape[1:] == shape if isinstance(cells, np.ndarray) else all(cell.shape == shape for cell in cells)
+
+
+def _fit(row: Row, shapes: Mapping[str, tuple[int, ...]]) -> Row:
+    for name, shape in shapes.items():
+        tensor = row.get(name)
+        if tensor is None or tensor.shape == shape:
             continue
-        width, dtype = column.type.storage_type.list_size, column.type.value_type.to_pandas_dtype()
-        flat = np.zeros((len(rows), width), dtype)
+        if name == "gradcf" and tensor.shape[1:] == shape[1:] and len(tensor) < shape[0]:
+            # an item with fewer references than the first one
+            missing = np.full((shape[0] - len(tensor), *shape[1:]), np.nan, tensor.dtype)
+            row = {**row, "gradcf": np.concatenate([tensor, missing])}
+            continue
+        message = f"the {name} of this item are {tuple(tensor.shape)}, those of the store {shape}"
+        return {"id": row["id"], "error": message, "error_kind": "InputError"}
+    return row
+
+
+def _make_array(cells: Cells, kind: Any) -> Any:
+    pyarrow = arrow()
+    if not isinstance(kind, pyarrow.FixedShapeTensorType):
+        return pyarrow.array(list(cells), kind)
+    width, dtype, mask = kind.storage_type.list_size, kind.value_type.to_pandas_dtype(), None
+    flat = np.zeros((len(cells), width), dtype)
+    if isinstance(cells, np.ndarray):
+        flat[:] = cells.reshape(len(cells), width)
+    else:
+        mask = pyarrow.array([cell is None for cell in cells], pyarrow.bool_())
         for place, cell in enumerate(cells):
             if cell is not None:
                 flat[place] = cell.reshape(-1)
-        empty = pyarrow.array([cell is None for cell in cells], pyarrow.bool_())
-        storage = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(flat.reshape(-1)), width, mask=empty)
-        columns.append(pyarrow.ExtensionArray.from_storage(column.type, storage))
-    return pyarrow.table(columns, schema=schema)
+    storage = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(flat.reshape(-1)), width, mask=mask)
+    return pyarrow.ExtensionArray.from_storage(kind, storage)
 
 
 def _label_planes(groups: Groups, samples: Tensor) -> Tensor:
@@ -491,7 +524,7 @@ def pool(members: Tensor, values: Tensor) -> Tensor:
     return torch.cat(sums)
 
 
-def _pool_each(groups: Groups, samples: Tensor, values: Tensor) -> dict[str, Sequence[Any]]:
+def _pool_each(groups: Groups, samples: Tensor, values: Tensor) -> dict[str, Cells]:
     """Return the sum of the values of each group, and where the groups are, of images that have each their own."""
     labels = _label_planes(groups, samples)
     step, sums = max(1, POOLED_AT_ONCE // max(1, values[0].numel())), list[Any]()
@@ -504,7 +537,7 @@ def _pool_each(groups: Groups, samples: Tensor, values: Tensor) -> dict[str, Seq
         total = torch.zeros(len(part) * width, dtype=plane.dtype).index_add_(0, places.reshape(-1), plane.reshape(-1))
         rows = total.float().numpy().reshape(len(part), width)
         sums += [row[:size] for row, size in zip(rows, sizes.tolist(), strict=True)]
-    return {"values": sums, "regions": list(labels.numpy().astype(np.uint16))}
+    return {"values": sums, "regions": labels.numpy().astype(np.uint16)}
 
 
 def _read_scores(scored: Mapping[str, Scores]) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -341,13 +341,18 @@ class Store:
         return explain_damage(f"a part of {self.folder}" if len(self.files) != 1 else self.files[0])
 
 
-def read_rows(batch: Any, columns: Container[str] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the rows of an Arrow table or batch, with all or some of their columns."""
+def read_rows(batch: Any) -> Iterator[dict[str, Any]]:
+    """Yield the rows of an Arrow table or batch."""
+    cells = read_columns(batch, batch.schema.names)
+    for row in range(batch.num_rows):
+        yield {name: column[row] for name, column in cells.items()}
+
+
+def read_columns(batch: Any, names: Iterable[str]) -> dict[str, list[Any]]:
+    """Return columns of an Arrow table or batch, with tensors in their shape."""
     pyarrow = arrow()
     cells: dict[str, list[Any]] = {}
-    for name in batch.schema.names:
-        if columns is not None and name not in columns:
-            continue
+    for name in names:
         column = batch[name]
         column = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
         is_tensor = isinstance(column.type, pyarrow.FixedShapeTensorType)
@@ -358,8 +363,7 @@ def read_rows(batch: Any, columns: Container[str] | None = None) -> Iterator[dic
         if shapes is not None:
             values = [None if row is None else row.reshape(shape) for row, shape in zip(values, shapes, strict=True)]
         cells["values"] = values
-    for row in range(batch.num_rows):
-        yield {name: column[row] for name, column in cells.items()}
+    return cells
 
 
 def _read_tensors(column: Any) -> list[NDArray[Any] | None]:
