@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import signal
@@ -61,21 +62,36 @@ def test_processes_read_the_same_rows_as_threads(photos: Path, subject: vision.V
     assert not multiprocessing.active_children()
 
 
-def test_shared_memory_is_given_back_once_it_is_pinned(
-    photos: Path, subject: vision.VisionSubject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared: list[torch.Tensor] = []
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: shared.append(tensor) or tensor.clone())
+def test_a_batch_stays_as_it_is_when_the_next_one_is_read(photos: Path, subject: vision.VisionSubject) -> None:
     items = execution.find_source(photos)
     plan = execution.make_plan(
         items, subject, subject.model, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
     )  # fmt: skip
-    with readers.open_readers(plan, 1, pins=True) as read:
-        loaded = read(list(items)[:3])
-    assert loaded.batches is not None
-    expected = subject.read([item.content for item in list(items)[:3]]).x
-    assert torch.equal(loaded.batches[0][1].x, expected)
-    assert len(shared) == 1 and shared[0].is_shared() and not shared[0].any()
+    groups = [list(items)[:3], list(items)[3:5], list(items)[5:9]]
+    with readers.open_readers(plan, 1) as read:  # one process, whose memory is used again
+        loaded = [read(group) for group in groups]
+    for group, found in zip(groups, loaded, strict=True):
+        assert found.batches is not None and found.items == group
+        assert torch.equal(found.batches[0][1].x, subject.read([item.content for item in group]).x)
+
+
+def test_tensors_of_all_kinds_come_back() -> None:
+    torch.manual_seed(0)
+    learnt = torch.rand(3, requires_grad=True)
+    sent = [
+        torch.rand(4, 5).T, torch.rand(2, 3, 4)[:, 1:], torch.tensor(7), torch.zeros(0, 3), torch.tensor([True, False]),
+        torch.rand(3).bfloat16(), torch.rand(3).to(torch.complex64), torch.eye(3).to_sparse(), learnt, nn.Parameter(learnt),
+    ]  # fmt: skip
+    memory, file = os.memfd_create("test"), io.BytesIO()
+    try:
+        readers._Pickler(file, memory).dump(sent)
+        found = readers._Unpickler(file.getvalue(), memory, pins=False).load()
+        assert os.fstat(memory).st_size >= sum(tensor.numel() * tensor.element_size() for tensor in sent[:7])
+    finally:
+        os.close(memory)
+    for here, there in zip(sent, found, strict=True):
+        assert type(here) is type(there) and here.dtype == there.dtype and here.requires_grad == there.requires_grad
+        assert torch.equal(here.to_dense(), there.to_dense())
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(None, True), (True, True), (False, False)])

@@ -1,12 +1,12 @@
 """Processes that read ahead, so that reading does not hold the lock of the process that launches the network's kernels.
 
-They are forked: nothing of the plan is pickled but the items, and they never touch a GPU. What they read comes back in shared
-memory. Whatever cannot travel is read in this process.
+They are forked: nothing of the plan is pickled but the items, and they never touch a GPU. Each has a pipe, and a file in memory
+that the tensors it read come back in. Whatever cannot travel is read in this process.
 """
 
 from __future__ import annotations
 
-import ctypes
+import io
 import multiprocessing
 import os
 import pickle
@@ -16,14 +16,13 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import replace
-from multiprocessing.reduction import ForkingPickler
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
 
 import torch
-import torch.multiprocessing  # tensors then go to other processes in shared memory
 from torch import Tensor
 
 from ig2.errors import IG2Error
@@ -35,9 +34,14 @@ CAN_FORK = sys.platform == "linux"  # elsewhere a fork beside threads may hang
 PARENT_SECONDS = 1.0  # between two looks whether the parent lives
 NO_GPU_HERE = "forked subprocess"  # of what PyTorch raises where a fork uses the GPU of its parent
 
-MADV_REMOVE = 9  # on Linux
 
-_plan: Plan  # of a process that reads
+@dataclass(frozen=True)
+class _Reader:
+    """A process that reads, as this one knows it."""
+
+    pipe: Connection
+    memory: int
+    """The descriptor of the file with its tensors, which the next batch overwrites."""
 
 
 @contextmanager
@@ -47,71 +51,116 @@ def open_readers(plan: Plan, count: int, pins: bool = False) -> Iterator[Callabl
     Args:
         plan: whose `read` they run.
         count: how many.
-        pins: whether what they read goes on to memory that a GPU copies from.
+        pins: whether what they read goes to memory that a GPU copies from without waiting.
 
     Yields:
         A function that reads items in one of them, and may be called in several threads.
     """
-    with ProcessPoolExecutor(count, multiprocessing.get_context("fork"), _begin, (plan, os.getpid())) as pool:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads: these use nothing that they hold
-            pool.submit(os.getpid).result()  # they start here, and not when more threads run
+    idle: SimpleQueue[_Reader] = SimpleQueue()
+    with ExitStack() as joining, ExitStack() as ending:  # all are ended before the first is waited for
+        for _ in range(count):  # they start here, and not when more threads run
+            idle.put(_start(plan, joining, ending))
 
         def read(items: list[Item]) -> Loaded:
             try:
-                content = pool.submit(_read, items).result()
-            except BrokenProcessPool as error:
+                asked = pickle.dumps(items)
+            except Exception:  # of items that cannot be pickled
+                return plan.read(items)
+            reader = idle.get()
+            try:
+                reader.pipe.send_bytes(asked)
+                content = reader.pipe.recv_bytes()
+                loaded = _Unpickler(content, reader.memory, pins).load() if content else None
+            except (EOFError, ConnectionError) as error:
                 raise IG2Error(
                     "a process that reads ahead was killed, by the system if memory ran out: what is explained is kept, and "
                     f"the same call goes on; fewer than readers={count} need less memory"
                 ) from error
-            except Exception:  # of items that cannot be pickled
-                content = None
-            if content is None:
-                return plan.read(items)
-            loaded: Loaded = replace(pickle.loads(content), items=items)
-            return pin(loaded, discards=True) if pins else loaded
+            finally:
+                idle.put(reader)
+            return plan.read(items) if loaded is None else replace(loaded, items=items)
 
         yield read
 
 
-def pin(loaded: Loaded, discards: bool = False) -> Loaded:
-    """Copy items to memory that a GPU copies from without waiting.
+def _start(plan: Plan, joining: ExitStack, ending: ExitStack) -> _Reader:
+    """Fork a process that reads."""
+    memory = os.memfd_create("ig2-read")
+    joining.callback(os.close, memory)
+    pipe, end = multiprocessing.Pipe()
+    joining.enter_context(pipe)
+    process = multiprocessing.get_context("fork").Process(target=_serve, args=(plan, end, memory, os.getpid()))
+    with end, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads: these use nothing that they hold
+        process.start()
+    joining.callback(process.join)
+    ending.callback(process.kill)
+    return _Reader(pipe, memory)
 
-    Args:
-        loaded: the items.
-        discards: whether the memory they were in, shared with a process, is used no more.
-    """
+
+def pin(loaded: Loaded) -> Loaded:
+    """Copy items to memory that a GPU copies from without waiting, unless they are there."""
     batches = []
     for places, batch in loaded.batches or ():
         x = batch.x
         if isinstance(x, Tensor) and not x.is_cuda:
             batch = replace(batch, x=x.pin_memory())
-            if discards and batch.x.data_ptr() != x.data_ptr():
-                discard(x)
         batches.append((places, batch))
     return loaded if loaded.batches is None else replace(loaded, batches=batches)
 
 
-def discard(tensor: Tensor) -> None:
-    """Give back the pages of shared memory, which are zero from here on.
+class _Pickler(pickle.Pickler):
+    """Writes tensors to a file in memory, one after another, and says where.
 
-    With the tensor they would be freed under Python's lock: of 64 photos, 38 MB, for 7 ms. A call by ctypes does not hold it.
+    The pages of the file are used again with every batch. In the shared memory of PyTorch each has new ones, and a descriptor
+    to ask for, which took five times as long under Python's lock.
     """
-    libc = ctypes.CDLL(None)
-    size = tensor.untyped_storage().nbytes()
-    libc.madvise(ctypes.c_void_p(tensor.untyped_storage().data_ptr()), ctypes.c_size_t(size), MADV_REMOVE)
+
+    def __init__(self, file: io.BytesIO, memory: int) -> None:
+        super().__init__(file, protocol=5)
+        self.memory, self.place = memory, 0
+
+    def persistent_id(self, thing: Any) -> Any:
+        if type(thing) is not Tensor or thing.layout != torch.strided or thing.device.type != "cpu" or thing.requires_grad:
+            return None
+        place, content = self.place, memoryview(_as_bytes(thing.contiguous()))
+        while content:
+            written = os.pwrite(self.memory, content, self.place)
+            content, self.place = content[written:], self.place + written
+        return place, thing.dtype, tuple(thing.shape)
 
 
-def _begin(plan: Plan, parent: int) -> None:
-    """Make a process ready: Ctrl-C is for the parent, which ends it; its lock is not ours; one thread does the work."""
-    global _plan
-    _plan = plan
+class _Unpickler(pickle.Unpickler):
+    """Reads what `_Pickler` wrote; the bytes are those of our own fork."""
+
+    def __init__(self, content: bytes, memory: int, pins: bool) -> None:
+        super().__init__(io.BytesIO(content))
+        self.memory, self.pins = memory, pins and torch.cuda.is_available()
+
+    def persistent_load(self, identity: Any) -> Tensor:
+        place, dtype, shape = identity
+        tensor = torch.empty(shape, dtype=dtype, pin_memory=self.pins)
+        content = memoryview(_as_bytes(tensor))
+        while content:
+            read = os.preadv(self.memory, [content], place)
+            content, place = content[read:], place + read
+        return tensor
+
+
+def _as_bytes(tensor: Tensor) -> Any:
+    return tensor.reshape(-1).view(torch.uint8).numpy()
+
+
+def _serve(plan: Plan, pipe: Connection, memory: int, parent: int) -> None:
+    """Read what the parent asks for, until it ends this process."""
+    # Ctrl-C is for the parent, which ends this; its lock is not ours; one thread does the work
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     close_locks()
     torch.set_num_threads(1)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    while True:
+        pipe.send_bytes(_read(plan, pipe.recv_bytes(), memory))
 
 
 def _end_with(parent: int) -> None:
@@ -120,12 +169,14 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _read(items: list[Item]) -> bytes | None:
-    """Read items; None where they must be read in the parent."""
-    loaded = _plan.read(items)
-    if any(NO_GPU_HERE in failure["error"] for failure in loaded.failures.values()):
-        return None
+def _read(plan: Plan, asked: bytes, memory: int) -> bytes:
+    """Read items; nothing where they must be read in the parent."""
     try:
-        return bytes(ForkingPickler.dumps(replace(loaded, items=[])))
-    except Exception:  # inputs that cannot be pickled, or no room in shared memory
-        return None
+        loaded = plan.read(pickle.loads(asked))
+        if any(NO_GPU_HERE in failure["error"] for failure in loaded.failures.values()):
+            return b""
+        file = io.BytesIO()
+        _Pickler(file, memory).dump(replace(loaded, items=[]))
+        return file.getvalue()
+    except Exception:  # items or inputs that cannot be pickled
+        return b""
