@@ -28,6 +28,7 @@ from ig2 import metrics, targets
 from ig2._utils.files import FileError, write_file
 from ig2._utils.suggestions import ChoiceError
 from ig2.adapters import tabular, text, vision
+from ig2.benchmarks.store import fingerprint
 from ig2.errors import InputError
 from ig2.groups import Groups
 from ig2.runs import Aggregates, Store, execution
@@ -417,6 +418,10 @@ def test_a_table_is_the_same_of_columns_and_of_rows(photos: Path, subject: visio
     other = plans.Columns(12, {**rows.columns, "values": rows.columns["values"][:, :, 1:]})
     assert plans.make_table(other, schema)["error_kind"].to_pylist() == ["InputError"] * 12
     refuses(InputError, "expected 11", lambda: plans.Columns(11, rows.columns))
+
+
+def test_weights_are_digested_by_threads_as_by_one(net: nn.Module) -> None:
+    assert execution._fingerprint_weights(net) == fingerprint(net.state_dict())
 
 
 def test_numbers_are_copied_together_and_values_stay_where_they_are() -> None:

@@ -64,7 +64,7 @@ def fingerprint(thing: Any, _inside: tuple[int, ...] = ()) -> Any:
         return [place(type(thing)), [[name, of(getattr(thing, name))] for name in names], of(context)]
     if isinstance(thing, Tensor):
         content = thing.detach().cpu().reshape(-1).view(torch.uint8).numpy()
-        return [str(thing.dtype), list(thing.shape), _digest(content.tobytes())]
+        return [str(thing.dtype), list(thing.shape), _digest(content.data)]
     if isinstance(thing, np.ndarray):
         return [str(thing.dtype), list(thing.shape), _digest(thing.tobytes())]
     if isinstance(thing, Mapping):
@@ -140,7 +140,7 @@ def code_digest() -> str:
     return _digest(b"".join(path.read_bytes() for path in files))[:12]
 
 
-def _digest(content: bytes) -> str:
+def _digest(content: bytes | memoryview) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
