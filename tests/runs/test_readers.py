@@ -75,6 +75,29 @@ def test_a_batch_stays_as_it_is_when_the_next_one_is_read(photos: Path, subject:
         assert torch.equal(found.batches[0][1].x, subject.read([item.content for item in group]).x)
 
 
+def test_the_first_batches_are_read_before_they_are_asked_for(
+    photos: Path, subject: vision.VisionSubject, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    framing = subject.frame
+    noting = replace(subject, frame=lambda image: (begun / str(os.getpid())).touch() or framing(image))
+    items = execution.find_source(photos)
+    plan = execution.make_plan(
+        items, noting, noting.model, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
+    )  # fmt: skip
+    groups = list(execution.group_items(iter(items), 2))
+    with readers.open_readers(plan, 3, first=groups[:2]) as read:
+        deadline = time.monotonic() + 10
+        while len(list(begun.iterdir())) < 2:
+            assert time.monotonic() < deadline, "nothing is read until it is asked for"
+            time.sleep(0.01)
+        found = [read(group) for group in reversed(groups)]  # in any order
+    for group, loaded in zip(reversed(groups), found, strict=True):
+        assert loaded.batches is not None and loaded.items == group
+        assert torch.equal(loaded.batches[0][1].x, subject.read([item.content for item in group]).x)
+
+
 def test_tensors_of_all_kinds_come_back() -> None:
     torch.manual_seed(0)
     learnt = torch.rand(3, requires_grad=True)

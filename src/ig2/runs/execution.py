@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import os
 import re
@@ -300,9 +301,11 @@ def explain_locally(
     # Beside a GPU, threads that decode take Python's lock from the one that launches kernels, hundreds for each batch.
     if processes is None:
         processes = CAN_FORK and device.startswith("cuda") and plan.kind in ("image", "signal")
+    first = list(itertools.islice(batches, readers)) if processes else []
+    batches = itertools.chain(first, batches)
     with (
         nullcontext() if device == "cpu" else _switch_often(),
-        open_readers(plan, readers, device.startswith("cuda")) if processes else nullcontext(plan.read) as read,
+        open_readers(plan, readers, device.startswith("cuda"), first) if processes else nullcontext(plan.read) as read,
         ThreadPoolExecutor(readers, "ig2-read") as reading,
         ThreadPoolExecutor(readers, "ig2-rows") as finishing,
         closing(_read_in_order(read, batches, readers, device, reading)) as batches_read,

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -45,30 +45,42 @@ class _Reader:
 
 
 @contextmanager
-def open_readers(plan: Plan, count: int, pins: bool = False) -> Iterator[Callable[[list[Item]], Loaded]]:
+def open_readers(
+    plan: Plan, count: int, pins: bool = False, first: Sequence[list[Item]] = ()
+) -> Iterator[Callable[[list[Item]], Loaded]]:
     """Start processes that read for a plan; they end with the context, and with this process, whatever ends it.
 
     Args:
         plan: whose `read` they run.
         count: how many.
         pins: whether what they read goes to memory that a GPU copies from without waiting.
+        first: what will be asked for first: each begins to read one of these while the next is forked.
 
     Yields:
         A function that reads items in one of them, and may be called in several threads.
     """
     idle: SimpleQueue[_Reader] = SimpleQueue()
+    begun: dict[str, _Reader] = {}  # by the id of the first item
     with ExitStack() as joining, ExitStack() as ending:  # all are ended before the first is waited for
-        for _ in range(count):  # they start here, and not when more threads run
-            idle.put(_start(plan, joining, ending))
+        for number in range(count):  # they start here, and not when more threads run
+            reader = _start(plan, joining, ending)
+            asked = _pack(first[number]) if number < len(first) else None
+            if asked is None:
+                idle.put(reader)
+            else:
+                reader.pipe.send_bytes(asked)
+                begun[first[number][0].id] = reader
 
         def read(items: list[Item]) -> Loaded:
-            try:
-                asked = pickle.dumps(items)
-            except Exception:  # of items that cannot be pickled
+            asked = _pack(items)
+            if asked is None:
                 return plan.read(items)
-            reader = idle.get()
+            reader = begun.pop(items[0].id, None)
+            has_begun = reader is not None
+            reader = reader or idle.get()
             try:
-                reader.pipe.send_bytes(asked)
+                if not has_begun:
+                    reader.pipe.send_bytes(asked)
                 content = reader.pipe.recv_bytes()
                 loaded = _Unpickler(content, reader.memory, pins).load() if content else None
             except (EOFError, ConnectionError) as error:
@@ -81,6 +93,14 @@ def open_readers(plan: Plan, count: int, pins: bool = False) -> Iterator[Callabl
             return plan.read(items) if loaded is None else replace(loaded, items=items)
 
         yield read
+
+
+def _pack(items: list[Item]) -> bytes | None:
+    """Pickle items; None where they cannot be."""
+    try:
+        return pickle.dumps(items)
+    except Exception:  # whatever a handle of the user's source raises
+        return None
 
 
 def _start(plan: Plan, joining: ExitStack, ending: ExitStack) -> _Reader:
