@@ -186,6 +186,8 @@ class Model:
     target: Target | None = None  # what of the result is explained, if not a class: set for the length of a call
     # code compiled in earlier calls, with the weights it was made for
     compiled: dict[Any, tuple[list[Tensor], Callable[..., tuple[Tensor, ...]]]] = field(default_factory=dict, repr=False)
+    # what one call finds out for the next, set by who sees to it that nothing changes the network between them
+    kept: Any = field(default=None, repr=False)
 
     @property
     def modules(self) -> list[tuple[str, nn.Module]]:

@@ -34,7 +34,7 @@ from ig2.groups import Groups
 from ig2.runs import Aggregates, Store, execution
 from ig2.runs import plan as plans
 from ig2.runs.files import lock_store
-from networks import data, refuses, seeded
+from networks import Record, data, refuses, seeded
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
 
@@ -316,6 +316,38 @@ def test_a_bad_item_is_a_row_with_its_error_and_the_rest_goes_on(net: nn.Module,
     for i in (0, 1, 3, 5, 11):
         np.testing.assert_allclose(store[str(i)]["values"], whole[str(i)]["values"], atol=1e-6)
     assert store.progress["failed"] == 2 and store.aggregates.rows == 10
+
+
+class Moody(nn.Module):
+    """A network that refuses what is too bright, and counts its passes in a list that stays when it is copied."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net, self.passes = net, Record()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes.append(len(x))
+        if (x > 50).any():
+            raise ValueError("too bright")
+        return self.net(x)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 12])
+def test_what_a_network_says_of_an_item_does_not_depend_on_those_before(
+    net: nn.Module, samples: torch.Tensor, tmp_path: Path, batch: int
+) -> None:
+    samples = samples[:12].clone()
+    samples[[0, 7]] += 99
+    store = ig2.run(samples, Moody(net).eval(), ig2.Gradient(), tmp_path, batch=batch)
+    errors = {row["id"]: row["error"] for row in store if row["error"]}
+    assert list(errors) == ["0", "7"] and len(set(errors.values())) == 1
+    assert "the network fails on the first explicand" in errors["7"] and "too bright" in errors["7"]
+
+
+def test_a_run_opens_the_network_once(net: nn.Module, samples: torch.Tensor, tmp_path: Path) -> None:
+    counted = Moody(net).eval()
+    ig2.run(samples[:12], counted, ig2.Gradient(), tmp_path, batch=3)
+    assert counted.passes[-3:] == [3, 3, 3] and len(counted.passes) < 12
 
 
 def test_the_rest_of_a_batch_stays_together(net: nn.Module, tmp_path: Path) -> None:
@@ -688,11 +720,11 @@ def test_memory_does_not_grow_with_the_number_of_items(tmp_path: Path) -> None:
 
     net = seeded(lambda: nn.Linear(200, 3), 0).eval().float()
 
-    def measure(count: int) -> tuple[int, int]:
+    def measure(count: int, again: int = 0) -> tuple[int, int]:
         arrays: list[int] = []
         tracemalloc.start()
         ig2.run(
-            Noise(count), net, ig2.Gradient(), tmp_path / str(count), batch=100, part_bytes=2**16,
+            Noise(count), net, ig2.Gradient(), tmp_path / f"{count} {again}", batch=100, part_bytes=2**16,
             progress=lambda done, total: arrays.append(pyarrow.total_allocated_bytes()),
         )  # fmt: skip
         peak = tracemalloc.get_traced_memory()[1]
@@ -700,7 +732,9 @@ def test_memory_does_not_grow_with_the_number_of_items(tmp_path: Path) -> None:
         return peak, max(arrays)
 
     measure(100)
-    (objects, arrays), (more_objects, more_arrays) = measure(1500), measure(3500)
+    objects, arrays = measure(1500)
+    # twice: once in a while Python's table of interned names grows, by megabytes, and stays
+    more_objects, more_arrays = map(min, zip(measure(3500), measure(3500, again=1), strict=True))
     assert more_objects < objects + 8 * 2000 + 200_000  # eight bytes for each id; the values of 2,000 items have 1.6 MB
     assert more_arrays < arrays + 600_000  # some parts more or fewer are being written when it is looked at
 

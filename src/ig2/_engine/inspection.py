@@ -48,6 +48,7 @@ class Inspection:
 
     bytes_per_point: int  # of memory for a step with both gradients
     draws: bool  # whether a pass draws random numbers, even if the scores do not go by them
+    habits: tuple[bool | None, bool, bool]  # of the network: whether it writes, differentiates, and re-enters, as it says there
 
 
 def inspect(network: Network, check_mixing: bool = True) -> Inspection:
@@ -68,7 +69,7 @@ def inspect(network: Network, check_mixing: bool = True) -> Inspection:
         network.writes = bool(network.writes)
     finally:
         before.restore()
-    return Inspection(bytes_per_point, draws)
+    return Inspection(bytes_per_point, draws, network.habits)
 
 
 class RandomState:

@@ -125,8 +125,14 @@ def _refers_to_modules(function: Any) -> bool:
 
 
 @contextmanager
-def open_model(model: Model, on_cuda: bool) -> Iterator[Model]:
-    """The model, ready to be run, on modules of its own where it can be; however this ends, the user's is left as it was."""
+def open_model(model: Model, on_cuda: bool, isolated: Model | None = None) -> Iterator[Model]:
+    """The model, ready to be run, on modules of its own where it can be; however this ends, the user's is left as it was.
+
+    Args:
+        model: of the user.
+        on_cuda: whether it runs on an NVIDIA GPU.
+        isolated: what `isolate` made of it before, if it did.
+    """
     _check_weights(model)
     _check_mode(model)
     with ExitStack() as undo:
@@ -136,7 +142,7 @@ def open_model(model: Model, on_cuda: bool) -> Iterator[Model]:
                     # a copy shares it, and in its first pass a layer of bitsandbytes takes the scales away from its weight
                     undo.callback(vars(parameter).update, dict(vars(parameter)))
         try:
-            model = isolate(model)
+            model = isolated or isolate(model)
         except CopyError:
             undo.enter_context(_keep_buffers(model))
         undo.enter_context(_one_attention)

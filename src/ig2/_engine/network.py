@@ -37,6 +37,15 @@ class Network:
         self._activation: Tensor | None = None
         self._stop_reading: Callable[[], None] = lambda: None
 
+    @property
+    def habits(self) -> tuple[bool | None, bool, bool]:
+        """What a look at it brought."""
+        return self.writes, self.differentiates, self.reenters
+
+    @habits.setter
+    def habits(self, habits: tuple[bool | None, bool, bool]) -> None:
+        self.writes, self.differentiates, self.reenters = habits
+
     def forward(self, tensors: Sequence[Tensor], rows: Tensor) -> Any:
         """What the network returns for the attributed tensors; row i has the fixed inputs of explicand `rows[i]`."""
         # a network that starts with an in-place operation must not write into its own input

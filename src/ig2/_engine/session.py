@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ig2._engine.acceleration import (
     FULL_FLOAT32,
+    Prepared,
     Recorder,
     Request,
     first_line,
@@ -25,6 +26,7 @@ from ig2._engine.acceleration import (
 from ig2._engine.checkpoints import checkpoint_blocks
 from ig2._engine.inputs import Inputs
 from ig2._engine.inspection import (
+    Inspection,
     RandomState,
     check_runs_once,
     find_convolution,
@@ -75,6 +77,42 @@ class Evaluation:
         return self.map(lambda values: values[:, which])
 
 
+@dataclass
+class Opened:
+    """A network as a call left it."""
+
+    source: Model  # what was opened
+    model: Model | None = None  # that on modules of our own, where it can be copied
+    prepared: tuple[Prepared, int] | None = None  # a faster copy of that, and the bytes of a point there
+    compared: set[tuple[object, int]] = field(default_factory=set)  # requests and batch sizes that were compared
+    # by what the network was called with
+    inspections: dict[object, Inspection] = field(default_factory=dict)
+    layers: dict[object, tuple[Layer | Literal["output"], int]] = field(default_factory=dict)  # of the representation
+
+
+class Kept:
+    """What calls of one network have in common, where nothing changes it between them: in a run over a data set.
+
+    A call takes what was opened, so that a call inside it opens its own, and puts it back unless something went wrong.
+    """
+
+    def __init__(self) -> None:
+        self.opened: dict[object, Opened] = {}
+
+    def take(self, model: Model) -> Opened:
+        """What an earlier call opened of this model, or something new."""
+        return self.opened.pop(self._name(model), None) or Opened(model)
+
+    def put(self, opened: Opened) -> None:
+        """Keep what a call opened for the next."""
+        self.opened[self._name(opened.source)] = opened
+
+    def _name(self, model: Model) -> object:
+        # metrics read another output of the same network; what is named by its address is alive, as a part of the source
+        parts = (model.net, model.representation, model.output, model.bounds, model.preprocess, model.preparation)
+        return tuple(map(id, parts))
+
+
 class Session:
     """A network opened for the length of one call, and left exactly as it was.
 
@@ -93,7 +131,8 @@ class Session:
         self._lasting: dict[str, Any] = {}  # what of it holds for the network as it is, too
         self._wish = model.preparation if prepares else None  # it does not pay for a few passes
         self.adds_up = True  # whether no sum that should match the change in the output was seen to be off
-        self._compared: set[tuple[object, int]] = set()  # requests and batch sizes that were compared
+        self._kept = self._find_kept(model)
+        self._opened = Opened(model)
         self._undo = ExitStack()
         self._is_copy = False  # whether the network runs on modules of our own
         self._wrapped = model  # as the user wrapped it
@@ -134,14 +173,18 @@ class Session:
     def __enter__(self) -> Session:
         try:
             original = self._plain.model
-            self._plain.model = self._undo.enter_context(open_model(original, self.inputs.data.is_cuda))
+            if self._kept is not None:
+                self._opened = self._kept.take(original)
+            opening = open_model(original, self.inputs.data.is_cuda, self._opened.model)
+            self._plain.model = self._undo.enter_context(opening)
             self._is_copy = self._plain.model is not original
+            self._opened.model = self._plain.model if self._is_copy else None
             self._undo.callback(self._plain.close)
             self._checkpoint()
             self._choose_rounding(original)
             self.preparation.update(self._lasting)
             random_state = RandomState(self.device)
-            inspection = inspect(self._plain, self.check_mixing)
+            inspection = self._inspect()
             self.bytes_per_point = inspection.bytes_per_point
             if inspection.draws:  # numbers it does not use: what it drew is put back
                 self._undo.callback(random_state.restore)
@@ -156,6 +199,29 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._undo.close()
         self._recorder.clear()
+        if self._kept is not None and kind is None:
+            self._kept.put(self._opened)
+
+    def _find_kept(self, model: Model) -> Kept | None:
+        """What earlier calls kept; None where a call changes its copy of the network."""
+        usual = all(type(parameter) is nn.Parameter for _, module in model.modules for parameter in module.parameters(False))
+        changes = model.target is not None or not usual or (self._wish is not None and self._wish.checkpoint)
+        return None if changes else model.kept
+
+    def _inspect(self) -> Inspection:
+        """Look at the network, unless an earlier call did that was like this one."""
+        known = self._opened.inspections
+        if self._call not in known:
+            known[self._call] = inspect(self._plain, self.check_mixing)
+        self._plain.habits = known[self._call].habits
+        return known[self._call]
+
+    @property
+    def _call(self) -> object:
+        """What the network is called with, but for the numbers, and what for."""
+        inputs = self.inputs
+        fixed = tuple((key, value.shape[1:], value.dtype) for key, value in inputs.fixed.items() if isinstance(value, Tensor))
+        return inputs.keys, inputs.attributed, fixed, tuple(inputs.held), inputs.needs_gradient, self.check_mixing
 
     def _choose_rounding(self, model: Model) -> None:
         """Round float32 products to TF32 where that was wished for; warn where they are slow and nothing was said."""
@@ -179,6 +245,7 @@ class Session:
 
     def _prepare(self, wish: Preparation) -> None:
         """Go on with a copy of the network that runs faster, if there is one."""
+        known = self._opened.prepared
         first = torch.zeros(1, dtype=torch.long, device=self.device)
         memory = self.bytes_per_point
 
@@ -186,7 +253,7 @@ class Session:
             return Network(model, self.inputs).scores_alone(self.inputs.data[:1], first)
 
         try:
-            prepared = prepare(self._plain.model, wish, run)
+            prepared = prepare(self._plain.model, wish, run) if known is None else known[0]
         except Exception as error:
             self.preparation["left as it is"] = _reason(error)
             return
@@ -197,13 +264,17 @@ class Session:
         self._copies = prepared.modules
         self.preparation.update(prepared.done)
         try:
-            scores, self.bytes_per_point = run_first(self._network)
-            self.confirm_scores(self.inputs.data[:1], first, scores)
+            if known is None:
+                scores, self.bytes_per_point = run_first(self._network)
+                self.confirm_scores(self.inputs.data[:1], first, scores)
+            else:
+                self.bytes_per_point = known[1]
         except Exception as error:
             self._fall_back(_reason(error))
         if not self.is_prepared:
             self.bytes_per_point = memory
             return
+        self._opened.prepared = prepared, self.bytes_per_point
         self._network.writes, self._network.reenters = self._plain.writes, self._plain.reenters
         self._network.channels_last = "channels_last" in self.preparation
 
@@ -211,6 +282,7 @@ class Session:
         """Go on with the network as it is."""
         self._network.close()
         self._network = self._plain
+        self._opened.prepared = None
         self.preparation = {"left as it is": reason} | self._lasting
         self._record()
 
@@ -274,8 +346,8 @@ class Session:
 
     def _is_new(self, request: object, count: int) -> bool:
         """Whether the copy has not been compared on this request and size of batch; from here on it has."""
-        is_new = self.is_prepared and (request, count) not in self._compared
-        self._compared.add((request, count))
+        is_new = self.is_prepared and (request, count) not in self._opened.compared
+        self._opened.compared.add((request, count))
         return is_new
 
     def _is_same_score(self, own: Tensor, prepared: Tensor) -> bool:
@@ -518,7 +590,10 @@ class Session:
     def _open_layer(self) -> None:
         """Find the layer of the representation on first use, and read it from then on."""
         if self._plain.layer is None:
-            self._plain.read(*find_representation(self._plain))
+            known = self._opened.layers
+            if self._call not in known:
+                known[self._call] = find_representation(self._plain)
+            self._plain.read(*known[self._call])
         if self._network.layer is None:
             layer = self._plain.layer
             if isinstance(layer, Layer) and layer.name in self._copies:

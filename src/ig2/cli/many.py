@@ -25,6 +25,7 @@ from ig2.cli.options import ExplainOptions
 from ig2.cli.output import Watch
 from ig2.cli.streams import print_error
 from ig2.errors import InputError, format_count
+from ig2.model import Model
 from ig2.report import Content, SkippedView
 from ig2.report.content import Index, IndexEntry
 from ig2.report.encoding import encode_thumbnail, mark_method, worst_mark
@@ -85,7 +86,7 @@ class Explaining(Plan):
                 write_file(path, content)
         return rows
 
-    def _explain(self, batch: Batch) -> Finish:
+    def _explain(self, batch: Batch, model: Model) -> Finish:
         explanation, content = self.explain_batch(batch)
         columns: dict[str, Cells] = {}
         where: dict[str, dict[str, Any]] = {}

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ig2._engine.session import Kept
 from ig2._engine.task import scores
 from ig2.adapters.base import Batch, Contrast, Subject, find_tensor
 from ig2.adapters.signals import Clip
@@ -115,6 +116,7 @@ class Plan:
     column: str | None
     per_reference: bool = False
     _known: dict[str, Any] = field(default_factory=dict, repr=False)  # what the first batch shows
+    _kept: Kept = field(default_factory=Kept, repr=False)  # from batch to batch, since a run alone has the network
 
     @property
     def kind(self) -> Kind:
@@ -183,7 +185,7 @@ class Plan:
             sound = [place for place in range(len(loaded.items)) if place not in loaded.failures]
             batches = self.batch(loaded, sound) if loaded.batches is None else loaded.batches
             for places, batch in batches:
-                self._attempt(loaded, places, batch, parts)
+                self._attempt(loaded, places, batch, replace(self.model, kept=self._kept), parts)
         return partial(self._finish, loaded, parts)
 
     def _finish(self, loaded: Loaded, parts: Sequence[tuple[list[int], Finish]]) -> Sequence[Row]:
@@ -202,28 +204,32 @@ class Plan:
         rows.update(loaded.failures)
         return [{"id": item.id, **labels[place], **rows[place]} for place, item in enumerate(loaded.items)]
 
-    def _attempt(self, loaded: Loaded, places: list[int], batch: Batch, parts: list[tuple[list[int], Finish]]) -> None:
+    def _attempt(
+        self, loaded: Loaded, places: list[int], batch: Batch, model: Model, parts: list[tuple[list[int], Finish]]
+    ) -> None:
         """Explain a batch, and again without those at fault; one by one where nothing says which these are."""
         try:
-            parts.append((places, self._explain(batch)))
+            parts.append((places, self._explain(batch, model)))
             return
         except Exception as error:  # of one input of many, which must not end the run
             named = getattr(error, "rows", ())
-            bad = [places[row] for row in named if row < len(places)] or (places if len(places) == 1 else [])
+            alone = len(places) == 1 and model.kept is None
+            bad = [places[row] for row in named if row < len(places)] or (places if alone else [])
             loaded.failures.update(dict.fromkeys(bad, describe_failure(error)))
         rest = [place for place in places if place not in loaded.failures]
         for group in [rest] if len(rest) < len(places) else [[place] for place in rest]:
             for members, smaller in self.batch(loaded, group):
-                self._attempt(loaded, members, smaller, parts)
+                # with the network opened anew, which says what is wrong, whatever was explained before
+                self._attempt(loaded, members, smaller, self.model, parts)
 
-    def _explain(self, batch: Batch) -> Finish:
+    def _explain(self, batch: Batch, model: Model) -> Finish:
         call, device = self.choose(batch), self.model.device
         is_moved = isinstance(batch.x, Tensor) and device is not None and device.type == "cuda"
         x = batch.x.to(device, non_blocking=True) if is_moved else batch.x  # so that results are made there, too
         options = {"against": call.against, "seed": self.seed, "per_reference": self.per_reference}
-        attribution = call.method(self.model, x, self.target, call.references, **options)
-        prediction = self._predict(x, attribution)
-        scored = {name: metric(self.model, attribution, seed=self.seed) for name, metric in self.metrics.items()}
+        attribution = call.method(model, x, self.target, call.references, **options)
+        prediction = self._predict(x, attribution, model)
+        scored = {name: metric(model, attribution, seed=self.seed) for name, metric in self.metrics.items()}
         labels = None if call.contrast is None else call.contrast.labels
         try:
             fetch = _begin_copy(self._measure(batch, attribution, prediction) | _read_scores(scored))
@@ -236,11 +242,11 @@ class Plan:
 
         return finish
 
-    def _predict(self, x: Any, attribution: Attribution) -> Tensor | None:
+    def _predict(self, x: Any, attribution: Attribution, model: Model) -> Tensor | None:
         """The classes predicted; None where what is explained is no class."""
         if attribution.question is not None:
             return None
-        return attribution.target if self.target is None else scores(self.model, x).argmax(dim=1)
+        return attribution.target if self.target is None else scores(model, x).argmax(dim=1)
 
     def make_rows(self, batch: Batch, attribution: Attribution) -> list[Row]:
         """Return what is kept of each item of a batch."""
@@ -259,7 +265,7 @@ class Plan:
 
     def describe_columns(self, batch: Batch, attribution: Attribution) -> dict[str, Cells]:
         """Return the columns of a batch's rows, but for metrics."""
-        tensors = self._measure(batch, attribution, self._predict(batch.x, attribution))
+        tensors = self._measure(batch, attribution, self._predict(batch.x, attribution, self.model))
         return self._make_columns(batch, _begin_copy(tensors)(), attribution.question)
 
     def choose_pool(self) -> Batch:

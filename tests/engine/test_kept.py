@@ -1,0 +1,173 @@
+"""What one call on a network finds out serves the next, where nothing changes the network between them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ig2
+from ig2._engine import session as sessions
+from ig2._engine.session import Kept
+from ig2.errors import ModelError
+from ig2.metrics import Insertion
+from networks import Record, seeded, uniform
+
+X, MORE = uniform(3, 2, 8, 8, seed=1).float(), uniform(2, 2, 8, 8, seed=2).float()
+REFERENCES = uniform(2, 2, 8, 8, seed=3).float()
+
+
+class Seen(nn.Module):
+    """Passes on what it gets, and notes how many samples these were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes = Record()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.sizes.append(len(x))
+        return x
+
+
+def build() -> nn.Module:
+    def make() -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(2, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 4, 3, stride=2), nn.ReLU(),
+            nn.Flatten(), nn.Linear(36, 8), nn.Tanh(), nn.Linear(8, 3),
+        )  # fmt: skip
+
+    return seeded(make, 0).float()
+
+
+def keep(net: Any, **options: Any) -> ig2.Model:
+    return replace(ig2.wrap(net, **options), kept=Kept())
+
+
+METHODS = {
+    "gradient": (ig2.Gradient(), {}),
+    "ig": (ig2.IntegratedGradients(5), {}),
+    "ig2": (ig2.IG2(4), {"references": REFERENCES}),
+    "deepshap": (ig2.DeepSHAP(), {"references": REFERENCES}),
+    "strata": (ig2.Strata(layers=["0", "3"]), {"references": REFERENCES}),
+    "noisegrad": (ig2.NoiseGrad(ig2.Gradient(), 3), {}),
+    "kernelshap": (ig2.KernelSHAP(ig2.Grid(2, 2), 40), {}),
+}
+
+
+@pytest.mark.parametrize(("method", "options"), METHODS.values(), ids=METHODS)
+def test_calls_in_a_row_give_what_each_gives_alone(method: ig2.Method, options: dict[str, Any]):
+    net = build()
+    model = keep(net)
+    for x in (X, MORE, X):
+        kept, alone = (method(m, x, against="next", **options) for m in (model, net))
+        assert torch.equal(kept.values, alone.values) and torch.equal(kept.output, alone.output)
+        assert kept.settings["preparation"] == alone.settings["preparation"] and kept.cost.gradients == alone.cost.gradients
+
+
+def test_methods_and_metrics_share_what_was_found_out():
+    net = build()
+    model = keep(net)
+    for x in (X, MORE, X):
+        results = []
+        for m in (model, net):
+            ig2.IntegratedGradients(5)(m, x)
+            attribution = ig2.IG2(4)(m, x, references=REFERENCES)
+            results.append([attribution.values, Insertion("black", 5)(m, attribution).values, ig2.scores(m, x)])
+        assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+    assert len(model.kept.opened) == 2  # logits, and the probabilities of the metric
+
+
+def test_the_network_is_looked_at_once_for_inputs_of_a_shape():
+    seen = Seen()
+    net = nn.Sequential(seen, nn.Flatten(), nn.Linear(128, 3)).eval()
+    model, wide = keep(net), keep(nn.Sequential(seen, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(32, 3)).eval())
+    gradient = ig2.Gradient()
+    for m, batches, looks in ((model, (X, MORE, X), (True, False, False)), (wide, (X, X[..., :4], X), (True, True, False))):
+        for x, look in zip(batches, looks, strict=True):
+            seen.sizes.clear()
+            gradient(m, x)
+            assert (seen.sizes != [len(x)]) is look
+
+
+def test_a_copy_is_made_once(monkeypatch: pytest.MonkeyPatch):
+    made: list[str] = []
+    for name in ("prepare", "find_representation"):
+        original = getattr(sessions, name)
+        monkeypatch.setattr(sessions, name, lambda *args, name=name, original=original: (made.append(name), original(*args))[1])
+    model = keep(build())
+    for x in (X, MORE, X):
+        ig2.IG2(4)(model, x, references=REFERENCES)
+        ig2.Gradient()(model, x)  # which does without a faster copy
+    assert sorted(made) == ["find_representation", "prepare"]
+
+
+def test_a_call_inside_another_opens_the_network_for_itself():
+    net = build()
+    model = keep(net)
+    pool = uniform(12, 2, 8, 8, seed=4).float()
+
+    class Nested(ig2.references.References):
+        def draw(self, task: Any) -> Tensor:
+            values = ig2.IG2(2)(model, task.x, references=REFERENCES).values
+            return (pool[:2] + values.mean()).expand(len(task.x), -1, -1, -1, -1)
+
+    method = ig2.IG2(4)
+    for _ in range(3):
+        nested = method(model, X, references=Nested()).values
+    drawn = pool[:2] + ig2.IG2(2)(net, X, references=REFERENCES).values.mean()
+    assert torch.equal(nested, method(net, X, references=drawn).values)
+
+
+def test_a_copy_that_turns_out_wrong_is_not_kept(monkeypatch: pytest.MonkeyPatch):
+    model = keep(build())
+    method = ig2.IntegratedGradients(5)
+    method(model, X)
+    (opened,) = model.kept.opened.values()
+    assert opened.prepared is not None
+    monkeypatch.setattr(sessions.Session, "_is_same_score", lambda *_: False)
+    wrong = method(model, X)
+    assert "left as it is" in wrong.settings["preparation"] and opened.prepared is None
+    monkeypatch.undo()
+    assert "folded" in method(model, X).settings["preparation"]
+
+
+def test_what_a_failed_call_opened_is_not_kept():
+    class Moody(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if (x > 5).any():
+                raise RuntimeError("too bright")
+            return x
+
+    model = keep(nn.Sequential(Moody(), build()).eval())
+    good = ig2.Gradient()(model, X).values
+    with pytest.raises(RuntimeError, match="too bright"):
+        ig2.Gradient()(model, X + 9)
+    assert not model.kept.opened
+    assert torch.equal(ig2.Gradient()(model, X).values, good)
+
+
+def test_what_a_call_does_to_its_copy_is_not_kept():
+    checkpointed = keep(build(), prepare=ig2.Preparation(checkpoint=True))
+    for _ in range(2):
+        ig2.IntegratedGradients(3)(checkpointed, X)
+    assert not checkpointed.kept.opened
+    asked = keep(build())
+    ig2.Gradient()(asked, X, ig2.targets.Apply(lambda scores: scores[:, 0]))
+    assert not asked.kept.opened
+
+
+def test_functions_are_explained_as_they_are():
+    net = build()
+    model = keep(lambda x: net(x))
+    for x in (X, MORE):
+        assert torch.equal(ig2.Gradient()(model, x).values, ig2.Gradient()(lambda x: net(x), x).values)
+
+
+def test_a_network_that_cannot_be_explained_is_refused_every_time():
+    model = keep(nn.Sequential(nn.Flatten(), nn.Linear(128, 3), nn.Dropout()).train())
+    for _ in range(2):
+        with pytest.raises(ModelError, match="train mode"):
+            ig2.Gradient()(model, X)
