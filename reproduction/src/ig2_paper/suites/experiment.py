@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ig2 import rules
+from ig2._engine.session import Kept
 from ig2._utils.checks import check_count, check_seed
 from ig2.attribution import Attribution
 from ig2.benchmarks.roster import Conditions, build_roster
@@ -229,8 +230,9 @@ class Experiment(Suite):
 
     @cached_property
     def explicands(self) -> ExplicandSet:
-        """What `prepare_explicands` returns, made once."""
-        return self.prepare_explicands()
+        """What `prepare_explicands` returns, made once; methods and metrics by the hundred open its network once, too."""
+        explicands = self.prepare_explicands()
+        return replace(explicands, model=replace(explicands.model, kept=Kept()))
 
     @cached_property
     def _slices(self) -> dict[str, slice]:
