@@ -421,6 +421,36 @@ def test_from_a_folder(tmp_path: Any) -> None:
     assert model.kind == "causal" and model.read(GERMANY).words == ("In", "Germany", "people", "speak")
 
 
+def test_a_translator_from_a_folder_keeps_its_encoder(tmp_path: Any) -> None:
+    config = transformers.MarianConfig(
+        vocab_size=64, d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=1, decoder_attention_heads=1,
+        encoder_ffn_dim=8, decoder_ffn_dim=8, max_position_embeddings=16, pad_token_id=0, decoder_start_token_id=0,
+    )  # fmt: skip
+    transformers.MarianMTModel(config).save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    model = lm.load(str(tmp_path))
+    assert model.kind == "encoder-decoder" and isinstance(model.net, transformers.MarianMTModel)
+
+
+def test_a_model_with_pictures_is_no_encoder_decoder(tmp_path: Any) -> None:
+    config = transformers.Gemma3Config(
+        text_config={"vocab_size": 64, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1,
+                     "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 8},
+        vision_config={"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8,
+                       "image_size": 8, "patch_size": 4},
+        mm_tokens_per_image=1,
+    )  # fmt: skip
+    transformers.Gemma3ForConditionalGeneration(config).save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    assert lm.load(str(tmp_path)).kind == "causal"
+
+
+def test_a_folder_without_a_head_is_not_given_one_of_random_weights(tmp_path: Any) -> None:
+    build("bert").bert.save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    refuses(InputError, "BertModel does not say what it returns", lambda: lm.load(str(tmp_path)))
+
+
 def test_several_tokens_in_one_place_are_their_mean(load: Load) -> None:
     model = load("llama")
     drawn = lm.Pairs(GERMANY).draw(model, model.read(FRANCE))

@@ -47,6 +47,7 @@ KINDS: dict[str, Kind] = {
     "LMHeadModel": "causal",
     "ForMaskedLM": "masked",
     "ForConditionalGeneration": "encoder-decoder",
+    "MTModel": "encoder-decoder",
     "ForSequenceClassification": "classifier",
     "ForTokenClassification": "token-classifier",
     "ForQuestionAnswering": "question-answering",
@@ -717,7 +718,7 @@ def load(
     if any(tensor.is_meta for tensor in [*net.parameters(), *net.buffers()]):
         raise ModelError("weights of the model are on the meta device (offloaded?): load the whole model onto one device")
     keep_gradients(net)
-    kind = kind or _find_kind(net)
+    kind = kind or _find_kind(type(net).__name__, net.config)
     if kind not in AUTO:
         raise InputError(f"kind={kind!r} is unknown: use one of {', '.join(AUTO)}")
     lm = LanguageModel(name or str(getattr(net.config, "_name_or_path", "")) or type(net).__name__, net, tokenizer, kind)
@@ -725,12 +726,12 @@ def load(
     return lm
 
 
-def _find_kind(net: Any) -> Kind:
+def _find_kind(architecture: str, config: Any) -> Kind:
     for end, kind in KINDS.items():
-        if type(net).__name__.endswith(end):
-            return "causal" if kind == "encoder-decoder" and not net.config.is_encoder_decoder else kind
+        if architecture.endswith(end):
+            return "causal" if kind == "encoder-decoder" and not config.is_encoder_decoder else kind
     raise InputError(
-        f"{type(net).__name__} does not say what it returns: give kind=, one of {', '.join(AUTO)}, or take the class of "
+        f"{architecture} does not say what it returns: give kind=, one of {', '.join(AUTO)}, or take the class of "
         "transformers with a head, such as AutoModelForCausalLM"
     )
 
@@ -772,9 +773,9 @@ def _load_named(name: str, tokenizer: Any, kind: Kind | None, options: dict[str,
         # trust_remote_code: by default it would ask on the terminal whether to run code that comes with the model
         with weights_only(), _hide_bars(transformers):
             if kind is None:
-                architectures = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False, **file).architectures
-                ends = [KINDS[end] for end in KINDS if architectures and architectures[0].endswith(end)]
-                kind = ends[0] if ends else "causal"
+                config = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False, **file)
+                # not to be guessed: transformers would put a head of random weights on an encoder, or load half of a translator
+                kind = _find_kind(config.architectures[0], config) if config.architectures else "causal"
             loader = getattr(transformers, AUTO[kind])
             options = {**({"dtype": torch.float32} if file else {}), **options}
             net = loader.from_pretrained(path, trust_remote_code=False, **file, **options)
