@@ -328,6 +328,17 @@ def test_what_is_too_long_says_by_how_much(load: Load) -> None:
     assert len(model.explain(full, " Rome", method=ig2.InputXGradient()).prompt) == 32
 
 
+def test_positions_behind_that_of_the_padding_token_are_fewer() -> None:
+    config = transformers.RobertaConfig(
+        vocab_size=64, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, pad_token_id=1,
+        max_position_embeddings=16,
+    )  # fmt: skip
+    model = lm.load(transformers.RobertaForMaskedLM(config).eval(), make_tokenizer(marks=True), name="roberta")
+    full = "[MASK]" + " old" * 11  # and the two marks
+    assert len(model.explain(full, " Rome").prompt) == 14
+    refuses(InputError, "15 tokens and roberta takes 14", lambda: model.explain(full + " old", " Rome"))
+
+
 def test_targets_that_cannot_be(load: Load) -> None:
     model = load("llama")
     refuses(InputError, "no tokens that llama knows", lambda: model.explain(GERMANY, " xyzzy"))

@@ -113,10 +113,11 @@ class LanguageModel:
     @property
     def limit(self) -> int | None:
         """How many tokens the network takes; None where that is not known."""
-        limits = [
-            getattr(self.tokenizer, "model_max_length", None),
-            getattr(self.net.config, "max_position_embeddings", None),
-        ]
+        places = getattr(self.net.config, "max_position_embeddings", None)
+        # RoBERTa and its kin number positions from behind that of the padding token on
+        tables = [table for name, table in self.net.named_modules() if name.endswith("position_embeddings")]
+        skipped = [table.padding_idx + 1 for table in tables if getattr(table, "padding_idx", None) is not None]
+        limits = [getattr(self.tokenizer, "model_max_length", None), places and places - max(skipped, default=0)]
         return min((int(limit) for limit in limits if limit and 0 < limit < UNLIMITED), default=None)
 
     @torch.no_grad()
