@@ -411,6 +411,10 @@ def test_models_that_cannot_be_explained(load: Load, monkeypatch: pytest.MonkeyP
     refuses(InputError, "kind", lambda: lm.load(build("llama").model, tokenizer))
     refuses(InputError, "kind", lambda: lm.load(build("llama"), tokenizer, kind="oracle"))
     refuses(ModelError, "logits", lambda: lm.load(build("llama").model, tokenizer, kind="causal"))
+    bart = transformers.BartConfig(vocab_size=64, d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=1,
+        decoder_attention_heads=1, encoder_ffn_dim=8, decoder_ffn_dim=8, max_position_embeddings=16)  # fmt: skip
+    classifier = transformers.BartForSequenceClassification(bart).eval()
+    refuses(ModelError, "input embeddings", lambda: lm.load(classifier, tokenizer))
     refuses(InputError, "lm-demo", lambda: lm.load("/no/such/folder"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     refuses(MissingExtraError, "lm-demo", lambda: lm.load("smollm2"))
