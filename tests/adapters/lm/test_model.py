@@ -491,6 +491,10 @@ PEOPLE = "In Germany people speak"
 QUESTION = ("Where are you", "In Rome people speak")
 MISTAKES: dict[str, tuple[str, str, Callable[[lm.LanguageModel], object]]] = {
     "against a number": ("llama", "against", lambda model: model.explain(PEOPLE, " Rome", 3)),
+    "a method by its name": ("llama", "method must be", lambda model: model.explain(PEOPLE, " Rome", method="ig2")),
+    "a method that was not made": ("llama", "method must be", lambda model: model.explain(PEOPLE, " Rome", method=ig2.IG2)),
+    "documents of a text": ("llama", "for a chat", lambda model: model.explain(PEOPLE, documents=[{"text": "In Rome"}])),
+    "documents as texts": ("llama", "dicts with a text", lambda model: model.explain(CHAT, documents=["In Rome"])),
     "an empty list of pairs": ("llama", "rather_than", lambda model: model.explain(PEOPLE, rather_than=[])),
     "an empty pair": ("llama", "of rather_than", lambda model: model.explain(PEOPLE, rather_than="")),
     "a long pair": ("llama", "of rather_than", lambda model: model.explain(PEOPLE, rather_than="In Rome " * 40)),

@@ -552,6 +552,8 @@ class LanguageModel:
         """What `explain` calls the method with."""
         if output not in ("log-probability", "logit", "probability"):
             raise InputError(f"output={output!r} is unknown: use 'log-probability', 'logit' or 'probability'")
+        if method is not None and not isinstance(method, Method):
+            raise InputError(f"method must be a method such as ig2.IG2(), got {describe(method)}")
         if position not in ("last", "all"):
             raise InputError(f"position={position!r} is unknown: use 'last' or 'all'")
         read = self.read(prompt, spans, documents)
