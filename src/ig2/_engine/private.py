@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
+from logging import getLogger
 from types import FunctionType
 from typing import Any
 
@@ -92,7 +93,17 @@ def trace(step: Callable[..., Any]) -> Callable[..., Any]:
     """
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    return make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True)
+    traced, log = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True), getLogger("torch._subclasses.fake_tensor")
+
+    def run(*args: Any) -> Any:
+        # of an operation that has no such tensors it logs the stack, and then raises what it logged
+        was, log.disabled = log.disabled, True
+        try:
+            return traced(*args)
+        finally:
+            log.disabled = was
+
+    return run
 
 
 def saved_by(node: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import types
 from collections.abc import Callable
 from typing import Any
@@ -288,3 +289,23 @@ def test_a_compiled_step_of_a_transformer_gives_what_the_step_gives(
     assert ("prefix" in fast.attribution.settings) is reuse
     assert fast.attribution.settings["preparation"]["compiled"] is True
     np.testing.assert_allclose(fast.token_scores, plain.token_scores, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_step_that_cannot_be_traced_says_so_in_its_settings_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda graph, **options: graph)
+    config = transformers.MixtralConfig(
+        **SIZE, num_key_value_heads=1, num_local_experts=2, num_experts_per_tok=1, max_position_embeddings=32
+    )
+    model = lm.load(transformers.MixtralForCausalLM(config).eval(), make_tokenizer())
+    call = (LONG, " Rome", None, MIDDLE, ig2.IG2(steps=10, distance=ig2.paths.cosine))
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    log.addHandler(caplog.handler)
+    try:
+        done = model.explain(*call, prepare=ig2.Preparation(compile=True)).attribution.settings["preparation"]
+    finally:
+        log.removeHandler(caplog.handler)
+    # experts multiply their matrices by a kernel that the compiler knows for bfloat16 alone
+    assert "BF16" in done["compiled"] and not [record for record in caplog.records if record.levelno >= logging.ERROR]

@@ -328,6 +328,17 @@ def test_what_is_too_long_says_by_how_much(load: Load) -> None:
     assert len(model.explain(full, " Rome", method=ig2.InputXGradient()).prompt) == 32
 
 
+def test_positions_behind_that_of_the_padding_token_are_fewer() -> None:
+    config = transformers.RobertaConfig(
+        vocab_size=64, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, pad_token_id=1,
+        max_position_embeddings=16,
+    )  # fmt: skip
+    model = lm.load(transformers.RobertaForMaskedLM(config).eval(), make_tokenizer(marks=True), name="roberta")
+    full = "[MASK]" + " old" * 11  # and the two marks
+    assert len(model.explain(full, " Rome").prompt) == 14
+    refuses(InputError, "15 tokens and roberta takes 14", lambda: model.explain(full + " old", " Rome"))
+
+
 def test_targets_that_cannot_be(load: Load) -> None:
     model = load("llama")
     refuses(InputError, "no tokens that llama knows", lambda: model.explain(GERMANY, " xyzzy"))
@@ -400,6 +411,10 @@ def test_models_that_cannot_be_explained(load: Load, monkeypatch: pytest.MonkeyP
     refuses(InputError, "kind", lambda: lm.load(build("llama").model, tokenizer))
     refuses(InputError, "kind", lambda: lm.load(build("llama"), tokenizer, kind="oracle"))
     refuses(ModelError, "logits", lambda: lm.load(build("llama").model, tokenizer, kind="causal"))
+    bart = transformers.BartConfig(vocab_size=64, d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=1,
+        decoder_attention_heads=1, encoder_ffn_dim=8, decoder_ffn_dim=8, max_position_embeddings=16)  # fmt: skip
+    classifier = transformers.BartForSequenceClassification(bart).eval()
+    refuses(ModelError, "input embeddings", lambda: lm.load(classifier, tokenizer))
     refuses(InputError, "lm-demo", lambda: lm.load("/no/such/folder"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     refuses(MissingExtraError, "lm-demo", lambda: lm.load("smollm2"))
@@ -419,6 +434,36 @@ def test_from_a_folder(tmp_path: Any) -> None:
     make_tokenizer().save_pretrained(tmp_path)
     model = lm.load(str(tmp_path))
     assert model.kind == "causal" and model.read(GERMANY).words == ("In", "Germany", "people", "speak")
+
+
+def test_a_translator_from_a_folder_keeps_its_encoder(tmp_path: Any) -> None:
+    config = transformers.MarianConfig(
+        vocab_size=64, d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=1, decoder_attention_heads=1,
+        encoder_ffn_dim=8, decoder_ffn_dim=8, max_position_embeddings=16, pad_token_id=0, decoder_start_token_id=0,
+    )  # fmt: skip
+    transformers.MarianMTModel(config).save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    model = lm.load(str(tmp_path))
+    assert model.kind == "encoder-decoder" and isinstance(model.net, transformers.MarianMTModel)
+
+
+def test_a_model_with_pictures_is_no_encoder_decoder(tmp_path: Any) -> None:
+    config = transformers.Gemma3Config(
+        text_config={"vocab_size": 64, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1,
+                     "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 8},
+        vision_config={"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8,
+                       "image_size": 8, "patch_size": 4},
+        mm_tokens_per_image=1,
+    )  # fmt: skip
+    transformers.Gemma3ForConditionalGeneration(config).save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    assert lm.load(str(tmp_path)).kind == "causal"
+
+
+def test_a_folder_without_a_head_is_not_given_one_of_random_weights(tmp_path: Any) -> None:
+    build("bert").bert.save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    refuses(InputError, "BertModel does not say what it returns", lambda: lm.load(str(tmp_path)))
 
 
 def test_several_tokens_in_one_place_are_their_mean(load: Load) -> None:
@@ -446,6 +491,10 @@ PEOPLE = "In Germany people speak"
 QUESTION = ("Where are you", "In Rome people speak")
 MISTAKES: dict[str, tuple[str, str, Callable[[lm.LanguageModel], object]]] = {
     "against a number": ("llama", "against", lambda model: model.explain(PEOPLE, " Rome", 3)),
+    "a method by its name": ("llama", "method must be", lambda model: model.explain(PEOPLE, " Rome", method="ig2")),
+    "a method that was not made": ("llama", "method must be", lambda model: model.explain(PEOPLE, " Rome", method=ig2.IG2)),
+    "documents of a text": ("llama", "for a chat", lambda model: model.explain(PEOPLE, documents=[{"text": "In Rome"}])),
+    "documents as texts": ("llama", "dicts with a text", lambda model: model.explain(CHAT, documents=["In Rome"])),
     "an empty list of pairs": ("llama", "rather_than", lambda model: model.explain(PEOPLE, rather_than=[])),
     "an empty pair": ("llama", "of rather_than", lambda model: model.explain(PEOPLE, rather_than="")),
     "a long pair": ("llama", "of rather_than", lambda model: model.explain(PEOPLE, rather_than="In Rome " * 40)),

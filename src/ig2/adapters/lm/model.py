@@ -47,6 +47,7 @@ KINDS: dict[str, Kind] = {
     "LMHeadModel": "causal",
     "ForMaskedLM": "masked",
     "ForConditionalGeneration": "encoder-decoder",
+    "MTModel": "encoder-decoder",
     "ForSequenceClassification": "classifier",
     "ForTokenClassification": "token-classifier",
     "ForQuestionAnswering": "question-answering",
@@ -112,10 +113,11 @@ class LanguageModel:
     @property
     def limit(self) -> int | None:
         """How many tokens the network takes; None where that is not known."""
-        limits = [
-            getattr(self.tokenizer, "model_max_length", None),
-            getattr(self.net.config, "max_position_embeddings", None),
-        ]
+        places = getattr(self.net.config, "max_position_embeddings", None)
+        # RoBERTa and its kin number positions from behind that of the padding token on
+        tables = [table for name, table in self.net.named_modules() if name.endswith("position_embeddings")]
+        skipped = [table.padding_idx + 1 for table in tables if getattr(table, "padding_idx", None) is not None]
+        limits = [getattr(self.tokenizer, "model_max_length", None), places and places - max(skipped, default=0)]
         return min((int(limit) for limit in limits if limit and 0 < limit < UNLIMITED), default=None)
 
     @torch.no_grad()
@@ -550,6 +552,8 @@ class LanguageModel:
         """What `explain` calls the method with."""
         if output not in ("log-probability", "logit", "probability"):
             raise InputError(f"output={output!r} is unknown: use 'log-probability', 'logit' or 'probability'")
+        if method is not None and not isinstance(method, Method):
+            raise InputError(f"method must be a method such as ig2.IG2(), got {describe(method)}")
         if position not in ("last", "all"):
             raise InputError(f"position={position!r} is unknown: use 'last' or 'all'")
         read = self.read(prompt, spans, documents)
@@ -717,7 +721,7 @@ def load(
     if any(tensor.is_meta for tensor in [*net.parameters(), *net.buffers()]):
         raise ModelError("weights of the model are on the meta device (offloaded?): load the whole model onto one device")
     keep_gradients(net)
-    kind = kind or _find_kind(net)
+    kind = kind or _find_kind(type(net).__name__, net.config)
     if kind not in AUTO:
         raise InputError(f"kind={kind!r} is unknown: use one of {', '.join(AUTO)}")
     lm = LanguageModel(name or str(getattr(net.config, "_name_or_path", "")) or type(net).__name__, net, tokenizer, kind)
@@ -725,12 +729,12 @@ def load(
     return lm
 
 
-def _find_kind(net: Any) -> Kind:
+def _find_kind(architecture: str, config: Any) -> Kind:
     for end, kind in KINDS.items():
-        if type(net).__name__.endswith(end):
-            return "causal" if kind == "encoder-decoder" and not net.config.is_encoder_decoder else kind
+        if architecture.endswith(end):
+            return "causal" if kind == "encoder-decoder" and not config.is_encoder_decoder else kind
     raise InputError(
-        f"{type(net).__name__} does not say what it returns: give kind=, one of {', '.join(AUTO)}, or take the class of "
+        f"{architecture} does not say what it returns: give kind=, one of {', '.join(AUTO)}, or take the class of "
         "transformers with a head, such as AutoModelForCausalLM"
     )
 
@@ -745,7 +749,9 @@ def _check_embeddings(lm: LanguageModel) -> None:
     more = {"decoder_input_ids": ids} if lm.kind == "encoder-decoder" else {}
     try:
         embeddings = lm.net.get_input_embeddings()(ids)
-        results = [lm.net(input_ids=ids, **more), lm.net(inputs_embeds=embeddings, **more)]
+        # first what is asked for here: tokens of no text may lack a mark that a network looks for, as BART's classifier does
+        from_embeddings = lm.net(inputs_embeds=embeddings, **more)
+        results = [lm.net(input_ids=ids, **more), from_embeddings]
         check_gradients(lm.net, lambda points: lm.net(inputs_embeds=points, **more), embeddings)
     except ModelError:
         raise
@@ -772,9 +778,9 @@ def _load_named(name: str, tokenizer: Any, kind: Kind | None, options: dict[str,
         # trust_remote_code: by default it would ask on the terminal whether to run code that comes with the model
         with weights_only(), _hide_bars(transformers):
             if kind is None:
-                architectures = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False, **file).architectures
-                ends = [KINDS[end] for end in KINDS if architectures and architectures[0].endswith(end)]
-                kind = ends[0] if ends else "causal"
+                config = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False, **file)
+                # not to be guessed: transformers would put a head of random weights on an encoder, or load half of a translator
+                kind = _find_kind(config.architectures[0], config) if config.architectures else "causal"
             loader = getattr(transformers, AUTO[kind])
             options = {**({"dtype": torch.float32} if file else {}), **options}
             net = loader.from_pretrained(path, trust_remote_code=False, **file, **options)

@@ -100,6 +100,8 @@ def read_prompt(
     Raises:
         InputError: if it is something else, or nothing of it is left to attribute.
     """
+    if documents and isinstance(prompt, (str, tuple)) and all(isinstance(part, str) for part in prompt):
+        raise InputError("documents= is for a chat, [{'role': 'user', 'content': …}]: put them into the text of the prompt")
     if isinstance(prompt, str):
         read = _read_text(tokenizer, prompt, continues)
     elif isinstance(prompt, tuple) and len(prompt) == 2 and all(isinstance(part, str) for part in prompt):
@@ -230,6 +232,8 @@ def _read_chat(tokenizer: Any, messages: Sequence[Message], documents: Sequence[
         raise InputError("this tokenizer has no chat template: give the prompt as a text")
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(f"{type(tokenizer).__name__} does not say where its tokens stand in the text: use a fast tokenizer")
+    if not all(isinstance(document, Mapping) and isinstance(document.get("text"), str) for document in documents or ()):
+        raise InputError(f"documents must be dicts with a text, [{{'text': …}}], got {describe(documents)}")
     options: dict[str, Any] = {} if documents is None else {"documents": [dict(document) for document in documents]}
     try:
         text = tokenizer.apply_chat_template(
