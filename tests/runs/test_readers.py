@@ -148,8 +148,15 @@ def test_processes_are_refused_where_there_are_none(net: nn.Module, tmp_path: Pa
     refuses(ChoiceError, "Linux", lambda: ig2.run(data(4, 5), net, ig2.Gradient(), tmp_path, **options))
 
 
+class Refusing(Exception):
+    """It can be pickled, and not made again: its arguments are not those of its class."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+
+
 class Odd(Source):
-    """Samples whose handles cannot be pickled, or that need a GPU, which a fork has not."""
+    """Samples that cannot travel: their handles, what comes with them, or a GPU that they need and a fork has not."""
 
     kinds = ("tensor",)
 
@@ -160,17 +167,18 @@ class Odd(Source):
         for number in range(6):
             yield Item(str(number), (lambda number=number: number) if self.wrong == "handle" else number)
 
-    def load(self, content: Any) -> torch.Tensor:
+    def load(self, content: Any) -> Any:
         self.read.append(content)
         if self.wrong == "gpu" and os.getpid() != PARENT:
             raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. Use the 'spawn' start method")
-        return self.samples[content() if callable(content) else content]
+        sample = self.samples[content() if callable(content) else content]
+        return (sample, 1.0, Refusing(3, "no")) if self.wrong == "rest" else sample
 
     def describe(self) -> dict[str, Any]:
         return {}
 
 
-@pytest.mark.parametrize("wrong", ["handle", "gpu", "nothing"])
+@pytest.mark.parametrize("wrong", ["handle", "rest", "gpu", "nothing"])
 def test_what_processes_cannot_read_is_read_here(wrong: str, net: nn.Module) -> None:
     rows = explain(Odd(wrong), net, processes=True)
     assert len(rows) == 6 and not any("error" in row for row in rows)

@@ -81,8 +81,7 @@ def open_readers(
             try:
                 if not has_begun:
                     reader.pipe.send_bytes(asked)
-                content = reader.pipe.recv_bytes()
-                loaded = _Unpickler(content, reader.memory, pins).load() if content else None
+                loaded = _unpack(reader.pipe.recv_bytes(), reader.memory, pins)
             except (EOFError, ConnectionError) as error:
                 raise IG2Error(
                     "a process that reads ahead was killed, by the system if memory ran out: what is explained is kept, and "
@@ -101,6 +100,15 @@ def _pack(items: list[Item]) -> bytes | None:
         return pickle.dumps(items)
     except Exception:  # whatever a handle of the user's source raises
         return None
+
+
+def _unpack(content: bytes, memory: int, pins: bool) -> Loaded | None:
+    """What a process read; None where it must be read here."""
+    try:
+        loaded: Loaded | None = _Unpickler(content, memory, pins).load() if content else None
+    except Exception:  # whatever a thing of the user's source raises that can be pickled, and not made again
+        return None
+    return loaded
 
 
 def _start(plan: Plan, joining: ExitStack, ending: ExitStack) -> _Reader:
