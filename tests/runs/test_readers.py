@@ -223,6 +223,28 @@ def test_a_process_that_is_killed_ends_the_run_which_goes_on(
     assert len(store) == 12 and not store.failures
 
 
+PRINTING = """
+import sys
+import torch, ig2
+class Printing(torch.utils.data.Dataset):
+    def __len__(self):
+        return 6
+    def __getitem__(self, number):
+        print("reading", number)
+        return torch.eye(6)[number]
+ig2.run(Printing(), torch.nn.Linear(6, 3), ig2.Gradient(), sys.argv[1], batch=2, reader_processes=True)
+"""
+
+
+@pytest.mark.slow
+def test_what_a_source_prints_is_not_lost(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(ig2.__file__).parent.parent)}
+    environment.pop("PYTHONUNBUFFERED", None)
+    command = [sys.executable, "-c", PRINTING, str(tmp_path / "store")]
+    printed = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=60).stdout
+    assert sorted(printed.split("\n")[:-1]) == [f"reading {number}" for number in range(6)]
+
+
 KILLED = """
 import multiprocessing, os, signal, sys
 import torch, ig2

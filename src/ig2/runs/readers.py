@@ -16,7 +16,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -188,7 +188,11 @@ def _serve(plan: Plan, pipe: Connection, memory: int, parent: int) -> None:
     torch.set_num_threads(1)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     while True:
-        pipe.send_bytes(_read(plan, pipe.recv_bytes(), memory))
+        content = _read(plan, pipe.recv_bytes(), memory)
+        for stream in (sys.stdout, sys.stderr):  # what the source printed, which a killed process would take along
+            with suppress(Exception):  # there is none, or it is closed
+                stream.flush()
+        pipe.send_bytes(content)
 
 
 def _end_with(parent: int) -> None:
