@@ -117,10 +117,19 @@ def test_tensors_of_all_kinds_come_back() -> None:
         assert torch.equal(here.to_dense(), there.to_dense())
 
 
-@pytest.mark.parametrize(("asked", "expected"), [(None, True), (True, True), (False, False)])
+@pytest.mark.parametrize(
+    ("asked", "daemonic", "expected"),
+    [(None, False, True), (True, False, True), (False, False, False), (None, True, False)],
+)
 def test_for_a_gpu_processes_read_images_unless_asked_not_to(
-    photos: Path, subject: vision.VisionSubject, monkeypatch: pytest.MonkeyPatch, asked: bool | None, expected: bool
+    photos: Path,
+    subject: vision.VisionSubject,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: bool | None,
+    daemonic: bool,
+    expected: bool,
 ) -> None:
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", daemonic)  # True in a worker of a DataLoader
     opened: list[int] = []
     open_readers = readers.open_readers
     monkeypatch.setattr(execution, "open_readers", lambda *args: opened.append(1) or open_readers(*args))
@@ -144,7 +153,10 @@ def test_a_run_reads_as_it_was_asked_to(net: nn.Module, tmp_path: Path, asked: b
 def test_processes_are_refused_where_there_are_none(net: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"reader_processes": True}
     refuses(ChoiceError, "Ray", lambda: ig2.run(data(4, 5), net, ig2.Gradient(), tmp_path, engine="ray", **options))
-    monkeypatch.setattr(execution, "CAN_FORK", False)
+    with monkeypatch.context() as patch:
+        patch.setitem(multiprocessing.current_process()._config, "daemon", True)  # as in a worker of a DataLoader
+        refuses(ChoiceError, "daemonic", lambda: ig2.run(data(4, 5), net, ig2.Gradient(), tmp_path, **options))
+    monkeypatch.setattr(readers, "CAN_FORK", False)
     refuses(ChoiceError, "Linux", lambda: ig2.run(data(4, 5), net, ig2.Gradient(), tmp_path, **options))
 
 

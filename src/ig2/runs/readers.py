@@ -35,6 +35,11 @@ PARENT_SECONDS = 1.0  # between two looks whether the parent lives
 NO_GPU_HERE = "forked subprocess"  # of what PyTorch raises where a fork uses the GPU of its parent
 
 
+def can_fork() -> bool:
+    """Whether this process may have others that read: one of a pool of `multiprocessing`, or of a `DataLoader`, may not."""
+    return CAN_FORK and not multiprocessing.current_process().daemon
+
+
 @dataclass(frozen=True)
 class _Reader:
     """A process that reads, as this one knows it."""
