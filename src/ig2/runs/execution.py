@@ -503,7 +503,7 @@ def _hash_ids(ids: Iterator[str]) -> NDArray[np.uint64]:
 
 
 def _hash(identity: str) -> int:
-    return int.from_bytes(hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(identity.encode("utf-8", "backslashreplace"), digest_size=8).digest(), "little")
 
 
 def _contains(hashes: NDArray[np.uint64], identity: str) -> bool:
