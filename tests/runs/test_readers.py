@@ -117,10 +117,19 @@ def test_tensors_of_all_kinds_come_back() -> None:
         assert torch.equal(here.to_dense(), there.to_dense())
 
 
-@pytest.mark.parametrize(("asked", "expected"), [(None, True), (True, True), (False, False)])
+@pytest.mark.parametrize(
+    ("asked", "daemonic", "expected"),
+    [(None, False, True), (True, False, True), (False, False, False), (None, True, False)],
+)
 def test_for_a_gpu_processes_read_images_unless_asked_not_to(
-    photos: Path, subject: vision.VisionSubject, monkeypatch: pytest.MonkeyPatch, asked: bool | None, expected: bool
+    photos: Path,
+    subject: vision.VisionSubject,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: bool | None,
+    daemonic: bool,
+    expected: bool,
 ) -> None:
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", daemonic)  # True in a worker of a DataLoader
     opened: list[int] = []
     open_readers = readers.open_readers
     monkeypatch.setattr(execution, "open_readers", lambda *args: opened.append(1) or open_readers(*args))
@@ -144,12 +153,22 @@ def test_a_run_reads_as_it_was_asked_to(net: nn.Module, tmp_path: Path, asked: b
 def test_processes_are_refused_where_there_are_none(net: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"reader_processes": True}
     refuses(ChoiceError, "Ray", lambda: ig2.run(data(4, 5), net, ig2.Gradient(), tmp_path, engine="ray", **options))
-    monkeypatch.setattr(execution, "CAN_FORK", False)
+    with monkeypatch.context() as patch:
+        patch.setitem(multiprocessing.current_process()._config, "daemon", True)  # as in a worker of a DataLoader
+        refuses(ChoiceError, "daemonic", lambda: ig2.run(data(4, 5), net, ig2.Gradient(), tmp_path, **options))
+    monkeypatch.setattr(readers, "CAN_FORK", False)
     refuses(ChoiceError, "Linux", lambda: ig2.run(data(4, 5), net, ig2.Gradient(), tmp_path, **options))
 
 
+class Refusing(Exception):
+    """It can be pickled, and not made again: its arguments are not those of its class."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+
+
 class Odd(Source):
-    """Samples whose handles cannot be pickled, or that need a GPU, which a fork has not."""
+    """Samples that cannot travel: their handles, what comes with them, or a GPU that they need and a fork has not."""
 
     kinds = ("tensor",)
 
@@ -160,17 +179,18 @@ class Odd(Source):
         for number in range(6):
             yield Item(str(number), (lambda number=number: number) if self.wrong == "handle" else number)
 
-    def load(self, content: Any) -> torch.Tensor:
+    def load(self, content: Any) -> Any:
         self.read.append(content)
         if self.wrong == "gpu" and os.getpid() != PARENT:
             raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. Use the 'spawn' start method")
-        return self.samples[content() if callable(content) else content]
+        sample = self.samples[content() if callable(content) else content]
+        return (sample, 1.0, Refusing(3, "no")) if self.wrong == "rest" else sample
 
     def describe(self) -> dict[str, Any]:
         return {}
 
 
-@pytest.mark.parametrize("wrong", ["handle", "gpu", "nothing"])
+@pytest.mark.parametrize("wrong", ["handle", "rest", "gpu", "nothing"])
 def test_what_processes_cannot_read_is_read_here(wrong: str, net: nn.Module) -> None:
     rows = explain(Odd(wrong), net, processes=True)
     assert len(rows) == 6 and not any("error" in row for row in rows)
@@ -213,6 +233,28 @@ def test_a_process_that_is_killed_ends_the_run_which_goes_on(
     assert 0 < len(ig2.open(tmp_path / "store")) < 12
     store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=2)
     assert len(store) == 12 and not store.failures
+
+
+PRINTING = """
+import sys
+import torch, ig2
+class Printing(torch.utils.data.Dataset):
+    def __len__(self):
+        return 6
+    def __getitem__(self, number):
+        print("reading", number)
+        return torch.eye(6)[number]
+ig2.run(Printing(), torch.nn.Linear(6, 3), ig2.Gradient(), sys.argv[1], batch=2, reader_processes=True)
+"""
+
+
+@pytest.mark.slow
+def test_what_a_source_prints_is_not_lost(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(ig2.__file__).parent.parent)}
+    environment.pop("PYTHONUNBUFFERED", None)
+    command = [sys.executable, "-c", PRINTING, str(tmp_path / "store")]
+    printed = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=60).stdout
+    assert sorted(printed.split("\n")[:-1]) == [f"reading {number}" for number in range(6)]
 
 
 KILLED = """

@@ -759,3 +759,18 @@ def test_a_named_model_reads_photos(photos: Path, tmp_path: Path, monkeypatch: p
     with torch.random.fork_rng():
         store = ig2.run(photos, "my_nets:build", ig2.Gradient(), tmp_path / "store", values=ig2.Grid(2, 2))
     assert len(store) == 12 and store[0]["values"].shape == (2, 2) and store[0]["target_name"].startswith("class ")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are texts")
+def test_names_that_are_no_utf8_do_not_end_a_run(photos: Path, subject: vision.VisionSubject, tmp_path: Path) -> None:
+    for old, new in ((b"/green/1.png", b"/green/gr\xfcn.png"), (b"/red", b"/gr\xfcn")):
+        os.rename(os.fsencode(photos) + old, os.fsencode(photos) + new)
+    Path(os.fsdecode(os.fsencode(photos) + b"/gr\xfcn/0.png")).write_bytes(b"broken")  # its error has the name, too
+    store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=4)
+    assert len(store) == 12 and len(store.where("error is None").ids) == 11
+    assert store["green/gr\\udcfcn.png"]["label_name"] == "green"
+    assert store["gr\\udcfcn/1.png"]["label_name"] == "gr\\udcfcn"
+    again = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=4, retry_failed=True)  # knows them by their ids
+    assert len(again) == 12
+    scores = again.score(metrics.Deletion(thresholds=2), photos, subject)
+    assert not any("source does not have" in why for why in scores.undefined)

@@ -69,7 +69,7 @@ from ig2.runs.files import (
 )
 from ig2.runs.language import PromptPlan, plan_prompts
 from ig2.runs.plan import Finish, Loaded, MakeMethod, Plan, Row, Values, make_table
-from ig2.runs.readers import CAN_FORK, open_readers, pin
+from ig2.runs.readers import can_fork, open_readers, pin
 from ig2.runs.sources import Item, Source, extract_input, find_source, group_items
 from ig2.runs.store import Store
 from ig2.targets import Class, Target, as_target
@@ -196,8 +196,11 @@ def run(
             check_count(number, name)
     if engine not in ("local", "ray"):
         raise ChoiceError(f"engine must be 'local' or 'ray', got {describe(engine)}")
-    if reader_processes and (engine == "ray" or not CAN_FORK):
-        raise ChoiceError("reader_processes=True is for Linux, and not for Ray, whose workers read by threads: omit it")
+    if reader_processes and (engine == "ray" or not can_fork()):
+        raise ChoiceError(
+            "reader_processes=True is for Linux, not for Ray, whose workers read by threads, and not for a daemonic process, "
+            "which may have no others: omit it"
+        )
     items = find_source(source, id=id, label=label, skip=folder)
     rest: dict[str, Any] = {
         "batch": batch, "readers": readers, "reader_processes": reader_processes, "retry_failed": retry_failed,
@@ -300,7 +303,7 @@ def explain_locally(
     finds_regions = isinstance(plan.values, Groups) and not isinstance(plan.values, Grid)
     # Beside a GPU, threads that decode take Python's lock from the one that launches kernels, hundreds for each batch.
     if processes is None:
-        processes = CAN_FORK and device.startswith("cuda") and plan.kind in ("image", "signal")
+        processes = can_fork() and device.startswith("cuda") and plan.kind in ("image", "signal")
     first = list(itertools.islice(batches, readers)) if processes else []
     batches = itertools.chain(first, batches)
     with (
@@ -500,7 +503,7 @@ def _hash_ids(ids: Iterator[str]) -> NDArray[np.uint64]:
 
 
 def _hash(identity: str) -> int:
-    return int.from_bytes(hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(identity.encode("utf-8", "backslashreplace"), digest_size=8).digest(), "little")
 
 
 def _contains(hashes: NDArray[np.uint64], identity: str) -> bool:

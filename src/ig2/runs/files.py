@@ -44,6 +44,15 @@ def arrow(module: str = "pyarrow") -> Any:
     return import_extra(module, "run", "a store of attributions")
 
 
+def clean_text(text: str) -> str:
+    r"""Return a text as UTF-8 can hold it: a file's name in another encoding has halves of characters.
+
+    >>> clean_text("gr\udcfcn.png")
+    'gr\\udcfcn.png'
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 

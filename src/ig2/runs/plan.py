@@ -28,7 +28,7 @@ from ig2.metrics.base import Metric, Scores
 from ig2.model import Model
 from ig2.names import name_output
 from ig2.runs.aggregates import CURVE, SCALARS
-from ig2.runs.files import arrow
+from ig2.runs.files import arrow, clean_text
 from ig2.runs.sources import Item, Kind, Source, extract_input, split_label
 from ig2.runs.store import SHAPE
 from ig2.targets import Target
@@ -480,7 +480,10 @@ def _fit(row: Row, shapes: Mapping[str, tuple[int, ...]]) -> Row:
 def _make_array(cells: Cells, kind: Any) -> Any:
     pyarrow = arrow()
     if not isinstance(kind, pyarrow.FixedShapeTensorType):
-        return pyarrow.array(list(cells), kind)
+        try:
+            return pyarrow.array(list(cells), kind)
+        except UnicodeEncodeError:  # of one text, which must not end the run
+            return pyarrow.array([_clean(cell) for cell in cells], kind)
     width, dtype, mask = kind.storage_type.list_size, kind.value_type.to_pandas_dtype(), None
     flat = np.zeros((len(cells), width), dtype)
     if isinstance(cells, np.ndarray):
@@ -492,6 +495,11 @@ def _make_array(cells: Cells, kind: Any) -> Any:
                 flat[place] = cell.reshape(-1)
     storage = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(flat.reshape(-1)), width, mask=mask)
     return pyarrow.ExtensionArray.from_storage(kind, storage)
+
+
+def _clean(cell: Any) -> Any:
+    """A text, or several, as UTF-8 can hold them."""
+    return clean_text(cell) if isinstance(cell, str) else cell if cell is None else [clean_text(text) for text in cell]
 
 
 def _label_planes(groups: Groups, samples: Tensor) -> Tensor:

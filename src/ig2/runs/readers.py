@@ -16,7 +16,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -33,6 +33,11 @@ from ig2.runs.sources import Item
 CAN_FORK = sys.platform == "linux"  # elsewhere a fork beside threads may hang
 PARENT_SECONDS = 1.0  # between two looks whether the parent lives
 NO_GPU_HERE = "forked subprocess"  # of what PyTorch raises where a fork uses the GPU of its parent
+
+
+def can_fork() -> bool:
+    """Whether this process may have others that read: one of a pool of `multiprocessing`, or of a `DataLoader`, may not."""
+    return CAN_FORK and not multiprocessing.current_process().daemon
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,7 @@ def open_readers(
             try:
                 if not has_begun:
                     reader.pipe.send_bytes(asked)
-                content = reader.pipe.recv_bytes()
-                loaded = _Unpickler(content, reader.memory, pins).load() if content else None
+                loaded = _unpack(reader.pipe.recv_bytes(), reader.memory, pins)
             except (EOFError, ConnectionError) as error:
                 raise IG2Error(
                     "a process that reads ahead was killed, by the system if memory ran out: what is explained is kept, and "
@@ -101,6 +105,15 @@ def _pack(items: list[Item]) -> bytes | None:
         return pickle.dumps(items)
     except Exception:  # whatever a handle of the user's source raises
         return None
+
+
+def _unpack(content: bytes, memory: int, pins: bool) -> Loaded | None:
+    """What a process read; None where it must be read here."""
+    try:
+        loaded: Loaded | None = _Unpickler(content, memory, pins).load() if content else None
+    except Exception:  # whatever a thing of the user's source raises that can be pickled, and not made again
+        return None
+    return loaded
 
 
 def _start(plan: Plan, joining: ExitStack, ending: ExitStack) -> _Reader:
@@ -180,7 +193,11 @@ def _serve(plan: Plan, pipe: Connection, memory: int, parent: int) -> None:
     torch.set_num_threads(1)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     while True:
-        pipe.send_bytes(_read(plan, pipe.recv_bytes(), memory))
+        content = _read(plan, pipe.recv_bytes(), memory)
+        for stream in (sys.stdout, sys.stderr):  # what the source printed, which a killed process would take along
+            with suppress(Exception):  # there is none, or it is closed
+                stream.flush()
+        pipe.send_bytes(content)
 
 
 def _end_with(parent: int) -> None:

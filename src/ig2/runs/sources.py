@@ -24,7 +24,7 @@ from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.adapters.images import FORMATS, MOST_PIXELS, SUFFIXES
 from ig2.adapters.signals import SUFFIXES as SOUNDS
 from ig2.errors import InputError, describe, import_extra, reason
-from ig2.runs.files import arrow, explain_damage
+from ig2.runs.files import arrow, clean_text, explain_damage
 
 Kind = Literal["image", "text", "table", "signal", "tensor"]
 PARQUET = (".parquet", ".pq")
@@ -43,6 +43,10 @@ class Item:
     id: str
     content: Any
     label: Any = None
+
+    def __post_init__(self) -> None:
+        if not self.id.isascii():
+            object.__setattr__(self, "id", clean_text(self.id))
 
 
 class Source(ABC):
