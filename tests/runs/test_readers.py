@@ -68,7 +68,7 @@ def test_a_batch_stays_as_it_is_when_the_next_one_is_read(photos: Path, subject:
         items, subject, subject.model, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
     )  # fmt: skip
     groups = [list(items)[:3], list(items)[3:5], list(items)[5:9]]
-    with readers.open_readers(plan, 1) as read:  # one process, whose memory is used again
+    with readers.open_readers(plan, 1) as (read, _):  # one process, whose memory is used again
         loaded = [read(group) for group in groups]
     for group, found in zip(groups, loaded, strict=True):
         assert found.batches is not None and found.items == group
@@ -87,7 +87,7 @@ def test_the_first_batches_are_read_before_they_are_asked_for(
         items, noting, noting.model, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
     )  # fmt: skip
     groups = list(execution.group_items(iter(items), 2))
-    with readers.open_readers(plan, 3, first=groups[:2]) as read:
+    with readers.open_readers(plan, 3, first=groups[:2]) as (read, _):
         deadline = time.monotonic() + 10
         while len(list(begun.iterdir())) < 2:
             assert time.monotonic() < deadline, "nothing is read until it is asked for"
@@ -300,3 +300,27 @@ def test_threads_switch_often_beside_a_gpu_and_as_before_after_it() -> None:
             finish()
         assert seen[-1] == pytest.approx(interval)
         assert sys.getswitchinterval() == before
+
+
+class Hanging(torch.utils.data.Dataset[torch.Tensor]):
+    """Samples of which all but the first never come."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index > 1 and os.getpid() != PARENT:
+            time.sleep(600)
+        return torch.full((5,), float(index))
+
+
+def test_a_run_that_is_stopped_does_not_wait_for_a_process_that_hangs(net: nn.Module) -> None:
+    items = execution.find_source(Hanging())
+    plan = execution.make_plan(
+        items, *execution._find_model(net, items), ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
+    )  # fmt: skip
+    explained = execution.explain_locally(plan, execution.group_items(iter(items), 1), 2, "cpu", True)
+    began = time.monotonic()
+    assert next(explained)()[0]["id"] == "0"
+    explained.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - began < 60 and not multiprocessing.active_children()

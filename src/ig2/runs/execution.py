@@ -306,13 +306,16 @@ def explain_locally(
         processes = can_fork() and device.startswith("cuda") and plan.kind in ("image", "signal")
     first = list(itertools.islice(batches, readers)) if processes else []
     batches = itertools.chain(first, batches)
+    in_threads = nullcontext((plan.read, lambda: None))
     with (
         nullcontext() if device == "cpu" else _switch_often(),
-        open_readers(plan, readers, device.startswith("cuda"), first) if processes else nullcontext(plan.read) as read,
+        open_readers(plan, readers, device.startswith("cuda"), first) if processes else in_threads as (read, stop),
         ThreadPoolExecutor(readers, "ig2-read") as reading,
         ThreadPoolExecutor(readers, "ig2-rows") as finishing,
         closing(_read_in_order(read, batches, readers, device, reading)) as batches_read,
+        ExitStack() as at_once,
     ):
+        at_once.push(lambda error, *_: stop() if error is not None else None)
         for number, loaded in enumerate(batches_read):
             finish = plan.explain(loaded, quiet=number > 0)
             yield finishing.submit(finish).result if finds_regions else finish

@@ -52,7 +52,7 @@ class _Reader:
 @contextmanager
 def open_readers(
     plan: Plan, count: int, pins: bool = False, first: Sequence[list[Item]] = ()
-) -> Iterator[Callable[[list[Item]], Loaded]]:
+) -> Iterator[tuple[Callable[[list[Item]], Loaded], Callable[[], None]]]:
     """Start processes that read for a plan; they end with the context, and with this process, whatever ends it.
 
     Args:
@@ -62,7 +62,8 @@ def open_readers(
         first: what will be asked for first: each begins to read one of these while the next is forked.
 
     Yields:
-        A function that reads items in one of them, and may be called in several threads.
+        A function that reads items in one of them, and may be called in several threads; and one that ends them at once, for a
+        run that is stopped: one of them may hang, and whoever waits for it would, too.
     """
     idle: SimpleQueue[_Reader] = SimpleQueue()
     begun: dict[str, _Reader] = {}  # by the id of the first item
@@ -96,7 +97,7 @@ def open_readers(
                 idle.put(reader)
             return plan.read(items) if loaded is None else replace(loaded, items=items)
 
-        yield read
+        yield read, ending.close
 
 
 def _pack(items: list[Item]) -> bytes | None:
