@@ -174,6 +174,13 @@ def test_a_chat_is_explained_by_its_spans(load: Load) -> None:
     assert "spans: system" in repr(explanation)
 
 
+def test_a_pair_of_chats_has_the_same_documents(load: Load) -> None:
+    pair = [CHAT[0], {"role": "user", "content": "What is the capital of Germany?"}]
+    result = load("llama").explain(CHAT, " Rome", None, pair, documents=[{"text": "people speak Italian"}])
+    moved = {word for word, score in zip(result.prompt.words, result.word_scores[0], strict=True) if score}
+    assert moved == {"France"} and "note" not in result.attribution.settings
+
+
 def test_a_pair_of_chats_is_aligned_inside_its_messages(load: Load) -> None:
     other = [CHAT[0], {"role": "user", "content": "What is the capital of Rome?"}]
     explanation = load("llama").explain(CHAT, " Paris", " Rome", rather_than=other, method=STRAIGHT)

@@ -146,14 +146,14 @@ class LanguageModel:
         self._check_length(len(read), "the prompt")
         return read
 
-    def read_other(self, prompt: Any) -> Prompt:
-        """Cut a prompt that is contrasted with into tokens.
+    def read_other(self, prompt: Any, explained: Prompt) -> Prompt:
+        """Cut a prompt that is contrasted with into tokens; a chat has the documents of the one that is explained.
 
         Raises:
             InputError: as `read` does, saying that it is this one.
         """
         try:
-            return self.read(prompt)
+            return self.read(prompt, documents=None if isinstance(prompt, (str, tuple)) else explained.documents)
         except InputError as error:
             raise InputError(f"of rather_than, {error}") from error
 
@@ -327,7 +327,8 @@ class LanguageModel:
         masks = self._find_masks(prompt)
         chosen = [self._read_target(prompt, target)] if target is not None else [self._most_likely(prompt, len(masks) or 1)]
         if against == "auto":
-            expected = self._most_likely(self.read_other(pair), 1) if pair is not None and len(chosen[0]) == 1 else chosen[0]
+            has_pair = pair is not None and len(chosen[0]) == 1
+            expected = self._most_likely(self.read_other(pair, prompt), 1) if has_pair else chosen[0]
             others = [expected] if expected != chosen[0] else []
         elif against == "next":
             if len(chosen[0]) > 1:
@@ -589,7 +590,7 @@ class LanguageModel:
             **({"note": drawn.note} if drawn.note else {}),
         }
         if pair is not None and isinstance(outcomes, Continuations) and self.kind in ("causal", "encoder-decoder"):
-            own = self._score(self.read_other(pair), outcomes)
+            own = self._score(self.read_other(pair, read), outcomes)
             settings["pair_output"] = float(own[0] - own[1:].mean()) if others else float(own[0])
         method = method or self.default_method
         embeddings = self.embed(read.ids)

@@ -42,6 +42,8 @@ class Prompt:
     """Where each token stands in the text of its part; empty where the tokenizer does not know."""
     part: tuple[int | None, ...] = ()
     """Of two texts, which one each token is of."""
+    documents: tuple[Mapping[str, str], ...] | None = None
+    """Of a chat, those it was read with."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -262,7 +264,7 @@ def _read_chat(tokenizer: Any, messages: Sequence[Message], documents: Sequence[
         tokens = [i for i, other in enumerate(inside) if other == name]
         if tokens:
             spans.append(Span(name, tokens[0], tokens[-1] + 1))
-    return Prompt(**{**vars(prompt), "spans": tuple(spans)})
+    return Prompt(**{**vars(prompt), "spans": tuple(spans), "documents": None if documents is None else tuple(documents)})
 
 
 def _overlaps(text: str, pair: tuple[int, int], low: int, high: int) -> bool:

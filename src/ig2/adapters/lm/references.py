@@ -68,7 +68,7 @@ class Pairs(TextReferences):
         object.__setattr__(self, "prompts", prompts)
 
     def draw(self, lm: LanguageModel, prompt: Prompt) -> Drawn:
-        others = [lm.read_other(other) for other in self.prompts]
+        others = [lm.read_other(other, prompt) for other in self.prompts]
         aligned = [align(prompt, other) for other in others]
         for alignment, other in zip(aligned, self.prompts, strict=True):
             if not alignment.changed:
@@ -110,7 +110,7 @@ class OtherPrompts(TextReferences):
         object.__setattr__(self, "prompts", prompts)
 
     def draw(self, lm: LanguageModel, prompt: Prompt) -> Drawn:
-        return _embed_cells(lm, prompt, [align_right(prompt, lm.read_other(other)) for other in self.prompts])
+        return _embed_cells(lm, prompt, [align_right(prompt, lm.read_other(other, prompt)) for other in self.prompts])
 
 
 @dataclass(frozen=True)
