@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 import ig2
+from ig2._engine.session import Kept
 from ig2.attribution import Attribution
 from ig2.benchmarks.suite import Column, MethodLike
 from ig2.benchmarks.table import Row, Table, spread
 from ig2.errors import InputError, describe, import_extra
 from ig2.methods.base import summary
 from ig2.metrics.base import Metric
+from ig2.model import as_model
 
 SECONDS, GRADIENTS = "seconds", "gradients"
 
@@ -100,6 +102,7 @@ def compare(
         GRADIENTS: Column("lower", digits=0, about="taken for each explicand", ranked=False),
     }
     attributions, rows = {}, []
+    opened = replace(as_model(model), kept=Kept())  # once for all metrics; methods are timed
     for label, method in named.items():
         attribution = attributions[label] = method(model, x, seed=seed, **options)
         if not isinstance(attribution, Attribution) or attribution.cost is None:
@@ -108,7 +111,7 @@ def compare(
         gradients = (cost.gradients or 0) / max(1, len(attribution))
         numbers = {SECONDS: [cost.seconds], GRADIENTS: [gradients]}
         for name, metric in measures.items():
-            numbers[name] = metric(model, attribution, truth=truth if metric.truth else None, seed=seed).values.tolist()
+            numbers[name] = metric(opened, attribution, truth=truth if metric.truth else None, seed=seed).values.tolist()
         for name, values in numbers.items():
             rows.append(Row(label, name, **spread(values), better=columns[name].better, paper=None, values=tuple(values)))
     settings = {"seed": seed, **{name: summary(option) for name, option in options.items()}}

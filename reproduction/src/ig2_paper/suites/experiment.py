@@ -230,9 +230,13 @@ class Experiment(Suite):
 
     @cached_property
     def explicands(self) -> ExplicandSet:
-        """What `prepare_explicands` returns, made once; methods and metrics by the hundred open its network once, too."""
-        explicands = self.prepare_explicands()
-        return replace(explicands, model=replace(explicands.model, kept=Kept()))
+        """What `prepare_explicands` returns, made once."""
+        return self.prepare_explicands()
+
+    @cached_property
+    def _scored_model(self) -> Model:
+        """The model for metrics, which open its network once for hundreds of scores; methods, which are timed, each anew."""
+        return replace(self.explicands.model, kept=Kept())
 
     @cached_property
     def _slices(self) -> dict[str, slice]:
@@ -431,7 +435,9 @@ class Experiment(Suite):
         metrics |= {label: metric for label, metric in further.items() if self._study and label in self._study.columns}
         is_tensor = not isinstance(attribution, Attribution)
         x, target = (self.method_input(rows), explicands.target[rows]) if is_tensor else (None, None)
-        scores = {label: metric(explicands.model, attribution, x, target, seed=self.seed) for label, metric in metrics.items()}
+        scores = {
+            label: metric(self._scored_model, attribution, x, target, seed=self.seed) for label, metric in metrics.items()
+        }
         if explicands.truth is not None:
             truth = explicands.truth[rows]
             with warnings.catch_warnings():
