@@ -104,6 +104,18 @@ def test_a_copy_is_made_once(monkeypatch: pytest.MonkeyPatch):
     assert sorted(made) == ["find_representation", "prepare"]
 
 
+def test_a_point_takes_the_memory_of_its_own_size():
+    net = nn.Sequential(nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    sizes = {}
+    for model in (keep(net), ig2.wrap(net)):
+        for x in (X, X.repeat(1, 1, 4, 4), X):
+            with sessions.open_session(model, x) as session:
+                assert session.is_prepared
+                sizes.setdefault(model, []).append(session.bytes_per_point)
+    kept, alone = sizes.values()
+    assert kept == alone and kept[1] > 8 * kept[0]
+
+
 def test_a_call_inside_another_opens_the_network_for_itself():
     net = build()
     model = keep(net)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -83,11 +83,12 @@ class Opened:
 
     source: Model  # what was opened
     model: Model | None = None  # that on modules of our own, where it can be copied
-    prepared: tuple[Prepared, int] | None = None  # a faster copy of that, and the bytes of a point there
-    compared: set[tuple[object, int]] = field(default_factory=set)  # requests and batch sizes that were compared
-    # by what the network was called with
+    prepared: Prepared | None = None  # a faster copy of that
+    # by what the network was called with: requests and batch sizes that were compared, and what was found out
+    compared: set[tuple[object, object, int]] = field(default_factory=set)
     inspections: dict[object, Inspection] = field(default_factory=dict)
     layers: dict[object, tuple[Layer | Literal["output"], int]] = field(default_factory=dict)  # of the representation
+    bytes_per_point: dict[object, int] = field(default_factory=dict)  # of the faster copy
 
 
 class Kept:
@@ -216,7 +217,7 @@ class Session:
         self._plain.habits = known[self._call].habits
         return known[self._call]
 
-    @property
+    @cached_property
     def _call(self) -> object:
         """What the network is called with, but for the numbers, and what for."""
         inputs = self.inputs
@@ -245,7 +246,7 @@ class Session:
 
     def _prepare(self, wish: Preparation) -> None:
         """Go on with a copy of the network that runs faster, if there is one."""
-        known = self._opened.prepared
+        opened = self._opened
         first = torch.zeros(1, dtype=torch.long, device=self.device)
         memory = self.bytes_per_point
 
@@ -253,7 +254,7 @@ class Session:
             return Network(model, self.inputs).scores_alone(self.inputs.data[:1], first)
 
         try:
-            prepared = prepare(self._plain.model, wish, run) if known is None else known[0]
+            prepared = opened.prepared or prepare(self._plain.model, wish, run)
         except Exception as error:
             self.preparation["left as it is"] = _reason(error)
             return
@@ -264,18 +265,17 @@ class Session:
         self._copies = prepared.modules
         self.preparation.update(prepared.done)
         try:
-            if known is None:
-                scores, self.bytes_per_point = run_first(self._network)
+            if opened.prepared is None or self._call not in opened.bytes_per_point:
+                scores, opened.bytes_per_point[self._call] = run_first(self._network)
                 self.confirm_scores(self.inputs.data[:1], first, scores)
-            else:
-                self.bytes_per_point = known[1]
+            self.bytes_per_point = opened.bytes_per_point[self._call]
         except Exception as error:
             self._fall_back(_reason(error))
         if not self.is_prepared:
             self.bytes_per_point = memory
             return
-        self._opened.prepared = prepared, self.bytes_per_point
-        self._network.writes, self._network.reenters = self._plain.writes, self._plain.reenters
+        opened.prepared = prepared
+        self._network.habits = self._plain.habits
         self._network.channels_last = "channels_last" in self.preparation
 
     def _fall_back(self, reason: str) -> None:
@@ -346,8 +346,8 @@ class Session:
 
     def _is_new(self, request: object, count: int) -> bool:
         """Whether the copy has not been compared on this request and size of batch; from here on it has."""
-        is_new = self.is_prepared and (request, count) not in self._opened.compared
-        self._opened.compared.add((request, count))
+        is_new = self.is_prepared and (self._call, request, count) not in self._opened.compared
+        self._opened.compared.add((self._call, request, count))
         return is_new
 
     def _is_same_score(self, own: Tensor, prepared: Tensor) -> bool:
