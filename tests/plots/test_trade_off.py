@@ -1,5 +1,7 @@
 """Quality against cost."""
 
+import numpy as np
+from matplotlib.path import Path
 from matplotlib.text import Text
 
 from ig2.errors import InputError
@@ -19,6 +21,23 @@ def test_every_method_is_a_point_with_a_label_that_covers_no_other():
     assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
     bold = [text.get_text() for text in axes.texts if text.get_fontweight() == "bold"]
     assert bold == ["method 0"]
+
+
+def test_no_label_stands_on_the_line_of_the_best():
+    points = {
+        "cheap": (0.3, 3.0),
+        "good": (13.6, 66.4),
+        "somewhat better": (27.0, 67.1),
+        "below": (13.6, 64.8),
+        "best": (534.0, 71.8),
+    }
+    figure = trade_off(points, ["cheap", "good", "somewhat better", "best"], cost="gradients", quality="won")
+    (axes,) = figure.axes
+    line = axes.lines[0]
+    x, y = (np.asarray(values, dtype=float) for values in line.get_data())
+    steps = np.column_stack([np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]])  # along the line, and up
+    path, renderer = Path(axes.transData.transform(steps)), figure.canvas.get_renderer()
+    assert not any(path.intersects_bbox(Text.get_window_extent(text, renderer), filled=False) for text in axes.texts)
 
 
 def test_costs_of_zero_are_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import pairwise
 
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -47,11 +48,12 @@ def trade_off(points: Mapping[str, tuple[float, float]], front: Collection[str] 
     figure.draw_without_rendering()  # places of points are final then
     dots = [axes.transData.transform(point) for point in points.values()]
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in dots]
+    places = [axes.transData.transform(corner) for corner in corners]
+    for (x0, y0), (x1, y1) in pairwise(places):  # along the line, and up
+        taken += [Bbox.from_extents(x0, y0 - 1, x1, y0 + 1), Bbox.from_extents(x1 - 1, y0, x1 + 1, y1)]
     frame, renderer = axes.bbox, figure.canvas.get_renderer()  # type: ignore[attr-defined]
     for label in sorted(points, key=lambda label: (label not in front, points[label])):
-        for x, y in (
-            [(-6, 7), *OFFSETS] if label in front else OFFSETS
-        ):  # the first that is free; the front's line is to the right
+        for x, y in [(-6, 7), (6, 7), *OFFSETS] if label in front else OFFSETS:  # the first that is free
             text = axes.annotate(
                 label, points[label], (x, y), textcoords="offset points", fontsize=7, va="center",
                 ha="left" if x > 0 else "right" if x < 0 else "center", fontweight="bold" if label in front else "normal",
