@@ -186,8 +186,12 @@ class Model:
     target: Target | None = None  # what of the result is explained, if not a class: set for the length of a call
     # code compiled in earlier calls, with the weights it was made for
     compiled: dict[Any, tuple[list[Tensor], Callable[..., tuple[Tensor, ...]]]] = field(default_factory=dict, repr=False)
-    # what one call finds out for the next, set by who sees to it that nothing changes the network between them
+    # what one call finds out for the next, set by a caller that knows that nothing changes the network between them
     kept: Any = field(default=None, repr=False)
+
+    def exchange(self, **parts: Any) -> Model:
+        """The model with other parts, and without what is known of the network it had."""
+        return replace(self, **parts, compiled={}, kept=None)
 
     @property
     def modules(self) -> list[tuple[str, nn.Module]]:

@@ -13,7 +13,7 @@ import ig2
 from ig2._engine import session as sessions
 from ig2._engine.session import Kept
 from ig2.errors import ModelError
-from ig2.metrics import Insertion
+from ig2.metrics import Insertion, ParameterRandomisation
 from networks import Record, seeded, uniform
 
 X, MORE = uniform(3, 2, 8, 8, seed=1).float(), uniform(2, 2, 8, 8, seed=2).float()
@@ -39,7 +39,10 @@ def build() -> nn.Module:
             nn.Flatten(), nn.Linear(36, 8), nn.Tanh(), nn.Linear(8, 3),
         )  # fmt: skip
 
-    return seeded(make, 0).float()
+    net = seeded(make, 0).float()
+    net[1].running_mean.fill_(0.3)  # statistics that are not those of a new layer
+    net[1].running_var.fill_(4.0)
+    return net
 
 
 def keep(net: Any, **options: Any) -> ig2.Model:
@@ -78,6 +81,21 @@ def test_methods_and_metrics_share_what_was_found_out():
             results.append([attribution.values, Insertion("black", 5)(m, attribution).values, ig2.scores(m, x)])
         assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
     assert len(model.kept.opened) == 2  # logits, and the probabilities of the metric
+
+
+@pytest.mark.parametrize("order", ["cascading", "independent"])
+def test_a_network_whose_weights_are_drawn_anew_is_another(order: str):
+    net, method = build(), ig2.IntegratedGradients(3)
+    metric = ParameterRandomisation(method, order=order)
+    kept, alone = (metric(model, method(model, X)).curves for model in (keep(net), ig2.wrap(net)))
+    assert torch.equal(kept, alone)
+
+
+def test_nothing_is_kept_of_the_network_from_a_layer_on():
+    model = keep(build())
+    for _ in range(3):
+        ig2.Gradient()(model, X, at="3")
+    assert len(model.kept.opened) <= 1  # each call cuts the network anew
 
 
 def test_the_network_is_looked_at_once_for_inputs_of_a_shape():

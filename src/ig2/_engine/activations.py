@@ -139,9 +139,7 @@ def cut(model: Model, layer: str | nn.Module) -> Model:
     preparation = None if model.preparation is None else replace(model.preparation, fold=False, checkpoint=False)
     upper = Upper(model.net, chosen, model.preprocess)
     upper.training = False  # by itself: train() would reach the user's modules
-    return replace(
-        model, net=upper, preprocess=None, representation=representation, bounds=None, preparation=preparation, compiled={}
-    )
+    return model.exchange(net=upper, preprocess=None, representation=representation, bounds=None, preparation=preparation)
 
 
 def join_inputs(activation: Tensor | Fixed, x: Any) -> dict[int | str, Any]:

@@ -48,7 +48,7 @@ class Inspection:
 
     bytes_per_point: int  # of memory for a step with both gradients
     draws: bool  # whether a pass draws random numbers, even if the scores do not go by them
-    habits: tuple[bool | None, bool, bool]  # of the network: whether it writes, differentiates, and re-enters, as it says there
+    habits: tuple[bool | None, bool, bool]  # those of `Network`
 
 
 def inspect(network: Network, check_mixing: bool = True) -> Inspection:

@@ -39,7 +39,7 @@ class Network:
 
     @property
     def habits(self) -> tuple[bool | None, bool, bool]:
-        """What a look at it brought."""
+        """Whether it writes into its input, takes gradients in its forward pass, and has checkpoints with re-entry."""
         return self.writes, self.differentiates, self.reenters
 
     @habits.setter

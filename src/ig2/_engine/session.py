@@ -102,16 +102,20 @@ class Kept:
 
     def take(self, model: Model) -> Opened:
         """What an earlier call opened of this model, or something new."""
-        return self.opened.pop(self._name(model), None) or Opened(model)
+        return self.opened.pop(_identify(model), None) or Opened(model)
 
     def put(self, opened: Opened) -> None:
         """Keep what a call opened for the next."""
-        self.opened[self._name(opened.source)] = opened
+        self.opened[_identify(opened.source)] = opened
 
-    def _name(self, model: Model) -> object:
-        # metrics read another output of the same network; what is named by its address is alive, as a part of the source
-        parts = (model.net, model.representation, model.output, model.bounds, model.preprocess, model.preparation)
-        return tuple(map(id, parts))
+
+def _identify(model: Model) -> tuple[int, ...]:
+    """The addresses of what makes a model, since metrics read another output of the same network.
+
+    They stay its own: what was opened holds the model that it was opened from.
+    """
+    parts = (model.net, model.representation, model.output, model.bounds, model.preprocess, model.preparation)
+    return tuple(map(id, parts))
 
 
 class Session:
@@ -205,9 +209,11 @@ class Session:
 
     def _find_kept(self, model: Model) -> Kept | None:
         """What earlier calls kept; None where a call changes its copy of the network."""
-        usual = all(type(parameter) is nn.Parameter for _, module in model.modules for parameter in module.parameters(False))
-        changes = model.target is not None or not usual or (self._wish is not None and self._wish.checkpoint)
-        return None if changes else model.kept
+        checkpoints = self._wish is not None and self._wish.checkpoint
+        if model.kept is None or model.target is not None or checkpoints:
+            return None
+        quantised = any(type(weight) is not nn.Parameter for _, module in model.modules for weight in module.parameters(False))
+        return None if quantised else model.kept
 
     def _inspect(self) -> Inspection:
         """Look at the network, unless an earlier call did that was like this one."""

@@ -140,7 +140,7 @@ def _randomise(model: Model, task: Task, layers: Layers, numbers: Sequence[int])
 
 def _copy(model: Model) -> Model:
     try:
-        return copy.deepcopy(replace(model, compiled={}))
+        return copy.deepcopy(model.exchange())
     except Exception as error:  # whatever a module holds may fail in its own way
         raise ModelError(f"weights are drawn anew in a copy of the network, and it cannot be copied: {error}") from error
 

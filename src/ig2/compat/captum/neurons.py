@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -47,7 +46,7 @@ class _OfNeuron(AtLayer):
         """Return the model whose output is the neuron."""
         net = Lower(self.model.net, self._find(to_input), functools.partial(_select_neuron, selector=selector))
         net.training = False  # by itself: train() would reach the user's modules
-        return replace(self.model, net=net, representation=None, output="logit", compiled={})
+        return self.model.exchange(net=net, representation=None, output="logit")
 
 
 class NeuronGradient(_OfNeuron):
