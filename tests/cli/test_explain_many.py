@@ -18,7 +18,7 @@ from browsing import open_browser, ready
 from ig2 import Attribution
 from ig2.cli import explain, files, many
 from ig2.demo import tables
-from ig2.runs import execution
+from ig2.runs import plan as plans
 
 COMMAND = ("explain", "photos", "-m", "mine:small", "--steps", 2, "--count", 2, "--compare", "ig")
 
@@ -34,7 +34,7 @@ def _quick_pictures(monkeypatch):
 def photos(ig2, monkeypatch):
     """Seven photos in a folder, of which four are many, explained three at a time."""
     monkeypatch.setattr(explain, "MANY", 4)
-    monkeypatch.setitem(execution.BATCHES, "image", 3)
+    monkeypatch.setitem(plans.BATCHES, "image", 3)
     ig2.module()
     for seed in range(7):
         ig2.photo(f"photos/{'ab'[seed % 2]}/{seed}.png", seed=seed)

@@ -25,7 +25,8 @@ from ig2.adapters import vision
 from ig2.errors import IG2Error
 from ig2.runs import Source, execution, readers
 from ig2.runs.files import lock_store
-from ig2.runs.sources import Item
+from ig2.runs.planning import find_model, make_plan
+from ig2.runs.sources import Item, find_source, group_items
 from networks import data, refuses
 
 pytestmark = pytest.mark.skipif(not readers.CAN_FORK, reason="processes read on Linux alone")
@@ -33,12 +34,12 @@ PARENT = os.getpid()
 
 
 def explain(source: Any, model: Any, processes: bool) -> list[dict[str, Any]]:
-    items = execution.find_source(source)
-    subject, bare = execution._find_model(model, items)
-    plan = execution.make_plan(
+    items = find_source(source)
+    subject, bare = find_model(model, items)
+    plan = make_plan(
         items, subject, bare, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
     )  # fmt: skip
-    batches = execution.group_items(iter(items), 2)
+    batches = group_items(iter(items), 2)
     return [row for finish in execution.explain_locally(plan, batches, 2, "cpu", processes) for row in finish()]
 
 
@@ -63,8 +64,8 @@ def test_processes_read_the_same_rows_as_threads(photos: Path, subject: vision.V
 
 
 def test_a_batch_stays_as_it_is_when_the_next_one_is_read(photos: Path, subject: vision.VisionSubject) -> None:
-    items = execution.find_source(photos)
-    plan = execution.make_plan(
+    items = find_source(photos)
+    plan = make_plan(
         items, subject, subject.model, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
     )  # fmt: skip
     groups = [list(items)[:3], list(items)[3:5], list(items)[5:9]]
@@ -82,11 +83,11 @@ def test_the_first_batches_are_read_before_they_are_asked_for(
     begun.mkdir()
     framing = subject.frame
     noting = replace(subject, frame=lambda image: (begun / str(os.getpid())).touch() or framing(image))
-    items = execution.find_source(photos)
-    plan = execution.make_plan(
+    items = find_source(photos)
+    plan = make_plan(
         items, noting, noting.model, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
     )  # fmt: skip
-    groups = list(execution.group_items(iter(items), 2))
+    groups = list(group_items(iter(items), 2))
     with readers.open_readers(plan, 3, first=groups[:2]) as (read, _):
         deadline = time.monotonic() + 10
         while len(list(begun.iterdir())) < 2:
@@ -134,11 +135,11 @@ def test_for_a_gpu_processes_read_images_unless_asked_not_to(
     open_readers = readers.open_readers
     monkeypatch.setattr(execution, "open_readers", lambda *args: opened.append(1) or open_readers(*args))
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor.clone())
-    items = execution.find_source(photos)
-    plan = execution.make_plan(
+    items = find_source(photos)
+    plan = make_plan(
         items, subject, subject.model, ig2.Gradient(), None, None, None, None, 0, "none", False, (), None
     )  # fmt: skip
-    batches = execution.group_items(iter(items), 4)
+    batches = group_items(iter(items), 4)
     rows = [row for finish in execution.explain_locally(plan, batches, 1, "cuda", asked) for row in finish()]
     assert len(rows) == 12 and bool(opened) is expected
 
@@ -292,11 +293,11 @@ def test_threads_switch_often_beside_a_gpu_and_as_before_after_it() -> None:
             seen.append(sys.getswitchinterval())
             return x.sum(dim=1)
 
-    items = execution.find_source(data(4, 3))
-    _, bare = execution._find_model(Watched(), items)
-    plan = execution.make_plan(items, None, bare, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None)
+    items = find_source(data(4, 3))
+    _, bare = find_model(Watched(), items)
+    plan = make_plan(items, None, bare, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None)
     for device, interval in (("cpu", before), ("mps", execution.SWITCH_SECONDS)):
-        for finish in execution.explain_locally(plan, execution.group_items(iter(items), 2), 1, device, False):
+        for finish in execution.explain_locally(plan, group_items(iter(items), 2), 1, device, False):
             finish()
         assert seen[-1] == pytest.approx(interval)
         assert sys.getswitchinterval() == before
@@ -315,11 +316,11 @@ class Hanging(torch.utils.data.Dataset[torch.Tensor]):
 
 
 def test_a_run_that_is_stopped_does_not_wait_for_a_process_that_hangs(net: nn.Module) -> None:
-    items = execution.find_source(Hanging())
-    plan = execution.make_plan(
-        items, *execution._find_model(net, items), ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
+    items = find_source(Hanging())
+    plan = make_plan(
+        items, *find_model(net, items), ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
     )  # fmt: skip
-    explained = execution.explain_locally(plan, execution.group_items(iter(items), 1), 2, "cpu", True)
+    explained = execution.explain_locally(plan, group_items(iter(items), 1), 2, "cpu", True)
     began = time.monotonic()
     assert next(explained)()[0]["id"] == "0"
     explained.close()  # type: ignore[attr-defined]

@@ -34,6 +34,9 @@ from ig2.groups import Groups
 from ig2.runs import Aggregates, Store, execution
 from ig2.runs import plan as plans
 from ig2.runs.files import lock_store
+from ig2.runs.manifest import _fingerprint_weights
+from ig2.runs.planning import make_plan
+from ig2.runs.sources import find_source, group_items
 from networks import Record, data, refuses, seeded
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
@@ -75,7 +78,7 @@ def test_photos_with_references_metrics_and_classes(photos: Path, subject: visio
     metric = ig2.metrics.Insertion(thresholds=4)
     method = ig2.IG2(3)
     store = ig2.run(photos, subject, method, tmp_path / "store", count=3, metrics=[metric], gradcf=True, batch=5)
-    names = [item.id for item in execution.find_source(photos)][:5]
+    names = [item.id for item in find_source(photos)][:5]
     attribution = subject.explain([photos / name for name in names], method, count=3)
     scores = metric(subject.model, attribution)
     assert attribution.against is not None and attribution.trust is not None and attribution.gradcf is not None
@@ -178,7 +181,7 @@ def test_a_pool_that_is_a_source(photos: Path, subject: vision.VisionSubject, tm
     with pytest.warns(ig2.IG2Warning, match=r"red/broken\.png"):
         store = ig2.run(photos / "green", subject, ig2.ExpectedIG(3), tmp_path / "store", references=photos, count=2)
     assert store.manifest["fingerprint"]["settings"]["references"]["place"] == str(photos)
-    items = [item for item in execution.find_source(photos) if "broken" not in item.id]
+    items = [item for item in find_source(photos) if "broken" not in item.id]
     pool = [vision.Photo(item.content, item.id, item.label) for item in items]
     attribution = subject.explain([photos / "green/0.png"], ig2.ExpectedIG(3), pool=pool, count=2)
     np.testing.assert_allclose(store["0.png"]["values"], attribution.values[0].numpy(), atol=1e-6)
@@ -436,10 +439,10 @@ def test_of_a_grid_its_fields_are_copied_and_nothing_larger(
 
 
 def test_a_table_is_the_same_of_columns_and_of_rows(photos: Path, subject: vision.VisionSubject) -> None:
-    items = execution.find_source(photos)
+    items = find_source(photos)
     strategy = ig2.references.Samples(subject.read(sorted((photos / "red").iterdir())).x, 2)
     scored = [metrics.Insertion(thresholds=4)]
-    plan = execution.make_plan(
+    plan = make_plan(
         items, subject, subject.model, ig2.IG2(3), None, "auto", strategy, None, 0, "float32", True, scored, None
     )  # fmt: skip
     rows = plan.explain(plan.read(list(items)))()
@@ -453,7 +456,7 @@ def test_a_table_is_the_same_of_columns_and_of_rows(photos: Path, subject: visio
 
 
 def test_weights_are_digested_by_threads_as_by_one(net: nn.Module) -> None:
-    assert execution._fingerprint_weights(net) == fingerprint(net.state_dict())
+    assert _fingerprint_weights(net) == fingerprint(net.state_dict())
 
 
 def test_numbers_are_copied_together_and_values_stay_where_they_are() -> None:
@@ -517,12 +520,12 @@ def test_for_a_gpu_more_threads_read_into_pinned_memory(
     assert 2 <= execution.count_readers("cuda:1") <= 8
     pinned: list[torch.Tensor] = []
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
-    items = execution.find_source(data(4, 5))
-    plan = execution.make_plan(
+    items = find_source(data(4, 5))
+    plan = make_plan(
         items, None, ig2.wrap(net), ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
     )  # fmt: skip
     for device, times in (("cpu", 0), ("cuda", 2)):
-        batches = execution.group_items(iter(items), 2)
+        batches = group_items(iter(items), 2)
         rows = [row for finish in execution.explain_locally(plan, batches, 1, device) for row in finish()]
         assert [row["id"] for row in rows] == ["0", "1", "2", "3"] and len(pinned) == times
 

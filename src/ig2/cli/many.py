@@ -31,8 +31,9 @@ from ig2.report.content import Index, IndexEntry
 from ig2.report.encoding import encode_thumbnail, mark_method, worst_mark
 from ig2.report.page import render_details, render_index
 from ig2.runs.aggregates import SCALARS
-from ig2.runs.execution import describe_model, run_plan
+from ig2.runs.execution import run_plan
 from ig2.runs.files import LOCK, MANIFEST, arrow, find_differences, lock_store, read_manifest
+from ig2.runs.manifest import describe_model
 from ig2.runs.plan import Cells, Finish, Loaded, Plan, Row
 from ig2.runs.sources import Item, Source
 from ig2.runs.store import Store

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ig2._utils.files import FileError, write_file
 from ig2.errors import InputError, reason
-from ig2.runs.execution import check_manifest, make_fingerprint, make_folder
 from ig2.runs.files import Writer, arrow, list_parts, lock_store, read_part
+from ig2.runs.manifest import check_manifest, make_fingerprint, make_folder
 from ig2.runs.plan import Plan, Row, make_table
 
 SUFFIX = "-whatif"

@@ -34,8 +34,9 @@ from ig2.explorer.turns import Event, Turns
 from ig2.explorer.views import name_class
 from ig2.methods import Grid, Method, Superpixels
 from ig2.report.encoding import MAP_BITS, pack_map
-from ig2.runs.execution import describe_model, make_plan
+from ig2.runs.manifest import describe_model
 from ig2.runs.plan import MakeMethod, Plan, Row
+from ig2.runs.planning import make_plan
 from ig2.runs.sources import Item, Source, extract_input
 
 MOST_COUNT = 50  # references that a page may ask for

@@ -2,82 +2,64 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 import os
-import re
 import sys
 import time
-from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-import ig2
 from ig2._utils.checks import check_count, check_seed
 from ig2._utils.devices import find_device
 from ig2._utils.files import FileError
 from ig2._utils.progress import Progress, ProgressOption
 from ig2._utils.suggestions import ChoiceError
-from ig2.adapters.base import Batch, Subject
-from ig2.adapters.images import Framing
+from ig2.adapters.base import Subject
 from ig2.adapters.lm import LanguageModel, Prompt
-from ig2.adapters.loading import as_vision_subject, load_network
-from ig2.adapters.signals import Clip
-from ig2.adapters.tabular import TableSubject
-from ig2.adapters.vision import Photo
-from ig2.benchmarks.store import code_digest, fingerprint, key_of, place
-from ig2.errors import InputError, describe, format_count, reason, warn
+from ig2.errors import InputError, describe, format_count
 from ig2.groups import Groups
-from ig2.methods import IG2, Gradient, Grid, Method
-from ig2.methods.base import summary
-from ig2.metrics.base import Metric, Scores
-from ig2.model import Function, Model, Preparation, as_model
+from ig2.methods import Grid, Method
+from ig2.metrics.base import Metric
+from ig2.model import Model, Preparation
 from ig2.runs import store as stores
 from ig2.runs.aggregates import ROWS_AT_ONCE, Aggregates, find_columns
 from ig2.runs.files import (
     AGGREGATES,
     FLUSH_SECONDS,
-    FORMAT,
-    MANIFEST,
     PART_BYTES,
     PROGRESS,
     Writer,
     arrow,
     drop_failed,
-    find_differences,
     list_parts,
     lock_store,
     open_part,
     read_json,
-    read_manifest,
     read_part,
     write_json,
 )
-from ig2.runs.language import PromptPlan, plan_prompts
-from ig2.runs.plan import Finish, Loaded, MakeMethod, Plan, Row, Values, make_table
+from ig2.runs.ids import contains, count_items, hash_ids, list_stored_ids
+from ig2.runs.language import plan_prompts
+from ig2.runs.manifest import check_manifest, make_fingerprint, make_folder
+from ig2.runs.plan import BATCHES, Finish, Loaded, MakeMethod, Plan, Row, Values, make_table
+from ig2.runs.planning import find_model, make_plan
 from ig2.runs.readers import can_fork, open_readers, pin
-from ig2.runs.sources import Item, Source, extract_input, find_source, group_items
+from ig2.runs.sources import Item, find_source, group_items
 from ig2.runs.store import Store
-from ig2.targets import Class, Target, as_target
+from ig2.targets import Target
 
 Engine = Literal["local", "ray"]
 Read = Callable[[list[Item]], Loaded]
-BATCHES = {"image": 16, "signal": 16, "text": 32, "table": 128, "tensor": 64}  # items in one call of the method
-POOL = 200  # items of a pool that references are chosen from
 READERS = 2  # threads or processes that read ahead
 GPU_READERS = 8  # the same for a GPU: one decodes some 300 photos a second
 FIRST_FAILURES = 100  # after so many failed items and not one success, the run is at fault and not the items
@@ -215,7 +197,7 @@ def run(
         return run_plan(prompts, make_fingerprint(prompts, references), folder, device=where, **rest)
     if prepare is not True:
         raise ChoiceError(f"prepare={describe(prepare)} is for a language model: use ig2.wrap(net, prepare=…) for a network")
-    subject, bare = _find_model(model, items)
+    subject, bare = find_model(model, items)
     where = "cpu" if engine == "ray" else find_device(device)  # Ray's actors have the GPUs
     if subject is not None:
         subject.to(where)
@@ -259,8 +241,8 @@ def run_plan(
         check_manifest(folder, plan, made)
         if retry_failed:
             drop_failed(folder)
-        known = _hash_ids(_stored_ids(folder))
-        total, pending = _count_items(items, known)
+        known = hash_ids(list_stored_ids(folder))
+        total, pending = count_items(items, known)
         state = _State(folder, plan, total, total - pending, len(known) - (total - pending), flush_seconds=flush_seconds)
         writer = Writer(folder, state.save, part_bytes, flush_seconds, state.absorb)
         state.number = lambda: writer.number
@@ -268,7 +250,7 @@ def run_plan(
         bar = stack.enter_context(Progress(progress, "explain", "item"))
         bar.expect(total)
         bar.advance(total - pending)
-        waiting = (item for item in items if not _contains(known, item.id)) if len(known) else iter(items)
+        waiting = (item for item in items if not contains(known, item.id)) if len(known) else iter(items)
         batches = group_items(waiting, check_count(batch, "batch") if batch is not None else BATCHES[plan.kind])
         if engine == "ray":
             from ig2.runs.cluster import explain_on_cluster
@@ -279,9 +261,6 @@ def run_plan(
         with closing(explained):  # ends its threads or actors, whatever ends the writing
             _write_rows(plan, explained, writer, state, bar)
     return stores.open(folder)
-
-
-# -- the loop ----------------------------------------------------------------------------------------------------------
 
 
 def explain_locally(
@@ -412,6 +391,14 @@ def _check_hope(early: Sequence[Row]) -> None:
         )
 
 
+def _stored_schema(folder: Path) -> Any:
+    parts = list_parts(folder)
+    if not parts:
+        return None
+    with open_part(parts[0]) as part:
+        return part.schema_arrow
+
+
 @dataclass
 class _State:
     """How far the run is, and its aggregates, beside the rows on the disk."""
@@ -494,305 +481,3 @@ class _State:
                 "rate": self.items / seconds if self.items and seconds else float(self.before.get("rate", 0.0)),
             },
         )
-
-
-# -- ids ---------------------------------------------------------------------------------------------------------------
-
-
-def _hash_ids(ids: Iterator[str]) -> NDArray[np.uint64]:
-    """Return the sorted hashes of ids: eight bytes an item, where a set of texts takes a hundred."""
-    numbers = array("Q", map(_hash, ids))
-    return np.sort(np.frombuffer(numbers, dtype=np.uint64)) if numbers else np.zeros(0, np.uint64)
-
-
-def _hash(identity: str) -> int:
-    return int.from_bytes(hashlib.blake2b(identity.encode("utf-8", "backslashreplace"), digest_size=8).digest(), "little")
-
-
-def _contains(hashes: NDArray[np.uint64], identity: str) -> bool:
-    number = np.uint64(_hash(identity))
-    where = int(np.searchsorted(hashes, number))
-    return where < len(hashes) and bool(hashes[where] == number)
-
-
-def _stored_ids(folder: Path) -> Iterator[str]:
-    for path in list_parts(folder):
-        for chunk in read_part(path, ["id"])["id"].chunks:
-            yield from (str(identity) for identity in chunk.to_pylist())
-
-
-def _count_items(source: Source, known: NDArray[np.uint64]) -> tuple[int, int]:
-    """Return how many items there are, and how many of them wait.
-
-    Raises:
-        InputError: if there are none, or two have one id.
-    """
-    hashes = _hash_ids(source.ids())
-    if not len(hashes):
-        made = source.describe()
-        raise InputError(f"{made.get('place') or made.get('name') or 'the source'} has no items")
-    if len(hashes) > 1 and (hashes[1:] == hashes[:-1]).any():
-        double, seen = hashes[1:][hashes[1:] == hashes[:-1]][0], 0
-        for identity in source.ids():
-            seen += _hash(identity) == int(double)
-            if seen == 2:
-                raise InputError(f"the id {identity!r} is a duplicate: name a column with different ids (id=, --id)")
-    waiting = len(hashes) - int(np.isin(hashes, known, assume_unique=True).sum())
-    return len(hashes), waiting
-
-
-def _stored_schema(folder: Path) -> Any:
-    parts = list_parts(folder)
-    if not parts:
-        return None
-    with open_part(parts[0]) as part:
-        return part.schema_arrow
-
-
-# -- settings ----------------------------------------------------------------------------------------------------------
-
-
-def _find_model(model: Any, source: Source) -> tuple[Subject | None, Model]:
-    if isinstance(model, str):
-        model = load_network(model)
-    if isinstance(model, nn.Module) and "tensor" not in source.kinds and source.kinds == ("image",):
-        model = as_vision_subject(model, type(model).__name__)
-    if isinstance(model, Subject):
-        if model.kind not in source.kinds:
-            raise InputError(f"{model.name} reads {model.kind}s, and the source has {' or '.join(source.kinds)}s")
-        return model, model.model
-    if "tensor" not in source.kinds:
-        raise InputError(
-            f"the source has {' or '.join(source.kinds)}s, and {describe(model)} reads tensors: give a subject of "
-            "ig2.adapters, which knows how they reach the network"
-        )
-    return None, as_model(model)
-
-
-def make_plan(
-    source: Source, subject: Subject | None, model: Model, method: Any, target: Any, against: Any, references: Any,
-    count: int | None, seed: int, values: Any, gradcf: bool, metrics: Any, column: str | None,
-) -> Plan:  # fmt: skip
-    method = IG2() if method is None else method
-    kind = "tensor" if subject is None else subject.kind
-    values = ("units" if kind in ("text", "table") else "float32") if values is None else values
-    if not isinstance(values, Groups) and values not in ("float32", "float16", "units", "none"):
-        raise ChoiceError(f"values must be float32, float16, units, none, a grid or superpixels, got {describe(values)}")
-    if (isinstance(values, Groups) and kind not in ("image", "tensor")) or (values == "units" and kind in ("image", "tensor")):
-        raise ChoiceError(f"values={describe(values)} is not for {kind}s: units are words and columns, grids are for images")
-    named = dict(metrics) if isinstance(metrics, Mapping) else {_name_metric(metric): metric for metric in metrics}
-    for name, metric in named.items():
-        if not isinstance(metric, Metric):
-            raise InputError(f"metrics must be of ig2.metrics, got {describe(metric)}")
-        if metric.truth is not None and not metric.truth_optional:
-            raise InputError(f"{name} compares with a truth, which a run has not: score the store instead")
-    pool, chosen = None, references
-    if _is_pool(references):
-        if subject is None:
-            raise InputError("a pool of references is for a subject of ig2.adapters: give a strategy of ig2.references instead")
-        pool, chosen = _read_pool(subject, references, column), None
-    contrast = subject is not None and chosen is None and (pool is not None or _needs_references(method))
-    question = as_target(target if subject is None else subject._read_classes(target))
-    if question.has_each:
-        raise InputError(
-            f"target has one for each explicand, {describe(target)}: a run needs one that is the same for every item"
-        )
-    target = question.index if isinstance(question, Class) else question
-    if against == "auto":
-        against = None if subject is None or isinstance(target, Target) else against
-    elif subject is not None:
-        against = subject._read_classes(against)
-    return Plan(
-        source, subject, model, method, target, against, chosen, contrast, pool, count, seed, values, gradcf, named, column
-    )
-
-
-def _needs_references(method: Any) -> bool:
-    """Whether a method has no references unless a call gives some; a function that makes methods says so in `contrasts`."""
-    if not isinstance(method, Method):
-        return bool(getattr(method, "contrasts", False))
-    if method.default_references is not None or method.runs_once or getattr(method, "references", None) is not None:
-        return False
-    return bool(getattr(getattr(method, "path", None), "uses_reference", True))
-
-
-def _name_metric(metric: Any) -> str:
-    """A metric's class as a column: "insertion", "max_sensitivity"."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(metric).__name__).lower()
-
-
-def _is_pool(references: Any) -> bool:
-    from_datasets = type(references).__module__.partition(".")[0] == "datasets"
-    return isinstance(references, (str, PathLike, Source, torch.utils.data.Dataset)) or from_datasets
-
-
-def _read_pool(subject: Subject, references: Any, column: str | None) -> Batch:
-    """Read the pool: evenly spaced items of a source, at most 200, less those that cannot be read."""
-    source = find_source(references)
-    total = sum(1 for _ in source.ids())
-    step, inputs = max(1, total // POOL), list[Any]()
-    for number, item in enumerate(source):
-        if number % step or len(inputs) >= POOL:
-            continue
-        try:
-            content = extract_input(source.load(item.content), subject.kind, column)
-            if subject.kind == "image":  # with the class of its folder, which is never contrasted with itself
-                content = Photo(content, item.id, None if item.label is None else str(item.label))
-            elif subject.kind == "signal":
-                content = Clip(content, item.id, None if item.label is None else str(item.label))
-            subject.pool([content])
-        except Exception as error:  # as any item's
-            warn(f"the reference {item.id!r} is skipped: {reason(error)}")
-            continue
-        inputs.append(content)
-    if not inputs:
-        raise InputError(f"none of the references of {describe(source.describe())} can be read")
-    return subject.pool(inputs)
-
-
-def make_fingerprint(plan: Plan, references: Any) -> dict[str, Any]:
-    """Everything that decides the rows, in words and digests, by which a store knows its run."""
-    pool = find_source(references).describe() if plan.pool is not None else None
-    return {
-        "code": f"ig2 {ig2.__version__} ({code_digest()})",
-        "model": describe_model(plan),
-        "method": {**_describe_part(plan.method), "digest": key_of(fingerprint(plan.method))},
-        "settings": {
-            "target": _describe_part(plan.target) if isinstance(plan.target, Target) else plan.target,
-            **({"target_digest": key_of(fingerprint(plan.target))} if isinstance(plan.target, Target) else {}),
-            "against": plan.against,
-            "references": pool or _describe_part(plan.references),
-            "references_digest": None if plan.references is None else key_of(fingerprint(plan.references)),
-            "count": plan.count,
-            "seed": plan.seed,
-            "values": summary(plan.values),
-            "gradcf": plan.gradcf,
-            **({"per_reference": True} if plan.per_reference else {}),  # not said by stores from before
-            "metrics": {name: summary(metric) for name, metric in plan.metrics.items()},
-            "column": plan.column,
-            **({"prepare": summary(plan.prepare)} if isinstance(plan, PromptPlan) and plan.prepare is not True else {}),
-        },
-        "source": plan.source.describe(),
-    }
-
-
-def _describe_part(part: Any) -> Any:
-    content = summary(part)
-    return content if isinstance(content, dict) or part is None else {"type": content}
-
-
-def describe_model(plan: Plan) -> dict[str, Any]:
-    """The model of a plan, with a digest of its weights, as a fingerprint has it."""
-    net = plan.model.net
-    lm = plan.lm if isinstance(plan, PromptPlan) else None
-    name = lm.name if lm is not None else type(net).__name__ if plan.subject is None else plan.subject.name
-    if isinstance(net, Function):  # whose numbers cannot be read
-        owner = getattr(net.function, "__self__", None)
-        digest = key_of(
-            place(net.function) if hasattr(net.function, "__qualname__") else type(net.function).__name__, repr(owner)
-        )
-    else:
-        digest = key_of(repr(net), _fingerprint_weights(net))
-    preprocess = plan.model.preprocess
-    if isinstance(preprocess, nn.Module):
-        digest = key_of(digest, repr(preprocess), _fingerprint_weights(preprocess))
-    kind = {} if lm is None else {"lm": lm.kind}
-    return {"name": name, "weights": digest, "settings": repr(plan.model), **kind}
-
-
-def _fingerprint_weights(net: nn.Module) -> Any:
-    """The fingerprint of a state dict, by threads: of 100 MB it takes a tenth of a second, the start of a run on one core."""
-    state = net.state_dict()
-    with ThreadPoolExecutor(thread_name_prefix="ig2-digest") as pool:
-        return [[name, content] for name, content in zip(state, pool.map(fingerprint, state.values()), strict=True)]
-
-
-def make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        others = [
-            path.name for path in folder.iterdir() if path.name not in ("lock", "journal", "parts") and path.suffix != ".part"
-        ]
-    except (FileExistsError, NotADirectoryError) as error:
-        raise InputError(f"{folder} is a file, or in one: choose a folder") from error
-    except OSError as error:
-        raise FileError(error.errno, reason(error), str(folder)) from error
-    if others and not (folder / MANIFEST).exists():
-        raise InputError(f"{folder} holds something else ({describe(others[0])}): choose an empty or new folder for the store")
-
-
-def check_manifest(folder: Path, plan: Plan, made: dict[str, Any]) -> None:
-    """See that the store is of this run; write its manifest if it is new."""
-    if (folder / MANIFEST).exists():
-        differences = find_differences(read_manifest(folder)["fingerprint"], made)
-        if differences:
-            more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
-            raise InputError(
-                f"{folder} is of another run: {differences[0]}{more}; use the same settings, or choose another folder"
-            )
-        return
-    subject = plan.subject
-    units = [column.name for column in subject.attributed] if isinstance(subject, TableSubject) else None
-    framing = getattr(subject, "frame", None)
-    write_json(
-        folder / MANIFEST,
-        {
-            "format": FORMAT,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "digest": key_of(made),
-            "fingerprint": made,
-            "kind": plan.kind,
-            "classes": None if subject is None else subject.classes,
-            "framing": asdict(framing) if isinstance(framing, Framing) else None,  # how to show an image as the network saw it
-            "value_range": getattr(subject, "value_range", None),  # white, of the counterfactuals
-            "units": units if plan.values == "units" else None,
-            "metrics": list(plan.metrics),
-            "versions": {"ig2": ig2.__version__, "torch": torch.__version__},
-        },
-    )
-
-
-# -- scores of what is stored ------------------------------------------------------------------------------------------
-
-
-def score_store(
-    store: Store, metric: Metric, source: Any, model: Any, *, column: str | None = None, batch: int | None = None, seed: int = 0
-) -> Scores:
-    """Score the rows of a store by a metric; see `Store.score`."""
-    if not isinstance(metric, Metric):
-        raise InputError(f"metric must be of ig2.metrics, got {describe(metric)}")
-    kept = store.manifest["fingerprint"].get("settings", {}).get("values")
-    if kept not in ("float32", "float16"):
-        raise InputError(f"{store.folder} keeps {describe(kept)} of the values, and a metric needs all: run it with float32")
-    target = store.manifest["fingerprint"].get("settings", {}).get("target")
-    if isinstance(target, dict):
-        raise InputError(
-            f"{store.folder} explains {target['type']}, which a store does not keep: give the run metrics= instead"
-        )
-    origin = store.manifest["fingerprint"].get("source", {})
-    items = find_source(source, id=origin.get("id")) if origin.get("id") is not None else find_source(source)
-    subject, bare = _find_model(model, items)
-    own: tuple[Any, ...] = (None, None, None, None, seed, "float32", False, (), column)
-    plan = make_plan(items, subject, bare, Gradient(), *own)
-    ids = store.where("error is None").ids
-    wanted, values, undefined = _hash_ids(iter(ids)), dict[str, float](), dict[str, int]()
-    for members in group_items((item for item in items if _contains(wanted, item.id)), batch or BATCHES[plan.kind]):
-        rows = store.find([item.id for item in members])
-        loaded = plan.read(members)
-        sound = [place for place in range(len(members)) if place not in loaded.failures]
-        for places, samples in plan.batch(loaded, sound):
-            chosen = [rows[members[place].id] for place in places]
-            tensor = torch.zeros(samples.attributed.shape)
-            for number, row in enumerate(chosen):
-                tensor[number][: len(row["values"])] = torch.from_numpy(np.array(row["values"], dtype=np.float32))
-            against = None if chosen[0].get("against") is None else torch.tensor([row["against"] for row in chosen])
-            targets = torch.tensor([row["target"] for row in chosen])
-            scores = metric(bare, samples.like_x(tensor), samples.x, targets, against=against, seed=seed)
-            values.update(zip([members[place].id for place in places], scores.values.double().tolist(), strict=True))
-            for why, times in scores.undefined.items():
-                undefined[why] = undefined.get(why, 0) + times
-    missing = len(ids) - len(values)
-    if missing:
-        undefined["the source does not have the item, or it cannot be read"] = missing
-    ordered = torch.tensor([values.get(identity, math.nan) for identity in ids], dtype=torch.float64)
-    return Scores(ordered, metric.name, metric.better, undefined, settings=summary(metric))

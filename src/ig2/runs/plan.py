@@ -39,6 +39,7 @@ Row = dict[str, Any]
 Cells = Sequence[Any] | NDArray[Any]
 Finish = Callable[[], Sequence[Row]]
 """Makes the rows of items that the network is done with: pools values, writes pictures."""
+BATCHES = {"image": 16, "signal": 16, "text": 32, "table": 128, "tensor": 64}  # items in one call of the method
 POOLED_AT_ONCE = 2**20  # values, as float64: what fits into caches, and memory that is not faulted in anew
 GPU_SHARE = 16  # times as many on a GPU, where a launch takes longer than a pass through a cache
 REFERENCE_VALUES = "reference_values"

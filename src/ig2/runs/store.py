@@ -217,7 +217,7 @@ class Store:
         Raises:
             InputError: if the store keeps the values pooled, or not at all.
         """
-        from ig2.runs.execution import score_store
+        from ig2.runs.scoring import score_store
 
         return score_store(self, metric, source, model, **options)
 

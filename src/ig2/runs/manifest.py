@@ -1,0 +1,134 @@
+"""What a store says of its run: by it the run knows its store again, and refuses another's."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import ig2
+from ig2._utils.files import FileError
+from ig2.adapters.images import Framing
+from ig2.adapters.tabular import TableSubject
+from ig2.benchmarks.store import code_digest, fingerprint, key_of, place
+from ig2.errors import InputError, describe, reason
+from ig2.methods.base import summary
+from ig2.model import Function
+from ig2.runs.files import (
+    FORMAT,
+    MANIFEST,
+    find_differences,
+    read_manifest,
+    write_json,
+)
+from ig2.runs.language import PromptPlan
+from ig2.runs.plan import Plan
+from ig2.runs.sources import find_source
+from ig2.targets import Target
+
+
+def make_fingerprint(plan: Plan, references: Any) -> dict[str, Any]:
+    """Everything that decides the rows, in words and digests, by which a store knows its run."""
+    pool = find_source(references).describe() if plan.pool is not None else None
+    return {
+        "code": f"ig2 {ig2.__version__} ({code_digest()})",
+        "model": describe_model(plan),
+        "method": {**_describe_part(plan.method), "digest": key_of(fingerprint(plan.method))},
+        "settings": {
+            "target": _describe_part(plan.target) if isinstance(plan.target, Target) else plan.target,
+            **({"target_digest": key_of(fingerprint(plan.target))} if isinstance(plan.target, Target) else {}),
+            "against": plan.against,
+            "references": pool or _describe_part(plan.references),
+            "references_digest": None if plan.references is None else key_of(fingerprint(plan.references)),
+            "count": plan.count,
+            "seed": plan.seed,
+            "values": summary(plan.values),
+            "gradcf": plan.gradcf,
+            **({"per_reference": True} if plan.per_reference else {}),  # not said by stores from before
+            "metrics": {name: summary(metric) for name, metric in plan.metrics.items()},
+            "column": plan.column,
+            **({"prepare": summary(plan.prepare)} if isinstance(plan, PromptPlan) and plan.prepare is not True else {}),
+        },
+        "source": plan.source.describe(),
+    }
+
+
+def _describe_part(part: Any) -> Any:
+    content = summary(part)
+    return content if isinstance(content, dict) or part is None else {"type": content}
+
+
+def describe_model(plan: Plan) -> dict[str, Any]:
+    """The model of a plan, with a digest of its weights, as a fingerprint has it."""
+    net = plan.model.net
+    lm = plan.lm if isinstance(plan, PromptPlan) else None
+    name = lm.name if lm is not None else type(net).__name__ if plan.subject is None else plan.subject.name
+    if isinstance(net, Function):  # whose numbers cannot be read
+        owner = getattr(net.function, "__self__", None)
+        digest = key_of(
+            place(net.function) if hasattr(net.function, "__qualname__") else type(net.function).__name__, repr(owner)
+        )
+    else:
+        digest = key_of(repr(net), _fingerprint_weights(net))
+    preprocess = plan.model.preprocess
+    if isinstance(preprocess, nn.Module):
+        digest = key_of(digest, repr(preprocess), _fingerprint_weights(preprocess))
+    kind = {} if lm is None else {"lm": lm.kind}
+    return {"name": name, "weights": digest, "settings": repr(plan.model), **kind}
+
+
+def _fingerprint_weights(net: nn.Module) -> Any:
+    """The fingerprint of a state dict, by threads: of 100 MB it takes a tenth of a second, the start of a run on one core."""
+    state = net.state_dict()
+    with ThreadPoolExecutor(thread_name_prefix="ig2-digest") as pool:
+        return [[name, content] for name, content in zip(state, pool.map(fingerprint, state.values()), strict=True)]
+
+
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        others = [
+            path.name for path in folder.iterdir() if path.name not in ("lock", "journal", "parts") and path.suffix != ".part"
+        ]
+    except (FileExistsError, NotADirectoryError) as error:
+        raise InputError(f"{folder} is a file, or in one: choose a folder") from error
+    except OSError as error:
+        raise FileError(error.errno, reason(error), str(folder)) from error
+    if others and not (folder / MANIFEST).exists():
+        raise InputError(f"{folder} holds something else ({describe(others[0])}): choose an empty or new folder for the store")
+
+
+def check_manifest(folder: Path, plan: Plan, made: dict[str, Any]) -> None:
+    """See that the store is of this run; write its manifest if it is new."""
+    if (folder / MANIFEST).exists():
+        differences = find_differences(read_manifest(folder)["fingerprint"], made)
+        if differences:
+            more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
+            raise InputError(
+                f"{folder} is of another run: {differences[0]}{more}; use the same settings, or choose another folder"
+            )
+        return
+    subject = plan.subject
+    units = [column.name for column in subject.attributed] if isinstance(subject, TableSubject) else None
+    framing = getattr(subject, "frame", None)
+    write_json(
+        folder / MANIFEST,
+        {
+            "format": FORMAT,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "digest": key_of(made),
+            "fingerprint": made,
+            "kind": plan.kind,
+            "classes": None if subject is None else subject.classes,
+            "framing": asdict(framing) if isinstance(framing, Framing) else None,  # how to show an image as the network saw it
+            "value_range": getattr(subject, "value_range", None),  # white, of the counterfactuals
+            "units": units if plan.values == "units" else None,
+            "metrics": list(plan.metrics),
+            "versions": {"ig2": ig2.__version__, "torch": torch.__version__},
+        },
+    )

@@ -1,0 +1,125 @@
+"""From the arguments of a run to its plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import nn
+
+from ig2._utils.suggestions import ChoiceError
+from ig2.adapters.base import Batch, Subject
+from ig2.adapters.loading import as_vision_subject, load_network
+from ig2.adapters.signals import Clip
+from ig2.adapters.vision import Photo
+from ig2.errors import InputError, describe, reason, warn
+from ig2.groups import Groups
+from ig2.methods import IG2, Method
+from ig2.metrics.base import Metric
+from ig2.model import Model, as_model
+from ig2.runs.plan import Plan
+from ig2.runs.sources import Source, extract_input, find_source
+from ig2.targets import Class, Target, as_target
+
+POOL = 200  # items of a pool that references are chosen from
+
+
+def find_model(model: Any, source: Source) -> tuple[Subject | None, Model]:
+    if isinstance(model, str):
+        model = load_network(model)
+    if isinstance(model, nn.Module) and "tensor" not in source.kinds and source.kinds == ("image",):
+        model = as_vision_subject(model, type(model).__name__)
+    if isinstance(model, Subject):
+        if model.kind not in source.kinds:
+            raise InputError(f"{model.name} reads {model.kind}s, and the source has {' or '.join(source.kinds)}s")
+        return model, model.model
+    if "tensor" not in source.kinds:
+        raise InputError(
+            f"the source has {' or '.join(source.kinds)}s, and {describe(model)} reads tensors: give a subject of "
+            "ig2.adapters, which knows how they reach the network"
+        )
+    return None, as_model(model)
+
+
+def make_plan(
+    source: Source, subject: Subject | None, model: Model, method: Any, target: Any, against: Any, references: Any,
+    count: int | None, seed: int, values: Any, gradcf: bool, metrics: Any, column: str | None,
+) -> Plan:  # fmt: skip
+    method = IG2() if method is None else method
+    kind = "tensor" if subject is None else subject.kind
+    values = ("units" if kind in ("text", "table") else "float32") if values is None else values
+    if not isinstance(values, Groups) and values not in ("float32", "float16", "units", "none"):
+        raise ChoiceError(f"values must be float32, float16, units, none, a grid or superpixels, got {describe(values)}")
+    if (isinstance(values, Groups) and kind not in ("image", "tensor")) or (values == "units" and kind in ("image", "tensor")):
+        raise ChoiceError(f"values={describe(values)} is not for {kind}s: units are words and columns, grids are for images")
+    named = dict(metrics) if isinstance(metrics, Mapping) else {_name_metric(metric): metric for metric in metrics}
+    for name, metric in named.items():
+        if not isinstance(metric, Metric):
+            raise InputError(f"metrics must be of ig2.metrics, got {describe(metric)}")
+        if metric.truth is not None and not metric.truth_optional:
+            raise InputError(f"{name} compares with a truth, which a run has not: score the store instead")
+    pool, chosen = None, references
+    if _is_pool(references):
+        if subject is None:
+            raise InputError("a pool of references is for a subject of ig2.adapters: give a strategy of ig2.references instead")
+        pool, chosen = _read_pool(subject, references, column), None
+    contrast = subject is not None and chosen is None and (pool is not None or _needs_references(method))
+    question = as_target(target if subject is None else subject._read_classes(target))
+    if question.has_each:
+        raise InputError(
+            f"target has one for each explicand, {describe(target)}: a run needs one that is the same for every item"
+        )
+    target = question.index if isinstance(question, Class) else question
+    if against == "auto":
+        against = None if subject is None or isinstance(target, Target) else against
+    elif subject is not None:
+        against = subject._read_classes(against)
+    return Plan(
+        source, subject, model, method, target, against, chosen, contrast, pool, count, seed, values, gradcf, named, column
+    )
+
+
+def _needs_references(method: Any) -> bool:
+    """Whether a method has no references unless a call gives some; a function that makes methods says so in `contrasts`."""
+    if not isinstance(method, Method):
+        return bool(getattr(method, "contrasts", False))
+    if method.default_references is not None or method.runs_once or getattr(method, "references", None) is not None:
+        return False
+    return bool(getattr(getattr(method, "path", None), "uses_reference", True))
+
+
+def _name_metric(metric: Any) -> str:
+    """A metric's class as a column: "insertion", "max_sensitivity"."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(metric).__name__).lower()
+
+
+def _is_pool(references: Any) -> bool:
+    from_datasets = type(references).__module__.partition(".")[0] == "datasets"
+    return isinstance(references, (str, PathLike, Source, torch.utils.data.Dataset)) or from_datasets
+
+
+def _read_pool(subject: Subject, references: Any, column: str | None) -> Batch:
+    """Read the pool: evenly spaced items of a source, at most 200, less those that cannot be read."""
+    source = find_source(references)
+    total = sum(1 for _ in source.ids())
+    step, inputs = max(1, total // POOL), list[Any]()
+    for number, item in enumerate(source):
+        if number % step or len(inputs) >= POOL:
+            continue
+        try:
+            content = extract_input(source.load(item.content), subject.kind, column)
+            if subject.kind == "image":  # with the class of its folder, which is never contrasted with itself
+                content = Photo(content, item.id, None if item.label is None else str(item.label))
+            elif subject.kind == "signal":
+                content = Clip(content, item.id, None if item.label is None else str(item.label))
+            subject.pool([content])
+        except Exception as error:  # as any item's
+            warn(f"the reference {item.id!r} is skipped: {reason(error)}")
+            continue
+        inputs.append(content)
+    if not inputs:
+        raise InputError(f"none of the references of {describe(source.describe())} can be read")
+    return subject.pool(inputs)
