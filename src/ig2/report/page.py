@@ -14,15 +14,7 @@ from typing import Any
 from ig2._utils.files import write_file
 from ig2.errors import import_extra
 from ig2.report.content import Content, Index, IndexEntry, InputView
-from ig2.report.encoding import (
-    MAP_BITS,
-    REFERENCE_BITS,
-    PictureStore,
-    block_side,
-    encode_input,
-    mark_method,
-    worst_mark,
-)
+from ig2.report.encoding import MAP_BITS, REFERENCE_BITS, PictureStore, block_side, encode_input, mark_method, worst_mark
 
 FILTER_FROM = 12  # inputs: fewer are seen at a glance
 # NumPy's numbers are none of JSON's

@@ -11,10 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ig2.errors import InputError
-from ig2.runs.files import (
-    list_parts,
-    read_part,
-)
+from ig2.runs.files import list_parts, read_part
 from ig2.runs.sources import Source
 
 

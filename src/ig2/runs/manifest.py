@@ -19,13 +19,7 @@ from ig2.benchmarks.store import code_digest, fingerprint, key_of, place
 from ig2.errors import InputError, describe, reason
 from ig2.methods.base import summary
 from ig2.model import Function
-from ig2.runs.files import (
-    FORMAT,
-    MANIFEST,
-    find_differences,
-    read_manifest,
-    write_json,
-)
+from ig2.runs.files import FORMAT, MANIFEST, find_differences, read_manifest, write_json
 from ig2.runs.language import PromptPlan
 from ig2.runs.plan import Plan
 from ig2.runs.sources import find_source

@@ -2,7 +2,8 @@
 
 from ig2.adapters.lm.alignment import Alignment, align, align_right
 from ig2.adapters.lm.explanation import Explanation
-from ig2.adapters.lm.model import LanguageModel, load
+from ig2.adapters.lm.loading import load
+from ig2.adapters.lm.model import LanguageModel
 from ig2.adapters.lm.prompts import Prompt, Span
 from ig2.adapters.lm.references import Drawn, Filler, LikelyWords, Neighbours, OtherPrompts, Pairs, TextReferences
 
