@@ -130,7 +130,9 @@ class _Fields(Generic[Values]):
         """
         each = None
         if self.per_reference is not None:
-            each = tree_map_only(Tensor, lambda t: torch.stack([move(one) for one in t.unbind(1)], dim=1), self.per_reference)
+            each = tree_map_only(
+                Tensor, lambda t: torch.stack([move(values) for values in t.unbind(1)], dim=1), self.per_reference
+            )
         has_spread = self.spread is not None and each is not None
         spread = tree_map_only(Tensor, lambda tensor: tensor.std(dim=1), each) if has_spread else None
         return replace(self, values=tree_map_only(Tensor, move, self.values), per_reference=each, spread=spread)
@@ -267,9 +269,9 @@ class Attribution(_Fields[Structured]):
             return names
         plain = self.names is None or self.names.classes is None
         texts = []
-        for own, labels in zip(names, self.against.reshape(len(self), -1).tolist(), strict=True):
+        for target_name, labels in zip(names, self.against.reshape(len(self), -1).tolist(), strict=True):
             several = f"classes {', '.join(map(str, labels))}" if plain else ", ".join(map(name, labels))
-            texts.append(f"{own} rather than {name(labels[0]) if len(set(labels)) == 1 else f'the mean of {several}'}")
+            texts.append(f"{target_name} rather than {name(labels[0]) if len(set(labels)) == 1 else f'the mean of {several}'}")
         return texts
 
     @property
@@ -519,10 +521,10 @@ class Attribution(_Fields[Structured]):
             raise InputError("nothing to join: give at least one Attribution")
         first = parts[0]
         for other in parts[1:]:
-            for made in ("method", "parts", "model"):
-                one, two = first.settings.get(made), other.settings.get(made)
-                if one != two:
-                    raise InputError(f"cannot join attributions that were not made alike: {made} {one} and {two}")
+            for key in ("method", "parts", "model"):
+                value, other_value = first.settings.get(key), other.settings.get(key)
+                if value != other_value:
+                    raise InputError(f"cannot join attributions that were not made alike: {key} {value} and {other_value}")
         settings = dict(first.settings)
         for key in settings:  # such as the seed of each: what differs is listed
             values = [part.settings.get(key) for part in parts]

@@ -196,11 +196,11 @@ class Model:
     @property
     def modules(self) -> list[tuple[str, nn.Module]]:
         """Every module that runs, with the name the user knows it by; the preprocessing and the output too if they are."""
-        found = list(self.net.named_modules())
+        modules = list(self.net.named_modules())
         for prefix, part in (("preprocess", self.preprocess), ("output", self.output)):
             if isinstance(part, nn.Module):
-                found += [(f"{prefix}.{name}".rstrip("."), module) for name, module in part.named_modules()]
-        return found
+                modules += [(f"{prefix}.{name}".rstrip("."), module) for name, module in part.named_modules()]
+        return modules
 
     @property
     def device(self) -> torch.device | None:
@@ -383,10 +383,10 @@ def preprocess_arguments(
     """What a network is called with, from arguments in the data space and a function between the two."""
     if preprocess is None:
         return args, kwargs
-    made = preprocess(*args, **kwargs)
-    if kwargs and isinstance(made, Mapping):
-        return (), dict(made)
-    return (made if isinstance(made, tuple) else (made,)), {}
+    result = preprocess(*args, **kwargs)
+    if kwargs and isinstance(result, Mapping):
+        return (), dict(result)
+    return (result if isinstance(result, tuple) else (result,)), {}
 
 
 def _held(item: Any) -> Any:
