@@ -194,19 +194,19 @@ class Attribution(_Fields[Structured]):
         """What the method was called with: the explicands, and the inputs that were fixed."""
         fixed, held = self.fixed or {}, self.held or {}
 
-        def marked(key: int | str, tensor: Tensor) -> Tensor | Fixed:
+        def mark(key: int | str, tensor: Tensor) -> Tensor | Fixed:
             return Fixed(tensor, held[key]) if key in held else tensor
 
         if isinstance(self.explicand, Tensor):
             if "at" in self.settings:
-                return join_inputs(marked(ACTIVATION, self.explicand), fixed)
-            return marked(0, self.explicand)
+                return join_inputs(mark(ACTIVATION, self.explicand), fixed)
+            return mark(0, self.explicand)
         kept = {key: Fixed(value) for key, value in fixed.items()}
         if isinstance(self.explicand, dict):
-            return {**{key: marked(key, tensor) for key, tensor in self.explicand.items()}, **kept}
+            return {**{key: mark(key, tensor) for key, tensor in self.explicand.items()}, **kept}
         others = iter(self.explicand)
         places = range(len(self.explicand) + len(fixed))
-        return tuple(kept[place] if place in kept else marked(place, next(others)) for place in places)
+        return tuple(kept[place] if place in kept else mark(place, next(others)) for place in places)
 
     def unwrap(self, key: str, settings: dict[str, Any]) -> Attribution:
         """The same, with the tensor of this name in place of a dict of it alone, and other settings."""
@@ -483,12 +483,12 @@ class Attribution(_Fields[Structured]):
     # -- parts and wholes ----------------------------------------------------------------------------------------------
 
     @classmethod
-    def _rowed(cls) -> list[str]:
+    def _list_row_fields(cls) -> list[str]:
         """The names of the fields that have a row for each explicand."""
         return [f.name for f in fields(cls) if not f.metadata.get("unrowed")]
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Attribution:
-        return replace(self, **{name: tree_map_only(Tensor, change, getattr(self, name)) for name in self._rowed()})
+        return replace(self, **{name: tree_map_only(Tensor, change, getattr(self, name)) for name in self._list_row_fields()})
 
     def __getitem__(self, which: int | slice | Sequence[int] | Sequence[bool] | Tensor) -> Attribution:
         """Some of the explicands, by a number, a slice, numbers or a mask. A single number keeps the batch axis."""
@@ -531,7 +531,7 @@ class Attribution(_Fields[Structured]):
             if any(value != values[0] for value in values):
                 settings[key] = values
         joined: dict[str, Any] = {}
-        for name in (*cls._rowed(), "names"):
+        for name in (*cls._list_row_fields(), "names"):
             pieces = [getattr(part, name) for part in parts]
             if all(piece is None for piece in pieces):
                 continue
@@ -561,7 +561,7 @@ class Attribution(_Fields[Structured]):
             raise FileNotFoundError(f"no folder {Path(path).parent} to save in")
         tensors: dict[str, Tensor] = {}
         structure: dict[str, Any] = {}
-        for name in self._rowed():
+        for name in self._list_row_fields():
             value = getattr(self, name)
             if value is None or (name == "fixed" and not all(isinstance(item, Tensor) for item in value.values())):
                 continue

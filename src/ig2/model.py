@@ -222,7 +222,7 @@ class Model:
         The network runs as it is and where it is, on all samples at once. `ig2.scores` checks, and goes by the memory.
         """
         named = x if isinstance(x, Mapping) else dict(enumerate(x if isinstance(x, (tuple, list)) else (x,)))
-        values = {key: _held(item) for key, item in named.items()}
+        values = {key: _detach_held(item) for key, item in named.items()}
         rows = [len(value) for value in values.values() if isinstance(value, Tensor) and value.ndim]
         if not rows:
             raise InputError(f"x must be a torch tensor, or a tuple or dict of them, got {describe(x)}")
@@ -389,7 +389,7 @@ def preprocess_arguments(
     return (result if isinstance(result, tuple) else (result,)), {}
 
 
-def _held(item: Any) -> Any:
+def _detach_held(item: Any) -> Any:
     """An input without its mark; what of it is fixed has no gradient."""
     value = value_of(item)
     if not isinstance(item, Fixed) or item.where is None:
@@ -493,13 +493,13 @@ def find_layer(net: nn.Module, wanted: str | nn.Module, option: str) -> Layer | 
     Raises:
         InputError: if there is none, or it cannot be read.
     """
-    layer = _named_layer(net, wanted, option)
+    layer = _find_layer(net, wanted, option)
     if isinstance(layer, Layer) and isinstance(layer.module, torch.jit.ScriptModule):
         raise InputError(f"{option} {layer.name!r}: {SCRIPTED}")
     return layer
 
 
-def _named_layer(net: nn.Module, wanted: str | nn.Module, option: str) -> Layer | Literal["output"]:
+def _find_layer(net: nn.Module, wanted: str | nn.Module, option: str) -> Layer | Literal["output"]:
     modules = dict(net.named_modules(remove_duplicate=False))  # a shared module goes by each of its names
     if isinstance(wanted, nn.Module):
         for name, module in modules.items():

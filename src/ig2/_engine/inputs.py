@@ -280,13 +280,13 @@ class Inputs:
     @property
     def explicand(self) -> Structured:
         """The explicands as they came, each tensor in its own dtype."""
-        return self._structured(self.split(self.data))
+        return self._arrange(self.split(self.data))
 
     def unpack(self, values: Tensor) -> Structured:
         """Values of the engine's shape (n, ...) back in the user's structure."""
-        return self._structured(self._cut(values))
+        return self._arrange(self._cut(values))
 
-    def _structured(self, tensors: list[Tensor]) -> Structured:
+    def _arrange(self, tensors: list[Tensor]) -> Structured:
         """One tensor for each that is attributed, in the user's structure."""
         if not self.keys:
             return tensors[0]
