@@ -130,7 +130,9 @@ class _Fields(Generic[Values]):
         """
         each = None
         if self.per_reference is not None:
-            each = tree_map_only(Tensor, lambda t: torch.stack([move(one) for one in t.unbind(1)], dim=1), self.per_reference)
+            each = tree_map_only(
+                Tensor, lambda t: torch.stack([move(values) for values in t.unbind(1)], dim=1), self.per_reference
+            )
         has_spread = self.spread is not None and each is not None
         spread = tree_map_only(Tensor, lambda tensor: tensor.std(dim=1), each) if has_spread else None
         return replace(self, values=tree_map_only(Tensor, move, self.values), per_reference=each, spread=spread)
@@ -192,19 +194,19 @@ class Attribution(_Fields[Structured]):
         """What the method was called with: the explicands, and the inputs that were fixed."""
         fixed, held = self.fixed or {}, self.held or {}
 
-        def marked(key: int | str, tensor: Tensor) -> Tensor | Fixed:
+        def mark(key: int | str, tensor: Tensor) -> Tensor | Fixed:
             return Fixed(tensor, held[key]) if key in held else tensor
 
         if isinstance(self.explicand, Tensor):
             if "at" in self.settings:
-                return join_inputs(marked(ACTIVATION, self.explicand), fixed)
-            return marked(0, self.explicand)
+                return join_inputs(mark(ACTIVATION, self.explicand), fixed)
+            return mark(0, self.explicand)
         kept = {key: Fixed(value) for key, value in fixed.items()}
         if isinstance(self.explicand, dict):
-            return {**{key: marked(key, tensor) for key, tensor in self.explicand.items()}, **kept}
+            return {**{key: mark(key, tensor) for key, tensor in self.explicand.items()}, **kept}
         others = iter(self.explicand)
         places = range(len(self.explicand) + len(fixed))
-        return tuple(kept[place] if place in kept else marked(place, next(others)) for place in places)
+        return tuple(kept[place] if place in kept else mark(place, next(others)) for place in places)
 
     def unwrap(self, key: str, settings: dict[str, Any]) -> Attribution:
         """The same, with the tensor of this name in place of a dict of it alone, and other settings."""
@@ -267,9 +269,9 @@ class Attribution(_Fields[Structured]):
             return names
         plain = self.names is None or self.names.classes is None
         texts = []
-        for own, labels in zip(names, self.against.reshape(len(self), -1).tolist(), strict=True):
+        for target_name, labels in zip(names, self.against.reshape(len(self), -1).tolist(), strict=True):
             several = f"classes {', '.join(map(str, labels))}" if plain else ", ".join(map(name, labels))
-            texts.append(f"{own} rather than {name(labels[0]) if len(set(labels)) == 1 else f'the mean of {several}'}")
+            texts.append(f"{target_name} rather than {name(labels[0]) if len(set(labels)) == 1 else f'the mean of {several}'}")
         return texts
 
     @property
@@ -481,12 +483,12 @@ class Attribution(_Fields[Structured]):
     # -- parts and wholes ----------------------------------------------------------------------------------------------
 
     @classmethod
-    def _rowed(cls) -> list[str]:
+    def _list_row_fields(cls) -> list[str]:
         """The names of the fields that have a row for each explicand."""
         return [f.name for f in fields(cls) if not f.metadata.get("unrowed")]
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Attribution:
-        return replace(self, **{name: tree_map_only(Tensor, change, getattr(self, name)) for name in self._rowed()})
+        return replace(self, **{name: tree_map_only(Tensor, change, getattr(self, name)) for name in self._list_row_fields()})
 
     def __getitem__(self, which: int | slice | Sequence[int] | Sequence[bool] | Tensor) -> Attribution:
         """Some of the explicands, by a number, a slice, numbers or a mask. A single number keeps the batch axis."""
@@ -519,17 +521,17 @@ class Attribution(_Fields[Structured]):
             raise InputError("nothing to join: give at least one Attribution")
         first = parts[0]
         for other in parts[1:]:
-            for made in ("method", "parts", "model"):
-                one, two = first.settings.get(made), other.settings.get(made)
-                if one != two:
-                    raise InputError(f"cannot join attributions that were not made alike: {made} {one} and {two}")
+            for key in ("method", "parts", "model"):
+                value, other_value = first.settings.get(key), other.settings.get(key)
+                if value != other_value:
+                    raise InputError(f"cannot join attributions that were not made alike: {key} {value} and {other_value}")
         settings = dict(first.settings)
         for key in settings:  # such as the seed of each: what differs is listed
             values = [part.settings.get(key) for part in parts]
             if any(value != values[0] for value in values):
                 settings[key] = values
         joined: dict[str, Any] = {}
-        for name in (*cls._rowed(), "names"):
+        for name in (*cls._list_row_fields(), "names"):
             pieces = [getattr(part, name) for part in parts]
             if all(piece is None for piece in pieces):
                 continue
@@ -559,7 +561,7 @@ class Attribution(_Fields[Structured]):
             raise FileNotFoundError(f"no folder {Path(path).parent} to save in")
         tensors: dict[str, Tensor] = {}
         structure: dict[str, Any] = {}
-        for name in self._rowed():
+        for name in self._list_row_fields():
             value = getattr(self, name)
             if value is None or (name == "fixed" and not all(isinstance(item, Tensor) for item in value.values())):
                 continue

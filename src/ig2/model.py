@@ -196,11 +196,11 @@ class Model:
     @property
     def modules(self) -> list[tuple[str, nn.Module]]:
         """Every module that runs, with the name the user knows it by; the preprocessing and the output too if they are."""
-        found = list(self.net.named_modules())
+        modules = list(self.net.named_modules())
         for prefix, part in (("preprocess", self.preprocess), ("output", self.output)):
             if isinstance(part, nn.Module):
-                found += [(f"{prefix}.{name}".rstrip("."), module) for name, module in part.named_modules()]
-        return found
+                modules += [(f"{prefix}.{name}".rstrip("."), module) for name, module in part.named_modules()]
+        return modules
 
     @property
     def device(self) -> torch.device | None:
@@ -222,7 +222,7 @@ class Model:
         The network runs as it is and where it is, on all samples at once. `ig2.scores` checks, and goes by the memory.
         """
         named = x if isinstance(x, Mapping) else dict(enumerate(x if isinstance(x, (tuple, list)) else (x,)))
-        values = {key: _held(item) for key, item in named.items()}
+        values = {key: _detach_held(item) for key, item in named.items()}
         rows = [len(value) for value in values.values() if isinstance(value, Tensor) and value.ndim]
         if not rows:
             raise InputError(f"x must be a torch tensor, or a tuple or dict of them, got {describe(x)}")
@@ -383,13 +383,13 @@ def preprocess_arguments(
     """What a network is called with, from arguments in the data space and a function between the two."""
     if preprocess is None:
         return args, kwargs
-    made = preprocess(*args, **kwargs)
-    if kwargs and isinstance(made, Mapping):
-        return (), dict(made)
-    return (made if isinstance(made, tuple) else (made,)), {}
+    result = preprocess(*args, **kwargs)
+    if kwargs and isinstance(result, Mapping):
+        return (), dict(result)
+    return (result if isinstance(result, tuple) else (result,)), {}
 
 
-def _held(item: Any) -> Any:
+def _detach_held(item: Any) -> Any:
     """An input without its mark; what of it is fixed has no gradient."""
     value = value_of(item)
     if not isinstance(item, Fixed) or item.where is None:
@@ -493,13 +493,13 @@ def find_layer(net: nn.Module, wanted: str | nn.Module, option: str) -> Layer | 
     Raises:
         InputError: if there is none, or it cannot be read.
     """
-    layer = _named_layer(net, wanted, option)
+    layer = _find_layer(net, wanted, option)
     if isinstance(layer, Layer) and isinstance(layer.module, torch.jit.ScriptModule):
         raise InputError(f"{option} {layer.name!r}: {SCRIPTED}")
     return layer
 
 
-def _named_layer(net: nn.Module, wanted: str | nn.Module, option: str) -> Layer | Literal["output"]:
+def _find_layer(net: nn.Module, wanted: str | nn.Module, option: str) -> Layer | Literal["output"]:
     modules = dict(net.named_modules(remove_duplicate=False))  # a shared module goes by each of its names
     if isinstance(wanted, nn.Module):
         for name, module in modules.items():

@@ -61,7 +61,7 @@ class Names:
     """The names of the channels, of signals."""
 
     def __post_init__(self) -> None:
-        for name in self._rowed():
+        for name in self._list_row_fields():
             rows = getattr(self, name)
             if rows is not None and len(rows) != len(self.samples):
                 raise InputError(f"names have {len(self.samples)} samples and {len(rows)} rows of {name}: give one for each")
@@ -72,7 +72,7 @@ class Names:
         return len(self.samples)
 
     @staticmethod
-    def _rowed() -> tuple[str, ...]:
+    def _list_row_fields() -> tuple[str, ...]:
         return ("samples", "units", "groups", "cells", "becomes", "predictions")
 
     def name_output(self, index: int) -> str:
@@ -103,7 +103,7 @@ class Names:
 
     def __getitem__(self, rows: Sequence[int]) -> Names:
         """The names of some explicands, by their numbers."""
-        taken: dict[str, Any] = {name: _take(getattr(self, name), rows) for name in self._rowed()}
+        taken: dict[str, Any] = {name: _take(getattr(self, name), rows) for name in self._list_row_fields()}
         return replace(self, **taken)
 
     @classmethod
@@ -116,7 +116,7 @@ class Names:
         first, joined = parts[0], dict[str, Any]()
         for field in fields(cls):
             values = [getattr(part, field.name) for part in parts]
-            if field.name in cls._rowed() and all(value is not None for value in values):
+            if field.name in cls._list_row_fields() and all(value is not None for value in values):
                 joined[field.name] = tuple(row for value in values for row in value)
             elif any(value != values[0] for value in values):
                 raise InputError(f"cannot join: the {field.name} of their names differ: {describe(values)}")
@@ -125,7 +125,7 @@ class Names:
     def to_json(self) -> dict[str, Any]:
         """What JSON can hold; rows that are all the same, such as columns, stand there once."""
         return {
-            name: value[:1] if name in self._rowed()[1:] and value and len(set(value)) == 1 else value
+            name: value[:1] if name in self._list_row_fields()[1:] and value and len(set(value)) == 1 else value
             for name, value in asdict(self).items()
         }
 
@@ -138,7 +138,7 @@ class Names:
         """
         count = len(content["samples"])
         read = {name: _freeze(value) for name, value in content.items()}
-        for name in cls._rowed()[1:]:
+        for name in cls._list_row_fields()[1:]:
             rows = read.get(name)
             read[name] = rows * count if rows is not None and len(rows) == 1 else rows
         return cls(**read)

@@ -407,9 +407,9 @@ def complete(values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
     return (flat + missing * portions / total.where(total > 0, 1.0)).view_as(values)
 
 
-def _combine(one: Tensor, first: Tensor, other: Tensor, second: Tensor) -> Tensor:
-    """first · one + second · other, a number for each row."""
-    return torch.addcmul(one * _like(first, one), _like(second, other), other)
+def _combine(tensor: Tensor, factor: Tensor, other: Tensor, other_factor: Tensor) -> Tensor:
+    """factor · tensor + other_factor · other, a number for each row."""
+    return torch.addcmul(tensor * _like(factor, tensor), _like(other_factor, other), other)
 
 
 def _inverse(total: Tensor, change: Tensor) -> Tensor:

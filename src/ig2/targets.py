@@ -106,7 +106,7 @@ class Target(ABC):
             raise InputError(f"{kind} has {name} for {len(value)} explicands, and there are more: give one for each")
         return value[rows]
 
-    def _one(self, name: str, row: int) -> Any:
+    def _read_setting(self, name: str, row: int) -> Any:
         """A setting of an explicand, in numbers."""
         return self._of(name, torch.tensor([row]))[0].tolist()
 
@@ -139,8 +139,8 @@ class Target(ABC):
                 value = tensors.pop(value["tensor"]) if "tensor" in value else Target.unpack(value, tensors)
             if name != "type":
                 settings[name] = tuple(value) if isinstance(value, list) else value
-        made: Target = kind(**settings)
-        return made
+        target: Target = kind(**settings)
+        return target
 
     @staticmethod
     def join(parts: Sequence[tuple[Target | None, int]]) -> Target:
@@ -217,7 +217,7 @@ class Class(Target):
         return scores.gather(1, index[:, None])[:, 0]
 
     def describe(self, row: int, name: Name = name_output) -> str:
-        return "the class predicted" if self.index is None else name(self._one("index", row))
+        return "the class predicted" if self.index is None else name(self._read_setting("index", row))
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,10 +353,10 @@ class Region(Target):
         return mask
 
     def describe(self, row: int, name: Name = name_output) -> str:
-        what = "the whole output" if self.index is None else name(self._one("index", row))
+        what = "the whole output" if self.index is None else name(self._read_setting("index", row))
         if self._is_mask:
             return f"{what} in a mask"
-        return f"{what} in the box ({', '.join(f'{number:g}' for number in self._one('where', row))})"
+        return f"{what} in the box ({', '.join(f'{number:g}' for number in self._read_setting('where', row))})"
 
 
 def has_queries(result: Any) -> bool:
@@ -442,15 +442,19 @@ class Box(Target):
             )
 
     def describe(self, row: int, name: Name = name_output) -> str:
-        corners = ", ".join(f"{number:g}" for number in self._one("box", row))
-        return f"{name(self._one('index', row))} at the box ({corners})"
+        corners = ", ".join(f"{number:g}" for number in self._read_setting("box", row))
+        return f"{name(self._read_setting('index', row))} at the box ({corners})"
 
 
 def _list_predictions(result: Any, count: int, index: Tensor, activation: str) -> list[tuple[Tensor, Tensor]]:
     """Of each sample, the boxes (k, 4) and the scores (k,) of a detector's predictions of a class."""
-    if isinstance(result, (list, tuple)) and len(result) == count and all(isinstance(one, Mapping) for one in result):
-        chosen = [(one, one["labels"] == int(number)) for one, number in zip(result, index, strict=True)]
-        return [(one["boxes"][which], one["scores"][which]) for one, which in chosen]
+    if (
+        isinstance(result, (list, tuple))
+        and len(result) == count
+        and all(isinstance(prediction, Mapping) for prediction in result)
+    ):
+        chosen = [(prediction, prediction["labels"] == int(number)) for prediction, number in zip(result, index, strict=True)]
+        return [(prediction["boxes"][which], prediction["scores"][which]) for prediction, which in chosen]
     logits, boxes = (
         result.get(name) if isinstance(result, Mapping) else getattr(result, name, None) for name in ("logits", "pred_boxes")
     )
@@ -639,10 +643,10 @@ def as_target(target: AnyTarget) -> Target:
     return Class(target)  # type: ignore[arg-type]  # what it holds is checked beside the number of classes
 
 
-def _is_same(one: Any, two: Any) -> bool:
-    if isinstance(one, Tensor) or isinstance(two, Tensor):
-        return isinstance(one, Tensor) and isinstance(two, Tensor) and one.shape == two.shape and bool((one == two).all())
-    return bool(one == two)
+def _is_same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and bool((a == b).all())
+    return bool(a == b)
 
 
 def _check_index(index: Tensor, count: int, what: str) -> None:

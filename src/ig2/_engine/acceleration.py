@@ -209,10 +209,10 @@ def _find_followed(net: nn.Module, run: Callable[[], object]) -> list[tuple[Any,
             handle.remove()
     pairs = []
     for tensor, version, norm in inputs:
-        for output, made, linear in outputs:
+        for output, output_version, linear in outputs:
             once = [kind for _, _, kind in outputs].count(linear) == [kind for _, _, kind in inputs].count(norm) == 1
             # written into by an in-place operation, it is no longer what the linear map made
-            if output is tensor and made == version and once and uses.count(output) == 1:
+            if output is tensor and output_version == version and once and uses.count(output) == 1:
                 pairs.append((linear, norm))
     return pairs
 

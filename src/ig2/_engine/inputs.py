@@ -136,11 +136,11 @@ def take_rows(x: Any, rows: Sequence[int], per_row: Callable[[Any, int | str | N
     return take(x, None)
 
 
-def _map_hint(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+def _map_hint(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     """What to do with a map that all channels of an image share."""
-    if len(wanted) != 4 or given not in ((wanted[0], 1, *wanted[2:]), (wanted[0], *wanted[2:])):
+    if len(wanted) != 4 or shape not in ((wanted[0], 1, *wanted[2:]), (wanted[0], *wanted[2:])):
         return ""
-    axis = "" if len(given) == 4 else "[:, None]"
+    axis = "" if len(shape) == 4 else "[:, None]"
     return f". A map for all channels goes to each of them by values{axis}.expand_as(x)"
 
 
@@ -203,9 +203,9 @@ class Inputs:
         with torch.inference_mode(False):
             # clone: a tensor made in inference mode may take no part in autograd, its copy may
             ready = {key: t.detach().to(device=device, dtype=dtype).clone() for key, t in tensors.items()}
-            for key, given in tensors.items():
-                if not given.is_floating_point() and not torch.equal(ready[key].to(given.dtype), given.to(ready[key].device)):
-                    raise InputError(f"{labels[key]} is {describe(given)} with numbers beyond 2⁵³, which float64 does not hold")
+            for key, t in tensors.items():
+                if not t.is_floating_point() and not torch.equal(ready[key].to(t.dtype), t.to(ready[key].device)):
+                    raise InputError(f"{labels[key]} is {describe(t)} with numbers beyond 2⁵³, which float64 does not hold")
             data = _join(list(ready.values()))
         return cls(
             data,
@@ -257,10 +257,10 @@ class Inputs:
     def arguments(self, tensors: list[Tensor], rows: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The network's call for these tensors; row i goes with the fixed inputs and features of explicand `rows[i]`."""
         if self.held:
-            own = self.split(self.data[rows])
+            explicands = self.split(self.data[rows])
             tensors = [
-                torch.where(self.held[key][rows], mine, tensor) if key in self.held else tensor
-                for (key, _, _), mine, tensor in zip(self.attributed, own, tensors, strict=True)
+                torch.where(self.held[key][rows], explicand, tensor) if key in self.held else tensor
+                for (key, _, _), explicand, tensor in zip(self.attributed, explicands, tensors, strict=True)
             ]
         values: dict[int | str, Any] = {
             key: value[rows] if isinstance(value, Tensor) else value for key, value in self.fixed.items()
@@ -280,13 +280,13 @@ class Inputs:
     @property
     def explicand(self) -> Structured:
         """The explicands as they came, each tensor in its own dtype."""
-        return self._structured(self.split(self.data))
+        return self._arrange(self.split(self.data))
 
     def unpack(self, values: Tensor) -> Structured:
         """Values of the engine's shape (n, ...) back in the user's structure."""
-        return self._structured(self._cut(values))
+        return self._arrange(self._cut(values))
 
-    def _structured(self, tensors: list[Tensor]) -> Structured:
+    def _arrange(self, tensors: list[Tensor]) -> Structured:
         """One tensor for each that is attributed, in the user's structure."""
         if not self.keys:
             return tensors[0]

@@ -183,12 +183,12 @@ def find_representation(network: Network) -> tuple[Layer | Literal["output"], in
     if layer is not None:
         return layer, 1
     modules = network.model.modules
-    with LinearCalls(modules) as calls:
+    with LinearCalls(modules) as linear:
         leaves, scores = _forward_first(network)
-    if not calls.found and any(isinstance(module, torch.jit.ScriptModule) for _, module in modules):
+    if not linear.calls and any(isinstance(module, torch.jit.ScriptModule) for _, module in modules):
         raise ModelError(f"the last linear layer is not found: {SCRIPTED}")
     used, inputs = nodes_before(node_of(scores)), {node_of(leaf) for leaf in leaves}
-    for call in reversed(calls.found):
+    for call in reversed(linear.calls):
         # of two towers whose outputs are compared, the last layer sees one input alone
         if call.node not in used or not inputs <= nodes_before(call.node):
             continue
@@ -287,10 +287,10 @@ def _is_dense(tensor: Tensor) -> bool:
 def _failure(network: Network, leaves: Sequence[Tensor], error: Exception) -> str:
     modules = [module for _, module in network.model.modules]
     weights = {p.dtype for m in modules for p in m.parameters(False) if p.is_floating_point()}
-    given = {leaf.dtype for leaf in leaves}
+    dtypes = {leaf.dtype for leaf in leaves}
     keys = network.inputs.keys
     hint = "x must be a batch (B, ...) of what the network takes"
-    if len(weights) == 1 and not given & weights:
+    if len(weights) == 1 and not dtypes & weights:
         hint = f"its weights are {weights.pop()}: bring x to that with x.to(...)".replace("torch.", "")
     elif _reads_text(modules):
         hint = "a text network of transformers and its tokenizer go into ig2.adapters.text.from_transformers(net, tokenizer)"
@@ -399,10 +399,10 @@ def tolerance(network: Network) -> float:
     return 1e-1 if in_half else 1e-2
 
 
-def is_close(one: Tensor, other: Tensor, relative: float, absolute: float = 0.0) -> bool:
+def is_close(tensor: Tensor, other: Tensor, relative: float, absolute: float = 0.0) -> bool:
     """Equal up to what batching changes in the rounding; a NaN is judged later, where it can be located."""
-    scale = max(1e-6, float(one.detach().abs().nan_to_num(posinf=0.0).max()))
-    return torch.allclose(one, other.to(one.dtype), rtol=relative, atol=relative * scale + absolute, equal_nan=True)
+    scale = max(1e-6, float(tensor.detach().abs().nan_to_num(posinf=0.0).max()))
+    return torch.allclose(tensor, other.to(tensor.dtype), rtol=relative, atol=relative * scale + absolute, equal_nan=True)
 
 
 def _rounding(run: Callable[[Tensor, Tensor], Tensor], sample: Tensor, row: Tensor, last: float) -> float:

@@ -36,7 +36,7 @@ class LinearCalls(TorchFunctionMode):
     def __init__(self, modules: Sequence[tuple[str, nn.Module]]) -> None:
         super().__init__()
         self.modules = modules
-        self.found: list[LinearCall] = []
+        self.calls: list[LinearCall] = []
         self._inside: nn.Linear | None = None
         self._handles: list[Any] = []
 
@@ -71,7 +71,7 @@ class LinearCalls(TorchFunctionMode):
     def _note(self, name: str, module: nn.Linear | None, number: int, args: Sequence[Any]) -> None:
         for arg in args:
             if isinstance(arg, Tensor) and not isinstance(arg, nn.Parameter) and arg.requires_grad:
-                self.found.append(LinearCall(name, module, number, node_of(arg), arg.shape))
+                self.calls.append(LinearCall(name, module, number, node_of(arg), arg.shape))
                 return
 
     def __torch_function__(

@@ -26,7 +26,7 @@ __all__ = [
     "hooks_of",
     "is_dropout",
     "own_weight",
-    "saved_by",
+    "read_saved",
     "trace",
     "tree_iter",
     "tree_map_only",
@@ -106,7 +106,7 @@ def trace(step: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def saved_by(node: Any) -> dict[str, Any]:
+def read_saved(node: Any) -> dict[str, Any]:
     """What a node of autograd's graph keeps for its backward pass, by name."""
     prefix = "_saved_"
     return {name.removeprefix(prefix): getattr(node, name) for name in dir(node) if name.startswith(prefix)}

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import CheckpointError
 from ig2._engine.activations import first_tensor
 from ig2._engine.layers import Readings
 from ig2._engine.network import Network
-from ig2._engine.private import body_of, saved_by
+from ig2._engine.private import body_of, read_saved
 from ig2._engine.slopes import Call, find_rule, replace_slope, take_apart
 from ig2.errors import ModelError
 
@@ -178,7 +178,7 @@ def operations_without_rule(output: Tensor) -> list[str]:
         seen.add(node)
         pending.extend(following for following, _ in node.next_functions)
         name = node.name().rstrip("0123456789").removesuffix("Backward")
-        saved = saved_by(node)
+        saved = read_saved(node)
         frozen_norm = "BatchNorm" in name and not saved.get("training", True)
         if frozen_norm or any(known in name for known in KEEPS_INPUT):
             continue

@@ -335,17 +335,17 @@ class Session:
             return True
         return self._confirm(self._plain.scores_alone(points, rows).gather(1, target[:, None]), output[:, None])
 
-    def _confirm(self, own: Tensor, prepared: Tensor) -> bool:
-        if not self._is_same_score(own, prepared):
+    def _confirm(self, plain: Tensor, prepared: Tensor) -> bool:
+        if not self._is_same_score(plain, prepared):
             self._fall_back("the copy gave other scores")
         return self.is_prepared
 
     def _confirm_step(self, step: Callable[..., tuple[Tensor, ...]], args: list[Tensor], values: tuple[Tensor, ...]) -> bool:
         """Whether the network itself gives these values on a few of the points; if it does not, it is used from here on."""
         few = self._choose_few(len(args[0]))
-        for own, prepared in zip(step(self._plain, *(arg[few] for arg in args)), values, strict=True):
-            is_gradient = own.ndim > 1
-            if not (self._is_same_gradient if is_gradient else self._is_same_score)(own, prepared[few]):
+        for plain, prepared in zip(step(self._plain, *(arg[few] for arg in args)), values, strict=True):
+            is_gradient = plain.ndim > 1
+            if not (self._is_same_gradient if is_gradient else self._is_same_score)(plain, prepared[few]):
                 self._fall_back(f"the copy gave other {'gradients' if is_gradient else 'scores'}")
                 return False
         return True
@@ -356,7 +356,7 @@ class Session:
         self._opened.compared.add((self._call, request, count))
         return is_new
 
-    def _is_same_score(self, own: Tensor, prepared: Tensor) -> bool:
+    def _is_same_score(self, plain: Tensor, prepared: Tensor) -> bool:
         within = tolerance(self._plain)
         if self._wish is not None and self._wish.precision in ("bfloat16", "float16"):
             within = 1e-1
@@ -364,19 +364,19 @@ class Session:
             within = 1e-3
         elif "precision" in self.preparation:  # to float32, of a network in float64: that rounds by more than 1e-6
             within = max(within, 1e-3)
-        return is_close(own, prepared, within)
+        return is_close(plain, prepared, within)
 
-    def _is_same_gradient(self, own: Tensor, prepared: Tensor) -> bool:
+    def _is_same_gradient(self, plain: Tensor, prepared: Tensor) -> bool:
         """Whether each point's gradient is the same up to rounding."""
         within = GRADIENT_WITHIN
         if "precision" in self.preparation:
             within = GRADIENT_WITHIN_IF_CAST
         elif tolerance(self._plain) > 1e-2:
             within = GRADIENT_WITHIN_IN_HALF
-        own, prepared = own.flatten(1).double(), prepared.flatten(1).double()
-        off = (own - prepared).norm(dim=1)
+        plain, prepared = plain.flatten(1).double(), prepared.flatten(1).double()
+        off = (plain - prepared).norm(dim=1)
         # a gradient of the network's own that is not finite is named later, where it can be located
-        return bool((off <= within * own.norm(dim=1)).logical_or(~own.isfinite().all(dim=1)).all())
+        return bool((off <= within * plain.norm(dim=1)).logical_or(~plain.isfinite().all(dim=1)).all())
 
     def _choose_few(self, count: int) -> Tensor:
         """Which of `count` points are compared: some from the first to the last."""

@@ -382,9 +382,11 @@ def _group_norm(
     return _scale(normal, weight, bias)
 
 
-def _instance_norm(z: Tensor, weight: Any, bias: Any, mean: Any, variance: Any, own: bool, *rest: Any) -> Tensor | None:
+def _instance_norm(
+    z: Tensor, weight: Any, bias: Any, mean: Any, variance: Any, use_input_stats: bool, *rest: Any
+) -> Tensor | None:
     _, eps, *_ = rest
-    return _group_norm(z, z.shape[1], weight, bias, eps) if own else None
+    return _group_norm(z, z.shape[1], weight, bias, eps) if use_input_stats else None
 
 
 def _attention(
@@ -449,10 +451,10 @@ def _recurrent(cell: _Cell, size: int) -> Callable[..., Any]:
             outputs = []
             for backward in range(lines // layers):
                 line = layer * (lines // layers) + backward
-                now, own = tuple(part[line] for part in states), weights[line * each : (line + 1) * each]
+                now, cell_weights = tuple(part[line] for part in states), weights[line * each : (line + 1) * each]
                 steps = []
                 for moment in reversed(z.unbind(0)) if backward else z.unbind(0):
-                    now = cell(moment, now, *own)
+                    now = cell(moment, now, *cell_weights)
                     steps.append(now[0])
                 outputs.append(torch.stack(steps[::-1] if backward else steps))
                 last.append(now)

@@ -39,7 +39,7 @@ class Registry(MutableMapping[str, Any]):
         self.built_in = {name: EntryPoint(name, value, group) for name, value in (built_in or {}).items()}
         self.added: dict[str, Any] = {}
 
-    def _known(self) -> dict[str, Any]:
+    def _collect(self) -> dict[str, Any]:
         return self.built_in | {point.name: point for point in entry_points(group=self.group)} | self.added
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -49,17 +49,17 @@ class Registry(MutableMapping[str, Any]):
         del self.added[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._known())
+        return iter(self._collect())
 
     def __len__(self) -> int:
-        return len(self._known())
+        return len(self._collect())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._known()
+        return name in self._collect()
 
     def check_any(self) -> None:
         """Raise an UnknownNameError that says what to install if the registry is empty."""
-        if not self._known():
+        if not self._collect():
             raise UnknownNameError(
                 f"no {self.kind} is installed: those of the paper come with the package {self.source} "
                 "(in a checkout: pip install ./reproduction)"
@@ -72,7 +72,7 @@ class Registry(MutableMapping[str, Any]):
             UnknownNameError: if there is none, or the registry is empty.
             InputError: if it cannot be imported.
         """
-        known = self._known()
+        known = self._collect()
         point = known.get(name)
         if point is None and isinstance(name, str) and ":" in name:
             point = EntryPoint(name, name, self.group)

@@ -283,9 +283,9 @@ class Subject(ABC):
         Raises:
             InputError: if the pool has nothing to contrast a sample with, or an argument cannot be used.
         """
-        asked = self.ask(target)
-        if asked is not self:
-            return asked.contrast(batch, None, pool, count, seed, against=against, most=most)
+        subject = self.ask(target)
+        if subject is not self:
+            return subject.contrast(batch, None, pool, count, seed, against=against, most=most)
         for name, samples in (("batch", batch), *([] if pool is None else [("pool", pool)])):
             if not isinstance(samples, self.batches):
                 raise InputError(f"{name} must be samples as this subject's read or pool gives them, got {describe(samples)}")
@@ -295,17 +295,19 @@ class Subject(ABC):
         inputs = Inputs.of(batch.x, self.model.device, needs_gradient=False)
         # not opened against a class: what a sample is called goes by the model's own scores
         with open_task(self.model, inputs, target, label="references", batch_size=AT_A_TIME) as task:
-            own, explained = task.explicand_scores, task.target.cpu()
-            self._check_names(own.shape[1])
-            others = None if against is None else choose_against(against, task.target, own, task.rows).cpu()
+            explicand_scores, explained = task.explicand_scores, task.target.cpu()
+            self._check_names(explicand_scores.shape[1])
+            others = None if against is None else choose_against(against, task.target, explicand_scores, task.rows).cpu()
             pool = self._pool_of(None if others is None else set(others.flatten().tolist())) if pool is None else pool
             candidates = self._shape_candidates(pool, batch, inputs)
-            own, outputs = own.cpu(), self._score_candidates(task, inputs, candidates)
+            explicand_scores, outputs = explicand_scores.cpu(), self._score_candidates(task, inputs, candidates)
         order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(seed)).tolist()
         chosen, why = [], []
         for row, index in enumerate(explained.tolist()):
             same = (candidates[row] == inputs.data[row]).flatten(1).all(dim=1).tolist()
-            eligible = [i for i in order if not same[i] and self._contrasts(pool, i, outputs[row, i], own[row], index)]
+            eligible = [
+                i for i in order if not same[i] and self._contrasts(pool, i, outputs[row, i], explicand_scores[row], index)
+            ]
             if not eligible:
                 what = (
                     f"is {self.label(index)!r} to the model"
@@ -371,12 +373,12 @@ class Subject(ABC):
         declared = pool.labels[number] if pool.labels else None
         return declared or (self.describe_output(scores) if self.outputs == "classes" else number)
 
-    def _contrasts(self, pool: Batch, number: int, scores: Tensor, own: Tensor, target: int) -> bool:
+    def _contrasts(self, pool: Batch, number: int, scores: Tensor, explicand_scores: Tensor, target: int) -> bool:
         """Whether a sample of the pool is something else than what is explained."""
         if self.outputs == "numbers":
             return True
         if self.outputs == "labels" or len(scores) == 1:
-            return self._is_positive(scores[target]) != self._is_positive(own[target])
+            return self._is_positive(scores[target]) != self._is_positive(explicand_scores[target])
         declared = (pool.labels[number] if pool.labels else None) or ""
         return int(scores.argmax()) != target and declared.lower() != self.label(target).lower()
 

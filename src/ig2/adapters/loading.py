@@ -287,18 +287,18 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 def _fill(net: nn.Module, path: Path) -> None:
     weights = _read_weights(path)
-    own = net.state_dict()
-    missing, unknown = [name for name in own if name not in weights], [name for name in weights if name not in own]
+    expected = net.state_dict()
+    missing, unknown = [name for name in expected if name not in weights], [name for name in weights if name not in expected]
     if missing or unknown:
         raise InputError(
-            f"the weights of {path} are another network's: {len(missing)} of {len(own)} are missing"
+            f"the weights of {path} are another network's: {len(missing)} of {len(expected)} are missing"
             + (f" ({missing[0]!r})" if missing else "")
             + f", {len(unknown)} are not known"
             + (f" ({unknown[0]!r})" if unknown else "")
         )
     for name, value in weights.items():
-        if value.shape != own[name].shape:
-            raise InputError(f"{path}: {name!r} is {tuple(value.shape)}, the network's is {tuple(own[name].shape)}")
+        if value.shape != expected[name].shape:
+            raise InputError(f"{path}: {name!r} is {tuple(value.shape)}, the network's is {tuple(expected[name].shape)}")
     net.load_state_dict(weights)
 
 

@@ -133,8 +133,8 @@ class TextSubject(Subject):
         answers = []
         for texts, number in ((batch, row), (alone, 0)):
             with open_session(self.model, texts.x, prepares=False) as session:
-                one = torch.tensor([number], device=session.device)
-                answers.append(session.represent(session.inputs.data[one], one))
+                rows = torch.tensor([number], device=session.device)
+                answers.append(session.represent(session.inputs.data[rows], rows))
         for beside, by_itself in zip(*answers, strict=True):
             if beside.shape != by_itself.shape or not _are_close(beside, by_itself):
                 raise ModelError(
@@ -226,9 +226,9 @@ def join_words(text: str, tokens: Tokens) -> tuple[list[int], list[str]]:
     return numbers, [text[start:end].strip() for start, end in spans]
 
 
-def _are_close(one: Tensor, other: Tensor) -> bool:
+def _are_close(tensor: Tensor, other: Tensor) -> bool:
     scale = max(1e-6, float(other.abs().max()))
-    return torch.allclose(one, other, rtol=ALIKE, atol=ALIKE * scale)
+    return torch.allclose(tensor, other, rtol=ALIKE, atol=ALIKE * scale)
 
 
 # -- networks ----------------------------------------------------------------------------------------------------------

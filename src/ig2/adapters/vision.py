@@ -307,9 +307,9 @@ def _load_timm(name: str, pretrained: bool) -> VisionSubject:
 
 
 def _name_timm_classes(net: Any, data: Any) -> Sequence[str] | str | None:
-    own = (getattr(net, "pretrained_cfg", None) or {}).get("label_names")
-    if own and len(own) == net.num_classes:
-        return tuple(map(str, own))
+    label_names = (getattr(net, "pretrained_cfg", None) or {}).get("label_names")
+    if label_names and len(label_names) == net.num_classes:
+        return tuple(map(str, label_names))
     if net.num_classes == 1000:
         return "imagenet"
     subset = data.infer_imagenet_subset(net)

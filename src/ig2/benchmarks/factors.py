@@ -63,7 +63,7 @@ class Effects:
                 raise InputError(f"{path} has a format that this version of ig2 does not read")
             kinds = ("shares", "levels", "interactions")
             effects = {
-                kind: {metric: [Effect(**one) for one in each] for metric, each in content[kind].items()} for kind in kinds
+                kind: {metric: [Effect(**row) for row in each] for metric, each in content[kind].items()} for kind in kinds
             }
             return cls(**{**content, **effects})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -80,7 +80,7 @@ class Effects:
             ("The largest interaction of each two factors", self.interactions, _format_interaction),
         ):
             metrics = list(effects)
-            whats = [one.what for one in (self.shares if form is _format_interaction else effects)[metrics[0]]]
+            whats = [effect.what for effect in (self.shares if form is _format_interaction else effects)[metrics[0]]]
             whats = whats[-len(effects[metrics[0]]) :]  # of shares, those of pairs come last
             heading = f"| | {' | '.join(metrics)} |\n|---{'|---' * len(metrics)}|"
             rows = [
@@ -157,8 +157,8 @@ def analyse(scores: Array, levels: Mapping[str, Sequence[str]], better: str = "h
     for (a, b), part in pairs.items():
         flat = part.reshape(len(part), -1)
         place = int(np.abs(flat[0]).argmax())
-        one, two = list(product(levels[a], levels[b]))[place]
-        largest.append(_summarise(f"{one}{BETWEEN}{two}", flat[:, place]))
+        level, other_level = list(product(levels[a], levels[b]))[place]
+        largest.append(_summarise(f"{level}{BETWEEN}{other_level}", flat[:, place]))
     return shares, differences, largest
 
 

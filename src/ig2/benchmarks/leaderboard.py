@@ -52,8 +52,8 @@ class Contest:
 
 
 CONTESTS = {
-    one.name: one
-    for one in (
+    contest.name: contest
+    for contest in (
         Contest("pets", f"{PAPER}.imagenet:ImageNet", LARGE, embedded=False, factors=True),
         Contest("imagenet-val", f"{PAPER}.imagenet:ImageNet", LARGE),
         Contest("celeba", f"{PAPER}.celeba:CelebA", LARGE),
@@ -113,7 +113,7 @@ def run_leaderboard(
     folder = None if out is None else Path(out)
     own = own or {}
     chosen = _choose_contests(names)
-    everything = {label: one.build(Conditions()) for label, one in ROSTER.items()}
+    everything = {label: contender.build(Conditions()) for label, contender in ROSTER.items()}
     labels = list(select_methods(everything, methods, own))
     board, failures = Leaderboard(), list[Failure]()
     if folder is not None and (folder / FILE).exists():
@@ -135,8 +135,8 @@ def run_leaderboard(
             continue
         if stored is not None and further is not None:
             grown = stored.extend(further)
-            rows = {one.method for one in (*grown.standings, *(scored.standings if scored is not None else ()))}
-            if any(one.method not in rows for one in stored.standings):
+            rows = {standing.method for standing in (*grown.standings, *(scored.standings if scored is not None else ()))}
+            if any(standing.method not in rows for standing in stored.standings):
                 continue  # one failed: what is stored of it is not given up, and the same command tries again
             scored = grown if scored is None else grown.add(scored)
         board = board.add(Leaderboard({} if scored is None else {contest.name: scored}), fresh)
@@ -165,7 +165,7 @@ def run_factors(
         The effects by data set, of those that are available.
     """
     effects = {}
-    for contest in _choose_contests(names or [one.name for one in CONTESTS.values() if one.factors]):
+    for contest in _choose_contests(names or [contest.name for contest in CONTESTS.values() if contest.factors]):
         place = _find_data(contest, data)
         if not contest.factors or isinstance(place, str):
             continue
@@ -224,7 +224,7 @@ def _choose_contests(names: Sequence[str] | None) -> list[Contest]:
     for name in names or ():
         if name not in CONTESTS:
             raise ChoiceError(f"the leaderboard has no data set {describe(name)}{suggest(name, [*CONTESTS, FACTORS])}")
-    return [one for one in CONTESTS.values() if names is None or one.name in names]
+    return [contest for contest in CONTESTS.values() if names is None or contest.name in names]
 
 
 def _find_data(contest: Contest, root: str | PathLike[str] | None) -> Path | str | None:
@@ -242,7 +242,7 @@ def _score(
     place: Path | None,
     options: Mapping[str, Any],
     labels: Sequence[str],
-    own: Mapping[str, MethodLike],
+    own_methods: Mapping[str, MethodLike],
     stored: Board | None,
     folder: Path | None,
     fresh: bool,
@@ -251,8 +251,8 @@ def _score(
 ) -> tuple[Board | None, Board | None]:
     """Return the samples that stored rows lack, and all samples of the other methods; failures are added to the list."""
     suite, roster = _build_suite(contest, place, "test", options)
-    left_out = {label: _explain_absence(label) for label in labels if label not in roster and label not in own}
-    methods = {label: roster[label] for label in labels if label in roster and label not in own} | dict(own)
+    left_out = {label: _explain_absence(label) for label in labels if label not in roster and label not in own_methods}
+    methods = {label: roster[label] for label in labels if label in roster and label not in own_methods} | dict(own_methods)
     if not methods:
         raise InputError(f"none of the methods chosen applies: {'; '.join(f'{a}: {b}' for a, b in left_out.items())}")
 
@@ -264,7 +264,11 @@ def _score(
 
     further: Board | None = None
     if stored is not None and (rest := suite.skip_samples(stored.samples)) is not None:
-        chosen = {one.method: one.scale for one in stored.standings if one.method in methods and one.method not in own}
+        chosen = {
+            standing.method: standing.scale
+            for standing in stored.standings
+            if standing.method in methods and standing.method not in own_methods
+        }
         if chosen:
             later = score(replace(rest, scales=chosen), {label: methods[label] for label in chosen})
             further = Board.from_tables(contest.name, later, None, left_out, chosen=chosen)
@@ -279,27 +283,27 @@ def _score(
     return further, Board.from_tables(contest.name, score(suite, methods), validation, left_out, embedded)
 
 
-def _choose_samples(stored: Board, contest: Contest, asked: int | None, labels: set[str]) -> int | None:
+def _choose_samples(stored: Board, contest: Contest, samples: int | None, labels: set[str]) -> int | None:
     """Return how many samples new rows have, so that they fit beside the stored ones; None for the data set's default.
 
     Raises:
         ChoiceError: if a number is asked for that does not fit, before anything is scored.
     """
     has = int(stored.settings.get("samples", stored.samples))
-    behind = [one.method for one in stored.standings if one.method not in labels]
-    if asked is None:
+    behind = [standing.method for standing in stored.standings if standing.method not in labels]
+    if samples is None:
         return has if behind or has > contest.samples else None
-    if behind and has < asked:
+    if behind and has < samples:
         raise ChoiceError(
             f"{contest.name} has rows of {has} samples that were not chosen, {describe(behind)}, and they would not "
-            f"fit beside rows of {asked}: choose them too, or omit samples (--samples)"
+            f"fit beside rows of {samples}: choose them too, or omit samples (--samples)"
         )
-    if asked < has:
+    if samples < has:
         raise ChoiceError(
-            f"{contest.name} has rows of {has} samples, and rows of {asked} would not fit beside them: omit samples "
+            f"{contest.name} has rows of {has} samples, and rows of {samples} would not fit beside them: omit samples "
             "(--samples), choose another folder, or compute all again with fresh=True (--fresh)"
         )
-    return asked
+    return samples
 
 
 def _explain_absence(label: str) -> str:

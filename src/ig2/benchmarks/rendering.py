@@ -47,7 +47,7 @@ def _render_first(leaderboard: Leaderboard, effects: Mapping[str, Effects], pict
         lines.append(f"The methods that none beats in both, from the cheapest to the best: {front}.")
     if boards:
         lines += ["## By data set", _render_links(leaderboard), *_note_scales(leaderboard)]
-    rows = {one.method for board in boards.values() for one in board.standings}
+    rows = {standing.method for board in boards.values() for standing in board.standings}
     if len(rows) > len(ranked) or len(ranked) > SHORT:
         lines += ["## All methods", widen(render_overview(leaderboard))]
     if len(rows) > len(ranked):
@@ -125,17 +125,17 @@ def find_worthwhile(leaderboard: Leaderboard) -> list[str]:
 
 def _note_effects(effects: Mapping[str, Effects]) -> list[str]:
     """What the parts of a method contribute, in three sentences: their shares, GradPath, and the widest blur."""
-    studied = {name: one for name, one in effects.items() if not one.quick}
+    studied = {name: study for name, study in effects.items() if not study.quick}
     if not studied:
         return []
     first, *others = (
         _list(_range(each.shares, i) + (f" on {name}" if not i else "") for name, each in studied.items())
         for i in range(len(NAMES))
     )
-    rest = "; ".join(f"the {factor} {told}" for factor, told in zip(NAMES[1:], others, strict=True))
+    rest = "; ".join(f"the {factor} {share}" for factor, share in zip(NAMES[1:], others, strict=True))
     sentences = [f"The {NAMES[0]} explains {first} of the differences between combinations, by metric; {rest}."]
     paths = dict.fromkeys(studied, PATH)
-    blurs = {name: next(iter(one.levels.values()))[-1].what for name, one in studied.items()}  # scales come last
+    blurs = {name: next(iter(study.levels.values()))[-1].what for name, study in studied.items()}  # scales come last
     for levels, what in ((paths, "GradPath in place of the straight line"), (blurs, "The widest blur")):
         if parts := list(_tell_level(studied, levels)):
             sentences.append(f"{what} brings, positive where better, {'; '.join(parts)}.")
@@ -150,10 +150,10 @@ def _range(shares: Mapping[str, list[Effect]], factor: int) -> str:
 
 def _tell_level(studied: Mapping[str, Effects], levels: Mapping[str, str]) -> Iterator[str]:
     """By data set, the clear changes that its level brings, positive where that is better."""
-    for name, one in studied.items():
+    for name, study in studied.items():
         changes = [
             f"{metric} {change.mean:+.3f}"
-            for metric, each in one.levels.items()
+            for metric, each in study.levels.items()
             for change in each
             if change.what == levels[name] and change.is_clear
         ]
@@ -163,10 +163,10 @@ def _tell_level(studied: Mapping[str, Effects], levels: Mapping[str, str]) -> It
 
 
 def _note_scales(leaderboard: Leaderboard) -> list[str]:
-    scaled = [(board, one) for board in leaderboard.boards.values() if board.scales for one in board.standings]
+    scaled = [(board, standing) for board in leaderboard.boards.values() if board.scales for standing in board.standings]
     if not scaled:
         return []
-    gains = [_gain(board, one) for board, one in scaled if one.scale]
+    gains = [_gain(board, standing) for board, standing in scaled if standing.scale]
     better, worse = (sum(sign * gain > 0 for gain in gains) for sign in (1, -1))
     return [
         f"On the validation split a blurred map was chosen over the raw one in {len(gains)} of {len(scaled)} cases; on the "
@@ -174,10 +174,10 @@ def _note_scales(leaderboard: Leaderboard) -> list[str]:
     ]
 
 
-def _gain(board: Board, one: Standing) -> float:
+def _gain(board: Board, standing: Standing) -> float:
     """By how much the scaled maps are better than the raw ones, the sum over the metrics that count."""
     signs = {metric: 1 if board.metrics[metric].better == "higher" else -1 for metric in board.counted}
-    return sum(sign * (one.mean(metric) - one.mean(metric, raw=True)) for metric, sign in signs.items())
+    return sum(sign * (standing.mean(metric) - standing.mean(metric, raw=True)) for metric, sign in signs.items())
 
 
 def render_overview(leaderboard: Leaderboard, rows: int | None = None) -> str:
@@ -200,8 +200,8 @@ def render_overview(leaderboard: Leaderboard, rows: int | None = None) -> str:
     lines = [f"| | method | ahead, % | behind, % | {' | '.join([*heads, 'cost'])} |", "|---" * (len(heads) + 5) + "|"]
     numbers = {label: place for place, label in enumerate(records, 1)}
     for label in dict.fromkeys(labels):
-        one = records.get(label)
-        shares = [NONE] * 2 if one is None else [f"{100 * share:.0f}" for share in (one.ahead, one.behind)]
+        record = records.get(label)
+        shares = [NONE] * 2 if record is None else [f"{100 * share:.0f}" for share in (record.ahead, record.behind)]
         cells = [
             NONE if label not in each else f"**{each[label]}**" if each[label] == 1 else str(each[label])
             for each in places.values()
@@ -234,12 +234,12 @@ def render_board(board: Board) -> list[str]:
     lines.append("|---" * (len(heads) + 8) + "|")
     best = {metric: [m for m, place in board.ranks(metric).items() if place < 2] for metric in board.metrics}
     for method, mean_rank in ranks.items():
-        one = board.standing(method)
-        cells = [_cell(board, one, metric, method in best[metric]) for metric in board.metrics]
-        costs = [_count(one.cost[what]) for what in ("forwards", "gradients")] + [_seconds(one.cost["seconds"])]
+        standing = board.standing(method)
+        cells = [_cell(board, standing, metric, method in best[metric]) for metric in board.metrics]
+        costs = [_count(standing.cost[what]) for what in ("forwards", "gradients")] + [_seconds(standing.cost["seconds"])]
         place = f"{cheap[method]:.0f}" if method in cheap else NONE
         lines.append(
-            f"| {escape_cell(method)} | {mean_rank:.1f} | {one.scale:g} | {raw_ranks[method]:.1f} | "
+            f"| {escape_cell(method)} | {mean_rank:.1f} | {standing.scale:g} | {raw_ranks[method]:.1f} | "
             f"{' | '.join([*cells, *costs])} | {place} |"
         )
     scales = (
@@ -284,10 +284,10 @@ def _render_effects(effects: Mapping[str, Effects]) -> list[str]:
         "samples. The first levels are a straight line, `left`, no reference (a blurred photo, an empty map) and raw maps; "
         "differences are positive where that is better. Intervals are 95 %, by the bootstrap over samples.",
     ]
-    for name, one in effects.items():
-        quick = " A quick run: it shows that everything runs, and no more." if one.quick else ""
-        lines += [f"## {one.title} ({name})", f"Over {format_count(one.samples, 'sample')}.{quick} Data: {one.data}."]
-        lines.append(_wide(one.to_markdown()))
+    for name, study in effects.items():
+        quick = " A quick run: it shows that everything runs, and no more." if study.quick else ""
+        lines += [f"## {study.title} ({name})", f"Over {format_count(study.samples, 'sample')}.{quick} Data: {study.data}."]
+        lines.append(_wide(study.to_markdown()))
     return lines
 
 
@@ -299,10 +299,10 @@ def _render_left_out(board: Board) -> list[str]:
     return ["## What is left out", "\n".join(lines)] if lines else []
 
 
-def _cell(board: Board, one: Standing, metric: str, is_best: bool) -> str:
+def _cell(board: Board, standing: Standing, metric: str, is_best: bool) -> str:
     digits = board.metrics[metric].digits
-    mean = number(one.mean(metric), digits)
-    raw = f" ({number(one.mean(metric, raw=True), digits)})" if one.scale else ""
+    mean = number(standing.mean(metric), digits)
+    raw = f" ({number(standing.mean(metric, raw=True), digits)})" if standing.scale else ""
     return f"**{mean}**{raw}" if is_best else f"{mean}{raw}"
 
 

@@ -212,4 +212,4 @@ def build_roster(conditions: Conditions) -> dict[str, MethodLike]:
     False
     """
     available = conditions.available
-    return {label: one.build(conditions) for label, one in ROSTER.items() if available.issuperset(one.needs)}
+    return {label: contender.build(conditions) for label, contender in ROSTER.items() if available.issuperset(contender.needs)}

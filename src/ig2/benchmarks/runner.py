@@ -111,21 +111,21 @@ def run(
 # -- which methods -----------------------------------------------------------------------------------------------------
 
 
-def choose_methods(suite: Suite, names: Sequence[str] | None, own: Mapping[str, MethodLike]) -> dict[str, MethodLike]:
+def choose_methods(suite: Suite, names: Sequence[str] | None, own_methods: Mapping[str, MethodLike]) -> dict[str, MethodLike]:
     """Return the suite's methods of these names (None for all) in its order, then the user's own."""
-    return select_methods(suite.methods(), names, own)
+    return select_methods(suite.methods(), names, own_methods)
 
 
 def select_methods(
-    suites: Mapping[str, MethodLike], names: Sequence[str] | None, own: Mapping[str, MethodLike]
+    suites: Mapping[str, MethodLike], names: Sequence[str] | None, own_methods: Mapping[str, MethodLike]
 ) -> dict[str, MethodLike]:
     """Return those of a suite's methods that have these names (None for all), then the user's own."""
     if isinstance(names, str):
         raise ChoiceError(f"methods must be a list of labels, got the text {describe(names)}")
-    for label, method in own.items():
+    for label, method in own_methods.items():
         if not isinstance(label, str) or not label.strip() or not callable(method):
             raise ChoiceError(f"own methods must be callables by their labels, got {describe(label)}: {describe(method)}")
-    known = {**suites, **own}
+    known = {**suites, **own_methods}
     if names is None:
         return known
     chosen: set[str] = set()
@@ -135,9 +135,9 @@ def select_methods(
         if not labels:
             raise ChoiceError(f"there is no method {describe(name)}{_suggest_label(name, list(suites))}")
         chosen.update(labels)
-    if not chosen and not own:
+    if not chosen and not own_methods:
         raise ChoiceError(f"no method is chosen{suggest('', known)}")
-    return {label: method for label, method in known.items() if label in chosen or label in own}
+    return {label: method for label, method in known.items() if label in chosen or label in own_methods}
 
 
 def _find_labels(name: str, labels: Sequence[str]) -> list[str]:
@@ -301,7 +301,10 @@ class _Run:
             rows=tuple(rows),
             facts=tuple(Fact(name, **spread(numbers)) for name, numbers in facts.items()),
             failures=tuple(self.failures),
-            notes=(*mixed, *(_first_warning(label, own) for label, own in by_label.items() if any(c.warnings for c in own))),
+            notes=(
+                *mixed,
+                *(_first_warning(label, group) for label, group in by_label.items() if any(c.warnings for c in group)),
+            ),
         )
 
 

@@ -121,9 +121,11 @@ class Board:
             cost = {what: test.row(label, what).mean for what in COSTS if what in test.metrics}
             known = {what: None if math.isnan(cost.get(what, math.nan)) else round_score(cost[what]) for what in COSTS}
             standings.append(Standing(label, test.methods[label], scale, raw, scaled, known))
-        sizes = {len(one.raw[metric]) for one in standings for metric in metrics}
+        sizes = {len(standing.raw[metric]) for standing in standings for metric in metrics}
         about = (validation or test).methods.values()
-        scales = {float(one["sigma"]) for one in about if isinstance(one, Mapping) and one.get("type") == AtScale.__name__}
+        scales = {
+            float(method["sigma"]) for method in about if isinstance(method, Mapping) and method.get("type") == AtScale.__name__
+        }
         return cls(
             name, test.title, test.data, max(sizes, default=0), test.quick, tuple(sorted(scales)) if validation else (),
             test.settings, test.environment, metrics, tuple(standings), reasons, embedded,
@@ -142,9 +144,9 @@ class Board:
         Raises:
             InputError: if the board has no such method.
         """
-        for one in self.standings:
-            if one.method == method:
-                return one
+        for standing in self.standings:
+            if standing.method == method:
+                return standing
         raise InputError(f"{self.name} has no method {describe(method)}: it has {describe([s.method for s in self.standings])}")
 
     def ranks(self, metric: str, raw: bool = False) -> dict[str, float]:
@@ -154,14 +156,14 @@ class Board:
         """
         column = self.metrics[metric]
         sign = 1 if column.better == "higher" else -1
-        means = [sign * round(one.mean(metric, raw), column.digits) for one in self.standings]
+        means = [sign * round(standing.mean(metric, raw), column.digits) for standing in self.standings]
         ranks = rank([-math.inf if math.isnan(mean) else mean for mean in means])
-        return {one.method: place for one, place in zip(self.standings, ranks, strict=True)}
+        return {standing.method: place for standing, place in zip(self.standings, ranks, strict=True)}
 
     def mean_ranks(self, raw: bool = False) -> dict[str, float]:
         """Return the mean rank of each method over the metrics that count, the best first."""
         each = [self.ranks(metric, raw) for metric in self.counted]
-        means = {one.method: fmean(ranks[one.method] for ranks in each) for one in self.standings}
+        means = {standing.method: fmean(ranks[standing.method] for ranks in each) for standing in self.standings}
         return dict(sorted(means.items(), key=lambda item: item[1]))
 
     def places(self) -> dict[str, int]:
@@ -171,7 +173,7 @@ class Board:
 
     def cost_ranks(self) -> dict[str, float]:
         """Return the rank by `Standing.work` of each method for which it is known, 1 for the cheapest."""
-        known = {one.method: work for one in self.standings if (work := one.work) is not None}
+        known = {standing.method: work for standing in self.standings if (work := standing.work) is not None}
         return dict(zip(known, rank([-cost for cost in known.values()]), strict=True))
 
     def difference(self, method: str, base: str, metric: str) -> Interval:
@@ -190,7 +192,7 @@ class Board:
         """
         sign = 1 if self.metrics[metric].better == "higher" else -1
         first, second = (self.standing(label).scaled[metric] for label in (method, base))
-        return Interval(*bootstrap([sign * (one - two) for one, two in zip(first, second, strict=True)]))
+        return Interval(*bootstrap([sign * (score - other) for score, other in zip(first, second, strict=True)]))
 
     def outcomes(self) -> dict[tuple[str, str], list[int]]:
         """Compare every two methods by every metric that counts.
@@ -204,7 +206,7 @@ class Board:
         signs = {pair: list[int]() for pair in pairs}
         for metric in self.counted if pairs else ():
             sign = 1 if self.metrics[metric].better == "higher" else -1
-            scores = sign * np.array([one.scaled[metric] for one in self.standings], dtype=np.float64)
+            scores = sign * np.array([standing.scaled[metric] for standing in self.standings], dtype=np.float64)
             first, second = (scores[list(side)] for side in zip(*pairs, strict=True))
             mean, low, high = bootstrap_rows(first - second)
             is_level = (np.abs(mean) < 0.5 * 10.0 ** -self.metrics[metric].digits) | ~((low > 0) | (high < 0))
@@ -212,7 +214,7 @@ class Board:
             has_scores = [np.isfinite(side).any(axis=1).astype(int) for side in (first, second)]
             for pair, outcome, lead in zip(pairs, signed.tolist(), (has_scores[0] - has_scores[1]).tolist(), strict=True):
                 signs[pair].append(lead or outcome)
-        names = [one.method for one in self.standings]
+        names = [standing.method for standing in self.standings]
         both = {(names[i], names[j]): each for (i, j), each in signs.items()}
         return both | {(b, a): [-sign for sign in each] for (a, b), each in both.items()}
 
@@ -236,7 +238,7 @@ class Board:
 
     def covers(self, other: Board) -> bool:
         """Return whether this is the other with more samples, and with a row or a reason for each of its methods."""
-        known = {*self.left_out, *(one.method for one in self.standings)}
+        known = {*self.left_out, *(standing.method for standing in self.standings)}
         return other.samples < self.samples and self.same_study(other) and known.issuperset(o.method for o in other.standings)
 
     def add(self, other: Board) -> Board:
@@ -250,7 +252,7 @@ class Board:
                 f"{self.name}: the rows are of other samples, settings or networks ({other.data}; stored: {self.data}), and "
                 "cannot stand in one table: choose another folder, or compute all again with fresh=True (--fresh)"
             )
-        rows = {one.method: one for one in (*self.standings, *other.standings)}
+        rows = {standing.method: standing for standing in (*self.standings, *other.standings)}
         left_out = {label: why for label, why in {**self.left_out, **other.left_out}.items() if label not in rows}
         environment = merge_environments(self.environment, other.environment)
         return replace(self, standings=tuple(rows.values()), left_out=left_out, environment=environment)
@@ -272,9 +274,11 @@ class Board:
                 f"{self.name}: the stored rows are of other data, settings or networks ({self.data}; now: {later.data}), and "
                 "cannot be extended by further samples: choose another folder, or compute all again with fresh=True (--fresh)"
             )
-        rows = {one.method: one for one in later.standings}
-        standings = tuple(self._join(one, rows[one.method], later) for one in self.standings if one.method in rows)
-        joined = {one.method for one in standings}
+        rows = {standing.method: standing for standing in later.standings}
+        standings = tuple(
+            self._join(standing, rows[standing.method], later) for standing in self.standings if standing.method in rows
+        )
+        joined = {standing.method for standing in standings}
         left_out = {label: why for label, why in {**self.left_out, **later.left_out}.items() if label not in joined}
         return replace(
             self,
@@ -285,18 +289,18 @@ class Board:
             environment=merge_environments(self.environment, later.environment),
         )
 
-    def _join(self, one: Standing, more: Standing, later: Board) -> Standing:
+    def _join(self, standing: Standing, more: Standing, later: Board) -> Standing:
         raw, scaled = (
             {metric: values + further[metric] for metric, values in scores.items()}
-            for scores, further in ((one.raw, more.raw), (one.scaled, more.scaled))
+            for scores, further in ((standing.raw, more.raw), (standing.scaled, more.scaled))
         )
         cost = dict(more.cost)
         if all(self.environment.get(name) == later.environment.get(name) for name in ("device", "code")):
-            for what, before in one.cost.items():
+            for what, before in standing.cost.items():
                 after = more.cost[what]
                 known = None if before is None or after is None else before * self.samples + after * later.samples
                 cost[what] = None if known is None else round_score(known / (self.samples + later.samples))
-        return replace(one, raw=raw, scaled=scaled, cost=cost)
+        return replace(standing, raw=raw, scaled=scaled, cost=cost)
 
 
 def find_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
@@ -362,8 +366,8 @@ class Leaderboard:
         One that was scored on few is not compared as a whole: a lead on a single data set would place it before those that
         lead on several.
         """
-        methods = dict.fromkeys(one.method for board in self.boards.values() for one in board.standings)
-        has_row = {name: {one.method for one in board.standings} for name, board in self.boards.items()}
+        methods = dict.fromkeys(standing.method for board in self.boards.values() for standing in board.standings)
+        has_row = {name: {standing.method for standing in board.standings} for name, board in self.boards.items()}
 
         def is_ranked(method: str) -> bool:
             applies = [name for name, board in self.boards.items() if not board.left_out.get(method, "").startswith(LACKS)]
@@ -386,18 +390,27 @@ class Leaderboard:
             for other in ranked:
                 shared = [outcomes[method, other] for outcomes in every if (method, other) in outcomes]
                 if shared:
-                    against.append([fmean(fmean(sign == way for sign in each) for each in shared) for way in (1, 0, -1)])
+                    against.append(
+                        [fmean(fmean(sign == outcome for sign in each) for each in shared) for outcome in (1, 0, -1)]
+                    )
             records[method] = Record(*map(fmean, zip(*against, strict=True))) if against else Record(0.0, 1.0, 0.0)
         return dict(sorted(records.items(), key=lambda item: -item[1].won))
 
     def work(self, method: str) -> float | None:
         """Return the median over data sets of a method's `Standing.work`; None where it is not known."""
-        works = [one.work for board in self.boards.values() for one in board.standings if one.method == method and one.work]
+        works = [
+            standing.work
+            for board in self.boards.values()
+            for standing in board.standings
+            if standing.method == method and standing.work
+        ]
         return median(works) if works else None
 
     def trade_off(self) -> dict[str, tuple[float, float]]:
         """Return the work of each ranked method for which it is known, and the share of comparisons that it wins."""
-        return {method: (work, one.won) for method, one in self.records.items() if (work := self.work(method)) is not None}
+        return {
+            method: (work, record.won) for method, record in self.records.items() if (work := self.work(method)) is not None
+        }
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -407,9 +420,9 @@ class Leaderboard:
         lines: dict[str, str] = {}
         for name, board in self.boards.items():
             rows = []
-            for number, one in enumerate(board.standings):
+            for number, standing in enumerate(board.standings):
                 mark = f"<{name} {number}>"
-                lines[f'"{mark}"'] = json.dumps(_tidy(asdict(one)), ensure_ascii=False, allow_nan=False)
+                lines[f'"{mark}"'] = json.dumps(_tidy(asdict(standing)), ensure_ascii=False, allow_nan=False)
                 rows.append(mark)
             boards[name] = {**_tidy({**vars(board), "standings": [], "metrics": {}}), "standings": rows}
             boards[name]["metrics"] = {label: asdict(column) for label, column in board.metrics.items()}
@@ -448,10 +461,10 @@ def round_score(value: float) -> float:
 def _read_board(name: str, content: dict[str, Any]) -> Board:
     metrics = {str(label): Column(**column) for label, column in content["metrics"].items()}
     standings = tuple(_read_standing(name, row, metrics) for row in content["standings"])
-    if len({one.method for one in standings}) < len(standings):
+    if len({standing.method for standing in standings}) < len(standings):
         raise InputError(f"{name}: two rows have the same method: rename one of them")
     for label in metrics:
-        sizes = {len(kind[label]) for one in standings for kind in (one.raw, one.scaled)}
+        sizes = {len(kind[label]) for standing in standings for kind in (standing.raw, standing.scaled)}
         if len(sizes) > 1:
             raise InputError(
                 f"{name}: rows have different numbers of values of {label}, one a sample is expected: {describe(sizes)}"

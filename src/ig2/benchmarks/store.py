@@ -186,7 +186,7 @@ class Cells:
         if self.path is not None:
             try:
                 with self.path.open("ab", buffering=0) as file:
-                    file.write(_written(key, cell))
+                    file.write(_encode_cell(key, cell))
                     os.fsync(file.fileno())
             except OSError as error:
                 raise FileError(error.errno, reason(error), str(self.path)) from error
@@ -200,10 +200,10 @@ class Cells:
 
     def _write(self) -> None:
         if self.path is not None:
-            write_file(self.path, b"".join(_written(key, cell) for key, cell in self.known.items()))
+            write_file(self.path, b"".join(_encode_cell(key, cell) for key, cell in self.known.items()))
 
 
-def _written(key: str, cell: Cell) -> bytes:
+def _encode_cell(key: str, cell: Cell) -> bytes:
     values = {label: [value if math.isfinite(value) else None for value in numbers] for label, numbers in cell.values.items()}
     record = {"key": key, **asdict(cell), "values": values}
     content = json.dumps(record, allow_nan=False)

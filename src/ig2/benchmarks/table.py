@@ -217,7 +217,7 @@ class Table:
                 "only scores of the same samples can be compared one by one"
             )
         sign = 1 if first.better == "higher" else -1
-        gaps = spread([sign * (one - two) for one, two in zip(first.values, second.values, strict=True)])
+        gaps = spread([sign * (score - base) for score, base in zip(first.values, second.values, strict=True)])
         n = gaps["n"]
         return Gap(gaps["mean"], gaps["sd"] / math.sqrt(n) if n > 1 else math.nan, n)
 
@@ -424,17 +424,17 @@ def _failures(failures: Sequence[Failure]) -> list[str]:
         places = ", ".join(where[:3]) + (f" and {len(where) - 3} more" if len(where) > 3 else "")
         methods.setdefault((places, said), []).append(method)
     return [
-        f"{', '.join(who for who in some if who)} failed on {places}: {said}"
-        if any(some)
+        f"{', '.join(who for who in labels if who)} failed on {places}: {said}"
+        if any(labels)
         else f"{places} could not be prepared: {said}"
-        for (places, said), some in methods.items()
+        for (places, said), labels in methods.items()
     ]
 
 
 def _record(thing: Row | Fact | Failure, *omit: str) -> dict[str, Any]:
     def convert(value: Any) -> Any:
         if isinstance(value, tuple):
-            return [float(f"{one:.6g}") if math.isfinite(one) else None for one in value]
+            return [float(f"{score:.6g}") if math.isfinite(score) else None for score in value]
         return None if isinstance(value, float) and math.isnan(value) else value
 
     return {name: convert(value) for name, value in vars(thing).items() if name not in omit}
@@ -443,7 +443,7 @@ def _record(thing: Row | Fact | Failure, *omit: str) -> dict[str, Any]:
 def _read(key: str, value: Any) -> Any:
     """Read what `_record` wrote."""
     if key == "values":
-        return tuple(math.nan if one is None else float(one) for one in value)
+        return tuple(math.nan if score is None else float(score) for score in value)
     return math.nan if key in ("mean", "sd") and value is None else value
 
 

@@ -98,8 +98,8 @@ def _write_store(folder: Path, name: str, source: Source, parts: Sequence[Explan
             source, part.subject, part.subject.model, method=ig2.Gradient(), target=None, against=None, references=None,
             contrast=False, pool=None, count=None, seed=0, values=FIELDS, gradcf=False, metrics={}, column=None,
         )  # fmt: skip
-        made = plan.make_rows(part.batch, part.attributions[method.title])
-        rows += [{"id": f"{name}.png", **row} for name, row in zip(part.batch.names, made, strict=True)]
+        part_rows = plan.make_rows(part.batch, part.attributions[method.title])
+        rows += [{"id": f"{name}.png", **row} for name, row in zip(part.batch.names, part_rows, strict=True)]
     (folder / PARTS).mkdir(parents=True)
     write_part(folder / PARTS / "part-00000000-00000000.parquet", make_table(rows, plan.make_schema(rows[0])))
     models = ", ".join(part.subject.name for part in parts)

@@ -324,8 +324,8 @@ def build_content(
 
 
 def list_versions(seed: int) -> dict[str, str]:
-    made = f"{datetime.now():%Y-%m-%d %H:%M}"
-    return {"made": made, "ig2": ig2.__version__, "torch": torch.__version__, "seed": str(seed)}
+    now = f"{datetime.now():%Y-%m-%d %H:%M}"
+    return {"made": now, "ig2": ig2.__version__, "torch": torch.__version__, "seed": str(seed)}
 
 
 def announce_cost(seconds: float, count: int) -> None:

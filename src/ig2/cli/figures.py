@@ -42,7 +42,7 @@ def run(options: FiguresOptions) -> None:
         try:
             with show_progress(options.quiet) as watch:
                 file_format = cast(PictureFormat, options.file_format)
-                made = make(name, replace(options, watch=watch), options.out, fresh=options.fresh, file_format=file_format)
+                figure = make(name, replace(options, watch=watch), options.out, fresh=options.fresh, file_format=file_format)
         except Exception as error:  # the others may succeed, whatever it is
             failed += 1
             if options.debug:
@@ -53,19 +53,19 @@ def run(options: FiguresOptions) -> None:
         except (KeyboardInterrupt, SystemExit):
             print_error(f"the figures made so far are in {options.out}: the same command goes on from there")
             raise
-        _print_figure(console, made, width)
+        _print_figure(console, figure, width)
     if failed:
         print_error(f"{failed} of {len(names)} figures could not be made")
         raise typer.Exit(1)
 
 
-def _print_figure(console: Console, made: Made, width: int) -> None:
+def _print_figure(console: Console, figure: Made, width: int) -> None:
     """Print where a figure is, and which data it is from: folded on a terminal, on one line anywhere else."""
-    link = f"link {made.picture.absolute().as_uri()}"
-    stored = "" if made.computed else " (from stored numbers)"
-    line = Text.assemble((f"{made.name:<{width}}", "bold"), (one_line(made.picture), link), (stored, "dim"))
+    link = f"link {figure.picture.absolute().as_uri()}"
+    stored = "" if figure.computed else " (from stored numbers)"
+    line = Text.assemble((f"{figure.name:<{width}}", "bold"), (one_line(figure.picture), link), (stored, "dim"))
     if console.is_terminal:
         console.print(line, soft_wrap=True)
-        print_line(console, "", made.source, width - INDENT)
+        print_line(console, "", figure.source, width - INDENT)
     else:
-        console.print(line + Text(f"  {one_line(made.source)}"), soft_wrap=True)
+        console.print(line + Text(f"  {one_line(figure.source)}"), soft_wrap=True)

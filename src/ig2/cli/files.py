@@ -96,7 +96,7 @@ def check_replaceable(folder: Path, names: Iterable[str]) -> None:
 def _find_outdated(folder: Path, names: Iterable[str]) -> list[Path]:
     """Return the files of an earlier run that the next one does not replace; never one that changed since, nor a link."""
     replaced = {name.lower() for name in names}  # a file system may ignore case
-    found = []
+    outdated = []
     for name in _files_of_earlier_run(folder):
         path = folder / name
         if Path(name).name != name or name.lower() in replaced or path.is_symlink():
@@ -104,8 +104,8 @@ def _find_outdated(folder: Path, names: Iterable[str]) -> list[Path]:
         members = [path] if path.is_file() else list(path.rglob("*")) if name in FOLDERS and path.is_dir() else []
         # a run writes its summary last
         written = (folder / SUMMARY).stat().st_mtime
-        found += [path] * bool(members and all(member.stat().st_mtime <= written for member in members if member.is_file()))
-    return found
+        outdated += [path] * bool(members and all(member.stat().st_mtime <= written for member in members if member.is_file()))
+    return outdated
 
 
 def _files_of_earlier_run(folder: Path) -> set[str]:

@@ -32,10 +32,10 @@ Item = TypeVar("Item")
 
 def list_files(paths: Sequence[Path], out: Path, skip_bad: bool = False) -> list[Path]:
     """Replace folders by the images in them and in their sub-folders, less those in the output folder."""
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         if not path.is_dir():
-            found.append(path)
+            files.append(path)
             continue
         try:
             images = [Path(photo.source) for photo in vision.read_folder(path)]
@@ -44,10 +44,10 @@ def list_files(paths: Sequence[Path], out: Path, skip_bad: bool = False) -> list
                 raise
             images = [path]  # is listed with the other inputs that cannot be read
         below = path.resolve() in out.resolve().parents
-        found += [image for image in images if not (below and out.resolve() in image.resolve().parents)]
-    if paths and not found:
+        files += [image for image in images if not (below and out.resolve() in image.resolve().parents)]
+    if paths and not files:
         raise InputError(f"{paths[0]} has no images but those in --out {out}")
-    return found
+    return files
 
 
 def find_kind(files: Sequence[Path], texts: Sequence[str], rows: str | None) -> Kind:

@@ -51,7 +51,7 @@ def run(options: ExplainOptions) -> None:
         method = _make_method(named, options.steps, rule, model.read(prompt).word)
         numbers = f"{named.name}.safetensors"
         files.check_replaceable(options.out, [files.REPORT, files.SUMMARY, PICTURE, numbers])
-        asked = (
+        arguments = (
             prompt,
             None if options.target == "auto" else options.target,
             {None: "auto", "others": None}.get(options.against, options.against),
@@ -60,9 +60,9 @@ def run(options: ExplainOptions) -> None:
         )
         generated = None if options.generate is None else model.generate_tokens(prompt, options.generate)
         if isinstance(method, ig2.PathMethod) and not options.quiet:
-            announce_cost(model.estimate(*asked, generate=generated, prepare=prepare).seconds, 0)
+            announce_cost(model.estimate(*arguments, generate=generated, prepare=prepare).seconds, 0)
         explanation = model.explain(
-            *asked,
+            *arguments,
             generate=generated,
             seed=options.seed,
             prepare=prepare,

@@ -174,13 +174,13 @@ def explain_many(
         "float32" if subject.kind == "image" else "units", False, {}, None, inputs=inputs, explain_batch=explain_batch,
         folder=unfinished, pictures=dict(zip(names, files.name_pictures(names, subject.kind), strict=True)),
     )  # fmt: skip
-    made = _fingerprint(plan, options, references)
+    run_fingerprint = _fingerprint(plan, options, references)
     with files.name_folder_in_errors(options.out):
-        done = _open_unfinished(unfinished, made)
+        done = _open_unfinished(unfinished, run_fingerprint)
     if done:
         print_error(f"going on: {done:,} of {len(names):,} were done before")
     try:
-        store = run_plan(plan, made, unfinished / files.STORE, device=device, progress=watch("explaining"))
+        store = run_plan(plan, run_fingerprint, unfinished / files.STORE, device=device, progress=watch("explaining"))
     except BaseException as error:
         if not any((unfinished / files.STORE).rglob("*.parquet")):
             shutil.rmtree(unfinished, ignore_errors=True)  # there is nothing to go on with
@@ -223,11 +223,11 @@ def explain_many(
 def tell_apart(names: Sequence[str]) -> list[str]:
     """Return names of which none is another's: a sentence that comes again has its number behind it."""
     seen: dict[str, int] = {}
-    told = []
+    labels = []
     for name in names:
         seen[name] = seen.get(name, 0) + 1
-        told.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return told
+        labels.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return labels
 
 
 def judge(rows: Sequence[Row], settings: dict[str, Any], suffix: str = "") -> str:
@@ -241,7 +241,7 @@ def judge(rows: Sequence[Row], settings: dict[str, Any], suffix: str = "") -> st
     trust, arrival, stuck, finished = map(column, MEDIANS)
     assert output is not None
     total = output if baseline is None or residual is None else residual + output - baseline
-    one = Attribution(
+    attribution = Attribution(
         values=total[:, None],  # as of one feature and one reference
         explicand=total[:, None],
         target=torch.zeros(len(rows), dtype=torch.long),
@@ -254,7 +254,7 @@ def judge(rows: Sequence[Row], settings: dict[str, Any], suffix: str = "") -> st
         steps_taken=None if arrival is None else (arrival != 0).long()[:, None],  # a path that did not move got no nearer
         settings=settings,
     )
-    return one.verdict
+    return attribution.verdict
 
 
 def _fingerprint(plan: Explaining, options: ExplainOptions, references: Batch | None) -> dict[str, Any]:
@@ -283,14 +283,14 @@ def _describe_file(path: Path) -> tuple[int, int]:
     return state.st_size, state.st_mtime_ns
 
 
-def _open_unfinished(folder: Path, made: dict[str, Any]) -> int:
+def _open_unfinished(folder: Path, run_fingerprint: dict[str, Any]) -> int:
     """Make the folder of a run ready: as it is if the run is the same, otherwise empty; return how many rows it has."""
     for name in (files.DETAILS, files.PICTURES, files.STORE):
         (folder / name).mkdir(parents=True, exist_ok=True)
     store = folder / files.STORE
     with lock_store(store):
         try:
-            if (store / MANIFEST).exists() and not find_differences(read_manifest(store)["fingerprint"], made):
+            if (store / MANIFEST).exists() and not find_differences(read_manifest(store)["fingerprint"], run_fingerprint):
                 return len(open_store(store))
         except InputError:  # damaged
             pass

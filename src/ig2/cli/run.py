@@ -164,7 +164,7 @@ def print_status(options: StatusOptions) -> None:
 
 def print_store(store: Store, details: bool = False) -> None:
     """Print how many items are done, which failed and why, and how long the rest will take."""
-    console, progress, made = open_console(), store.progress, store.manifest["fingerprint"]
+    console, progress, fingerprint = open_console(), store.progress, store.manifest["fingerprint"]
     gone = round(progress.get("gone", 0))
     total, done, rate = round(progress.get("total", 0)), len(store) - gone, progress.get("rate", 0)
     failures = store.failures
@@ -183,7 +183,7 @@ def print_store(store: Store, details: bool = False) -> None:
         )
     if details:
         for name in ("method", "model", "source"):
-            content = made.get(name)
+            content = fingerprint.get(name)
             parts = content if isinstance(content, dict) else {"": content}
             plain = {
                 key: value
@@ -279,9 +279,9 @@ def find_references(wanted: str | None) -> Any:
         return getattr(ig2.references, REFERENCES[str(wanted)])()
     if wanted is None or ":" not in wanted or Path(wanted).exists():
         return wanted
-    made = load_function(wanted)
-    made = made() if callable(made) and not isinstance(made, References) else made
-    return made if isinstance(made, References) else find_source(made, name=wanted)
+    references = load_function(wanted)
+    references = references() if callable(references) and not isinstance(references, References) else references
+    return references if isinstance(references, References) else find_source(references, name=wanted)
 
 
 def _find_metrics(wanted: str | None) -> dict[str, Metric]:

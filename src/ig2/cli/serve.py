@@ -83,11 +83,11 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
         raise InputError(f"{options.stores[0]} is of a language model, which --what-if does not ask: use ig2 explain --lm")
     name = find_method(options, manifest)
     find_methods([name], kind)
-    made = manifest["fingerprint"].get("method") or {}
-    is_same = options.method is None or options.method == made.get("name")
-    rule = made.get("rule") if is_same else None
+    method = manifest["fingerprint"].get("method") or {}
+    is_same = options.method is None or options.method == method.get("name")
+    rule = method.get("rule") if is_same else None
     find_rule(rule, [METHODS[name]])
-    steps = options.steps or (made.get("steps") if is_same else None)
+    steps = options.steps or (method.get("steps") if is_same else None)
     recipe = Recipe(name, steps if isinstance(steps, int) else 50, rule, METHODS[name].contrasts)
     references = options.references
     if references is None and command.get("references") is not None:
@@ -113,14 +113,14 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
 
 def find_method(options: ServeOptions, manifest: Mapping[str, Any]) -> str:
     """Return the name of the method: what was typed, or that of a store made by `ig2 run`."""
-    made = manifest["fingerprint"].get("method") or {}
-    name = options.method or (made.get("name") if made.get("type") == "Recipe" else None)
+    method = manifest["fingerprint"].get("method") or {}
+    name = options.method or (method.get("name") if method.get("type") == "Recipe" else None)
     if isinstance(name, str):
         return name
-    if made.get("type") is None:
+    if method.get("type") is None:
         raise ChoiceError("the store does not say by which method it was made: name it with --method, its model with --model")
     raise ChoiceError(
-        f"the store was made by {describe(made['type'])} in Python, which has no name here: choose one with --method"
+        f"the store was made by {describe(method['type'])} in Python, which has no name here: choose one with --method"
     )
 
 

@@ -27,9 +27,9 @@ def grammar() -> dict[str, list[str]]:
 def questions(count: int, seed: int = 0) -> list[tuple[str, int]]:
     """Made-up questions with their kinds, as many of each."""
     chance = random.Random(seed)
-    made = []
+    pairs = []
     for number in range(count):
         kind = number % len(CODES)
         pattern = chance.choice(grammar()[CODES[kind]])
-        made.append((re.sub(r"\{(\w+)\}", lambda brace: chance.choice(grammar()[brace[1]]), pattern), kind))
-    return made
+        pairs.append((re.sub(r"\{(\w+)\}", lambda brace: chance.choice(grammar()[brace[1]]), pattern), kind))
+    return pairs

@@ -77,12 +77,12 @@ def _build() -> _Whole:
 
 def _make() -> dict[str, Tensor]:
     known = vocabulary()
-    made = questions(TRAINING)
-    rows = [[known[word] for word, _, _ in split(text)] for text, _ in made]
+    pairs = questions(TRAINING)
+    rows = [[known[word] for word, _, _ in split(text)] for text, _ in pairs]
     ids = torch.full((len(rows), max(map(len, rows))), PAD)
     for i, row in enumerate(rows):
         ids[i, : len(row)] = torch.tensor(row)
-    answers = torch.tensor([kind for _, kind in made])
+    answers = torch.tensor([kind for _, kind in pairs])
     return fit(_build(), [ids], answers, nn.functional.cross_entropy, epochs=4, rate=5e-3).state_dict()
 
 

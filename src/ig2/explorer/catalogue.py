@@ -136,8 +136,8 @@ class Catalogue:
         if len(text) > LONGEST_TEXT:
             raise InputError(f"a search has {LONGEST_TEXT} characters at most, got {len(text):,}")
         compute = arrow("pyarrow.compute")
-        found = compute.match_substring(self.texts, text, ignore_case=True)
-        return np.asarray(found.fill_null(False), dtype=bool)
+        matches = compute.match_substring(self.texts, text, ignore_case=True)
+        return np.asarray(matches.fill_null(False), dtype=bool)
 
     def _sort(self, positions: Positions, sort: str) -> Positions:
         name, order = sort.removeprefix("-"), "descending" if sort.startswith("-") else "ascending"

@@ -32,7 +32,7 @@ SMALL_BITS = 8
 MOST_ROWS = 100  # in one answer
 MOST_UNITS = 60  # words or columns in a row of the list
 MOST_STORES = 4
-MOST_FOUND = 8  # queries whose positions are kept
+MOST_QUERIES = 8  # queries whose positions are kept
 MOST_COLOURS = 12  # of classes on the map; the last is grey, for all others
 SEVERAL = 2_000_000  # points that the map of all items sends at most
 MISSING = (
@@ -59,7 +59,7 @@ class Collection:
         self.names = _name_stores(self.folders)
         self._loading, self._projecting, self._laying_out = threading.Lock(), threading.Lock(), threading.Lock()
         self._finding = threading.Lock()
-        self._found: OrderedDict[Query, tuple[Catalogue, Positions]] = OrderedDict()
+        self._positions: OrderedDict[Query, tuple[Catalogue, Positions]] = OrderedDict()
         self._load()
         self.pictures = self._find_pictures(source)
         self.projection: Projection | None = None
@@ -95,15 +95,15 @@ class Collection:
         """Return what is served: for each store its name, kind, method, model and how many items."""
         stores = []
         for name, store, reader in zip(self.names, self.stores, self.readers, strict=True):
-            made = store.manifest["fingerprint"]
-            place = made.get("source", {})
+            fingerprint = store.manifest["fingerprint"]
+            place = fingerprint.get("source", {})
             stores.append(
                 {
                     "name": name,
                     "kind": store.manifest.get("kind"),
                     "items": reader.length,
-                    "method": _name_part(made.get("method")),
-                    "model": _name_part(made.get("model")),
+                    "method": _name_part(fingerprint.get("method")),
+                    "model": _name_part(fingerprint.get("model")),
                     "source": str(place.get("place") or place.get("name") or "") if isinstance(place, dict) else "",
                     "created": str(store.manifest.get("created", "")),
                 }
@@ -122,12 +122,12 @@ class Collection:
         if query.brush is not None and query.layout == "umap":
             points = self.lay_out()
         with self._finding:  # while it is searched, too: the overview and the first rows ask for the same at once
-            if query not in self._found or self._found[query][0] is not catalogue:
-                self._found[query] = catalogue, catalogue.find(query, points, None if shown is None else shown.clusters)
-            self._found.move_to_end(query)
-            while len(self._found) > MOST_FOUND:
-                self._found.popitem(last=False)
-            return self._found[query][1]
+            if query not in self._positions or self._positions[query][0] is not catalogue:
+                self._positions[query] = catalogue, catalogue.find(query, points, None if shown is None else shown.clusters)
+            self._positions.move_to_end(query)
+            while len(self._positions) > MOST_QUERIES:
+                self._positions.popitem(last=False)
+            return self._positions[query][1]
 
     def list_rows(self, query: Query, start: int, count: int) -> dict[str, Any]:
         """Return some rows of a query, with small maps."""

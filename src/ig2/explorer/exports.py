@@ -133,8 +133,8 @@ def _as_attribution(method: MethodView, explicand: torch.Tensor) -> Attribution:
     if values.ndim == 3:
         values = torch.nn.functional.interpolate(values[None], explicand.shape[-2:])[0]
     trust = None if method.trust is None else torch.tensor([[method.trust]])
-    one = torch.zeros(1, dtype=torch.long)
-    return Attribution(values=values, explicand=explicand, target=one, output=torch.tensor([method.output]), trust=trust)
+    target = torch.zeros(1, dtype=torch.long)
+    return Attribution(values=values, explicand=explicand, target=target, output=torch.tensor([method.output]), trust=trust)
 
 
 def _check_count(positions: Positions, what: str) -> None:

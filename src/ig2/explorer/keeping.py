@@ -29,7 +29,7 @@ class Keeper:
     """
 
     def __init__(self, plan: Plan, store: Path) -> None:
-        self.plan, self._made = plan, make_fingerprint(plan, plan.references)
+        self.plan, self._fingerprint = plan, make_fingerprint(plan, plan.references)
         self._store = store.resolve()
         self.folder = self._name(1)
         self._lock = threading.Lock()
@@ -70,7 +70,7 @@ class Keeper:
             self.folder = self._name(number)
             make_folder(self.folder)
             try:
-                check_manifest(self.folder, self.plan, self._made)
+                check_manifest(self.folder, self.plan, self._fingerprint)
                 return
             except InputError:  # of another model or method
                 continue

@@ -111,7 +111,7 @@ def make_app(collection: Collection, whatif: WhatIf | None = None) -> Any:
     fastapi = import_extra("fastapi", "serve", "ig2 serve")
     responses = import_extra("fastapi.responses", "serve", "ig2 serve")
     app = fastapi.FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    asked = fastapi.Depends(parse_query)
+    url_query = fastapi.Depends(parse_query)
 
     def answer_json(content: Any) -> Any:
         return responses.Response(encode_json(content), media_type="application/json")
@@ -146,15 +146,15 @@ def make_app(collection: Collection, whatif: WhatIf | None = None) -> Any:
         return answer_json({**collection.describe(), "whatif": whatif is not None})
 
     @add("/api/overview")
-    def send_overview(query: Query = asked) -> Any:
+    def send_overview(query: Query = url_query) -> Any:
         return answer_json(collection.catalogue.summarise(collection.find(query)))
 
     @add("/api/rows")
-    def send_rows(query: Query = asked, start: int = 0, count: int = 30) -> Any:
+    def send_rows(query: Query = url_query, start: int = 0, count: int = 30) -> Any:
         return answer_json(collection.list_rows(query, start, count))
 
     @add("/api/place")
-    def send_place(id: str, query: Query = asked) -> Any:
+    def send_place(id: str, query: Query = url_query) -> Any:
         """Where an item is in a list, so that the list can be scrolled there."""
         places = np.flatnonzero(collection.find(query) == collection.locate(id))
         return answer_json({"place": int(places[0]) if len(places) else None})
@@ -168,7 +168,7 @@ def make_app(collection: Collection, whatif: WhatIf | None = None) -> Any:
         return answer_json({"progress": 1.0, "trouble": collection.trouble, **collection.encode_points(chosen)})
 
     @add("/api/selection")
-    def send_selection(query: Query = asked) -> Any:
+    def send_selection(query: Query = url_query) -> Any:
         """One bit for each item: whether the query asks for it."""
         chosen = np.zeros(len(collection.catalogue), dtype=bool)
         chosen[collection.find(query)] = True
@@ -187,7 +187,7 @@ def make_app(collection: Collection, whatif: WhatIf | None = None) -> Any:
         return responses.HTMLResponse(collection.render_item(id))
 
     @add("/export")
-    def send_export(format: str, query: Query = asked) -> Any:
+    def send_export(format: str, query: Query = url_query) -> Any:
         positions, name = collection.find(query), collection.names[0]
         if format == "csv":
             body: Any = responses.StreamingResponse(write_csv(collection, positions), media_type="text/csv; charset=utf-8")

@@ -78,8 +78,8 @@ def stream(
     whole: Attribution | None = None
     moments: list[Moments] = []
     for start in range(0, total, at_once):
-        some = _cut(references, start, start + at_once)
-        part = method(model, x, target, some, per_reference=True, **options)
+        chunk = _cut(references, start, start + at_once)
+        part = method(model, x, target, chunk, per_reference=True, **options)
         each = list(tree_iter(part.per_reference))
         moments = moments or [Moments(values[:, 0]) for values in each]
         for mean, values in zip(moments, each, strict=True):

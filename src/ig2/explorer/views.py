@@ -72,12 +72,14 @@ def _find_class(number: Any, manifest: Mapping[str, Any]) -> str:
     return "unknown" if number is None else f"class {number}"
 
 
-def _view_method(name: str, manifest: Mapping[str, Any], row: Mapping[str, Any], scores: Numbers, own: Map) -> MethodView:
+def _view_method(
+    name: str, manifest: Mapping[str, Any], row: Mapping[str, Any], scores: Numbers, stored_map: Map
+) -> MethodView:
     output = row.get("output")
     metrics = [metric for metric in manifest.get("metrics") or () if row.get(metric) is not None]
     curves = {metric: np.asarray(row[metric + CURVE], float) for metric in metrics if row.get(metric + CURVE) is not None}
     spread = {} if row.get("spread") is None else {"spread": float(row["spread"])}
-    references = _view_references(row, manifest, own) if own.scores.shape == scores.shape else ()
+    references = _view_references(row, manifest, stored_map) if stored_map.scores.shape == scores.shape else ()
     return MethodView(
         name=name,
         scores=scores,
@@ -95,7 +97,7 @@ def _view_method(name: str, manifest: Mapping[str, Any], row: Mapping[str, Any],
     )
 
 
-def _view_references(row: Mapping[str, Any], manifest: Mapping[str, Any], own: Map) -> tuple[ReferenceView, ...]:
+def _view_references(row: Mapping[str, Any], manifest: Mapping[str, Any], stored_map: Map) -> tuple[ReferenceView, ...]:
     """Return the references of a row with their own maps, where the run kept them."""
     labels, outputs, values = (row.get(f"reference_{name}") for name in ("labels", "outputs", "values"))
     if not labels or outputs is None or values is None or len(values) % len(labels):
@@ -105,7 +107,7 @@ def _view_references(row: Mapping[str, Any], manifest: Mapping[str, Any], own: M
     parts = np.asarray(values, dtype=np.float64).reshape(len(labels), *np.shape(row["values"]))
     for label, output, share, part in zip(labels, outputs, trust, parts, strict=True):
         shown = read_map({**row, "values": part}, manifest)
-        if shown is None or shown.scores.shape != own.scores.shape:
+        if shown is None or shown.scores.shape != stored_map.scores.shape:
             return ()
         residual = float(part.sum()) - (row["output"] - output) if row.get("output") is not None else None
         references.append(ReferenceView(str(label), output, scores=shown.scores, residual=residual, trust=share))

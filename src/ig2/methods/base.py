@@ -288,7 +288,9 @@ class Method(metaclass=_MethodType):
     @contextmanager
     def _open(self, model: Model, x: Any, target: Any = None, **options: Any) -> Iterator[Task]:
         """Open the network on x as this method needs it, and check the output of the class explained."""
-        asked = model.preparation is not None and (model.preparation.precision is not None or model.preparation.checkpoint)
+        wants_preparation = model.preparation is not None and (
+            model.preparation.precision is not None or model.preparation.checkpoint
+        )
         with open_task(
             *(model, x, target),
             **options,
@@ -296,7 +298,7 @@ class Method(metaclass=_MethodType):
             needs_gradient=self.needs_gradient,
             within_bounds=True,
             # one pass is not worth a copy, which a second one has to confirm
-            prepares=asked or not (self.runs_once or self.takes_own_gradients),
+            prepares=wants_preparation or not (self.runs_once or self.takes_own_gradients),
             keep_graph=self.runs_once,
         ) as task:
             if not task.output.isfinite().all():

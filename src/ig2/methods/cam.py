@@ -66,8 +66,8 @@ class ActivationMap(Method):
 
         def work(piece: range) -> None:
             rows = slice(piece.start, piece.stop)
-            found = task.session.differentiate_layer(layer, call, task.x[rows], task.rows[rows], task.target[rows])
-            activation, gradient = (self._places(tensor, task.x) for tensor in found[:2])
+            tensors = task.session.differentiate_layer(layer, call, task.x[rows], task.rows[rows], task.target[rows])
+            activation, gradient = (self._places(tensor, task.x) for tensor in tensors[:2])
             maps = (self.weigh(gradient) * activation).sum(dim=1, keepdim=True)
             maps = maps.clamp(min=0) if self.relu else maps
             axes = maps.ndim - 2

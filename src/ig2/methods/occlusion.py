@@ -126,4 +126,4 @@ def _sizes(size: Size, shape: torch.Size, name: str) -> tuple[int, ...]:
     sizes = size if isinstance(size, tuple) else (size,) * len(shape)
     if len(sizes) != len(shape):
         raise InputError(f"{name}={size} has {len(sizes)} sizes, and there are {len(shape)} axes of places {tuple(shape)}")
-    return tuple(min(own, length) for own, length in zip(sizes, shape, strict=True)) if name == "window" else sizes
+    return tuple(min(side, length) for side, length in zip(sizes, shape, strict=True)) if name == "window" else sizes

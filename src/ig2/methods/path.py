@@ -58,8 +58,8 @@ class PathMethod(Method):
     def _choose_references(self, references: Any) -> References | None:
         if not self.path.uses_reference:
             return None
-        own = self.references if references is None else references
-        return self.default_references if own is None else as_references(own)
+        references = self.references if references is None else references
+        return self.default_references if references is None else as_references(references)
 
     @property
     def complete(self) -> bool:

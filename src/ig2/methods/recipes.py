@@ -192,11 +192,11 @@ class WG(Wrapper):
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         assert isinstance(self.method, PathMethod)
-        samples, given = self.method._samples(task, references)
+        samples, sample_weights = self.method._samples(task, references)
         result = self.method.run(task, references, replace(keep, per_reference=True))
         each = result.per_reference
         assert each is not None
-        weights = self._weigh(task, samples, each) * (1.0 if given is None else given)
+        weights = self._weigh(task, samples, each) * (1.0 if sample_weights is None else sample_weights)
         weights = torch.where(weights.sum(dim=1, keepdim=True) > 0, weights, 1.0)
         weights = weights / weights.sum(dim=1, keepdim=True)
         values, spread = average_references(each, weights)

@@ -174,7 +174,7 @@ class Strata(Method):
         mean = torch.stack([_divide(places) for places in signed]).mean(dim=0)
         if not self.signed:
             falls = per_sample(change < 0, mean)
-            agreed = torch.stack([_divide(torch.where(falls, one[:, 1:], one[:, :1])) for one in stack]).prod(dim=0)
+            agreed = torch.stack([_divide(torch.where(falls, pair[:, 1:], pair[:, :1])) for pair in stack]).prod(dim=0)
             # where no place speaks for the change at every depth, the mean decides
             side = torch.where(falls, -1.0, 1.0).to(mean)
             nowhere = per_sample(agreed.flatten(1).sum(dim=1) == 0, agreed)

@@ -96,10 +96,10 @@ class Turns(Method):
             both = torch.stack([ranks, last - ranks], dim=2).flatten(1, 2)
             path = GivenTurns(labels, (both * turns).div(last + 1, rounding_mode="floor"), turns)
             which = taken[first : first + ranks.shape[1]].repeat_interleave(2)
-            some = None if shares is None else _normalise(shares[:, 2 * first : 2 * (first + ranks.shape[1])])
+            pair_shares = None if shares is None else _normalise(shares[:, 2 * first : 2 * (first + ranks.shape[1])])
             # one reference is not copied for every order
             ends = samples.expand(-1, len(which), *samples.shape[2:]) if samples.shape[1] == 1 else samples[:, which]
-            return integrate(task, path, rules.secant, ends, Keep(), some)
+            return integrate(task, path, rules.secant, ends, Keep(), pair_shares)
 
         result = follow(self._draw_ranks(task, counts, drawn, total), 0)
         values, outputs = result.values, [_outputs_of(result)]
@@ -113,8 +113,8 @@ class Turns(Method):
 
     def estimate(self, model: Model | nn.Module | Callable[..., Any], x: Any, references: Any = None, **options: Any) -> Cost:
         """What a call would take with up to orders / 2 references, from one path. As for `ig2.PathMethod.estimate`."""
-        one = PathMethod(Straight(self.turns), Zeros(), rules.secant).estimate(model, x, **options)
-        return replace(one, seconds=self.orders * one.seconds)
+        cost = PathMethod(Straight(self.turns), Zeros(), rules.secant).estimate(model, x, **options)
+        return replace(cost, seconds=self.orders * cost.seconds)
 
     def _choose_groups(self, x: Tensor) -> Groups | Tensor | None:
         if self.groups is not None or x.ndim != 4:

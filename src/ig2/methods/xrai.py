@@ -108,16 +108,16 @@ def grow(labels: NDArray[np.integer[Any]], radius: int, cells: NDArray[np.intp] 
     """
     height, width = labels.shape
     cells = np.arange(height * width) if cells is None else cells
-    own = labels.ravel()[cells]
+    cell_labels = labels.ravel()[cells]
     masks = np.zeros((int(labels.max()) + 1, len(cells)), dtype=np.bool_)
-    masks[own, np.arange(len(cells))] = True
+    masks[cell_labels, np.arange(len(cells))] = True
     # beyond the edge stands the nearest label inside, which is nearer to the pixel than the place that was asked for
     padded = np.pad(labels, radius, mode="edge")
     for down in range(-radius, radius + 1):
         reach = math.isqrt(radius**2 - down**2)
         for right in range(-reach, reach + 1):
             moved = padded[radius + down :, radius + right :][:height, :width].ravel()[cells]
-            other = np.flatnonzero(moved != own)  # few, away from the seams
+            other = np.flatnonzero(moved != cell_labels)  # few, away from the seams
             masks[moved[other], other] = True
     holder, held = np.nonzero(masks)
     return np.stack([holder, cells[held]])

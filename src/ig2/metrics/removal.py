@@ -158,8 +158,8 @@ class SensitivityN(Removal):
         sums, changes, rounding = self.remove(case, labels, sets, self.features)
         curves = torch.stack(
             [
-                correlate(one.to(case.values.dtype), two, rounding, None, CONSTANT).values
-                for one, two in zip(*(rows.chunk(len(self.shares), dim=1) for rows in (sums, changes)), strict=True)
+                correlate(total.to(case.values.dtype), change, rounding, None, CONSTANT).values
+                for total, change in zip(*(rows.chunk(len(self.shares), dim=1) for rows in (sums, changes)), strict=True)
             ],
             dim=1,
         )

@@ -181,9 +181,11 @@ class GTShapley(Metric):
             # the outputs have the network's precision, whatever that of their mean
             truth, rounding = shapley_values(worth), rounding_error(worth, task.x.dtype)
         else:
-            given = case.truth.values if isinstance(case.truth, Attribution) else case.truth
-            truth = Inputs.of(given, name="truth", needs_gradient=False).data.flatten(1)
+            expected = case.truth.values if isinstance(case.truth, Attribution) else case.truth
+            truth = Inputs.of(expected, name="truth", needs_gradient=False).data.flatten(1)
             if truth.shape != case.values.flatten(1).shape:
-                raise InputError(f"truth is {describe(given)}, the attribution {tuple(case.values.shape)}: they must be equal")
+                raise InputError(
+                    f"truth is {describe(expected)}, the attribution {tuple(case.values.shape)}: they must be equal"
+                )
             rounding = rounding_error(truth, truth.dtype)
         return correlate(case.values.flatten(1), truth, rounding, self.if_constant, "all features have the same Shapley value")

@@ -121,9 +121,9 @@ class _Routes(KnownPath):
 def shortest(edges: Edges, start: int, end: int) -> list[int]:
     """The nodes between start and end on the cheapest way through undirected edges (Dijkstra); none where there is no way."""
     neighbours: dict[int, list[tuple[int, float]]] = {}
-    for (one, other), cost in edges.items():
-        neighbours.setdefault(one, []).append((other, cost))
-        neighbours.setdefault(other, []).append((one, cost))
+    for (node, other), cost in edges.items():
+        neighbours.setdefault(node, []).append((other, cost))
+        neighbours.setdefault(other, []).append((node, cost))
     queue, before, done = [(0.0, start, start)], dict[int, int](), set[int]()
     while queue:
         distance, node, previous = heapq.heappop(queue)

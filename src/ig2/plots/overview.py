@@ -129,7 +129,7 @@ def _write_values(result: Attribution, key: InputKey) -> str:
             labelled = zip(names, describe_cells(known), strict=True)
             names = [[f"{unit} = {cell}" for unit, cell in zip(*pair, strict=True)] for pair in labelled]
     kind, why = choose_kind(result, None)
-    parts = [escape(line) + _write_bars(row, own, kind) for line, own, row in zip(lines, names, rows, strict=True)]
+    parts = [escape(line) + _write_bars(row, row_names, kind) for line, row_names, row in zip(lines, names, rows, strict=True)]
     return "".join([*parts, why])
 
 

@@ -44,10 +44,10 @@ class Boundary(References):
         if task.explicand_scores.shape[1] == 1:
             raise InputError("the network has a single output, which has no decision boundary: use another reference")
         every = torch.arange(len(task), device=task.x.device)
-        own = task.scores(task.x, every).argmax(dim=1)
+        predicted = task.scores(task.x, every).argmax(dim=1)
 
         def crosses(points: Tensor) -> Tensor:
-            return task.scores(points, every).argmax(dim=1) != own
+            return task.scores(points, every).argmax(dim=1) != predicted
 
         nearest = torch.full((len(task),), torch.inf, device=task.x.device)
         best = task.x

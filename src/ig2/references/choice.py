@@ -70,11 +70,11 @@ def choose_other_classes(target: Tensor, classes: Tensor, count: int, seed: int 
     [[3, 1], [2, 0]]
     """
     rows = []
-    for i, own in enumerate(target.tolist()):
-        rows.append(round_robin(classes, (seed + i) % 2**62, classes != own)[:count])
+    for i, label in enumerate(target.tolist()):
+        rows.append(round_robin(classes, (seed + i) % 2**62, classes != label)[:count])
         if len(rows[-1]) < count:
             raise InputError(
-                f"there are {len(rows[-1])} samples of classes other than {own}, too few for {count} references: ask for "
+                f"there are {len(rows[-1])} samples of classes other than {label}, too few for {count} references: ask for "
                 "fewer, or give a larger pool"
             )
     return torch.tensor(rows, dtype=torch.long).view(-1, count)

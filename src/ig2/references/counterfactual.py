@@ -75,13 +75,13 @@ class OtherClasses(_ByClass):
         explained = _explained_classes(task, self.explicand_labels)
         if self.classes is not None:
             shuffled = torch.randperm(len(classes), generator=task.generator(), device="cpu").tolist()
-            others = [[classes[i] for i in shuffled if classes[i] != own] for own in explained]
+            others = [[classes[i] for i in shuffled if classes[i] != explicand_class] for explicand_class in explained]
             if (fewest := min(map(len, others))) < self.classes:
                 raise InputError(
                     f"{self.classes} other classes were asked for and the pool has {fewest}: ask for fewer, or add some"
                 )
             return [dict.fromkeys(labels[: self.classes], self.per_class) for labels in others]
-        unknown = [own for own in explained if own not in classes]
+        unknown = [explicand_class for explicand_class in explained if explicand_class not in classes]
         if 0 < len(unknown) < len(explained):
             raise InputError(
                 f"the pool has no sample of class {unknown[0]}, so explicands of that class would get references of "
@@ -89,7 +89,7 @@ class OtherClasses(_ByClass):
             )
         if len(classes) == 1 and not unknown:
             raise InputError(f"the pool has samples of class {classes[0]} alone, the class explained: add other classes")
-        return [{label: self.per_class for label in classes if label != own} for own in explained]
+        return [{label: self.per_class for label in classes if label != explicand_class} for explicand_class in explained]
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,10 +113,10 @@ class NormalClass(_ByClass):
         check_count(self.count)
 
     def counts(self, task: Task, classes: list[int]) -> list[dict[int, int]]:
-        for row, own in zip(task.rows.tolist(), _explained_classes(task, self.explicand_labels), strict=True):
-            if own == self.normal:
+        for row, label in zip(task.rows.tolist(), _explained_classes(task, self.explicand_labels), strict=True):
+            if label == self.normal:
                 raise InputError(
-                    f"explicand {row} is explained as class {own}, the normal class itself, and cannot be compared with it: "
+                    f"explicand {row} is explained as class {label}, the normal class itself, and cannot be compared with it: "
                     "drop it, or explain another class with target="
                 )
         return [{self.normal: self.count}] * len(task)
@@ -218,11 +218,11 @@ class NearestLabels(References):
             )
         order = pool.order()
         rows = []
-        for row, own, label in zip(task.rows.tolist(), explicand_labels, task.target.tolist(), strict=True):
-            opposite = order[labels[order, label] != own[label]]
+        for row, row_labels, label in zip(task.rows.tolist(), explicand_labels, task.target.tolist(), strict=True):
+            opposite = order[labels[order, label] != row_labels[label]]
             # every candidate differs on the explained label, so it adds one to each distance and changes no order
-            nearest = opposite[(labels[opposite] - own).abs().sum(dim=1).argsort(stable=True)]
-            kind = f" with label {label} equal to {1 - int(own[label])}"
+            nearest = opposite[(labels[opposite] - row_labels).abs().sum(dim=1).argsort(stable=True)]
+            kind = f" with label {label} equal to {1 - int(row_labels[label])}"
             rows.append(pool.first(nearest.tolist(), self.count, row, kind))
         return pool.stack(rows)
 

@@ -95,8 +95,8 @@ class LocalClusters(References):
             if place == 0 or not is_shared:
                 outputs = task.scores(samples, of)
                 centres, labels = cluster(outputs, self.clusters, task.generator())
-            own = task.scores(task.x[place : place + 1], of[:1])
-            candidates = (labels == distances(own, centres).argmin()).nonzero()[:, 0].tolist()
+            output = task.scores(task.x[place : place + 1], of[:1])
+            candidates = (labels == distances(output, centres).argmin()).nonzero()[:, 0].tolist()
             others = [index for index in candidates if not pool.is_explicand(index, row)]
             members = torch.tensor(others, dtype=torch.long, device="cpu")
             if len(members) < self.count:

@@ -97,8 +97,8 @@ def explain_on_cluster(plan: Plan, batches: Iterator[list[Item]], cluster: Clust
 @contextmanager
 def _connect(ray: Any, cluster: Cluster) -> Iterator[None]:
     """Start or join Ray, unless the caller has, and leave it at the end: a run that was stopped leaves no actors behind."""
-    own = not ray.is_initialized()
-    if own:
+    starts_ray = not ray.is_initialized()
+    if starts_ray:
         try:
             options = {} if cluster.address is not None else {"num_cpus": cluster.workers + 1, "include_dashboard": False}
             ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.WARNING, **options)
@@ -112,7 +112,7 @@ def _connect(ray: Any, cluster: Cluster) -> Iterator[None]:
             )
         yield
     finally:
-        if own and _end_fetching():
+        if starts_ray and _end_fetching():
             ray.shutdown()
 
 

@@ -212,7 +212,7 @@ def run(
 
 def run_plan(
     plan: Plan,
-    made: dict[str, Any],
+    fingerprint: dict[str, Any],
     folder: Path,
     *,
     device: str,
@@ -230,7 +230,7 @@ def run_plan(
 
     Args:
         plan: what decides the rows.
-        made: the same in words and digests, by which the store knows its run.
+        fingerprint: the same in words and digests, by which the store knows its run.
         folder: of the store.
         device: where the network is.
     """
@@ -238,7 +238,7 @@ def run_plan(
     with ExitStack() as stack:
         make_folder(folder)
         stack.enter_context(lock_store(folder))
-        check_manifest(folder, plan, made)
+        check_manifest(folder, plan, fingerprint)
         if retry_failed:
             drop_failed(folder)
         known = hash_ids(list_stored_ids(folder))

@@ -45,8 +45,8 @@ def count_items(source: Source, known: NDArray[np.uint64]) -> tuple[int, int]:
     """
     hashes = hash_ids(source.ids())
     if not len(hashes):
-        made = source.describe()
-        raise InputError(f"{made.get('place') or made.get('name') or 'the source'} has no items")
+        description = source.describe()
+        raise InputError(f"{description.get('place') or description.get('name') or 'the source'} has no items")
     if len(hashes) > 1 and (hashes[1:] == hashes[:-1]).any():
         double, seen = hashes[1:][hashes[1:] == hashes[:-1]][0], 0
         for identity in source.ids():

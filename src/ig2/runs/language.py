@@ -21,7 +21,7 @@ from ig2.runs.files import arrow
 from ig2.runs.plan import REFERENCE_VALUES, Finish, Loaded, Plan, Row, describe_failure
 from ig2.runs.sources import Kind, Source, extract_input, find_source, split_label
 
-OWN = ("target", "against", "rather_than")  # columns of a row that say what is asked of its prompt
+QUESTION_COLUMNS = ("target", "against", "rather_than")  # columns of a row that say what is asked of its prompt
 PROMPT = "prompt"
 COUNT = 4  # other prompts, of a source of them
 TOKENS = ("causal", "masked", "encoder-decoder")  # models that predict tokens
@@ -53,46 +53,46 @@ class PromptPlan(Plan):
 
     def _find_question(self, content: Any) -> dict[str, Any]:
         """The prompt, and what its row asks of it; the run's own questions are for the others."""
-        asked = {"target": self.target, "against": self.against, "rather_than": self.references}
+        defaults = {"target": self.target, "against": self.against, "rather_than": self.references}
         if isinstance(content, tuple) and content:
             content = content[0]  # a data set's (sample, label)
         if not isinstance(content, Mapping):
-            return {"prompt": content, **asked}
+            return {"prompt": content, **defaults}
         if content.get("generate") not in (None, ""):
             raise InputError(
                 "generate is not for a run, which has one target for each prompt, and a generation one for each token: name a "
                 "target, or use lm.explain(prompt, generate=…)"
             )
-        own = {name: content[name] for name in OWN if content.get(name) not in (None, "")}
+        overrides = {name: content[name] for name in QUESTION_COLUMNS if content.get(name) not in (None, "")}
         column = self.column or (PROMPT if PROMPT in content else None)
         if column is None:
             label = getattr(self.source, "label", None)
-            rest = {name: cell for name, cell in content.items() if name not in (*OWN, label)}
-            return {"prompt": extract_input(rest, "text", None), **asked, **own}
+            rest = {name: cell for name, cell in content.items() if name not in (*QUESTION_COLUMNS, label)}
+            return {"prompt": extract_input(rest, "text", None), **defaults, **overrides}
         if column not in content:
             raise InputError(f"there is no column {column!r}{suggest(column, map(str, content), choice='it has')}")
-        return {"prompt": content[column], **asked, **own}
+        return {"prompt": content[column], **defaults, **overrides}
 
     def explain(self, loaded: Loaded, quiet: bool = True) -> Finish:
         parts: list[tuple[list[int], Finish]] = []
         with warnings.catch_warnings():
             if quiet:
                 warnings.simplefilter("ignore", IG2Warning)
-            for place, asked in enumerate(loaded.inputs):
+            for place, question in enumerate(loaded.inputs):
                 if place in loaded.failures:
                     continue
                 try:
-                    parts.append(([place], partial(list, [self._explain_prompt(asked)])))
+                    parts.append(([place], partial(list, [self._explain_prompt(question)])))
                 except Exception as error:  # of one prompt of many, which must not end the run
                     loaded.failures[place] = describe_failure(error)
         return partial(self._finish, loaded, parts)
 
-    def _explain_prompt(self, asked: dict[str, Any]) -> Row:
-        prompt = self.lm.read(asked["prompt"])
+    def _explain_prompt(self, question: dict[str, Any]) -> Row:
+        prompt = self.lm.read(question["prompt"])
         make: Any = self.method
         method = make if isinstance(make, Method) else make(self.lm, prompt)
         explanation = self.lm.explain(
-            **asked, method=method, seed=self.seed, per_reference=self.per_reference, prepare=self.prepare
+            **question, method=method, seed=self.seed, per_reference=self.per_reference, prepare=self.prepare
         )
         attribution = explanation.attribution.to("cpu")
         row: Row = {
@@ -104,7 +104,7 @@ class PromptPlan(Plan):
         assert attribution.names is not None
         if self.lm.kind in TOKENS:
             row["prediction_name"] = repr(self.lm.predict(prompt, 1)[0][0])
-        elif asked["target"] is None:  # then what is explained is what is predicted
+        elif question["target"] is None:  # then what is explained is what is predicted
             row["prediction_name"] = attribution.names.name_output(row["target"])
         for name in ("output", "baseline_output", "residual", "relative_residual"):
             numbers = getattr(attribution, name)

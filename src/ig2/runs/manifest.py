@@ -97,10 +97,10 @@ def make_folder(folder: Path) -> None:
         raise InputError(f"{folder} holds something else ({describe(others[0])}): choose an empty or new folder for the store")
 
 
-def check_manifest(folder: Path, plan: Plan, made: dict[str, Any]) -> None:
+def check_manifest(folder: Path, plan: Plan, run_fingerprint: dict[str, Any]) -> None:
     """See that the store is of this run; write its manifest if it is new."""
     if (folder / MANIFEST).exists():
-        differences = find_differences(read_manifest(folder)["fingerprint"], made)
+        differences = find_differences(read_manifest(folder)["fingerprint"], run_fingerprint)
         if differences:
             more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
             raise InputError(
@@ -115,8 +115,8 @@ def check_manifest(folder: Path, plan: Plan, made: dict[str, Any]) -> None:
         {
             "format": FORMAT,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "digest": key_of(made),
-            "fingerprint": made,
+            "digest": key_of(run_fingerprint),
+            "fingerprint": run_fingerprint,
             "kind": plan.kind,
             "classes": None if subject is None else subject.classes,
             "framing": asdict(framing) if isinstance(framing, Framing) else None,  # how to show an image as the network saw it

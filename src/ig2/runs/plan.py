@@ -194,14 +194,14 @@ class Plan:
         labels = [self._describe_label(label) for label in loaded.labels]
         for places, make_rows in parts:
             try:
-                made = make_rows()
+                part_rows = make_rows()
             except Exception as error:  # of what is kept, which is the same for all of them
                 loaded.failures.update(dict.fromkeys(places, describe_failure(error)))
                 continue
-            if isinstance(made, Columns) and len(made) == len(loaded.items):  # none failed, in a batch that is whole
+            if isinstance(part_rows, Columns) and len(part_rows) == len(loaded.items):  # none failed, in a batch that is whole
                 named = {name: [label.get(name) for label in labels] for name in dict.fromkeys(itertools.chain(*labels))}
-                return Columns(len(made), {"id": [item.id for item in loaded.items], **named, **made.columns})
-            rows.update(zip(places, made, strict=True))
+                return Columns(len(part_rows), {"id": [item.id for item in loaded.items], **named, **part_rows.columns})
+            rows.update(zip(places, part_rows, strict=True))
         rows.update(loaded.failures)
         return [{"id": item.id, **labels[place], **rows[place]} for place, item in enumerate(loaded.items)]
 

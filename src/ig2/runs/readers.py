@@ -70,23 +70,23 @@ def open_readers(
     with ExitStack() as joining, ExitStack() as ending:  # all are ended before the first is waited for
         for number in range(count):  # they start here, and not when more threads run
             reader = _start(plan, joining, ending)
-            asked = _pack(first[number]) if number < len(first) else None
-            if asked is None:
+            request = _pack(first[number]) if number < len(first) else None
+            if request is None:
                 idle.put(reader)
             else:
-                reader.pipe.send_bytes(asked)
+                reader.pipe.send_bytes(request)
                 begun[first[number][0].id] = reader
 
         def read(items: list[Item]) -> Loaded:
-            asked = _pack(items)
-            if asked is None:
+            request = _pack(items)
+            if request is None:
                 return plan.read(items)
             reader = begun.pop(items[0].id, None)
             has_begun = reader is not None
             reader = reader or idle.get()
             try:
                 if not has_begun:
-                    reader.pipe.send_bytes(asked)
+                    reader.pipe.send_bytes(request)
                 loaded = _unpack(reader.pipe.recv_bytes(), reader.memory, pins)
             except (EOFError, ConnectionError) as error:
                 raise IG2Error(
@@ -207,10 +207,10 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _read(plan: Plan, asked: bytes, memory: int) -> bytes:
+def _read(plan: Plan, request: bytes, memory: int) -> bytes:
     """Read items; nothing where they must be read in the parent."""
     try:
-        loaded = plan.read(pickle.loads(asked))
+        loaded = plan.read(pickle.loads(request))
         if any(NO_GPU_HERE in failure["error"] for failure in loaded.failures.values()):
             return b""
         file = io.BytesIO()

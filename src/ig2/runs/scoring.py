@@ -36,8 +36,8 @@ def score_store(
     origin = store.manifest["fingerprint"].get("source", {})
     items = find_source(source, id=origin.get("id")) if origin.get("id") is not None else find_source(source)
     subject, bare = find_model(model, items)
-    own: tuple[Any, ...] = (None, None, None, None, seed, "float32", False, (), column)
-    plan = make_plan(items, subject, bare, Gradient(), *own)
+    settings: tuple[Any, ...] = (None, None, None, None, seed, "float32", False, (), column)
+    plan = make_plan(items, subject, bare, Gradient(), *settings)
     ids = store.where("error is None").ids
     wanted, values, undefined = hash_ids(iter(ids)), dict[str, float](), dict[str, int]()
     for members in group_items((item for item in items if contains(wanted, item.id)), batch or BATCHES[plan.kind]):

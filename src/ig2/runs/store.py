@@ -299,11 +299,11 @@ class Store:
         return datasets.Features.from_arrow_schema(pyarrow.schema(plain))
 
     def __repr__(self) -> str:
-        made = self.manifest["fingerprint"]
+        fingerprint = self.manifest["fingerprint"]
         parts = [f"Store {self.folder}: {format_count(len(self), 'row')} in {format_count(len(self.files), 'file')}"]
         parts += [f"  where     {condition}" for condition in self.conditions]
         for name in ("method", "model", "source"):
-            content = made.get(name)
+            content = fingerprint.get(name)
             shown = content.get("type", content.get("name")) if isinstance(content, Mapping) else content
             parts.append(f"  {name:9s} {describe(shown)}")
         return "\n".join([*parts, f"  columns   {', '.join(self.columns)}"])

@@ -33,7 +33,7 @@ def align_words(words: Sequence[str], others: Sequence[str]) -> Iterator[tuple[l
     for tag, low, high, other_low, other_high in matcher.get_opcodes():
         block, other = list(range(low, high)), list(range(other_low, other_high))
         if tag == "equal" or len(block) == len(other):
-            yield from (([one], [two]) for one, two in zip(block, other, strict=True))
+            yield from (([word], [other_word]) for word, other_word in zip(block, other, strict=True))
         else:
             yield block, other
 
@@ -56,7 +56,7 @@ def align(prompt: Prompt, other: Prompt) -> Alignment:
             ids = [prompt.ids[position] for position in places]  # the same word, however it was cut there
         for place, share in zip(places, spread(ids, len(places)), strict=True):
             cells[place] = share
-    changed = any(cell is not None and cell != (own,) for cell, own in zip(cells, prompt.ids, strict=True))
+    changed = any(cell is not None and cell != (token,) for cell, token in zip(cells, prompt.ids, strict=True))
     return Alignment(tuple(cells), tuple(dropped), changed)
 
 

@@ -540,12 +540,12 @@ class LanguageModel:
         if self.kind != "token-classifier":
             self._refuse(f"{self.name} is a {self.kind} model, and words have labels of a token-classifier alone", at=at)
         if self.kind == "question-answering":
-            asked = self._ask_answers(read, target, against, ends, output)
+            question = self._ask_answers(read, target, against, ends, output)
         elif self.kind in ("classifier", "token-classifier"):
-            asked = self._ask_labels(read, target, against, at, output)
+            question = self._ask_labels(read, target, against, at, output)
         else:
-            asked = self._ask_tokens(read, target, against, generate, each, pair, output, position)
-        outcomes, names, targets, others = asked
+            question = self._ask_tokens(read, target, against, generate, each, pair, output, position)
+        outcomes, names, targets, others = question
         ids = None
         if isinstance(outcomes, Steps):
             ids = list(outcomes.ids)
@@ -565,8 +565,8 @@ class LanguageModel:
             **({"note": drawn.note} if drawn.note else {}),
         }
         if pair is not None and isinstance(outcomes, Continuations) and self.kind in ("causal", "encoder-decoder"):
-            own = self._score(self.read_other(pair, read), outcomes)
-            settings["pair_output"] = float(own[0] - own[1:].mean()) if others else float(own[0])
+            pair_scores = self._score(self.read_other(pair, read), outcomes)
+            settings["pair_output"] = float(pair_scores[0] - pair_scores[1:].mean()) if others else float(pair_scores[0])
         method = method or self.default_method
         embeddings = self.embed(read.ids)
         fixed = torch.tensor([word < 0 for word in read.word])
@@ -611,8 +611,8 @@ class LanguageModel:
         for point in points:  # a network that attends both ways, or counts positions from the end, would differ
             whole, rest = ({**call, "inputs_embeds": point}, {**call, "inputs_embeds": point[:, length:], "prefix": prefix})
             with torch.no_grad():
-                one, two = (outcomes.read(self.net, each, step)[0] for each in (whole, rest))
-            if not _are_close(two, one):
+                expected, reused = (outcomes.read(self.net, each, step)[0] for each in (whole, rest))
+            if not _are_close(reused, expected):
                 return None
         return prefix
 

@@ -164,8 +164,8 @@ class LikelyWords(TextReferences):
 
     def draw(self, lm: LanguageModel, prompt: Prompt) -> Drawn:
         logits = lm.predict_tokens(prompt)
-        own = torch.tensor([prompt.ids[position] for position in prompt.positions])
-        return _draw_ranked(lm, prompt, logits.scatter(1, own[:, None], -torch.inf), self.count)
+        token_ids = torch.tensor([prompt.ids[position] for position in prompt.positions])
+        return _draw_ranked(lm, prompt, logits.scatter(1, token_ids[:, None], -torch.inf), self.count)
 
 
 @dataclass(frozen=True)
@@ -186,9 +186,9 @@ class Neighbours(TextReferences):
         check_count(self.count)
 
     def draw(self, lm: LanguageModel, prompt: Prompt) -> Drawn:
-        own = torch.tensor([prompt.ids[position] for position in prompt.positions])
+        token_ids = torch.tensor([prompt.ids[position] for position in prompt.positions])
         table = torch.nn.functional.normalize(lm.table.float(), dim=1)
-        return _draw_ranked(lm, prompt, (table[own] @ table.T).scatter(1, own[:, None], -torch.inf), self.count)
+        return _draw_ranked(lm, prompt, (table[token_ids] @ table.T).scatter(1, token_ids[:, None], -torch.inf), self.count)
 
 
 def _draw_ranked(lm: LanguageModel, prompt: Prompt, scores: Tensor, count: int) -> Drawn:
@@ -210,7 +210,9 @@ def _embed_cells(lm: LanguageModel, prompt: Prompt, aligned: Sequence[Alignment]
     """Embeddings of what stands in each place, the mean where that is several tokens, and how it reads."""
     rows, texts = [], []
     for alignment in aligned:
-        ids = [(own,) if cell is None else cell or (lm.filler,) for cell, own in zip(alignment.cells, prompt.ids, strict=True)]
+        ids = [
+            (token,) if cell is None else cell or (lm.filler,) for cell, token in zip(alignment.cells, prompt.ids, strict=True)
+        ]
         rows.append(torch.stack([lm.embed(cell).mean(dim=0) for cell in ids]))
         moving = [cell for cell, place in zip(ids, alignment.cells, strict=True) if place is not None]
         texts.append(lm.decode([index for cell in moving for index in cell]))

@@ -107,7 +107,7 @@ def _place(shape: Tensor, top: int, left: int) -> Tensor:
 def _draw_moved(shape: Tensor, generator: torch.Generator) -> Tensor:
     turned = torch.rot90(shape, int(torch.randint(4, (), generator=generator)))
     rows, columns = (SIZE + 1 - CELL * cells for cells in turned.shape)
-    top, left = (int(torch.randint(room, (), generator=generator)) for room in (rows, columns))
+    top, left = (int(torch.randint(count, (), generator=generator)) for count in (rows, columns))
     return _place(turned, top, left)
 
 
