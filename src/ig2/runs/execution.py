@@ -165,7 +165,7 @@ def run(
             to it; if not one of the first items can be explained.
         FileError: if the store cannot be written. What was written stays, and the same call goes on.
 
-    >>> import tempfile, torch
+    >>> import tempfile, torch, ig2
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = run(torch.eye(4), torch.nn.Linear(4, 3), ig2.IntegratedGradients(), folder)
     ...     len(store), store["2"]["values"].shape
