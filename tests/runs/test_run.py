@@ -266,6 +266,67 @@ def test_another_run_is_refused_with_what_differs(net: nn.Module, samples: torch
     refuses(InputError, "code is 'ig2 0.0.1'", lambda: ig2.run(samples, net, ig2.IntegratedGradients(4), out))
 
 
+class Scaled(nn.Module):
+    """An output with a weight of its own."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(factor))
+
+    def forward(self, scores: torch.Tensor) -> torch.Tensor:
+        return scores * self.factor
+
+
+def wrap_function(factor: float) -> Any:
+    layer = seeded(lambda: nn.Linear(5, 3), 0).eval()
+    layer.weight.data.mul_(factor)
+    return lambda x: layer(x)
+
+
+@pytest.mark.parametrize(
+    ("makes", "named"),
+    [
+        (lambda net, factor: ig2.wrap(net, output=lambda scores: scores * factor), "model.output"),
+        (lambda net, factor: ig2.wrap(net, output=Scaled(factor)), "model.output"),
+        (lambda net, factor: ig2.wrap(net, preprocess=lambda x: x * factor), "model.preprocess"),
+        (lambda net, factor: ig2.wrap(net, bounds=(torch.full((5,), -9.0 * factor), torch.full((5,), 9.0))), "model.bounds"),
+        (
+            lambda net, factor: ig2.wrap(net, prepare=ig2.Preparation(precision=None if factor == 1 else "bfloat16")),
+            "model.precision is None there and 'bfloat16' here",
+        ),
+        (lambda net, factor: wrap_function(factor), "model.weights"),
+    ],
+)
+def test_rows_of_two_models_are_never_in_one_store(makes: Any, named: str, net: nn.Module, tmp_path: Path) -> None:
+    samples, method, out = data(4, 5), ig2.IntegratedGradients(2), tmp_path / "store"
+    ig2.run(Listed(samples[:2]), makes(net, 1.0), method, out)
+    assert len(ig2.run(Listed(samples[:3]), makes(net, 1.0), method, out)) == 3  # made anew, it is the same
+    refuses(InputError, named, lambda: ig2.run(Listed(samples), makes(net, 2.0), method, out))
+
+
+def test_photos_of_another_size_or_other_classes_are_refused(photos: Path, tmp_path: Path) -> None:
+    net = seeded(lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2)), 0).eval().float()
+
+    def run(size: int, classes: list[str], **options: Any) -> Any:
+        made = vision.subject(net, size, classes=classes, **options)
+        return lambda: ig2.run(photos, made, ig2.Gradient(), tmp_path / "store", values=ig2.Grid(2, 2))
+
+    run(8, ["a", "b"])()
+    assert len(run(8, ["a", "b"])()) == 12
+    refuses(InputError, "model.size is list of 2", run(6, ["a", "b"]))
+    refuses(InputError, "model.frame.interpolation", run(8, ["a", "b"], interpolation="nearest"))
+    refuses(InputError, "model.classes", run(8, ["b", "a"]))
+
+
+def test_a_method_of_an_object_is_the_same_in_another_process(tmp_path: Path) -> None:
+    class Scorer:
+        def score(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, :2]
+
+    for scorer in [Scorer(), Scorer()]:  # the text of each has its address
+        assert len(ig2.run(data(2, 3), scorer.score, ig2.Gradient(), tmp_path / "store")) == 2
+
+
 def test_a_folder_of_something_else_is_refused(
     net: nn.Module, samples: torch.Tensor, method: ig2.Method, tmp_path: Path
 ) -> None:
