@@ -426,6 +426,15 @@ def test_the_rest_of_a_batch_stays_together(net: nn.Module, tmp_path: Path) -> N
     assert sizes == [5, 4]
 
 
+def test_labels_of_any_kind_are_kept_as_they_can_be(net: nn.Module, tmp_path: Path) -> None:
+    labels = [1, "a", True, np.uint64(2**64 - 1), -(2**70), "2", "9" * 30, "9" * 5000, None]
+    pairs = [(sample, label) for sample, label in zip(data(len(labels), 5), labels, strict=True)]
+    store = ig2.run(pairs, net, ig2.Gradient(), tmp_path / "store")
+    assert [row["label"] for row in store] == [1, None, 1, None, None, 2, None, None, None]
+    names = [None, "a", None, str(2**64 - 1), str(-(2**70)), "2", "9" * 30, "9" * 5000, None]
+    assert [row["label_name"] for row in store] == names and not store.failures
+
+
 def test_an_item_of_another_shape_is_a_row_with_its_error(subject: vision.VisionSubject, tmp_path: Path) -> None:
     samples = [*data(3, 3, 8, 8), data(3, 9, 9), data(8, 8), *data(2, 3, 8, 8)]
     net = seeded(lambda: nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(-3), nn.Linear(12, 2)), 0).eval()

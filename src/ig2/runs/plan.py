@@ -45,6 +45,7 @@ GPU_SHARE = 16  # times as many on a GPU, where a launch takes longer than a pas
 REFERENCE_VALUES = "reference_values"
 OF_REFERENCES = ("reference_outputs", "reference_trust")
 INTEGERS = ("label", "target", "prediction")
+LARGEST = 2**63 - 1  # of them; a larger label, a hash for example, is a text
 TEXTS = ("id", "error", "error_kind", "label_name", "target_name", "prediction_name")
 
 
@@ -406,7 +407,7 @@ class Plan:
         if label is None or isinstance(label, (float, dict, list, tuple, Tensor, np.ndarray)):
             return {}
         classes = None if self.subject is None else self.subject.classes
-        if isinstance(label, (int, np.integer)):
+        if isinstance(label, (int, np.integer)) and abs(int(label)) <= LARGEST:
             named = self.subject is not None and (classes is None or 0 <= int(label) < len(classes))
             return {"label": int(label), "label_name": self.subject.label(int(label)) if named and self.subject else None}
         if "numbers" not in self._known:  # once for all items: it takes 50 µs of a thousand classes
@@ -414,7 +415,8 @@ class Plan:
             self._known["numbers"] = dict(reversed(pairs))  # the first of those with one name
         numbers: dict[str, int] = self._known["numbers"]
         text = str(label)
-        return {"label": numbers.get(text.lower(), int(text) if text.isdecimal() and not numbers else None), "label_name": text}
+        is_number = text.isdecimal() and len(text) < len(str(LARGEST)) and not numbers
+        return {"label": numbers.get(text.lower(), int(text) if is_number else None), "label_name": text}
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
