@@ -345,6 +345,10 @@ def test_arguments_that_do_not_fit(photos: Path, subject: vision.VisionSubject, 
     refuses(ChoiceError, "engine", run(photos, subject, engine="spark"))
     refuses(InputError, "truth", run(photos, subject, metrics=[ig2.metrics.GTAUC()]))
     refuses(InputError, "metrics", run(photos, subject, metrics=["insertion"]))
+    few, many = ig2.metrics.Insertion(thresholds=4), ig2.metrics.Insertion(thresholds=8)
+    refuses(InputError, "two metrics would be named 'insertion'", run(photos, subject, metrics=[few, many]))
+    for name in ("id", "output", "values", "gradcf", 3):
+        refuses(InputError, f"a metric would be named {name!r}", run(photos, subject, metrics={name: few}))
     refuses(InputError, "tensors", run(photos, ig2.wrap(net)))
     (tmp_path / "lines.txt").write_text("one\n")
     refuses(InputError, "reads images", run(tmp_path / "lines.txt", subject))

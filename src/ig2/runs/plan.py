@@ -47,6 +47,11 @@ OF_REFERENCES = ("reference_outputs", "reference_trust")
 INTEGERS = ("label", "target", "prediction")
 LARGEST = 2**63 - 1  # of them; a larger label, a hash for example, is a text
 TEXTS = ("id", "error", "error_kind", "label_name", "target_name", "prediction_name")
+COLUMNS = (
+    *TEXTS, *INTEGERS, *SCALARS, *OF_REFERENCES, REFERENCE_VALUES, "reference_labels", SHAPE, "against", "units", "cells",
+    "values", "regions", "gradcf", "measure",
+)  # fmt: skip
+"""Of a store, all that there may be but for metrics and their curves."""
 
 
 @dataclass(frozen=True, eq=False)
