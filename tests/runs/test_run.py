@@ -430,6 +430,19 @@ def test_the_rest_of_a_batch_stays_together(net: nn.Module, tmp_path: Path) -> N
     assert sizes == [5, 4]
 
 
+@pytest.mark.parametrize("per_reference", [False, True])
+def test_values_that_float16_cannot_hold_are_an_error(tmp_path: Path, per_reference: bool) -> None:
+    net = nn.Linear(2, 1, bias=False).eval()
+    net.weight.data.fill_(1.0)
+    samples = torch.tensor([[1.0, 2.0], [7e4, 0.0], [3.0, 4.0]])
+    references = torch.tensor([[0.0, 0.0], [6e4, 0.0]] if per_reference else [[0.0, 0.0]])  # of two it holds the mean
+    pairs = [(sample, number) for number, sample in enumerate(samples)]
+    options: dict[str, Any] = {"values": "float16", "references": references, "per_reference": per_reference}
+    store = ig2.run(pairs, net, ig2.IntegratedGradients(2), tmp_path / "store", **options)
+    assert "float16, which ends at 65504: keep float32" in store["1"]["error"] and store["1"]["label"] == 1
+    assert store["0"]["error"] is None and store["2"]["values"].tolist()[1] == 4.0
+
+
 def test_labels_of_any_kind_are_kept_as_they_can_be(net: nn.Module, tmp_path: Path) -> None:
     labels = [1, "a", True, np.uint64(2**64 - 1), -(2**70), "2", "9" * 30, "9" * 5000, None]
     pairs = [(sample, label) for sample, label in zip(data(len(labels), 5), labels, strict=True)]
