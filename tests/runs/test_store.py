@@ -58,6 +58,13 @@ def test_a_row_is_found_by_id_and_by_position(store: Store) -> None:
     refuses(InputError, "position", lambda: store[True])
 
 
+def test_an_id_that_no_row_can_have_is_not_there(store: Store) -> None:
+    """It was taken for a damaged part, to be deleted."""
+    with pytest.raises(KeyError):
+        store["gr\udcfcn.png"]
+    assert list(store.find(["3", "gr\udcfcn.png"])) == ["3"] and store.find([]) == {}
+
+
 def test_conditions_keep_the_rows_that_fulfil_them(store: Store) -> None:
     wrong = [row["id"] for row in store if row["target"] != row["label"]]
     assert 0 < len(wrong) < 20
