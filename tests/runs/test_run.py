@@ -327,6 +327,17 @@ def test_a_method_of_an_object_is_the_same_in_another_process(tmp_path: Path) ->
         assert len(ig2.run(data(2, 3), scorer.score, ig2.Gradient(), tmp_path / "store")) == 2
 
 
+def test_a_run_that_could_not_begin_leaves_its_folder_to_the_next(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("key,age,town\np,30,a\nq,40,b\n", encoding="utf-8")
+
+    def run(id: str) -> Any:
+        return lambda: ig2.run(tmp_path / "t.csv", table_subject(), ig2.Gradient(), tmp_path / "store", id=id)
+
+    refuses(InputError, "no column 'kye'", run("kye"))
+    assert run("key")().ids == ["p", "q"]
+    refuses(InputError, "source.id is 'key' there and 'age' here", run("age"))
+
+
 def test_a_folder_of_something_else_is_refused(
     net: nn.Module, samples: torch.Tensor, method: ig2.Method, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from ig2.benchmarks.store import _code, code_digest, fingerprint, key_of, place
 from ig2.errors import InputError, describe, reason
 from ig2.methods.base import summary
 from ig2.model import Function, Model, modules_used
-from ig2.runs.files import FORMAT, MANIFEST, find_differences, read_manifest, write_json
+from ig2.runs.files import FORMAT, MANIFEST, find_differences, list_parts, read_manifest, write_json
 from ig2.runs.language import PromptPlan
 from ig2.runs.plan import Plan
 from ig2.runs.sources import find_source
@@ -141,12 +141,13 @@ def check_manifest(folder: Path, plan: Plan, made: dict[str, Any]) -> None:
     """See that the store is of this run; write its manifest if it is new."""
     if (folder / MANIFEST).exists():
         differences = find_differences(read_manifest(folder)["fingerprint"], made)
-        if differences:
+        if not differences:
+            return
+        if list_parts(folder):  # a run that could not begin, with a name typed wrong for example, has none
             more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
             raise InputError(
                 f"{folder} is of another run: {differences[0]}{more}; use the same settings, or choose another folder"
             )
-        return
     subject = plan.subject
     units = [column.name for column in subject.attributed] if isinstance(subject, TableSubject) else None
     framing = getattr(subject, "frame", None)
