@@ -112,6 +112,15 @@ def test_broken_lines_are_items_that_fail(tmp_path: Path) -> None:
                 assert "a" in source.load(item.content)
 
 
+def test_a_line_without_the_label_is_an_item_that_fails(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"text": "a", "class": 1}\n{"text": "b"}\n{"text": "c", "class": 2}\n', encoding="utf-8")
+    source = find_source(path, label="class")
+    items = list(source)
+    assert [item.label for item in items] == [1, None, 2] and [item.id for item in items] == list(source.ids())
+    refuses(InputError, "t.jsonl:2 has no column 'class'", lambda: source.load(items[1].content))
+
+
 def test_a_pattern_does_not_reach_into_the_store(tmp_path: Path) -> None:
     for name in ("a.parquet", "store/parts/part-00000000-00000000.parquet"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -163,8 +163,13 @@ class Rows(Source):
                 if not isinstance(row, Mapping):  # a line that cannot be read
                     yield Item(identity, row)
                     continue
-                label = None if self.label is None else _find_cell(row, self.label, identity)
-                yield Item(self._name(row, identity), row, label)
+                name_of_row = self._name(row, identity)
+                try:
+                    label = None if self.label is None else _find_cell(row, self.label, identity)
+                except InputError as error:  # of one line of JSON, which must not end the run
+                    yield Item(name_of_row, str(error))
+                    continue
+                yield Item(name_of_row, row, label)
 
     def load(self, content: Any) -> Any:
         if isinstance(content, Mapping):
