@@ -26,6 +26,12 @@ TABLE = pyarrow.table(
         ("label is not None and trust is not None", ["a", "b"]),
         ("id in ('a', 'd')", ["a", "d"]),
         ("target not in [0, 2]", ["b", "c"]),
+        ("label not in (0, 1)", ["b"]),  # as label != 0 and label != 1
+        ("not (label in (0, 1))", ["b"]),
+        ("label in (None, 0)", ["a", "d"]),
+        ("label not in (None, 0)", ["b", "c"]),
+        ("label in ()", []),
+        ("label in (1.5, 2.0)", ["b"]),
         ("id == 'b'", ["b"]),
         ("-trust < -0.4", ["b", "d"]),
         ("abs(target - label) >= 1", ["b"]),
@@ -56,7 +62,7 @@ def test_anything_else_is_refused(condition: str) -> None:
     "condition",
     [
         "trust > 'x'", "id < 3", "id == 'a' or 1", "not id", "-id < 3", "abs(id) > 3", "'a' * 1000000000 == id",
-        "target == True", "id in ((1, 2),)", "id in (1, 2)", "trust", "1", "id", "trust + target",
+        "target == True", "id in ((1, 2),)", "id in (1, 2)", "target in (True,)", "trust", "1", "id", "trust + target",
     ],
 )  # fmt: skip
 def test_a_condition_of_the_wrong_types_is_refused_before_any_row_is_read(condition: str) -> None:

@@ -266,6 +266,78 @@ def test_another_run_is_refused_with_what_differs(net: nn.Module, samples: torch
     refuses(InputError, "code is 'ig2 0.0.1'", lambda: ig2.run(samples, net, ig2.IntegratedGradients(4), out))
 
 
+class Scaled(nn.Module):
+    """An output with a weight of its own."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(factor))
+
+    def forward(self, scores: torch.Tensor) -> torch.Tensor:
+        return scores * self.factor
+
+
+def wrap_function(factor: float) -> Any:
+    layer = seeded(lambda: nn.Linear(5, 3), 0).eval()
+    layer.weight.data.mul_(factor)
+    return lambda x: layer(x)
+
+
+@pytest.mark.parametrize(
+    ("makes", "named"),
+    [
+        (lambda net, factor: ig2.wrap(net, output=lambda scores: scores * factor), "model.output"),
+        (lambda net, factor: ig2.wrap(net, output=Scaled(factor)), "model.output"),
+        (lambda net, factor: ig2.wrap(net, preprocess=lambda x: x * factor), "model.preprocess"),
+        (lambda net, factor: ig2.wrap(net, bounds=(torch.full((5,), -9.0 * factor), torch.full((5,), 9.0))), "model.bounds"),
+        (
+            lambda net, factor: ig2.wrap(net, prepare=ig2.Preparation(precision=None if factor == 1 else "bfloat16")),
+            "model.precision is None there and 'bfloat16' here",
+        ),
+        (lambda net, factor: wrap_function(factor), "model.weights"),
+    ],
+)
+def test_rows_of_two_models_are_never_in_one_store(makes: Any, named: str, net: nn.Module, tmp_path: Path) -> None:
+    samples, method, out = data(4, 5), ig2.IntegratedGradients(2), tmp_path / "store"
+    ig2.run(Listed(samples[:2]), makes(net, 1.0), method, out)
+    assert len(ig2.run(Listed(samples[:3]), makes(net, 1.0), method, out)) == 3  # made anew, it is the same
+    refuses(InputError, named, lambda: ig2.run(Listed(samples), makes(net, 2.0), method, out))
+
+
+def test_photos_of_another_size_or_other_classes_are_refused(photos: Path, tmp_path: Path) -> None:
+    net = seeded(lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2)), 0).eval().float()
+
+    def run(size: int, classes: list[str], **options: Any) -> Any:
+        made = vision.subject(net, size, classes=classes, **options)
+        return lambda: ig2.run(photos, made, ig2.Gradient(), tmp_path / "store", values=ig2.Grid(2, 2))
+
+    run(8, ["a", "b"])()
+    assert len(run(8, ["a", "b"])()) == 12
+    refuses(InputError, "model.size is list of 2", run(6, ["a", "b"]))
+    refuses(InputError, "model.frame.interpolation", run(8, ["a", "b"], interpolation="nearest"))
+    refuses(InputError, "model.classes", run(8, ["b", "a"]))
+
+
+def test_a_method_of_an_object_is_the_same_in_another_process(tmp_path: Path) -> None:
+    class Scorer:
+        def score(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, :2]
+
+    for scorer in [Scorer(), Scorer()]:  # the text of each has its address
+        assert len(ig2.run(data(2, 3), scorer.score, ig2.Gradient(), tmp_path / "store")) == 2
+
+
+def test_a_run_that_could_not_begin_leaves_its_folder_to_the_next(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("key,age,town\np,30,a\nq,40,b\n", encoding="utf-8")
+
+    def run(id: str) -> Any:
+        return lambda: ig2.run(tmp_path / "t.csv", table_subject(), ig2.Gradient(), tmp_path / "store", id=id)
+
+    refuses(InputError, "no column 'kye'", run("kye"))
+    assert run("key")().ids == ["p", "q"]
+    refuses(InputError, "source.id is 'key' there and 'age' here", run("age"))
+
+
 def test_a_folder_of_something_else_is_refused(
     net: nn.Module, samples: torch.Tensor, method: ig2.Method, tmp_path: Path
 ) -> None:
@@ -284,6 +356,10 @@ def test_arguments_that_do_not_fit(photos: Path, subject: vision.VisionSubject, 
     refuses(ChoiceError, "engine", run(photos, subject, engine="spark"))
     refuses(InputError, "truth", run(photos, subject, metrics=[ig2.metrics.GTAUC()]))
     refuses(InputError, "metrics", run(photos, subject, metrics=["insertion"]))
+    few, many = ig2.metrics.Insertion(thresholds=4), ig2.metrics.Insertion(thresholds=8)
+    refuses(InputError, "two metrics would be named 'insertion'", run(photos, subject, metrics=[few, many]))
+    for name in ("id", "output", "values", "gradcf", 3):
+        refuses(InputError, f"a metric would be named {name!r}", run(photos, subject, metrics={name: few}))
     refuses(InputError, "tensors", run(photos, ig2.wrap(net)))
     (tmp_path / "lines.txt").write_text("one\n")
     refuses(InputError, "reads images", run(tmp_path / "lines.txt", subject))
@@ -363,6 +439,28 @@ def test_the_rest_of_a_batch_stays_together(net: nn.Module, tmp_path: Path) -> N
 
     assert ig2.run(samples, net, make, tmp_path / "store").failures == {"InputError": 1}
     assert sizes == [5, 4]
+
+
+@pytest.mark.parametrize("per_reference", [False, True])
+def test_values_that_float16_cannot_hold_are_an_error(tmp_path: Path, per_reference: bool) -> None:
+    net = nn.Linear(2, 1, bias=False).eval()
+    net.weight.data.fill_(1.0)
+    samples = torch.tensor([[1.0, 2.0], [7e4, 0.0], [3.0, 4.0]])
+    references = torch.tensor([[0.0, 0.0], [6e4, 0.0]] if per_reference else [[0.0, 0.0]])  # of two it holds the mean
+    pairs = [(sample, number) for number, sample in enumerate(samples)]
+    options: dict[str, Any] = {"values": "float16", "references": references, "per_reference": per_reference}
+    store = ig2.run(pairs, net, ig2.IntegratedGradients(2), tmp_path / "store", **options)
+    assert "float16, which ends at 65504: keep float32" in store["1"]["error"] and store["1"]["label"] == 1
+    assert store["0"]["error"] is None and store["2"]["values"].tolist()[1] == 4.0
+
+
+def test_labels_of_any_kind_are_kept_as_they_can_be(net: nn.Module, tmp_path: Path) -> None:
+    labels = [1, "a", True, np.uint64(2**64 - 1), -(2**70), "2", "9" * 30, "9" * 5000, None]
+    pairs = [(sample, label) for sample, label in zip(data(len(labels), 5), labels, strict=True)]
+    store = ig2.run(pairs, net, ig2.Gradient(), tmp_path / "store")
+    assert [row["label"] for row in store] == [1, None, 1, None, None, 2, None, None, None]
+    names = [None, "a", None, str(2**64 - 1), str(-(2**70)), "2", "9" * 30, "9" * 5000, None]
+    assert [row["label_name"] for row in store] == names and not store.failures
 
 
 def test_an_item_of_another_shape_is_a_row_with_its_error(subject: vision.VisionSubject, tmp_path: Path) -> None:

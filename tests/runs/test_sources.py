@@ -112,6 +112,23 @@ def test_broken_lines_are_items_that_fail(tmp_path: Path) -> None:
                 assert "a" in source.load(item.content)
 
 
+def test_a_line_without_the_label_is_an_item_that_fails(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"text": "a", "class": 1}\n{"text": "b"}\n{"text": "c", "class": 2}\n', encoding="utf-8")
+    source = find_source(path, label="class")
+    items = list(source)
+    assert [item.label for item in items] == [1, None, 2] and [item.id for item in items] == list(source.ids())
+    refuses(InputError, "t.jsonl:2 has no column 'class'", lambda: source.load(items[1].content))
+
+
+def test_a_pattern_does_not_reach_into_the_store(tmp_path: Path) -> None:
+    for name in ("a.parquet", "store/parts/part-00000000-00000000.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        pandas.DataFrame({"age": [1, 2]}).to_parquet(tmp_path / name)
+    source = find_source(str(tmp_path / "**" / "*.parquet"), skip=tmp_path / "store")
+    assert list(source.ids()) == [item.id for item in source] == ["a.parquet:1", "a.parquet:2"]
+
+
 def test_lines_of_a_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\ufeffone\n\n  two \nthree", encoding="utf-8")
     source = find_source(tmp_path / "a.txt")

@@ -58,6 +58,13 @@ def test_a_row_is_found_by_id_and_by_position(store: Store) -> None:
     refuses(InputError, "position", lambda: store[True])
 
 
+def test_an_id_that_no_row_can_have_is_not_there(store: Store) -> None:
+    """It was taken for a damaged part, to be deleted."""
+    with pytest.raises(KeyError):
+        store["gr\udcfcn.png"]
+    assert list(store.find(["3", "gr\udcfcn.png"])) == ["3"] and store.find([]) == {}
+
+
 def test_conditions_keep_the_rows_that_fulfil_them(store: Store) -> None:
     wrong = [row["id"] for row in store if row["target"] != row["label"]]
     assert 0 < len(wrong) < 20
@@ -162,6 +169,31 @@ def test_the_journal_becomes_a_part_when_there_is_enough(tmp_path: Path) -> None
     assert not list((tmp_path / "journal").iterdir())
     assert len(read_ids(tmp_path)) == 10
     assert Writer(tmp_path, lambda rows, failed: None).number == writer.number
+
+
+def test_rows_are_seen_while_the_journal_becomes_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer(tmp_path, lambda rows, failed: None, flush_seconds=0)
+    for name in "abc":
+        writer.add(table(name))
+    lists = files._list_matching
+    calls: list[Path] = []
+
+    def list_and_compact(folder: Path, pattern: Any) -> Any:
+        found = lists(folder, pattern)
+        calls.append(folder)
+        if len(calls) == 1:  # the run that writes does so between two looks of who reads
+            writer.compact()
+        return found
+
+    monkeypatch.setattr(files, "_list_matching", list_and_compact)
+    assert read_ids(tmp_path) == ["a", "b", "c"]
+
+
+def test_a_file_that_a_run_has_joined_since_is_not_to_be_deleted(store: Store) -> None:
+    store.files[0].rename(store.files[0].with_name("part-00000000-00000001.parquet"))
+    for read in (lambda: len(store), lambda: list(store), lambda: store[0], lambda: store["0"]):
+        refuses(InputError, "is gone: open the store again", read)
+    assert len(ig2.open(store.folder)) == 20
 
 
 def test_a_run_killed_between_part_and_journal_has_no_row_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

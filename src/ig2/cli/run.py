@@ -188,7 +188,7 @@ def print_store(store: Store, details: bool = False) -> None:
             plain = {
                 key: value
                 for key, value in parts.items()
-                if isinstance(value, (str, int, float)) and not isinstance(value, bool) and key != "digest"
+                if isinstance(value, (str, int, float)) and not isinstance(value, bool) and not key.endswith("digest")
             }
             if name == "method" and "name" in plain:  # as the command line names it
                 plain.pop("type", None)

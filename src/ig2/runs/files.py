@@ -35,6 +35,7 @@ GROUP_BYTES = 2 * 2**20  # of a row group, the least that is read for one row
 FLUSH_SECONDS = 10.0  # the most work, in time, that a killed run does again
 LARGEST_JSON = 256 * 2**20  # bytes; a manifest or aggregates of ours have a few million at most
 REMEDY = "delete that file, and the same command explains its items again"  # of a store; a source is the user's own
+GONE = "open the store again, since a run that writes to it has joined that file with others, or somebody deleted it"
 PART_NAME = re.compile(r"part-(\d{8})-(\d{8})\.parquet")
 JOURNAL_NAME = re.compile(r"(\d{8})\.parquet")
 
@@ -121,14 +122,11 @@ def find_differences(there: Any, here: Any, name: str = "") -> list[str]:
 
 def list_parts(folder: Path) -> list[Path]:
     """Return the files of a store that hold rows, in their order."""
+    journal = _list_matching(folder / JOURNAL, JOURNAL_NAME)  # first: a run may make a part of it just now
     parts = _list_matching(folder / PARTS, PART_NAME)
     covered = [(int(match[1]), int(match[2])) for match, _ in parts]
-    journal = [
-        path
-        for match, path in _list_matching(folder / JOURNAL, JOURNAL_NAME)
-        if not any(first <= int(match[1]) <= last for first, last in covered)
-    ]
-    return [path for _, path in parts] + journal
+    young = [path for match, path in journal if not any(first <= int(match[1]) <= last for first, last in covered)]
+    return [path for _, path in parts] + young
 
 
 def _list_matching(folder: Path, pattern: re.Pattern[str]) -> list[tuple[re.Match[str], Path]]:
@@ -150,6 +148,8 @@ def explain_damage(path: object, remedy: str = REMEDY) -> Iterator[None]:
         raise
     except MemoryError:
         raise
+    except FileNotFoundError as error:
+        raise InputError(f"{path} is gone: {GONE if remedy is REMEDY else remedy}") from error
     except Exception as error:  # a damaged file makes pyarrow raise whatever it meets
         raise InputError(f"{path} is damaged ({reason(error)}): {remedy}") from error
 

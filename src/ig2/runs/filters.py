@@ -101,12 +101,20 @@ class _Translator:
             case ((ast.IsNot() | ast.NotEq()), ast.Constant(value=None)):
                 return ~self.translate(left).is_null()
             case ((ast.In() | ast.NotIn()), (ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items))):
-                values = [ast.literal_eval(item) for item in items]
-                is_one = self.translate(left).isin(values)
+                is_one = self._is_one_of(left, [ast.literal_eval(item) for item in items])
                 return is_one if isinstance(op, ast.In) else ~is_one
         if type(op) not in COMPARISONS:
             raise InputError(f"the condition {self.text!r} compares by something else than {EXPECTED}")
         return COMPARISONS[type(op)](self.translate(left), self.translate(right))
+
+    def _is_one_of(self, node: ast.expr, values: list[Any]) -> Any:
+        """Whether a cell is one of some constants: of an empty one, unknown, as by any other comparison."""
+        if any(isinstance(value, bool) for value in values):  # Arrow takes them for numbers, and fails at the first row
+            raise InputError(f"the condition {self.text!r} cannot be used: no column has True or False")
+        cell, named = self.translate(node), [value for value in values if value is not None]
+        if None in values:
+            return cell.is_null() | (cell.is_valid() & cell.isin(named))
+        return self.compute.if_else(cell.is_valid(), cell.isin(named), arrow().scalar(None, "bool"))
 
     def _find_column(self, name: str) -> Any:
         if name not in self.columns:

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import ig2
 from ig2._utils.files import FileError
+from ig2.adapters.base import Subject
 from ig2.adapters.images import Framing
 from ig2.adapters.tabular import TableSubject
-from ig2.benchmarks.store import code_digest, fingerprint, key_of, place
+from ig2.benchmarks.store import _code, code_digest, fingerprint, key_of, place
 from ig2.errors import InputError, describe, reason
 from ig2.methods.base import summary
-from ig2.model import Function
-from ig2.runs.files import FORMAT, MANIFEST, find_differences, read_manifest, write_json
+from ig2.model import Function, Model, modules_used
+from ig2.runs.files import FORMAT, MANIFEST, find_differences, list_parts, read_manifest, write_json
 from ig2.runs.language import PromptPlan
 from ig2.runs.plan import Plan
 from ig2.runs.sources import find_source
 from ig2.targets import Target
+
+ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")  # in the text of an object, another in every process
+NOT_SETTINGS = ("name", "model", "classes", "photos", "clips", "rows", "texts")  # of a subject: said elsewhere, or references
 
 
 def make_fingerprint(plan: Plan, references: Any) -> dict[str, Any]:
@@ -62,18 +68,52 @@ def describe_model(plan: Plan) -> dict[str, Any]:
     net = plan.model.net
     lm = plan.lm if isinstance(plan, PromptPlan) else None
     name = lm.name if lm is not None else type(net).__name__ if plan.subject is None else plan.subject.name
-    if isinstance(net, Function):  # whose numbers cannot be read
-        owner = getattr(net.function, "__self__", None)
-        digest = key_of(
-            place(net.function) if hasattr(net.function, "__qualname__") else type(net.function).__name__, repr(owner)
-        )
+    if isinstance(net, Function):  # of what it holds that is no module, numbers cannot be read
+        function = net.function
+        owner = ADDRESS.sub("", repr(getattr(function, "__self__", None)))
+        named = place(function) if hasattr(function, "__qualname__") else type(function).__name__
+        code = _describe_function(function) if isinstance(function, FunctionType) else None
+        digest = key_of(named, owner, code, _fingerprint_weights(net))
     else:
         digest = key_of(repr(net), _fingerprint_weights(net))
     preprocess = plan.model.preprocess
     if isinstance(preprocess, nn.Module):
         digest = key_of(digest, repr(preprocess), _fingerprint_weights(preprocess))
     kind = {} if lm is None else {"lm": lm.kind}
-    return {"name": name, "weights": digest, "settings": repr(plan.model), **kind}
+    description = {"name": name, "weights": digest, "settings": repr(plan.model), **kind, **_describe_parts(plan.model)}
+    return description if plan.subject is None else {**description, **_describe_subject(plan.subject)}
+
+
+def _describe_parts(model: Model) -> dict[str, Any]:
+    """What else decides a model's scores, and its text does not say."""
+    parts = {
+        "preprocess": None if isinstance(model.preprocess, nn.Module) else model.preprocess,
+        "output": None if isinstance(model.output, str) else model.output,
+        "bounds": model.bounds if any(isinstance(bound, Tensor) for bound in model.bounds or ()) else None,
+    }
+    digests = {f"{name}_digest": key_of(_describe_function(part)) for name, part in parts.items() if part is not None}
+    precision = None if model.preparation is None else model.preparation.precision
+    return digests if precision is None else {**digests, "precision": precision}
+
+
+def _describe_function(part: Any) -> Any:
+    """A function by its code, not by its file, which may change elsewhere between two runs; anything else by its content."""
+    if not isinstance(part, FunctionType):
+        return fingerprint(part)
+    held = [cell.cell_contents for cell in part.__closure__ or ()]
+    content = (held, part.__defaults__, part.__kwdefaults__, modules_used(part))
+    return [place(part), _code(part.__code__), *map(fingerprint, content)]
+
+
+def _describe_subject(subject: Subject) -> dict[str, Any]:
+    """How items reach the network: size and framing of images, columns of tables, length of texts, rate of signals."""
+    settings = {part.name: getattr(subject, part.name) for part in fields(subject) if part.name not in NOT_SETTINGS}
+    plain = {
+        name: summary(setting)
+        for name, setting in settings.items()
+        if isinstance(setting, (str, int, float, tuple)) or is_dataclass(setting)
+    }
+    return {**plain, "classes_digest": key_of(subject.classes)}
 
 
 def _fingerprint_weights(net: nn.Module) -> Any:
@@ -101,12 +141,13 @@ def check_manifest(folder: Path, plan: Plan, run_fingerprint: dict[str, Any]) ->
     """See that the store is of this run; write its manifest if it is new."""
     if (folder / MANIFEST).exists():
         differences = find_differences(read_manifest(folder)["fingerprint"], run_fingerprint)
-        if differences:
+        if not differences:
+            return
+        if list_parts(folder):  # a run that could not begin, with a name typed wrong for example, has none
             more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
             raise InputError(
                 f"{folder} is of another run: {differences[0]}{more}; use the same settings, or choose another folder"
             )
-        return
     subject = plan.subject
     units = [column.name for column in subject.attributed] if isinstance(subject, TableSubject) else None
     framing = getattr(subject, "frame", None)

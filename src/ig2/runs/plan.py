@@ -43,9 +43,16 @@ BATCHES = {"image": 16, "signal": 16, "text": 32, "table": 128, "tensor": 64}  #
 POOLED_AT_ONCE = 2**20  # values, as float64: what fits into caches, and memory that is not faulted in anew
 GPU_SHARE = 16  # times as many on a GPU, where a launch takes longer than a pass through a cache
 REFERENCE_VALUES = "reference_values"
+VALUES = ("values", REFERENCE_VALUES)  # which a method returns finite, and float16 may not hold
 OF_REFERENCES = ("reference_outputs", "reference_trust")
 INTEGERS = ("label", "target", "prediction")
+LARGEST = 2**63 - 1  # of them; a larger label, a hash for example, is a text
 TEXTS = ("id", "error", "error_kind", "label_name", "target_name", "prediction_name")
+COLUMNS = (
+    *TEXTS, *INTEGERS, *SCALARS, *OF_REFERENCES, REFERENCE_VALUES, "reference_labels", SHAPE, "against", "units", "cells",
+    "values", "regions", "gradcf", "measure",
+)  # fmt: skip
+"""Of a store, all that there may be but for metrics and their curves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -406,7 +413,7 @@ class Plan:
         if label is None or isinstance(label, (float, dict, list, tuple, Tensor, np.ndarray)):
             return {}
         classes = None if self.subject is None else self.subject.classes
-        if isinstance(label, (int, np.integer)):
+        if isinstance(label, (int, np.integer)) and abs(int(label)) <= LARGEST:
             named = self.subject is not None and (classes is None or 0 <= int(label) < len(classes))
             return {"label": int(label), "label_name": self.subject.label(int(label)) if named and self.subject else None}
         if "numbers" not in self._known:  # once for all items: it takes 50 µs of a thousand classes
@@ -414,7 +421,8 @@ class Plan:
             self._known["numbers"] = dict(reversed(pairs))  # the first of those with one name
         numbers: dict[str, int] = self._known["numbers"]
         text = str(label)
-        return {"label": numbers.get(text.lower(), int(text) if text.isdecimal() and not numbers else None), "label_name": text}
+        is_number = text.isdecimal() and len(text) < len(str(LARGEST)) and not numbers
+        return {"label": numbers.get(text.lower(), int(text) if is_number else None), "label_name": text}
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
@@ -446,11 +454,15 @@ class Plan:
 
 
 def make_table(rows: Sequence[Row], schema: Any) -> Any:
-    """Return rows as an Arrow table; one whose tensors have another shape becomes a row with an error."""
+    """Return rows as an Arrow table; one whose tensors have another shape, or whose values are not finite, becomes an error."""
     pyarrow = arrow()
     shapes = {field.name: tuple(field.type.shape) for field in schema if isinstance(field.type, pyarrow.FixedShapeTensorType)}
     columns: Mapping[str, Cells]
-    if isinstance(rows, Columns) and all(_are_of(shape, rows.columns.get(name, ())) for name, shape in shapes.items()):
+    if (
+        isinstance(rows, Columns)
+        and all(_are_of(shape, rows.columns.get(name, ())) for name, shape in shapes.items())
+        and all(_are_finite(rows.columns.get(name, ())) for name in VALUES)
+    ):
         columns = rows.columns
     else:
         rows = [_fit(row, shapes) for row in rows]
@@ -463,7 +475,18 @@ def _are_of(shape: tuple[int, ...], cells: Cells) -> bool:
     return cells.shape[1:] == shape if isinstance(cells, np.ndarray) else all(cell.shape == shape for cell in cells)
 
 
+def _are_finite(cells: Cells) -> bool:
+    return bool(np.isfinite(cells).all()) if isinstance(cells, np.ndarray) else all(np.isfinite(cell).all() for cell in cells)
+
+
 def _fit(row: Row, shapes: Mapping[str, tuple[int, ...]]) -> Row:
+    told: Row = {name: row[name] for name in ("id", "label", "label_name") if name in row}
+    for name in VALUES:
+        if row.get(name) is not None and not np.isfinite(row[name]).all():
+            kind = row[name].dtype
+            hint = ": keep float32" if kind == np.float16 else ""
+            message = f"the {name} of this item are too large for {kind}, which ends at {np.finfo(kind).max:.6g}{hint}"
+            return {**told, "error": message, "error_kind": "InputError"}
     for name, shape in shapes.items():
         tensor = row.get(name)
         if tensor is None or tensor.shape == shape:
@@ -474,7 +497,7 @@ def _fit(row: Row, shapes: Mapping[str, tuple[int, ...]]) -> Row:
             row = {**row, "gradcf": np.concatenate([tensor, missing])}
             continue
         message = f"the {name} of this item are {tuple(tensor.shape)}, those of the store {shape}"
-        return {"id": row["id"], "error": message, "error_kind": "InputError"}
+        return {**told, "error": message, "error_kind": "InputError"}
     return row
 
 

@@ -20,7 +20,7 @@ from ig2.groups import Groups
 from ig2.methods import IG2, Method
 from ig2.metrics.base import Metric
 from ig2.model import Model, as_model
-from ig2.runs.plan import Plan
+from ig2.runs.plan import COLUMNS, Plan
 from ig2.runs.sources import Source, extract_input, find_source
 from ig2.targets import Class, Target, as_target
 
@@ -55,10 +55,15 @@ def make_plan(
         raise ChoiceError(f"values must be float32, float16, units, none, a grid or superpixels, got {describe(values)}")
     if (isinstance(values, Groups) and kind not in ("image", "tensor")) or (values == "units" and kind in ("image", "tensor")):
         raise ChoiceError(f"values={describe(values)} is not for {kind}s: units are words and columns, grids are for images")
-    named = dict(metrics) if isinstance(metrics, Mapping) else {_name_metric(metric): metric for metric in metrics}
-    for name, metric in named.items():
+    named: dict[str, Metric] = {}
+    for name, metric in metrics.items() if isinstance(metrics, Mapping) else [(_name_metric(each), each) for each in metrics]:
         if not isinstance(metric, Metric):
             raise InputError(f"metrics must be of ig2.metrics, got {describe(metric)}")
+        if not isinstance(name, str) or name in named or name in COLUMNS:
+            why = "two metrics" if name in named else "a metric"
+            what = "which is a column of its own" if name in COLUMNS else "and each needs a name of its own"
+            raise InputError(f"{why} would be named {name!r}, {what}: name them, for example metrics={{'insertion_10': …}}")
+        named[name] = metric
         if metric.truth is not None and not metric.truth_optional:
             raise InputError(f"{name} compares with a truth, which a run has not: score the store instead")
     pool, chosen = None, references

@@ -98,7 +98,7 @@ class Images(Source):
             return
         root = Path(self.place)
         if not root.is_dir():
-            yield from (Item(path, path) for path in _match(str(self.place), self.suffixes))
+            yield from (Item(path, path) for path in _match(str(self.place), self.suffixes, self.skip))
             return
         start = len(os.path.join(root, ""))
         for path in _list_folder(root, self.suffixes, self.skip):
@@ -137,7 +137,9 @@ class Rows(Source):
 
     def _paths(self) -> Iterator[tuple[Path, str]]:
         root = Path(self.place)
-        for path in map(Path, _list_folder(root, TABLES, self.skip) if root.is_dir() else _match(str(self.place), TABLES)):
+        for path in map(
+            Path, _list_folder(root, TABLES, self.skip) if root.is_dir() else _match(str(self.place), TABLES, self.skip)
+        ):
             yield path, path.relative_to(root).as_posix() if root.is_dir() else path.name
 
     def ids(self) -> Iterator[str]:
@@ -161,8 +163,13 @@ class Rows(Source):
                 if not isinstance(row, Mapping):  # a line that cannot be read
                     yield Item(identity, row)
                     continue
-                label = None if self.label is None else _find_cell(row, self.label, identity)
-                yield Item(self._name(row, identity), row, label)
+                name_of_row = self._name(row, identity)
+                try:
+                    label = None if self.label is None else _find_cell(row, self.label, identity)
+                except InputError as error:  # of one line of JSON, which must not end the run
+                    yield Item(name_of_row, str(error))
+                    continue
+                yield Item(name_of_row, row, label)
 
     def load(self, content: Any) -> Any:
         if isinstance(content, Mapping):
@@ -341,11 +348,14 @@ def _first_match(place: str) -> str | None:
     return next(iter(sorted(glob.glob(place, recursive=True))), None)
 
 
-def _match(place: str, suffixes: Sequence[str]) -> list[str]:
-    """Return the files that a path or pattern names."""
+def _match(place: str, suffixes: Sequence[str], skip: Path | None = None) -> list[str]:
+    """Return the files that a path or pattern names, but for those in a folder to leave aside."""
     if Path(place).exists():
         return [place]
     paths = sorted(path for path in glob.glob(place, recursive=True) if not suffixes or path.lower().endswith(tuple(suffixes)))
+    if skip is not None:
+        store = skip.resolve()
+        paths = [path for path in paths if store not in Path(path).resolve().parents]
     if not paths:
         raise InputError(f"{place} does not exist")
     return paths

@@ -15,7 +15,17 @@ from ig2._utils.checks import is_number
 from ig2._utils.suggestions import suggest
 from ig2.errors import InputError, describe, format_count, import_extra
 from ig2.runs.aggregates import Aggregates
-from ig2.runs.files import AGGREGATES, PROGRESS, arrow, explain_damage, list_parts, open_part, read_json, read_manifest
+from ig2.runs.files import (
+    AGGREGATES,
+    PROGRESS,
+    arrow,
+    clean_text,
+    explain_damage,
+    list_parts,
+    open_part,
+    read_json,
+    read_manifest,
+)
 from ig2.runs.filters import parse_condition
 
 if TYPE_CHECKING:
@@ -128,9 +138,9 @@ class Store:
             IndexError: if there are fewer rows.
         """
         if isinstance(which, str):
-            compute = arrow("pyarrow.compute")
+            wanted = self._both(arrow("pyarrow.compute").field("id") == clean_text(which))
             with self._name_damage():
-                table = self.dataset.to_table(filter=self._both(compute.field("id") == which))
+                table = self.dataset.to_table(filter=wanted)
             if not len(table):
                 raise KeyError(f"{which!r} is not in {self.folder}")
             return next(read_rows(table.slice(0, 1)))
@@ -197,9 +207,10 @@ class Store:
 
     def find(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return rows by their ids; those that the store does not have are missing."""
-        compute = arrow("pyarrow.compute")
+        wanted = arrow().array([clean_text(identity) for identity in ids], "string")
+        is_wanted = self._both(arrow("pyarrow.compute").field("id").isin(wanted))
         with self._name_damage():
-            table = self.dataset.to_table(filter=self._both(compute.field("id").isin(list(ids))))
+            table = self.dataset.to_table(filter=is_wanted)
         return {row["id"]: row for row in read_rows(table)}
 
     def score(self, metric: Any, source: Any, model: Any, **options: Any) -> Any:
