@@ -114,15 +114,15 @@ def _source(thing: Any) -> str:
         try:
             content.append(_digest(Path(name).read_bytes()))
         except (OSError, ValueError):  # typed into a notebook
-            content += [_code(code) for code in codes if code.co_filename == name]
+            content += [describe_code(code) for code in codes if code.co_filename == name]
             content += [
                 (key, value) for key, value in members.items() if isinstance(value, (str, int, float)) and key[:2] != "__"
             ]
     return _digest(repr(content).encode())
 
 
-def _code(code: CodeType) -> list[Any]:
-    inner = [_code(constant) if isinstance(constant, CodeType) else _constant(constant) for constant in code.co_consts]
+def describe_code(code: CodeType) -> list[Any]:
+    inner = [describe_code(constant) if isinstance(constant, CodeType) else _constant(constant) for constant in code.co_consts]
     return [code.co_code, code.co_names, inner]
 
 

@@ -18,7 +18,7 @@ from ig2._utils.files import FileError
 from ig2.adapters.base import Subject
 from ig2.adapters.images import Framing
 from ig2.adapters.tabular import TableSubject
-from ig2.benchmarks.store import _code, code_digest, fingerprint, key_of, place
+from ig2.benchmarks.store import code_digest, describe_code, fingerprint, key_of, place
 from ig2.errors import InputError, describe, reason
 from ig2.methods.base import summary
 from ig2.model import Function, Model, modules_used
@@ -102,7 +102,7 @@ def _describe_function(part: Any) -> Any:
         return fingerprint(part)
     held = [cell.cell_contents for cell in part.__closure__ or ()]
     content = (held, part.__defaults__, part.__kwdefaults__, modules_used(part))
-    return [place(part), _code(part.__code__), *map(fingerprint, content)]
+    return [place(part), describe_code(part.__code__), *map(fingerprint, content)]
 
 
 def _describe_subject(subject: Subject) -> dict[str, Any]:
