@@ -1,4 +1,4 @@
-"""Ready-made methods; each is called as `method(model, x, references=...)` and gives an `Attribution`."""
+"""Attribution methods. Each is called as `method(model, x, references=...)` and returns an `Attribution`."""
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task

@@ -1,4 +1,4 @@
-"""Methods that attack the network: MFABA, AGI, BIG, LA and AttEXplore. None needs references."""
+"""Methods based on adversarial attacks: MFABA, AGI, BIG, LA and AttEXplore. None needs references."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from ig2.rules import Rule
 
 
 class MFABA(PathMethod):
-    """MFABA: gradients on the way down the output, until another class is predicted [Zhu 2024a]; without references.
+    """MFABA: gradients along a descent of the output until another class is predicted [Zhu 2024a]; without references.
 
-    φ = Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.Descent`. With `left` it is the published sum, whose residual falls with the
-    length of the steps; with a complete rule it accounts for f(x) − f(end). The published code explains the probability,
-    `output="probability"`, with steps of 0.1 in ℓ2 ("sharp") or of 0.001 in each feature ("smooth", inside a ball of radius
-    0.3).
+    φ = Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.Descent`. With the rule `left` this is the published sum, whose residual
+    decreases with the step length; with a complete rule the values sum to f(x) − f(end). The published code explains the
+    probability, `output="probability"`, with steps of 0.1 in ℓ2 ("sharp") or of 0.001 in each feature ("smooth", inside a
+    ball of radius 0.3).
 
     Args:
-        steps: the largest number of steps.
-        step_size: their length in the data space.
-        norm: of a step: `L2()` for "sharp", `Sign()` for "smooth".
-        rule: how gradients on the path become attribution.
+        steps: the maximum number of steps.
+        step_size: step length in the data space.
+        norm: the norm of a step: `L2()` for "sharp", `Sign()` for "smooth".
+        rule: the rule that turns gradients on the path into attributions.
     """
 
     def __init__(self, steps: int = 50, step_size: float = 0.1, norm: Norm = L2(), rule: Rule = rules.left) -> None:
@@ -43,18 +43,18 @@ class MFABA(PathMethod):
 
 
 class AGI(PathMethod):
-    """Adversarial Gradient Integration as it is written: paths up to other classes, without references [Pan 2021].
+    """Adversarial Gradient Integration as published in the paper: paths towards other classes, without references [Pan 2021].
 
-    φ = mean over classes c of Σₜ ∇f_y(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.TowardClasses`, the paper's sum over classes divided by
-    their number. The published code restarts every step at the image, so that it follows no path: that is `ig2.RestartedAGI`.
-    It also takes classes at fixed places of ImageNet's list, ours are drawn by the seed, and explains the probability,
-    `output="probability"`.
+    φ = mean over classes c of Σₜ ∇f_y(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.TowardClasses`, which is the paper's sum over classes
+    divided by their number. The published code restarts every step at the image and so follows no path; that variant is
+    `ig2.RestartedAGI`. It also uses classes at fixed positions of ImageNet's list, where ours are drawn by the seed, and
+    explains the probability, `output="probability"`.
 
     Args:
-        steps: the largest number of steps towards each class.
+        steps: the maximum number of steps towards each class.
         step_size: how far each feature moves in a step, in the data space.
-        classes: how many other classes; all, where the network has fewer.
-        rule: how gradients on the paths become attribution.
+        classes: the number of other classes; all of them if the network has fewer.
+        rule: the rule that turns gradients on the paths into attributions.
     """
 
     def __init__(self, steps: int = 15, step_size: float = 0.05, classes: int = 15, rule: Rule = rules.left) -> None:
@@ -64,11 +64,11 @@ class AGI(PathMethod):
 class BIG(IntegratedGradients):
     """Boundary-based IG: Integrated Gradients from the nearest point across the decision boundary [Wang 2021].
 
-    φ = (x − x′) ⊙ ∫₀¹ ∇f(x′ + t·(x − x′)) dt with x′ of `ig2.references.Boundary`. References given in a call replace it.
+    φ = (x − x′) ⊙ ∫₀¹ ∇f(x′ + t·(x − x′)) dt with x′ from `ig2.references.Boundary`. References passed to the call replace it.
 
     Args:
-        steps: how many gradients are taken.
-        attacks: the paths that look for the boundary.
+        steps: the number of gradients.
+        attacks: the paths that search for the boundary.
         rule: as for `ig2.IntegratedGradients`.
     """
 
@@ -84,18 +84,18 @@ class BIG(IntegratedGradients):
 
 @dataclass(frozen=True, eq=False)
 class RestartedAGI(Method):
-    """AGI as it is coded: every step starts at the image again, so there is no path [Pan 2021]; without references.
+    """AGI as implemented in the published code: every step restarts at the image, without a path or references [Pan 2021].
 
     For each of `classes` other classes c: q₀ = x, qₜ₊₁ = clip(x + η·sign ∇f_c(qₜ)) until c is predicted, and φ = mean over c
-    of Σₜ ∇f_y(qₜ) ⊙ (x − qₜ₊₁). It accounts for nothing, and has no baseline. `ig2.AGI` is what the paper describes.
+    of Σₜ ∇f_y(qₜ) ⊙ (x − qₜ₊₁). It has no baseline, and its sum has no meaning. `ig2.AGI` is the method of the paper.
 
     Args:
-        steps: the largest number of steps towards each class.
+        steps: the maximum number of steps towards each class.
         step_size: η, in the data space.
-        classes: how many other classes, drawn by the call's seed; all, where the network has fewer.
+        classes: the number of other classes, drawn by the call's seed; all of them if the network has fewer.
 
     Raises:
-        InputError: if the network has a single output.
+        InputError: if a setting is not positive, or if the network has a single output.
     """
 
     steps: int = 15
@@ -110,15 +110,15 @@ class RestartedAGI(Method):
             raise InputError(f"step_size must be a positive number, got {describe(self.step_size)}")
 
     def reach(self, x: Tensor) -> Tensor | float:
-        """How far each feature of x moves in a step."""
+        """Return how far each feature of x moves in a step."""
         return self.step_size
 
     def goals(self, task: Task) -> Tensor:
-        """The classes climbed for each sample, (B, lines)."""
+        """Return the classes whose outputs are ascended for each explicand, (B, lines)."""
         return draw_classes(task, task.target, self.classes)
 
     def is_done(self, scores: Tensor, goal: Tensor) -> Tensor:
-        """Which samples have arrived, (n,)."""
+        """Return which points have reached their goal, (n,), booleans."""
         return scores.argmax(dim=1) == goal
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
@@ -135,7 +135,7 @@ class RestartedAGI(Method):
             going = torch.ones(len(row), dtype=torch.bool, device=x.device)
             for _ in range(self.steps):
                 scores, slope = climb(task, point, rows, goal)
-                # climbing the class that is explained leads nowhere: its line goes down
+                # ascending the explained class leads nowhere: its line descends
                 slope = torch.where(per_sample(goal == target, slope), -slope, slope)
                 going = going & ~self.is_done(scores, goal)
                 if not going.any():
@@ -154,16 +154,16 @@ class RestartedAGI(Method):
 
 @dataclass(frozen=True, eq=False)
 class LA(RestartedAGI):
-    """Local Attribution: steps in proportion to each feature's value, always from the image [Zhu 2024c]; without references.
+    """Local Attribution: steps proportional to each feature's value, always from the image [Zhu 2024c]; without references.
 
-    As `ig2.RestartedAGI` with η = x/s and all steps taken, for `classes` − 1 other classes and once down the explained output
-    itself; the mean over them. The published code sums the probabilities of all samples of a batch for each, so that there a
-    sample's result depends on its batch.
+    Like `ig2.RestartedAGI` with η = x/s and without early stopping, averaged over `classes` − 1 other classes and one descent
+    of the explained output itself. The published code sums the probabilities over the batch, so that its result for a sample
+    depends on the other samples.
 
     Args:
-        steps: how many steps for each class.
+        steps: the number of steps for each class.
         step_size: 1/s.
-        classes: how many lines, that of the explained class included.
+        classes: the number of classes, including the explained one.
 
     Raises:
         InputError: if the network has a single output.
@@ -186,21 +186,22 @@ class LA(RestartedAGI):
 
 @dataclass(frozen=True, eq=False)
 class AttEXplore(Method):
-    """AttEXplore: down a gradient averaged over copies with noise and altered frequencies [Zhu 2024b]; without references.
+    """AttEXplore: descent of a gradient averaged over noisy, frequency-altered copies [Zhu 2024b]; without references.
 
     ĝₜ = mean over n copies of ∇f(C⁻¹(C(pₜ + ε) ⊙ M)) with C the cosine transform, ε ~ N(0, σ²) and M ~ U(1 − ρ, 1 + ρ); mₜ =
-    mₜ₋₁ + ĝₜ / mean|ĝₜ|, pₜ₊₁ = clip(pₜ − η·sign mₜ), and φ = Σₜ mₜ ⊙ (pₜ − pₜ₊₁). Since mₜ has no scale it accounts for
-    nothing.
+    mₜ₋₁ + ĝₜ / mean|ĝₜ|, pₜ₊₁ = clip(pₜ − η·sign mₜ), and φ = Σₜ mₜ ⊙ (pₜ − pₜ₊₁). As mₜ has no scale, the sum of the values
+    has no meaning.
 
     The published code descends the cross-entropy, which leads towards the class and not away from it, resizes the copies at
-    random and blurs ĝₜ by 7 pixels; ours does none of the three. Copies are not clamped to the bounds, as there.
+    random and blurs ĝₜ by 7 pixels; ours does none of the three. As in the published code, copies are not clamped to the
+    bounds.
 
     Args:
-        steps: how many steps.
+        steps: the number of steps.
         step_size: η, in the data space.
-        copies: n.
-        sigma: σ, in the data space.
-        rho: ρ.
+        copies: the number n of copies for each step.
+        sigma: σ, the standard deviation of the noise, in the data space.
+        rho: ρ, the largest relative change of a frequency.
 
     Raises:
         InputError: if step_size, sigma or rho is negative.
@@ -252,7 +253,7 @@ class AttEXplore(Method):
 
 
 def transform(samples: Tensor, inverse: bool = False) -> Tensor:
-    """The orthonormal cosine transform (DCT-II) of the last two axes of samples, or of the only one."""
+    """Return the orthonormal cosine transform (DCT-II) of samples (n, ...) over their last two axes, or their only one."""
     for axis in range(max(1, samples.ndim - 2), samples.ndim):
         size = samples.shape[axis]
         line = torch.arange(size, dtype=torch.float64, device="cpu")

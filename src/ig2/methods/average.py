@@ -1,4 +1,4 @@
-"""Averages over attributions of noised explicands or networks, added one after the other."""
+"""Running averages of attributions over noisy explicands or networks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Statistic = Literal["mean", "squares", "variance"]
 
 
 class Average:
-    """The mean of n attributions of each explicand, the mean of their squares, or their variance.
+    """Accumulates the mean of n attributions of each explicand, the mean of their squares, or their variance.
 
-    Attributions are added one after the other in a fixed order, so that the result does not depend on how they were batched.
+    Attributions are added one by one in a fixed order, so that the result does not depend on batching.
 
     Args:
-        task: whose explicands they are of.
-        count: how many of each are going to be added, n.
-        statistic: of the attributions. The variance is (1/n) Σ (φₖ − mean φ)².
+        task: the task whose explicands are attributed.
+        count: the number n of attributions that will be added for each explicand.
+        statistic: "mean", "squares" (the mean of squares), or "variance", (1/n) Σ (φₖ − mean φ)².
     """
 
     def __init__(self, task: Task, count: int, statistic: Statistic = "mean") -> None:
@@ -33,7 +33,7 @@ class Average:
         self.baseline_outputs: Tensor | None = None
 
     def add(self, result: Result, rows: Tensor) -> None:
-        """Add a result whose attributions are of these explicands (n,)."""
+        """Add the attributions of a result, which belong to the explicands `rows` (n,)."""
         outputs = result.baseline_outputs
         if outputs is not None and result.weights is not None:  # each may have weights of its own
             outputs = (result.weights * outputs).sum(dim=1, keepdim=True)
@@ -49,16 +49,16 @@ class Average:
         if self.means is None:
             self.values[row] += (values.square() if self.statistic == "squares" else values) / self.count
             return
-        # by differences from the mean so far: of values of 1e4 with a deviation of 1, float32 squares keep no digit
+        # by differences from the running mean: for values of 1e4 with a deviation of 1, float32 squares keep no digit
         before = values - self.means[row]
         self.means[row] += before / self.added[row]
         self.values[row] += before * (values - self.means[row]) / self.count
 
     def result(self) -> Result:
-        """What was added up. Squares and variances have no baseline: their sum stands for nothing.
+        """Return the accumulated statistic. Squares and variances have no baseline, as their sums have no meaning.
 
         Raises:
-            ModelError: if it has left the range of its type.
+            ModelError: if a value overflows its dtype.
         """
         finite = self.values.flatten(1).isfinite().all(dim=1)
         if not finite.all():

@@ -1,4 +1,4 @@
-"""The call every method shares: it checks, opens the network, and leaves the mathematics to `run`."""
+"""The base class of all methods: its call checks the arguments and opens the network; subclasses implement `run`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AnyType = TypeVar("AnyType")
 
 
 class _MethodType(ABCMeta):
-    """Makes methods from their settings. Elsewhere the network comes first, so here it is often given in place of them."""
+    """Constructs methods, and explains the error when a network is passed in place of the settings, as other libraries do."""
 
     def __call__(cls: type[AnyType], *settings: Any, **named: Any) -> AnyType:
         try:
@@ -49,7 +49,7 @@ class _MethodType(ABCMeta):
 
 @dataclass(frozen=True, eq=False)
 class Method(metaclass=_MethodType):
-    """Something that attributes. Subclasses are frozen dataclasses of their settings and write `run`; the call is shared.
+    """Base class of attribution methods: a subclass is a frozen dataclass of its settings and implements `run`.
 
     >>> class Ones(Method):
     ...     def run(self, task, references, keep):
@@ -61,8 +61,8 @@ class Method(metaclass=_MethodType):
     default_references: ClassVar[References | None] = None
     follows_paths: ClassVar[bool] = False
     runs_once: ClassVar[bool] = False  # whether the network sees each explicand once
-    takes_own_gradients: ClassVar[bool] = False  # whether it differentiates by itself, where no faster copy could be confirmed
-    needs_gradient: ClassVar[bool] = True  # or takes integers, and functions that PyTorch cannot differentiate
+    takes_own_gradients: ClassVar[bool] = False  # whether it differentiates by itself, so that no faster copy can be verified
+    needs_gradient: ClassVar[bool] = True  # if False, integer inputs and functions without gradients are accepted
 
     @property
     def complete(self) -> bool:
@@ -71,15 +71,15 @@ class Method(metaclass=_MethodType):
 
     @abstractmethod
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        """Attribute the task's samples, contrasting them with `references`.
+        """Compute attributions of the task's explicands relative to `references`.
 
         Args:
-            task: the samples, the class explained of each, and the opened network.
-            references: what the call gave, or the method's `default_references`.
-            keep: what to return besides the values.
+            task: the explicands, the class explained for each, and the opened network.
+            references: the references passed to the call, or else the method's `default_references`.
+            keep: which intermediate results to return besides the values.
 
         Returns:
-            The values in the shape of `task.x`, and what else is known of them.
+            The values, in the shape of `task.x`, and optional results such as the outputs at the baselines.
         """
 
     @final
@@ -100,41 +100,42 @@ class Method(metaclass=_MethodType):
         skip_bad: bool = False,
         at: str | nn.Module | At | None = None,
     ) -> Attribution:
-        """Explain a batch.
+        """Explain a batch of inputs.
 
         Args:
-            model: what `ig2.wrap` returned, or a network, which is then wrapped with the defaults.
-            x: explicands (B, ...); or a tuple or dict of tensors the network is called with, where `ig2.Fixed` marks those
+            model: the model returned by `ig2.wrap`, or a network, which is then wrapped with default options.
+            x: explicands (B, ...); or a tuple or dict of tensors to call the network with, in which `ig2.Fixed` marks those
                 that are not attributed.
-            target: the class to explain: one for all or one for each explicand. By default the class predicted. Or a target of
-                `ig2.targets`, such as a region of a map or a box of a detector, or a function from what the network returns
-                to (B,).
-            references: what to contrast with: samples (R, ...) for all or (B, R, ...) for each explicand its own, a number,
-                or a strategy of `ig2.references`. Methods without references ignore them.
-            against: for "why the target rather than this class?": the output explained is then f_target − f_against, of several
-                classes less their mean. A class for all, one for each explicand, several as a row [[3, 5]] for all or a row
-                for each, or "next", for each explicand the most likely class but its target. By default f_target alone.
-                References are not changed by it: `ig2.references.OfClasses` draws them from the same classes.
-            seed: of everything random. Global random state is neither read nor changed.
-            batch_size: how many points the network sees at once. "auto" goes by the memory that is free. Either is halved
-                when memory runs out. Results do not depend on it.
-            progress: True for a bar, or a function called with (done, total).
+            target: the class to explain, either one for all explicands or one for each; by default the predicted class.
+                Alternatively a target of `ig2.targets`, such as a region of a map or a box of a detector, or a function that
+                maps the network's return value to (B,).
+            references: samples (R, ...) shared by all explicands or (B, R, ...) with a set for each, a number, or a strategy
+                of `ig2.references`. Ignored by methods without references.
+            against: the class to contrast the target with ("why the target rather than this class?"): the output explained is
+                f_target − f_against, where several classes are averaged. One class for all explicands, one for each, several
+                as a row [[3, 5]] for all or as a row for each, or "next", the most likely class other than the target. By
+                default f_target alone. The references do not change; `ig2.references.OfClasses` draws them from the same
+                classes.
+            seed: random seed. Global random state is neither read nor changed.
+            batch_size: how many points the network evaluates at once; "auto" chooses by the free memory. Either is halved when
+                memory runs out. Results do not depend on it.
+            progress: True for a progress bar, or a function called with (done, total).
             curves: keep the output, and GradPath's distance, along every path.
-            per_reference: keep each reference's own attribution.
+            per_reference: keep the attribution of each reference.
             paths: keep every point of every path; this needs memory for all of them.
-            skip_bad: go on without explicands that hold NaN, or at which the network's numbers are not finite. A warning and
-                `settings["skipped"]` name them.
-            at: a layer to attribute to, in place of the input: a module or its name, or `ig2.At(layer, index)` for some of its
-                channels, heads or neurons. With h the layer, values have the shape of h(x), and are those of the rest of the
-                network as a function of h, from h(x) to h(references); the network's input stays x.
+            skip_bad: skip explicands that contain NaN or at which the network returns non-finite numbers. They are listed in a
+                warning and in `settings["skipped"]`.
+            at: a layer to attribute to instead of the input: a module or its name, or `ig2.At(layer, index)` for some of its
+                channels, heads or neurons. With h the layer, the values have the shape of h(x) and explain the rest of the
+                network as a function of h, from h(x) to h(references); the network's input remains x.
 
         Returns:
             One attribution for each explicand, on x's device.
 
         Raises:
-            InputError: if an argument cannot be used; the message says what to do.
-            ModelError: if the network cannot be explained as it is, or its numbers are not finite.
-            OutOfMemoryError: if not even a single point fits.
+            InputError: if an argument is invalid; the message names the remedy.
+            ModelError: if the network cannot be explained as given, or returns non-finite numbers.
+            OutOfMemoryError: if not even a single point fits into memory.
         """
         if skip_bad:
             return self._skip_bad(
@@ -195,13 +196,13 @@ class Method(metaclass=_MethodType):
         batch_size: Any,
         **options: Any,
     ) -> Attribution:
-        """Explain the network from a layer on, in what it makes of x and of the references."""
+        """Explain the network from a layer on, with the layer's activations at x and at the references as inputs."""
         began, model = time.perf_counter(), as_model(model)
         upper = cut(model, at.layer)
         samples: Any = None
         strategy = self._choose_references(references)
         call_options = {"against": against, "seed": seed, "batch_size": batch_size}
-        # without gradients by the input: it may be token ids, and the layer their embedding
+        # without gradients with respect to the input, which may be token ids with the layer as their embedding
         with open_task(
             *(model, x, target),
             **call_options,
@@ -240,11 +241,11 @@ class Method(metaclass=_MethodType):
         return replace(attribution.unwrap(ACTIVATION, settings), cost=cost).to(task.session.inputs.home)
 
     def _choose_references(self, references: Any) -> References | None:
-        """The references of a call: those given, or the method's own."""
+        """Return the references passed to the call, or else the method's default."""
         return as_references(references) if references is not None else self.default_references
 
     def _skip_bad(self, model: Any, x: Any, target: Any, references: Any, against: Any, **options: Any) -> Attribution:
-        """Explain, again and again without those that cannot be explained."""
+        """Explain, retrying without the explicands that raised an error until the rest succeed."""
         parts: Mapping[Any, Any]
         parts = x if isinstance(x, Mapping) else dict(enumerate(x)) if isinstance(x, (tuple, list)) else {None: x}
         axes = {key: value_of(part).ndim for key, part in parts.items() if isinstance(value_of(part), Tensor)}
@@ -287,7 +288,7 @@ class Method(metaclass=_MethodType):
 
     @contextmanager
     def _open(self, model: Model, x: Any, target: Any = None, **options: Any) -> Iterator[Task]:
-        """Open the network on x as this method needs it, and check the output of the class explained."""
+        """Open the network on x as this method requires, and check that the explained outputs are finite."""
         wants_preparation = model.preparation is not None and (
             model.preparation.precision is not None or model.preparation.checkpoint
         )
@@ -297,7 +298,7 @@ class Method(metaclass=_MethodType):
             label=type(self).__name__,
             needs_gradient=self.needs_gradient,
             within_bounds=True,
-            # one pass is not worth a copy, which a second one has to confirm
+            # a single pass is not worth a faster copy, which takes a second pass to verify
             prepares=wants_preparation or not (self.runs_once or self.takes_own_gradients),
             keep_graph=self.runs_once,
         ) as task:
@@ -311,7 +312,11 @@ class Method(metaclass=_MethodType):
             yield task
 
     def require_references(self, references: References | None) -> References:
-        """The references, or an error that says how to give them."""
+        """Return the references.
+
+        Raises:
+            InputError: if they are None; the message shows how to pass them.
+        """
         if references is None:
             raise InputError(
                 f"{type(self).__name__} needs references to contrast with: pass references=samples (R, ...), or a strategy "
@@ -321,7 +326,7 @@ class Method(metaclass=_MethodType):
 
 
 def summary(part: Any) -> Any:
-    """A part of a method in words and numbers, for the settings."""
+    """Describe a part of a method in JSON-like values, for `Attribution.settings`."""
     if is_dataclass(part) and not isinstance(part, type):
         return {"type": type(part).__name__, **{f.name: summary(getattr(part, f.name)) for f in fields(part)}}
     if part is None or isinstance(part, (str, int, float, bool)):

@@ -1,4 +1,4 @@
-"""Class activation maps: what a layer with places holds, weighted by its gradient: Grad-CAM, LayerCAM, HiResCAM."""
+"""Class activation maps, the activations of a spatial layer weighted by their gradient: Grad-CAM, LayerCAM, HiResCAM."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}  # of the interpolation, by
 
 @dataclass(frozen=True, eq=False)
 class ActivationMap(Method):
-    """A map of a layer's places, brought to the input's size; the base of Grad-CAM, LayerCAM and HiResCAM.
+    """Base class of Grad-CAM, LayerCAM and HiResCAM: a map of a layer's positions, enlarged to the size of the input.
 
-    With A the output of the layer, (channels, places …), and G = ∂f/∂A, a map Σₖ wₖ ⊙ Aₖ is made of weights that each method
-    makes of G. It is interpolated linearly to the size of x, and divided equally among x's channels, so that their sum is the
-    map. It has no baseline, and its sum means nothing.
+    With A the output of the layer, (channels, positions …), and G = ∂f/∂A, the map is Σₖ wₖ ⊙ Aₖ with weights that each method
+    computes from G. It is interpolated linearly to the size of x and divided equally among x's channels, so that their sum is
+    the map. It has no baseline, and its sum has no meaning.
 
     Args:
-        layer: a module of the network or its name, such as "features.7"; "name:input" is what it gets. By default the last
-            convolution whose output has more than one place. Of a network that normalises and rectifies after it, as ResNets
-            do, the block around it is the better choice: `layer="layer4"`.
-        relu: whether what speaks against the class, a negative sum, counts as zero.
-        arrange: makes (n, channels, places …) of the layer's output, for layers that order it otherwise, such as
-            `lambda t: t[:, 1:].unflatten(1, (14, 14)).movedim(-1, 1)`. It is applied to the gradient too, so it may move
-            numbers and leave some out, and may not change them. By default the tokens of a vision transformer are laid out
-            as its patches, without those in front of them, such as the class token.
+        layer: a module of the network or its name, such as "features.7"; "name:input" is the module's input. By default the
+            last convolution whose output has more than one position. For a network that normalises and rectifies after it,
+            as ResNets do, the enclosing block is the better choice: `layer="layer4"`.
+        relu: whether negative sums, evidence against the class, are set to zero.
+        arrange: a function that rearranges the layer's output to (n, channels, positions …), for layers with another layout,
+            such as `lambda t: t[:, 1:].unflatten(1, (14, 14)).movedim(-1, 1)`. It is also applied to the gradient, so it may
+            move or drop entries but must not change them. By default the tokens of a vision transformer are laid out as its
+            patches, without leading tokens such as the class token.
     """
 
     layer: str | nn.Module | None = None
@@ -51,7 +51,7 @@ class ActivationMap(Method):
 
     @abstractmethod
     def weigh(self, gradient: Tensor) -> Tensor:
-        """Make the weights of activations from the gradient, (n, channels, places …); they broadcast to its shape."""
+        """Return the weights of the activations, which broadcast to the shape of the gradient, (n, channels, positions …)."""
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         if task.x.ndim < 3 or len(task.session.inputs.attributed) > 1:
@@ -88,7 +88,7 @@ class ActivationMap(Method):
         return Result(values)
 
     def _places(self, tensor: Tensor, x: Tensor) -> Tensor:
-        """What a layer returned of samples x, as (n, channels, places …)."""
+        """Arrange a layer's output, or its gradient, for samples x as (n, channels, positions …)."""
         arranged = arrange_tokens(tensor, x.shape[2:]) if self.arrange is None else self.arrange(tensor)
         arranged = tensor if arranged is None else arranged
         places = arranged.ndim - 2 if isinstance(arranged, Tensor) else 0
@@ -99,9 +99,9 @@ class ActivationMap(Method):
 
 
 class GradCAM(ActivationMap):
-    """Grad-CAM: each channel of a layer, weighted by the mean of its gradient over the places [Selvaraju 2017].
+    """Grad-CAM: each channel of a layer, weighted by the spatial mean of its gradient [Selvaraju 2017].
 
-    relu(Σₖ αₖ Aₖ) with αₖ = mean over places of ∂f/∂Aₖ. The arguments are those of `ActivationMap`.
+    relu(Σₖ αₖ Aₖ) with αₖ = mean over positions of ∂f/∂Aₖ. The arguments are those of `ActivationMap`.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.Flatten(), nn.Linear(4, 1, bias=False)).eval()
     >>> net.load_state_dict({"0.weight": torch.ones(1, 1, 1, 1), "2.weight": torch.tensor([[4.0, 0.0, 0.0, 0.0]])})
@@ -116,9 +116,9 @@ class GradCAM(ActivationMap):
 
 
 class LayerCAM(ActivationMap):
-    """LayerCAM: the positive part of the gradient times the activation, place by place [Jiang 2021].
+    """LayerCAM: the positive part of the gradient times the activation at each position [Jiang 2021].
 
-    relu(Σₖ relu(∂f/∂Aₖ) ⊙ Aₖ). It keeps places apart, so that early layers give fine maps. The arguments are those of
+    relu(Σₖ relu(∂f/∂Aₖ) ⊙ Aₖ). As positions are not averaged, early layers yield fine maps. The arguments are those of
     `ActivationMap`.
     """
 
@@ -128,10 +128,10 @@ class LayerCAM(ActivationMap):
 
 @dataclass(frozen=True, eq=False)
 class HiResCAM(ActivationMap):
-    """HiResCAM: the gradient times the activation, place by place, with its sign [Draelos 2020].
+    """HiResCAM: the signed product of gradient and activation at each position [Draelos 2020].
 
-    Σₖ ∂f/∂Aₖ ⊙ Aₖ. At the last convolution of a network that is linear from there on, it is each place's contribution to the
-    output. The arguments are those of `ActivationMap`, with relu=False by default.
+    Σₖ ∂f/∂Aₖ ⊙ Aₖ. At the last convolution of a network that is linear from there on, this is each position's contribution to
+    the output. The arguments are those of `ActivationMap`, with relu=False by default.
     """
 
     relu: bool = False

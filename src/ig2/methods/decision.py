@@ -1,4 +1,4 @@
-"""Straight lines on which not every gradient counts alike: IDGI, IDG, LeftIG and Path-Weighted IG."""
+"""Straight-line methods that weight gradients unequally: IDGI, IDG, LeftIG and Path-Weighted IG."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from ig2.rules import Rule
 
 
 class IDGI(PathMethod):
-    """IDGI on the straight line: φ = Σₜ Δfₜ · g² / Σg² with g = ∇f(pₜ), complete and of the sign of Δfₜ [Yang 2023].
+    """IDGI on the straight line: φ = Σₜ Δfₜ · g² / Σg² with g = ∇f(pₜ); complete, each term with the sign of Δfₜ [Yang 2023].
 
-    It is `ig2.rules.direct` on `ig2.paths.Straight`; on other paths, pass that rule. The published code takes the gradient at
-    the end nearer the baseline, ours at the end nearer the explicand.
+    This is the rule `ig2.rules.direct` on `ig2.paths.Straight`; pass that rule to use IDGI on other paths. The published code
+    evaluates the gradient at the end of the segment nearer the baseline, ours at the end nearer the explicand.
 
     Args:
-        steps: how many segments the line has.
+        steps: the number of segments of the line.
     """
 
     default_references: ClassVar[References | None] = Zeros()
@@ -42,11 +42,11 @@ class IDG(PathMethod):
     """Integrated Decision Gradients: each gradient weighted by the slope of the output along the straight line [Walker 2024].
 
     φ = (x − x′) ⊙ ∫₀¹ ∇f(γ(α)) · df(γ(α))/dα dα, with vertices where the output changes: `ig2.rules.decision` on
-    `ig2.paths.Adaptive`, whose docstring says how the published code differs. Its sum is no change in the output, so it has
-    no residual.
+    `ig2.paths.Adaptive`, which documents how the published code differs. The values do not sum to a change in the output, so
+    there is no residual.
 
     Args:
-        steps: how many outputs are taken to place the gradients, and how many gradients.
+        steps: the number of gradients, and the number of outputs used to place them.
     """
 
     default_references: ClassVar[References | None] = Zeros()
@@ -62,15 +62,14 @@ class IDG(PathMethod):
 class LeftIG(PathMethod):
     """Integrated Gradients on the part of the line before the output saturates [Miglani 2020].
 
-    φ = ∫₀^α* ∇f(γ(α)) dα ⊙ (x − x′), where α* is the first of `steps` + 1 equally spaced places from the baseline at which
-    the output has covered `share` of the way from f(x′) to its maximum on the line; the whole line where it never rises. It
-    sums to f(γ(α*)) − f(x′), so the residual is f(γ(α*)) − f(x): what happens after the cut is left out. The published code
-    takes the mean of the gradients before the cut, which is ours divided by α*, and measures the share from zero and not from
-    f(x′).
+    φ = ∫₀^α* ∇f(γ(α)) dα ⊙ (x − x′), where α* is the first of `steps` + 1 equally spaced points from the baseline at which
+    the output has covered `share` of its rise from f(x′) to its maximum on the line; the whole line if it never rises. The
+    values sum to f(γ(α*)) − f(x′), so the residual is f(γ(α*)) − f(x), minus the change after the cut. The published code takes
+    the mean of the gradients before the cut, which is ours divided by α*, and measures the share from zero instead of f(x′).
 
     Args:
-        steps: how many outputs are taken to find the cut, and how many segments the rest of the line has.
-        share: of the maximum.
+        steps: the number of intervals searched for the cut, and the number of segments of the part integrated.
+        share: the share of the rise, in (0, 1].
         rule: by default Gauss–Legendre over the part integrated, with `steps` gradients.
 
     Raises:
@@ -110,16 +109,16 @@ class LeftIG(PathMethod):
 
 
 class PathWeightedIG(PathMethod):
-    """Integrated Gradients with a weight on each gradient by its place on the line [Kamalov 2025].
+    """Integrated Gradients with each gradient weighted by its position on the line [Kamalov 2025].
 
-    φ = (x − x′) ⊙ ∫₀¹ u(α) ∇f(x′ + α·(x − x′)) dα. Complete only where u is one; `residual` says how far it is off.
+    φ = (x − x′) ⊙ ∫₀¹ u(α) ∇f(x′ + α·(x − x′)) dα. Complete only if u = 1; `residual` is the difference.
 
     Args:
-        weight: u, a function of α from 0 at the baseline to 1 at the explicand.
-        steps: how many gradients are taken.
+        weight: u, a function of α, which runs from 0 at the baseline to 1 at the explicand.
+        steps: the number of gradients.
 
     Raises:
-        InputError: if weight is no function.
+        InputError: if weight is not callable.
 
     >>> PathWeightedIG(lambda place: 2 * place)(lambda x: x.sum(dim=1), torch.tensor([[3.0, 1.0]])).values.round(decimals=4)
     tensor([[3., 1.]])

@@ -16,19 +16,19 @@ from ig2.rules import Plan, Rule, Segments
 class DeepSHAP(PathMethod):
     """DeepLIFT's rescale rule [Shrikumar 2017], averaged over the references [Lundberg 2017].
 
-    φᵢ = E[mᵢ·(xᵢ − xʳᵢ)] with the multiplier m = Δf/Δx, which is the gradient of f where every non-linearity y(z) has the
-    slope (y(z) − y(zʳ)) / (z − zʳ): the rule `ig2.rules.secant` on `Straight(1)`. The values sum to f(x) − mean f(references)
-    on networks of linear maps, functions of one variable, products of activations, maxima, and what is built of them, such
-    as softmax, normalisations, attention and recurrent layers. Where there is anything else they do not, and a warning says
-    how far they are off.
+    φᵢ = E[mᵢ·(xᵢ − xʳᵢ)] with the multiplier m = Δf/Δx, the gradient of f when every non-linearity y(z) is given the slope
+    (y(z) − y(zʳ)) / (z − zʳ): the rule `ig2.rules.secant` on `Straight(1)`. The values sum to f(x) − mean f(references) on
+    networks built from linear maps, functions of one variable, products of activations and maxima, which includes softmax,
+    normalisations, attention and recurrent layers. On networks with other operations they do not, and a warning reports the
+    difference.
 
     >>> import torch
     >>> DeepSHAP()(lambda x: x.relu().sum(dim=1), torch.tensor([[3.0, -1.0]]), references=torch.tensor([[-1.0, 1.0]])).values
     tensor([[ 3., -1.]])
     """
 
-    multiplies: ClassVar[bool] = True  # by x − reference; False leaves the multipliers Δf/Δx, which are no contributions
-    takes_own_gradients = True  # two passes a pair, which are not worth a faster copy
+    multiplies: ClassVar[bool] = True  # by x − reference; False returns the multipliers Δf/Δx, which are not contributions
+    takes_own_gradients = True  # two passes per pair are not worth a faster copy
 
     def __init__(self) -> None:
         super().__init__(Straight(1), None, rules.secant if self.multiplies else _Multipliers("multipliers"))
@@ -36,7 +36,7 @@ class DeepSHAP(PathMethod):
 
 @dataclass(frozen=True, repr=False)
 class _Multipliers(Rule):
-    """The multipliers of the secant rule themselves."""
+    """The rule that returns the multipliers of the secant rule."""
 
     @property
     def plan(self) -> Plan:

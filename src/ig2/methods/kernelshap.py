@@ -1,4 +1,4 @@
-"""KernelSHAP: Shapley values of groups of features, by a weighted regression on the worth of coalitions of them."""
+"""KernelSHAP: Shapley values of groups of features, by a weighted regression on the values of coalitions."""
 
 from __future__ import annotations
 
@@ -23,29 +23,32 @@ from ig2.methods.masking import run_masked
 from ig2.references.base import References, draw_references
 from ig2.references.constant import Zeros
 
-# The regression solves a dense system of this size at most.
+# The maximum size of the dense system that the regression solves.
 MOST_GROUPS = 4096
-# How many outputs of coalitions are held at once.
+# The maximum number of coalition outputs in memory.
 MOST_OUTPUTS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
 class KernelSHAP(Method):
-    """Shapley values of groups of features, a group being absent when its features are the reference's [Lundberg 2017].
+    """Shapley values of groups of features, where the features of an absent group are the reference's [Lundberg 2017].
 
     φ minimises Σ_S π(S)·(v(S) − v(∅) − Σ_{i∈S} φᵢ)² over coalitions S of M groups, with the Shapley kernel
-    π(S) = (M − 1) / (C(M, |S|)·|S|·(M − |S|)) and v(S) the mean of the output over the references. That the values sum to
-    f(x) − mean f(references) is a constraint of the regression, not a term of it. A group's value is divided equally among
-    its features. No gradients are needed: x may hold integers or booleans, and the model may be any function, such as an
-    estimator's `predict_proba`.
+    π(S) = (M − 1) / (C(M, |S|)·|S|·(M − |S|)) and v(S) the mean of the output over the references. The regression is
+    constrained so that the values sum to f(x) − mean f(references). A group's value is divided equally among its features.
+    No gradients are needed: x may hold integers or booleans, and the model may be any function, such as an estimator's
+    `predict_proba`.
 
     Args:
-        groups: what is present or absent together: `Grid(rows, columns)`, `Superpixels(count)`, `Windows(length)`, another
-            `Groups`, or integers that number the groups and broadcast to a sample, such as (H, W) for an image, or to all of
-            them, such as (B, 1, H, W); what fits both ways is taken for a sample's. Several inputs count as one row, their
-            features laid end to end. By default each feature is its own group.
-        samples: how many coalitions are evaluated at most for each explicand and reference. If that is enough for all of
-            them (2ᴹ − 2 of M groups) the values are exact. By default 2·M + 2048.
+        groups: the features that are present or absent together: `Grid(rows, columns)`, `Superpixels(count)`,
+            `Windows(length)`, another `Groups`, or an integer tensor of group numbers that broadcasts to a sample, such as
+            (H, W) for an image, or to the batch, such as (B, 1, H, W); a shape that fits both is read as a sample's. Several
+            inputs count as one row, with their features concatenated. By default each feature is a group.
+        samples: the maximum number of coalitions evaluated for each explicand and reference. The values are exact if it
+            covers all 2ᴹ − 2 coalitions of M groups. By default 2·M + 2048.
+
+    Raises:
+        InputError: on a call with more than 4096 groups, or with too few samples to distinguish the groups.
 
     >>> import torch
     >>> KernelSHAP()(lambda x: x[:, 0] * x[:, 1] + x[:, 2], torch.tensor([[2.0, 3.0, 4.0]])).values
@@ -73,7 +76,7 @@ class KernelSHAP(Method):
         labels = torch.stack([partition.labels for partition in partitions])
         values, spread = torch.zeros_like(task.x), torch.zeros_like(task.x)
         baseline_outputs = torch.zeros(len(task), count, dtype=task.x.dtype, device=task.x.device)
-        # explicands with as many groups share their coalitions
+        # explicands with the same number of groups share their coalitions
         for groups in sorted({partition.groups for partition in partitions}):
             same = [i for i, partition in enumerate(partitions) if partition.groups == groups]
             with torch.device("cpu"):  # where the generator is, whatever the user's default
@@ -91,7 +94,7 @@ class KernelSHAP(Method):
         return Result(values=values, baseline_outputs=baseline_outputs, spread=spread if count > 1 else None)
 
     def _samples(self, groups: int, explicand: int) -> int:
-        """How many coalitions to evaluate; enough to tell each group from the others."""
+        """Return the number of coalitions to evaluate, checked to suffice to distinguish the groups."""
         if groups > MOST_GROUPS:
             raise InputError(
                 f"explicand {explicand} has {groups} groups, and KernelSHAP can solve for {MOST_GROUPS} at most. Make them "
@@ -109,10 +112,10 @@ class KernelSHAP(Method):
 
 @dataclass(frozen=True)
 class _Partition:
-    """One explicand's groups. Those equal to every reference are worth nothing and share one last number."""
+    """The groups of one explicand. Those equal to every reference have a value of zero and share the last number."""
 
     labels: Tensor  # from 0 to `groups`, (features,)
-    groups: int  # that matter
+    groups: int  # the number of groups that differ from a reference
 
     @classmethod
     def of(cls, numbered: Tensor, differs: Tensor) -> _Partition:
@@ -138,14 +141,14 @@ class _Design:
 
     @classmethod
     def of(cls, groups: int, samples: int, generator: torch.Generator) -> _Design:
-        """Take whole sizes from the outside in, each with that of its complements (1 and M − 1, 2 and M − 2, …), as long as
-        as many draws by the kernel would fall on a size as it has coalitions; draw the rest.
+        """Enumerate the coalitions of each size with their complements (1 and M − 1, 2 and M − 2, …), from the outside in, as
+        long as the kernel would assign a size at least as many draws as it has coalitions; draw the rest at random.
 
-        The first size is always whole: with it the regression cannot be singular.
+        The first size is always enumerated, so that the regression cannot be singular.
         """
         sizes = range(1, groups // 2 + 1)
         sides = {size: 1 if 2 * size == groups else 2 for size in sizes}
-        mass = {size: sides[size] / (size * (groups - size)) for size in sizes}  # of the kernel, on all of that size
+        mass = {size: sides[size] / (size * (groups - size)) for size in sizes}  # of the kernel, on all coalitions of a size
         members = [torch.zeros(1, groups, dtype=torch.bool), torch.ones(1, groups, dtype=torch.bool)]
         weights = [torch.zeros(0, dtype=torch.float64)]
         left = samples
@@ -165,9 +168,9 @@ class _Design:
         return cls(torch.cat(members), torch.cat(weights))
 
     def solve(self, worth: Tensor) -> Tensor:
-        """Return the shares of the groups (n, R, M) from the worth of the coalitions, (n, R, S).
+        """Return the shares of the groups (n, R, M) from the values of the coalitions, (n, R, S).
 
-        The last share is what the others leave of the whole, so the sum is right whatever was drawn.
+        The last share is the total minus the others, so the sum is exact whatever was drawn.
         """
         groups = self.coalitions.shape[1]
         empty, full, tried = worth[..., :1], worth[..., 1:2], worth[..., 2:]
@@ -182,9 +185,9 @@ class _Design:
 
 
 def _draw(groups: int, smallest: int, mass: Tensor, pairs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw random coalitions and their complements; return the distinct ones and how often each came up.
+    """Draw random coalitions and their complements; return the distinct ones and how often each was drawn.
 
-    Sizes from `smallest` up come in proportion to their mass, spread evenly over it rather than by chance.
+    Sizes from `smallest` up are drawn in proportion to their mass, by stratified rather than independent sampling.
     """
     places = (torch.arange(pairs) + torch.rand(pairs, dtype=torch.float64, generator=generator)) / max(1, pairs)
     edges = mass.cumsum(0)
@@ -196,8 +199,8 @@ def _draw(groups: int, smallest: int, mass: Tensor, pairs: int, generator: torch
 
 
 def _worth(task: Task, indices: Tensor, backgrounds: Tensor, labels: Tensor, coalitions: Tensor) -> Tensor:
-    """The output of explicands `indices` (n,) with each reference, for each coalition, (n, R, S), in float64."""
-    # groups that do not matter are as good present as absent
+    """Return the outputs of explicands `indices` (n,) with each reference, for each coalition, (n, R, S), in float64."""
+    # groups equal to every reference may count as present
     members = torch.cat([coalitions, coalitions.new_ones(len(coalitions), 1)], dim=1).to(task.x.device)
 
     def present(rows: Tensor, numbers: Tensor) -> Tensor:

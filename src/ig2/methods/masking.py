@@ -1,4 +1,4 @@
-"""Explicands of which a part is a reference's, and what the network makes of them."""
+"""The network's outputs at explicands partly replaced by a reference."""
 
 from __future__ import annotations
 
@@ -10,34 +10,35 @@ from torch import Tensor
 from ig2._engine.task import Task
 from ig2.errors import ModelError
 
-# Masks that are summed at once: a number that depends on the sample's size alone, so that the sums do not depend on how points
-# were batched. Their numbers are bounded: of a photo of 1,024² pixels, 64 windows at once took 1.1 GiB and take 0.15.
+# The number of masks summed at once depends only on the sample's size, so that the sums do not depend on batching. Their
+# elements are bounded: for a photo of 1,024² pixels, 64 windows at once took 1.1 GiB, and now take 0.15.
 BLOCK = 64
 MOST_NUMBERS = 1 << 24
 
 
 def split_masks(count: int, samples: Tensor) -> Iterator[Tensor]:
-    """The numbers of `count` masks of samples (n, ...), in pieces that are summed at once."""
+    """Split the numbers of `count` masks for samples (n, ...) into chunks that are summed at once."""
     at_once = max(1, min(BLOCK, MOST_NUMBERS // samples[0].numel()))
     return iter(torch.split(torch.arange(count, device=samples.device), at_once))
 
 
 def run_masked(task: Task, indices: Tensor, references: Tensor, make: Callable[[Tensor, Tensor], Tensor], count: int) -> Tensor:
-    """The explained output of explicands of which a part is a reference's.
+    """Return the explained output of explicands partly replaced by each reference.
 
     Args:
-        task: whose samples are masked.
-        indices: which of them, (n,).
-        references: of all of them, (B, R, ...), on any device.
-        make: makes masks as `make(samples, numbers)`, both (m,), with mask numbers below `count`. A mask broadcasts to the
-            samples, (m, ...): true, or 1, where the sample's own features stay; between 0 and 1 it mixes the two.
-        count: how many masks there are for each.
+        task: the task whose explicands are masked.
+        indices: the indices of the explicands to mask, (n,).
+        references: the references of all explicands, (B, R, ...), on any device.
+        make: a function `make(samples, numbers)` of sample indices and mask numbers below `count`, both (m,), that returns
+            masks that broadcast to the samples, (m, ...): true, or 1, keeps the explicand's features; values between 0 and 1
+            mix the two.
+        count: the number of masks for each explicand.
 
     Returns:
         The outputs (n, R, count), in float64 on the CPU.
 
     Raises:
-        ModelError: where an output is not finite.
+        ModelError: if an output is not finite.
     """
     each, device = references.shape[1], task.x.device
     outputs: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""NoiseGrad and FusionGrad: the mean of a method over copies of the network with noised weights."""
+"""NoiseGrad and FusionGrad: the mean of a method over copies of the network with noisy weights."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from ig2.references.base import References
 
 @dataclass(frozen=True, eq=False)
 class NoiseGrad(Wrapper):
-    """Any method, averaged over n networks whose weights have multiplicative Gaussian noise [Bykov 2022].
+    """NoiseGrad: any method, averaged over n networks with multiplicative Gaussian noise on the weights [Bykov 2022].
 
-    (1/n) Σₖ φ(x; W ⊙ ηₖ) with ηₖ ~ N(1, σ²) for each weight. Every parameter of the network is noised, buffers such as running
-    statistics are not. The noise is written into a copy of the weights; the network itself is not touched. All explicands see
-    the same n networks; the class explained is the one that the network without noise predicts, and references are the same
-    unless their strategy runs the network. The residual is against the output of the network without noise.
+    (1/n) Σₖ φ(x; W ⊙ ηₖ) with ηₖ ~ N(1, σ²) for each weight. Noise is applied to every parameter of the network, but not to
+    buffers such as running statistics, and is written into a copy of the weights; the network itself is not modified. All
+    explicands see the same n networks. The explained class is predicted by the network without noise, the residual is
+    relative to its output, and references are the same for all n networks unless their strategy runs the network.
 
     Args:
-        method: what is averaged, for example `Gradient()` or `IG2()`.
-        samples: the number of networks n.
-        sigma: the standard deviation of the factors.
+        method: the method to average, for example `Gradient()` or `IG2()`.
+        samples: the number n of networks.
+        sigma: σ, the standard deviation of the factors.
 
     Raises:
-        ModelError: when it is called on a function, or on a network whose modules cannot be copied: it needs the weights.
+        ModelError: on a call with a function, or with a network whose modules cannot be copied: the weights are needed.
 
     >>> import ig2
     >>> net = torch.nn.Linear(2, 1).eval()
@@ -69,20 +69,20 @@ class NoiseGrad(Wrapper):
 
 @dataclass(frozen=True, eq=False)
 class FusionGrad(Wrapper):
-    """Any method, averaged over m copies of the explicand with noise in each of n networks with noised weights [Bykov 2022].
+    """FusionGrad: any method, averaged over m noisy copies of the explicand in each of n noisy networks [Bykov 2022].
 
     (1/nm) Σₖ Σⱼ φ(x + εⱼ; W ⊙ ηₖ): `NoiseGrad` around `SmoothGrad`. Every network sees the same copies.
 
     Args:
-        method: what is averaged, for example `Gradient()` or `IG2()`.
-        samples: the number of copies m.
+        method: the method to average, for example `Gradient()` or `IG2()`.
+        samples: the number m of copies.
         sigma: the standard deviation of the explicand's noise, as in `SmoothGrad`.
-        relative: False takes sigma as it is, in the data space.
-        networks: the number of networks n.
+        relative: whether sigma is a share of the explicand's range; if False, it is in the data space.
+        networks: the number n of networks.
         weight_sigma: the standard deviation of the weights' factors, as in `NoiseGrad`.
 
     Raises:
-        ModelError: as `NoiseGrad` does.
+        ModelError: in the same cases as `NoiseGrad`.
 
     >>> import ig2
     >>> net, x = torch.nn.Linear(2, 1).eval(), torch.tensor([[1.0, 2.0]])

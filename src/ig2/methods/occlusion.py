@@ -1,4 +1,4 @@
-"""Occlusion: how far the output falls when one part of the explicand is a reference's."""
+"""Occlusion: the drop in the output when a part of the explicand is replaced by a reference."""
 
 from __future__ import annotations
 
@@ -26,20 +26,23 @@ Size = int | tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Occlusion(Method):
-    """How far the output falls when a window, or a group of features, is the reference's [Zeiler 2014].
+    """Occlusion: the drop in the output when a window, or a group of features, is replaced by the reference [Zeiler 2014].
 
-    For each part P, f(x) − f(x with P of r) is divided equally among the features of P. A feature that several windows cover
-    has the mean of what they give it. With several references the values are the mean. No gradients are needed: x may hold
-    integers or booleans, and the model may be any function. Grey is `references=0.5`, blur
+    For each part P, f(x) − f(x with P replaced by that of r) is divided equally among the features of P. A feature covered by
+    several windows is assigned their mean; several references are averaged. No gradients are needed: x may hold integers or
+    booleans, and the model may be any function. For grey pass `references=0.5`, for blur
     `references=ig2.references.BlurredExplicand()`.
 
     Args:
-        window: the size of a window that slides over images (C, H, W), all channels together, or over a row of
-            features; a number, or one for each axis. By default 8 pixels, or each feature of a row alone.
-        stride: how far it moves, the same way; by default its size, so that windows do not overlap. The last window in each
-            direction ends where the image does, and is smaller.
-        groups: parts instead of a window: `ig2.Grid(rows, columns)`, `ig2.Superpixels(count)`, `ig2.Windows(length)`, which
-            may overlap, or integers, as `ig2.KernelSHAP` takes them.
+        window: the size of a window that slides over images (C, H, W), across all channels, or over a row of features: an
+            integer, or one for each axis. By default 8 pixels, or a single feature of a row.
+        stride: the step between windows, an integer or one for each axis; by default the window's size, so that windows do
+            not overlap. The last window in each direction is cut off at the edge.
+        groups: parts to use instead of a window: `ig2.Grid(rows, columns)`, `ig2.Superpixels(count)`, `ig2.Windows(length)`,
+            which may overlap, or an integer tensor of group numbers, as in `ig2.KernelSHAP`.
+
+    Raises:
+        InputError: if window or stride is not a positive integer, or if they are combined with groups.
 
     >>> x = torch.tensor([[3.0, 1.0, 2.0]])
     >>> Occlusion()(lambda x: x[:, :1] * x[:, 1:2] + x[:, 2:], x).values
@@ -78,7 +81,7 @@ class Occlusion(Method):
         return Result(values / times.clamp(min=1))
 
     def _windows(self, task: Task) -> tuple[Callable[[Tensor, Tensor], Tensor], int]:
-        """What the windows of numbers (m,) cover of samples (m,), booleans that broadcast to them; and how many there are."""
+        """Return the function from samples (m,) and window numbers (m,) to coverage masks, and the number of windows."""
         device, axes = task.x.device, 1 if task.x.ndim == 2 else 2
         if axes == 2:
             check_images(task.x, "a window (number the parts of other samples: groups=...)")
@@ -99,7 +102,7 @@ class Occlusion(Method):
 
 
 def _regions(groups: Groups | Tensor, task: Task) -> tuple[Callable[[Tensor, Tensor], Tensor], int]:
-    """The same for groups; samples with fewer than others have some that cover nothing."""
+    """Like `_windows`, for groups; of samples with fewer groups than others, the last cover nothing."""
     if isinstance(groups, Windows) and groups.overlap:
         return _overlapping(groups, task.x)
     labels = count_groups(number_groups(groups, task)).view_as(task.x)
@@ -107,7 +110,7 @@ def _regions(groups: Groups | Tensor, task: Task) -> tuple[Callable[[Tensor, Ten
 
 
 def _overlapping(windows: Windows, samples: Tensor) -> tuple[Callable[[Tensor, Tensor], Tensor], int]:
-    """The same for windows of time that overlap; the last of each channel ends where the signal does."""
+    """Like `_windows`, for overlapping windows of time; the last of each channel is cut off at the end of the signal."""
     steps = replace(windows, length=1, stride=None).labels(samples)  # one channel's after the other's
     total, stride = samples.shape[find_time(samples, windows.time_axis)], windows.stride or windows.length
     firsts = torch.arange(0, max(1, total - windows.length + stride), stride, device=samples.device)

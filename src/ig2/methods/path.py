@@ -1,4 +1,4 @@
-"""Path methods: a path, references and a rule; the named ones are recipes with the paper's settings."""
+"""Path methods: combinations of a path, references and a rule, and named methods with the settings of their papers."""
 
 from __future__ import annotations
 
@@ -27,19 +27,22 @@ from ig2.references.constant import Zeros
 from ig2.rules import Rule
 from ig2.targets import AnyTarget
 
-TIMED = 3  # steps, for an estimate
+TIMED = 3  # steps timed for an estimate
 
 
 @dataclass(frozen=True, eq=False)
 class PathMethod(Method):
-    """Any path × references × rule, averaged over the references.
+    """A path method: any combination of path, references and rule, averaged over the references.
 
-    φᵢ = E[∫ ∂f/∂xᵢ(γ(t)) dγᵢ(t)], the integral along each path γ being taken by the rule [Sundararajan 2017].
+    φᵢ = E[∫ ∂f/∂xᵢ(γ(t)) dγᵢ(t)], where the rule computes the integral along each path γ [Sundararajan 2017].
 
     Args:
-        path: from the explicand to its baseline.
-        references: the references of calls that give none.
-        rule: how gradients on the path become attribution. None walks the path alone.
+        path: the path from the explicand to its baseline.
+        references: the default references of calls that pass none.
+        rule: the rule that turns gradients on the path into attributions. With None, the path is followed without them.
+
+    Raises:
+        InputError: if an argument is not a path, references or a rule.
     """
 
     path: Path
@@ -63,7 +66,7 @@ class PathMethod(Method):
 
     @property
     def complete(self) -> bool:
-        """Whether the rule is."""
+        """Whether the rule is complete."""
         return self.rule is not None and self.rule.complete
 
     def estimate(
@@ -76,7 +79,13 @@ class PathMethod(Method):
         against: Against = None,
         batch_size: int | Literal["auto"] = "auto",
     ) -> Cost:
-        """What a call would take if every path takes all its steps, from the fastest of three of them. As for a call."""
+        """Estimate the cost of a call in which every path takes all its steps, from the fastest of three timed steps.
+
+        The arguments are those of a call.
+
+        Returns:
+            The estimated seconds, the number of points at once, and their memory.
+        """
         chosen = as_references(references) if references is not None else self.default_references
         with self._open(as_model(model), x, target, against=against, batch_size=batch_size) as task:
             count = len(task) * self._samples(task, chosen)[0].shape[1]
@@ -89,14 +98,14 @@ class PathMethod(Method):
                 gradient=self.rule is not None, distance=distance, reference=reference,
             )  # fmt: skip
             ask()
-            # the fastest: one alone was up to four times too slow where other programs ran
-            fastest = min(_time(lambda: float(ask().output.sum())) for _ in range(TIMED))  # a number: a GPU is then done
+            # the fastest: a single one was up to four times too slow while other programs ran
+            fastest = min(_time(lambda: float(ask().output.sum())) for _ in range(TIMED))  # float() waits for the GPU
             seconds = fastest * count_evaluations(self.path, self.rule, self.path.count_segments(task)) * count / at_once
             return Cost(seconds, at_once, at_once * task.session.bytes_per_point, True)
 
     def _samples(self, task: Task, references: References | None) -> tuple[Tensor, Tensor | None]:
-        """The references of each explicand, (B, R, ...), and their weights (B, R), if they do not count alike."""
-        if not self.path.uses_reference:  # paths that make their own baselines
+        """Return the references of each explicand, (B, R, ...), and their weights (B, R), or None if all are equal."""
+        if not self.path.uses_reference:  # paths that find their baselines themselves
             return task.x[:, None].expand(-1, self.path.lines(task), *task.x.shape[1:]), None
         if references is None and self.references is not None:
             references = as_references(self.references)
@@ -125,9 +134,9 @@ class IntegratedGradients(PathMethod):
     φᵢ = (xᵢ − x′ᵢ)·∫₀¹ ∂f/∂xᵢ(x′ + t·(x − x′)) dt.
 
     Args:
-        steps: how many gradients are taken.
-        rule: by default Gauss–Legendre over the whole line, the best use of `steps` gradients where the output is smooth;
-            any other is applied on each of `steps` segments.
+        steps: the number of gradients.
+        rule: by default Gauss–Legendre over the whole line, the most accurate use of `steps` gradients if the output is
+            smooth; any other rule is applied to each of `steps` segments.
     """
 
     default_references: ClassVar[References | None] = Zeros()
@@ -145,7 +154,7 @@ class ExpectedIG(IntegratedGradients):
 
 
 class GuidedIG(PathMethod):
-    """Guided IG: near the straight line, moving the features with the smallest gradients first [Kapishnikov 2021].
+    """Guided IG: a path near the straight line that moves the features with the smallest gradients first [Kapishnikov 2021].
 
     The arguments are those of `ig2.paths.Guided`; the default rule is the published sum.
     """
@@ -157,30 +166,33 @@ class GuidedIG(PathMethod):
 
 
 class BlurIG(PathMethod):
-    """Blur IG: from the image to its blur, without references [Xu 2020]. The arguments are those of `ig2.paths.Blur`."""
+    """Blur IG: a path from the image to its blur, without references [Xu 2020].
+
+    The arguments are those of `ig2.paths.Blur`, and the rule.
+    """
 
     def __init__(self, steps: int = 100, sigma: float = 50.0, padding: Any = "reflect", rule: Rule = rules.trapezoid) -> None:
         super().__init__(Blur(steps, sigma, padding), None, rule)
 
 
 class IG2(PathMethod):
-    """IG²: gradients integrated on GradPath, from the explicand to its counterfactual, the mean over references [Zhuo 2024].
+    """IG²: gradients integrated along GradPath from the explicand to its counterfactual, averaged over references [Zhuo 2024].
 
-    φᵢ = E[∫ ∂f/∂xᵢ dγᵢ], where γ descends the distance to the reference's representation. The default rule is the published
-    one as far as its gradients predict the output along the path, and its sum always matches the change in the output. That
-    of the published one, `ig2.rules.left`, need not: `residual` says how far it is off. `ig2.rules.gauss(n)` is the true
-    integral.
+    φᵢ = E[∫ ∂f/∂xᵢ dγᵢ], where γ descends the distance D to the reference's representation. The default rule agrees with the
+    published one as far as the gradients predict the output along the path, and its sum always matches the change in the
+    output. The sum of the published rule, `ig2.rules.left`, need not; `residual` is the difference. `ig2.rules.gauss(n)` is
+    the true integral.
 
     Args:
-        steps: how many steps GradPath takes.
-        step_size: their length in the data space; see `ig2.paths.GradPath` for the default.
-        rule: how gradients on the path become attribution.
-        distance: between representations.
-        norm: of a step.
-        schedule: how the length of a step changes along the path.
-        stop: when a pair's path ends before all its steps are taken.
-        fallback: "straight" goes on to the reference by a straight line where GradPath ends with more than a quarter of D
-            left, `ig2.paths.Finished`: on a plateau, behind max pooling, or where the units are asleep at x.
+        steps: the number of steps of GradPath.
+        step_size: step length in the data space; see `ig2.paths.GradPath` for the default.
+        rule: the rule that turns gradients on the path into attributions.
+        distance: the distance between representations.
+        norm: the norm of a step.
+        schedule: how the step length changes along the path.
+        stop: when to end a path before all its steps are taken; by default never.
+        fallback: "straight" continues to the reference on a straight line if GradPath ends with more than a quarter of D
+            left (`ig2.paths.Finished`): on a plateau, behind max pooling, or where units are inactive at x.
     """
 
     def __init__(
@@ -194,9 +206,10 @@ class IG2(PathMethod):
 
 
 class GradCFE(PathMethod):
-    """x − GradCF: how the explicand would have to differ for the network to take it for the references [Zhuo 2024].
+    """GradCFE, x − GradCF: how the explicand differs from its counterfactual, which the network represents like a reference
+    [Zhuo 2024].
 
-    It explains by a difference in the data and not by the output, so it has no residual. The arguments are those of `IG2`.
+    The explanation is a difference in the data and not in the output, so it has no residual. The arguments are those of `IG2`.
     """
 
     def __init__(

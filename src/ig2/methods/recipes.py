@@ -1,4 +1,4 @@
-"""Rivals made of a path, references and a rule: LPI, SIG, UDIG, DIG, SAMP, geodesic IG, Reveal-IG; and WG, around a method."""
+"""Other path methods: LPI, SIG, UDIG, DIG, SAMP, Geodesic IG and Reveal-IG; and WG, which wraps a path method."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from ig2.rules import Rule
 
 
 class LPI(ExpectedIG):
-    """Local Path Integration: Expected IG from samples of like outputs, weighted by their density [Yang 2023b].
+    """Local Path Integration: Expected IG from samples with similar outputs, weighted by their density [Yang 2023b].
 
-    φ = Σᵣ wᵣ (x − xᵣ) ⊙ ∫₀¹ ∇f(xᵣ + t·(x − xᵣ)) dt with references and weights of `ig2.references.LocalClusters`; complete to
-    the accuracy of the integral. The published code takes the mean over references of what the weights have scaled already,
-    which is ours divided by their number.
+    φ = Σᵣ wᵣ (x − xᵣ) ⊙ ∫₀¹ ∇f(xᵣ + t·(x − xᵣ)) dt with references and weights from `ig2.references.LocalClusters`; complete
+    up to the accuracy of the integral. The published code averages the already weighted terms over the references, which is
+    ours divided by their number.
 
     Args:
-        pool: samples (N, ...) to choose from.
-        clusters: how many clusters of outputs.
-        count: how many references.
-        steps: how many gradients are taken for each.
+        pool: samples (N, ...) to choose references from.
+        clusters: the number of clusters of outputs.
+        count: the number of references.
+        steps: the number of gradients for each reference.
         rule: as for `ig2.IntegratedGradients`.
     """
 
@@ -46,15 +46,15 @@ class LPI(ExpectedIG):
 
 @dataclass(frozen=True, eq=False, init=False)
 class SIG(IntegratedGradients):
-    """Sequential IG: one word, or time step, at a time goes to its baseline while the others stay [Enguehard 2023].
+    """Sequential IG: one word, or time step, at a time moves to its baseline while the others stay fixed [Enguehard 2023].
 
     φᵢ = (xᵢ − x′ᵢ) ⊙ ∫₀¹ ∇ᵢf(x with xᵢ at x′ᵢ + t·(xᵢ − x′ᵢ)) dt / T for position i of T: Integrated Gradients with the
-    references of `ig2.references.OneAtATime`. It accounts for f(x) less the mean output with one position replaced. The paper
-    has no T, and divides the words' sums by their norm in the end.
+    references of `ig2.references.OneAtATime`. The values sum to f(x) minus the mean output with one position replaced. The
+    paper does not divide by T, and normalises the words' sums by their norm at the end.
 
     Args:
-        steps: how many gradients are taken for each position.
-        axis: of a sample, along which positions lie.
+        steps: the number of gradients for each position.
+        axis: the axis of a sample along which the positions lie, not counting the batch.
         rule: as for `ig2.IntegratedGradients`.
     """
 
@@ -71,14 +71,14 @@ class SIG(IntegratedGradients):
 class UDIG(PathMethod):
     """UDIG for texts: Integrated Gradients from word to word near equally spaced points of the straight line [Roy 2024].
 
-    φ = Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.UniformWords`. The baseline is zeros; pass the vector of
-    the mask, if there is one.
+    φ = Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.UniformWords`. The default baseline is zeros; pass the vector of the mask token
+    if there is one.
 
     Args:
         embeddings: the vector of each word, (words, features).
-        steps: how many segments.
-        neighbours: how many words near each point are looked at.
-        rule: how gradients on the path become attribution.
+        steps: the number of segments.
+        neighbours: how many words near each point are considered.
+        rule: the rule that turns gradients on the path into attributions.
     """
 
     default_references: ClassVar[References | None] = Zeros()
@@ -90,14 +90,14 @@ class UDIG(PathMethod):
 class DIG(PathMethod):
     """DIG for texts: Integrated Gradients from word to neighbouring word towards the baseline [Sanyal 2021].
 
-    φ = Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.NeighbouringWords`. The published sum takes the gradient at the end nearer the
-    baseline, which is the rule `right`.
+    φ = Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.NeighbouringWords`. The published sum evaluates the gradient at the end of the
+    segment nearer the baseline, which is the rule `right`.
 
     Args:
         embeddings: the vector of each word, (words, features).
-        steps: how many segments.
-        neighbours: how many nearest words are looked at.
-        rule: how gradients on the path become attribution.
+        steps: the number of segments.
+        neighbours: how many nearest words are considered.
+        rule: the rule that turns gradients on the path into attributions.
     """
 
     default_references: ClassVar[References | None] = Zeros()
@@ -109,12 +109,12 @@ class DIG(PathMethod):
 class SAMP(PathMethod):
     """SAMP: gradients on the path along which the output falls fastest [Zhang 2024].
 
-    φ = Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.Greedy`, whose docstring says how it differs from the paper.
+    φ = Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.Greedy`, which documents how it differs from the paper.
 
     Args:
-        steps: how many steps the path takes.
-        momentum: of the gradients that choose the next features.
-        rule: how gradients on the path become attribution.
+        steps: the number of steps of the path.
+        momentum: the momentum of the gradients that select the next features.
+        rule: the rule that turns gradients on the path into attributions.
     """
 
     default_references: ClassVar[References | None] = Zeros()
@@ -124,14 +124,14 @@ class SAMP(PathMethod):
 
 
 class GeodesicIG(PathMethod):
-    """Geodesic IG: from sample to sample on the way along which the output's gradient is smallest [Salek 2025].
+    """Geodesic IG: the path from sample to sample along which the output's gradient is smallest [Salek 2025].
 
-    φ is the integral of the gradient along `ig2.paths.Geodesic`, complete to its accuracy.
+    φ is the integral of the gradient along `ig2.paths.Geodesic`, complete up to its accuracy.
 
     Args:
-        pool: samples (N, ...) through which paths lead.
-        neighbours: how many nearest samples each is joined to.
-        rule: how gradients on each segment become attribution.
+        pool: samples (N, ...) that paths pass through.
+        neighbours: the number of nearest samples each sample is connected to.
+        rule: the rule that turns gradients on each segment into attributions.
     """
 
     default_references: ClassVar[References | None] = Zeros()
@@ -143,15 +143,15 @@ class GeodesicIG(PathMethod):
 class RevealIG(PathMethod):
     """Reveal-IG: how the mean output changes as a distribution narrows to the explicand [Murphy 2026]; without references.
 
-    φ = ∫ ∂E[f(γ(t))]/∂(mean, width) d(mean, width) on `ig2.paths.Revealed`; it accounts for f(x) less the mean output over
+    φ = ∫ ∂E[f(γ(t))]/∂(mean, width) d(mean, width) on `ig2.paths.Revealed`; the values sum to f(x) minus the mean output over
     the widest distribution.
 
     Args:
-        steps: how many segments each path has.
-        samples: how many paths.
-        sigma: of the noise at the wide end, in the data space.
-        blur: of the blur at the wide end, in pixels.
-        rule: how gradients on the paths become attribution.
+        steps: the number of segments of each path.
+        samples: the number of paths.
+        sigma: the standard deviation of the noise at the wide end, in the data space.
+        blur: the standard deviation of the blur at the wide end, in pixels.
+        rule: the rule that turns gradients on the paths into attributions.
     """
 
     def __init__(
@@ -162,19 +162,19 @@ class RevealIG(PathMethod):
 
 @dataclass(frozen=True, eq=False)
 class WG(Wrapper):
-    """Weighted IG: the mean over references, each weighted by how well its own attribution finds what to delete [Tran 2025].
+    """Weighted IG: the mean over references, each weighted by the deletion score of its attribution [Tran 2025].
 
-    φ = Σᵣ wᵣ φᵣ with wᵣ ∝ max(0, f(x) − dᵣ), where dᵣ is the mean output as the features with the largest φᵣ, by `shares`
-    equal shares, are replaced by those of reference r; all count alike where no deletion lowers the output. As complete as
-    the method inside: the residual is against the weighted mean of the baselines' outputs. The weights are
-    `Attribution.weights`. Their formula is ours; the paper's measure of a baseline may differ in details.
+    φ = Σᵣ wᵣ φᵣ with wᵣ ∝ max(0, f(x) − dᵣ), where dᵣ is the mean output as the features with the largest φᵣ are replaced, in
+    `shares` equal parts, by those of reference r; the weights are equal if no deletion lowers the output. It is complete if
+    the wrapped method is: the residual is relative to the weighted mean of the baselines' outputs. The weights are
+    returned as `Attribution.weights`. Their formula is ours; the paper's measure of a baseline may differ in details.
 
     Args:
         method: a path method with references, for example `ExpectedIG()`.
-        shares: in how many equal parts features are deleted.
+        shares: the number of equal parts in which features are deleted.
 
     Raises:
-        InputError: if method is no path method with references.
+        InputError: if method is not a path method with references.
     """
 
     shares: int = 10
@@ -187,7 +187,7 @@ class WG(Wrapper):
 
     @property
     def complete(self) -> bool:
-        """Whether the method inside is."""
+        """Whether the wrapped method is complete."""
         return self.method.complete
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
@@ -205,7 +205,7 @@ class WG(Wrapper):
         return replace(result, values=values, spread=spread, weights=weights, gradcfe=moved, per_reference=kept)
 
     def _weigh(self, task: Task, samples: Tensor, each: Tensor) -> Tensor:
-        """How far deletion by each reference's own attribution lowers the output, (B, R); zero where it raises it."""
+        """Return how far deletion by each reference's attribution lowers the output, (B, R); zero if it raises it."""
         every, features = torch.arange(len(task), device=task.x.device), task.x[0].numel()
         whole = task.outputs(task.x, every)
         fitness = []

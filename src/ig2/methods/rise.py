@@ -1,4 +1,4 @@
-"""RISE: the mean output over random masks, weighted by what each lets through."""
+"""RISE: the mean of random masks, weighted by the output at the explicand masked by each."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ from ig2.references.constant import Zeros
 
 @dataclass(frozen=True, eq=False)
 class RISE(Method):
-    """RISE: how large the output is, in the mean over random masks, where a place is let through [Petsiuk 2018].
+    """RISE: the mean output over random masks that keep a pixel [Petsiuk 2018].
 
-    φ(p) = (1 / (N·probability)) Σₙ f(x ⊙ Mₙ + r ⊙ (1 − Mₙ))·Mₙ(p). A mask M is a grid of zeros and ones, enlarged linearly
-    by whole cells and shifted at random by less than one. All explicands have the same masks. The map is divided equally among
-    x's channels. No gradients are needed. The values are outputs, not changes of it: what has no influence has the mean
-    output, and their sum means nothing. Published is r = 0; with several references the map is the mean.
+    φ(p) = (1 / (N·probability)) Σₙ f(x ⊙ Mₙ + r ⊙ (1 − Mₙ))·Mₙ(p). A mask M is a grid of zeros and ones, enlarged by linear
+    interpolation and shifted at random by less than one cell. All explicands share the same masks. The map is divided equally
+    among x's channels. No gradients are needed. The values are outputs, not changes in the output: a pixel without influence
+    is assigned the mean output, and the sum has no meaning. The paper uses r = 0; several references are averaged.
 
     Args:
-        masks: their number N. The noise of the map falls with its square root.
-        cells: of the grid on each side.
-        probability: that a cell is let through.
-        centred: whether the mean output over the masks is subtracted before they are summed, so that what has no influence
-            has a value of zero up to noise. Published is False.
+        masks: the number N of masks. The noise of the map is proportional to 1/√N.
+        cells: the number of grid cells on each side.
+        probability: the probability that a cell is kept.
+        centred: whether to subtract the mean output over the masks first, so that pixels without influence have a value of
+            zero up to noise. The paper does not.
+
+    Raises:
+        InputError: if probability is not between 0 and 1, or on a call with x other than images.
 
     >>> x = torch.tensor([[[[1.0, 0.0], [0.0, 0.0]]]])
     >>> RISE(masks=2000, cells=2)(lambda x: x[:, 0, 0, :1], x).values.flatten().argmax()
@@ -72,12 +75,12 @@ class RISE(Method):
 
 @dataclass(frozen=True)
 class _Masks:
-    """The grids and shifts of all masks, which are enlarged when they are needed."""
+    """The grids and shifts of all masks, which are enlarged on demand."""
 
     grids: Tensor  # (N, cells, cells)
     shifts: Tensor  # of each mask's corner in the enlarged grid, (N, 2)
-    cell: tuple[int, int]  # its size
-    size: tuple[int, int]  # of a mask
+    cell: tuple[int, int]  # the size of a cell in pixels
+    size: tuple[int, int]  # the size of a mask in pixels
 
     @classmethod
     def draw(cls, rise: RISE, task: Task) -> _Masks:
@@ -90,7 +93,7 @@ class _Masks:
         return cls((grids < rise.probability).to(task.x), shifts.long().to(task.x.device), cell, (height, width))
 
     def make(self, numbers: Tensor) -> Tensor:
-        """The masks of these numbers, (n, H, W)."""
+        """Return the masks with these numbers, (n, H, W)."""
         large = [(self.grids.shape[1] + 1) * length for length in self.cell]
         masks = functional.interpolate(self.grids[numbers, None], large, mode="bilinear", align_corners=False)[:, 0]
         down, across = (

@@ -1,4 +1,4 @@
-"""The scale of a map: any method's values blurred, or summed over regions, with their sum kept."""
+"""Methods whose maps are blurred, or summed over regions, while their sum is preserved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Move = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Redistributed(Wrapper):
-    """A method whose values are moved between the features afterwards; all else it knows of them stays."""
+    """Base class of wrappers that move a method's values between features and leave its other results unchanged."""
 
     @property
     def complete(self) -> bool:
@@ -44,32 +44,32 @@ class Redistributed(Wrapper):
 
     @abstractmethod
     def prepare_move(self, task: Task) -> Move:
-        """Return what moves values (B, ...) of the task's samples; it keeps their sums."""
+        """Return a function that moves values (B, ...) of the task's explicands and preserves their sums."""
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        move = self.prepare_move(task)  # refuses what it cannot move before the method's work is done
+        move = self.prepare_move(task)  # raises on unsuitable inputs before the method has run
         return self.method.run(task, references, keep).redistribute(move)
 
 
 @dataclass(frozen=True, eq=False)
 class Smoothed(Redistributed):
-    """Any method on a larger scale: its map blurred by a Gaussian, its sum kept.
+    """Any method, with its map blurred by a Gaussian that preserves the sum.
 
-    φ′ = G(σ) ∗ φ along each axis that is space, channel by channel. The map is mirrored at the edges, so that each value is
-    shared out among its neighbours and none is lost: what the method accounts for, its blurred map accounts for.
-    `attribution.smooth(sigma)` does the same to what a method returned, without computing it again.
+    φ′ = G(σ) ∗ φ along each spatial axis, separately for each channel. The map is mirrored at the edges, so that each value is
+    distributed among its neighbours and none is lost: the blurred map sums to the same change in the output.
+    `attribution.smooth(sigma)` does the same to an existing attribution, without computing it again.
 
-    Residual, trust, arrival and curves are the method's. Each reference's own attribution is blurred too; the spread is that
-    of the blurred ones with `per_reference=True`, and otherwise None. Of several inputs each is blurred.
+    Residual, trust, arrival and curves are the method's. The attribution of each reference is also blurred; the spread is that
+    of the blurred ones with `per_reference=True`, and otherwise None. Several inputs are each blurred.
 
     Args:
-        method: whose maps are blurred.
-        sigma: the standard deviation in pixels; 0 changes nothing, and one larger than the image leaves its mean.
-        axes: the axes of x that are space; by default the last two of images (B, C, H, W), the last three of volumes. Name
-            them for signals (B, C, T), (-1,), and grey images (B, H, W), (-2, -1).
+        method: the method whose maps are blurred.
+        sigma: σ, the standard deviation in pixels; 0 changes nothing, and one larger than the image leaves only the mean.
+        axes: the spatial axes of x; by default the last two of images (B, C, H, W) and the last three of volumes. Required for
+            signals (B, C, T), (-1,), and grey images (B, H, W), (-2, -1).
 
     Raises:
-        InputError: when it is called on x without space, such as texts and tables, or with features that are `ig2.Fixed`.
+        InputError: on a call with x without spatial axes, such as texts and tables, or with features that are `ig2.Fixed`.
 
     >>> import ig2
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3)).eval()
@@ -93,25 +93,25 @@ class Smoothed(Redistributed):
             return inputs.map(values, lambda piece: smooth(piece, self.sigma, find_space(piece, self.axes)))
 
         for piece in inputs.split(task.x[:1]):
-            find_space(piece, self.axes)  # refuses what has no space
+            find_space(piece, self.axes)  # raises if there are no spatial axes
         return move
 
 
 @dataclass(frozen=True, eq=False)
 class Pooled(Redistributed):
-    """Any method on the scale of regions: its values summed over each, and the sum divided equally among its features.
+    """Any method, with its values averaged over each region.
 
-    φ′ᵢ = Σ_{j ∈ R(i)} φⱼ / |R(i)|, where R(i) is the region of feature i. Sums are kept; residual, trust, arrival and curves
-    are the method's, and the spread is as in `Smoothed`. Features that are `ig2.Fixed` get nothing.
+    φ′ᵢ = Σ_{j ∈ R(i)} φⱼ / |R(i)|, where R(i) is the region of feature i. Sums are preserved; residual, trust, arrival and
+    curves are the method's, and the spread is as in `Smoothed`. Features that are `ig2.Fixed` are assigned zero.
 
     Args:
-        method: whose maps are summed.
-        regions: `Grid(rows, columns)`, `Superpixels(count)`, another `Groups`; integers that number the regions and broadcast
-            to a sample, such as (H, W) for an image, or to all of them, such as (B, 1, H, W); or a function of x (B, ...) that
-            returns such integers. Several inputs count as one row, their features laid end to end.
+        method: the method whose maps are averaged.
+        regions: `Grid(rows, columns)`, `Superpixels(count)` or another `Groups`; an integer tensor of region numbers that
+            broadcasts to a sample, such as (H, W) for an image, or to the batch, such as (B, 1, H, W); or a function of
+            x (B, ...) that returns such a tensor. Several inputs count as one row, with their features concatenated.
 
     Raises:
-        InputError: when it is called on x that the regions do not fit.
+        InputError: on a call with x that the regions do not fit.
 
     >>> import ig2
     >>> net = lambda x: x.flatten(1).sum(dim=1)
@@ -137,7 +137,7 @@ class Pooled(Redistributed):
         labels = self._number(task).flatten(1)
         moves = task.session.inputs.moves
         free = torch.ones_like(labels, dtype=torch.bool) if moves is None else moves[task.rows].expand(task.x.shape).flatten(1)
-        # regions of different samples are different ones
+        # regions of different samples are distinct
         rows = torch.arange(len(labels), device=labels.device)[:, None].expand_as(labels)
         names, region = torch.unique(torch.stack([rows[free], labels[free]]), dim=1, return_inverse=True)
         sizes = torch.bincount(region, minlength=names.shape[1])
@@ -151,7 +151,7 @@ class Pooled(Redistributed):
         return move
 
     def _number(self, task: Task) -> Tensor:
-        """Each feature's region, (B, ...)."""
+        """Return the region number of each feature, (B, ...)."""
         if isinstance(self.regions, (Groups, Tensor)):
             return number_groups(self.regions, task, "regions")
         labels = torch.as_tensor(self.regions(task.x), device=task.x.device)

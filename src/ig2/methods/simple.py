@@ -1,4 +1,4 @@
-"""Methods without a path: the gradient, the gradient times the input, and chance."""
+"""Methods without a path: the gradient, the gradient times the input, and random values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ig2.references.base import References
 
 
 class Gradient(Method):
-    """∂f/∂x: how the output would answer to a small change [Simonyan 2014]. It has no baseline, and its sum means nothing.
+    """The gradient ∂f/∂x, the output's response to a small change [Simonyan 2014]; without a baseline or a meaningful sum.
 
     >>> Gradient()(lambda x: x @ torch.tensor([[2.0], [-1.0]]), torch.ones(1, 2)).values
     tensor([[ 2., -1.]])
@@ -52,7 +52,7 @@ class Gradient(Method):
 
 
 class InputXGradient(Gradient):
-    """x ⊙ ∂f/∂x, in the data space [Shrikumar 2016]. Of a linear output without a bias it is each feature's contribution.
+    """x ⊙ ∂f/∂x, in the data space [Shrikumar 2016]. For a linear output without bias this is each feature's contribution.
 
     >>> InputXGradient()(lambda x: x @ torch.tensor([[2.0], [-1.0]]), torch.tensor([[3.0, 4.0]])).values
     tensor([[ 6., -4.]])
@@ -63,10 +63,10 @@ class InputXGradient(Gradient):
 
 
 class Random(Method):
-    """Standard normal values that know nothing of the network: what a metric gives for no explanation at all.
+    """Standard normal values, independent of the network: a chance level for metrics.
 
-    Each sample's values depend on the call's seed and on its own content: they differ inside a batch, and a sample has the
-    same ones in any batch.
+    The values depend on the call's seed and on the explicand's content: they differ within a batch, and an explicand has the
+    same values in any batch.
     """
 
     needs_gradient = False

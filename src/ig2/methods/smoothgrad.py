@@ -1,4 +1,4 @@
-"""SmoothGrad and VarGrad: the mean, and the variance, of a method over noised copies of the explicand."""
+"""SmoothGrad and VarGrad: the mean and the variance of a method over noisy copies of the explicand."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ig2.references.base import References
 
 
 def open_generator(task: Task, number: int = 0) -> torch.Generator:
-    """Random numbers for one kind of noise.
+    """Return the random generator for one kind of noise.
 
-    From a seed of its own: straight from the task's generator it would be the noise that references are made with.
+    It has a separate seed: the task's generator itself would repeat the noise that references are drawn with.
     """
     source = task.generator()
     seeds = [int(torch.randint(2**62, (), generator=source, device="cpu")) for _ in range(number + 1)]
@@ -37,7 +37,7 @@ def check_deviation(sigma: object, name: str = "sigma") -> None:
 
 @dataclass(frozen=True, eq=False)
 class NoisedCopies(Wrapper):
-    """A method over copies of the explicand with Gaussian noise, of which subclasses name the statistic."""
+    """Base class of statistics of a method over copies of the explicand with Gaussian noise; subclasses set `statistic`."""
 
     samples: int = 20
     sigma: float = 0.15
@@ -67,7 +67,7 @@ class NoisedCopies(Wrapper):
         return average.result()
 
     def _deviation(self, task: Task) -> Tensor:
-        """The standard deviation of the noise at each feature, (B, ...)."""
+        """Return the standard deviation of the noise at each feature, (B, ...)."""
         if not self.relative:
             return torch.full_like(task.x, self.sigma)
         parts = torch.split(task.x.flatten(1), [shape.numel() for _, shape, _ in task.session.inputs.attributed], dim=1)
@@ -77,18 +77,21 @@ class NoisedCopies(Wrapper):
 
 @dataclass(frozen=True, eq=False)
 class SmoothGrad(NoisedCopies):
-    """Any method, averaged over n copies of the explicand with Gaussian noise, inside the model's bounds [Smilkov 2017].
+    """SmoothGrad: any method, averaged over n copies of the explicand with Gaussian noise [Smilkov 2017].
 
-    (1/n) Σₖ φ(x + εₖ) with εₖ ~ N(0, σ²). Every explicand gets the same noise, and its copies keep its references. The residual
-    is against the output of the explicand itself, without noise.
+    (1/n) Σₖ φ(x + εₖ) with εₖ ~ N(0, σ²). Copies are clamped to the model's bounds. Every explicand gets the same noise, and
+    its copies share its references. The residual is relative to the output of the explicand without noise.
 
     Args:
-        method: what is averaged, for example `Gradient()` or `IG2()`.
-        samples: the number of copies n.
-        sigma: the standard deviation of the noise, as a share of each explicand's range from its smallest value to its
-            largest (of each tensor, where x is several). An explicand that is constant therefore gets none.
-        relative: False takes sigma as it is, in the data space.
-        squared: the mean of squares, SmoothGrad² [Hooker 2019]. It has no sign, no baseline and no residual.
+        method: the method to average, for example `Gradient()` or `IG2()`.
+        samples: the number n of copies.
+        sigma: the standard deviation of the noise, as a share of the range from each explicand's smallest to its largest
+            value (separately for each tensor if x has several). A constant explicand therefore gets no noise.
+        relative: whether sigma is such a share; if False, it is in the data space.
+        squared: whether to return the mean of squares, SmoothGrad² [Hooker 2019], without sign, baseline or residual.
+
+    Raises:
+        InputError: if samples or sigma is not positive.
     """
 
     squared: bool = False
@@ -100,16 +103,19 @@ class SmoothGrad(NoisedCopies):
 
 @dataclass(frozen=True, eq=False)
 class VarGrad(NoisedCopies):
-    """The variance of any method over n copies of the explicand with Gaussian noise, inside the model's bounds [Hooker 2019].
+    """VarGrad: the variance of any method over n copies of the explicand with Gaussian noise [Hooker 2019].
 
-    (1/n) Σₖ (φ(x + εₖ) − φ̄)² with φ̄ the mean over the copies and εₖ ~ N(0, σ²), the noise of `SmoothGrad`. It has no sign, no
-    baseline and no residual: it shows where the method answers noise, not what counts.
+    (1/n) Σₖ (φ(x + εₖ) − φ̄)² with φ̄ the mean over the copies and εₖ ~ N(0, σ²), the noise of `SmoothGrad`. It has no sign,
+    baseline or residual: it shows where the method responds to noise, not which features matter.
 
     Args:
-        method: whose variance is taken, for example `Gradient()`.
-        samples: the number of copies n.
+        method: the method whose variance is computed, for example `Gradient()`.
+        samples: the number n of copies.
         sigma: the standard deviation of the noise, as in `SmoothGrad`.
-        relative: False takes sigma as it is, in the data space.
+        relative: whether sigma is a share of the explicand's range; if False, it is in the data space.
+
+    Raises:
+        InputError: if samples or sigma is not positive.
 
     >>> import ig2
     >>> line = lambda x: x @ torch.tensor([[2.0], [-1.0]])  # a gradient that does not move has no variance

@@ -1,4 +1,4 @@
-"""Strata: what each place contributes at several depths of the network, where the depths agree."""
+"""Strata: the contribution of each position, combined over several depths of the network."""
 
 from __future__ import annotations
 
@@ -22,34 +22,38 @@ from ig2.paths.base import per_sample
 from ig2.references.base import References, as_references, draw_weighted
 from ig2.rules import complete
 
-# Of the grids on a network's way, by the length of their longer side: finer ones are noisy, coarser ones cannot tell an object
-# from what is beside it. On photos of 224 pixels these are the strides 8 and 16.
+# Bounds on the longer side of a layer's grid: finer grids are noisy, coarser ones cannot separate an object from its
+# surroundings. For photos of 224 pixels these are the strides 8 and 16.
 FINEST, COARSEST = 40, 7
 DEPTHS = 2
-APART = 0.75  # the next grid is at most this share as long: one that only lost or gained a margin says nothing new
+APART = 0.75  # the next grid is at most this share as long: one that only lost or gained a margin adds no information
 
 
 @dataclass(frozen=True, eq=False)
 class Strata(Method):
-    """Contributions of places to the output, read at several depths of the network and multiplied.
+    """Strata: contributions of positions to the output, computed at several depths of the network and multiplied.
 
     Between an explicand x and a reference r, the multipliers m of `ig2.rules.secant` account for the change in the output at
-    every layer h that all of the input passes through: Σ m ⊙ (h(x) − h(r)) = f(x) − f(r). Summed over channels, that is a
-    map c of the layer's places whose sum is f(x) − f(r). Early layers give fine and noisy maps, late ones coarse and clean
-    ones. A place counts as far as the depths agree that it speaks for the change, whose sign is ±:
+    every layer h that the whole input passes through: Σ m ⊙ (h(x) − h(r)) = f(x) − f(r). Summed over channels, this is a
+    map c of the layer's positions whose sum is f(x) − f(r). Early layers yield fine and noisy maps, late ones coarse and clean
+    ones. A position counts as far as all depths agree that it contributes to the change, whose sign is ±:
 
         φ = (f(x) − E f(r)) · w / Σw,  w = Πₕ E max(0, ±cₕ),
 
-    with means over the references, and each map brought to the size of x by linear interpolation and divided equally among
-    x's channels. So values sum to the change, and all have its sign. One pass forward at x, one at r, and one backward serve
-    all depths: it costs what `ig2.DeepSHAP` does.
+    with means over the references; each map is interpolated linearly to the size of x and divided equally among x's channels.
+    The values sum to the change, and all have its sign. One forward pass at x, one at r and one backward pass serve all
+    depths, the same cost as `ig2.DeepSHAP`.
 
     Args:
         layers: modules of the network or their names, such as ("layer2", "layer3"), each of which runs once in a forward pass.
-            By default those that all of the input passes through, the last one on each grid: the two finest of the grids
-            with 7 to 40 places along their longer side, which divide that of x if some do. The tokens of a vision
-            transformer are laid out as its patches, without the class token.
-        signed: take the mean over depths of the maps E c instead, and keep what speaks against the class.
+            By default the last layer on each of two grids, among the layers that the whole input passes through: the two
+            finest grids with 7 to 40 positions along the longer side, preferring those that divide x evenly. The tokens of a
+            vision transformer are laid out as its patches, without the class token.
+        signed: whether to use the mean over depths of the maps E c instead, which keeps evidence against the class.
+
+    Raises:
+        InputError: if layers is not a list of modules or names, or on a call with x other than images or volumes.
+        ModelError: on a call with a network without a suitable layer, or with contributions that are not finite.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(4, 1, bias=False)).eval()
     >>> net.load_state_dict({"0.weight": torch.ones(1, 1, 1, 1), "3.weight": torch.tensor([[1.0, 1.0, 1.0, -1.0]])})
@@ -72,17 +76,17 @@ class Strata(Method):
 
     @property
     def complete(self) -> bool:
-        """Always: what is handed out is the change in the output."""
+        """True: the values are shares of the change in the output."""
         return True
 
     def fits(self, model: Model | nn.Module | Callable[..., Any], x: Tensor) -> bool:
-        """Whether it can be used on a network as it was measured: at two depths, or at the layers named.
+        """Return whether Strata works on a network as benchmarked: at two depths, or at the layers named.
 
-        A vision transformer, whose only layer with places cuts the image into patches, has one.
+        A vision transformer, whose only spatial layer cuts the image into patches, has a single depth.
 
         Args:
-            model: the network, or what `ig2.wrap` returned.
-            x: an image (1, C, H, W) of the size it takes, whatever it shows.
+            model: the network, or the model returned by `ig2.wrap`.
+            x: any image (1, C, H, W) of the size that the network takes.
 
         >>> net = nn.Sequential(nn.Flatten(), nn.Linear(48, 2)).eval()
         >>> Strata().fits(net, torch.zeros(1, 3, 4, 4))
@@ -92,7 +96,7 @@ class Strata(Method):
             with self._open(as_model(model), x) as task:
                 layers = self._find_layers(task)
                 self.run(task, as_references(0), Keep())
-        except (IG2Error, RuntimeError):  # whatever the network, or PyTorch inside it, has against secants
+        except (IG2Error, RuntimeError):  # secants do not work on the network, for any reason
             return False
         return self.layers is not None or len(layers) == DEPTHS
 
@@ -106,7 +110,7 @@ class Strata(Method):
         count = samples.shape[1]
         shares = torch.full(samples.shape[:2], 1 / count) if weights is None else weights.cpu()
         layers = self._find_layers(task)
-        maps: list[Tensor] = []  # of each layer, what speaks for and what against the target, (B, 2, *places)
+        maps: list[Tensor] = []  # for each layer, the contributions for and against the target, (B, 2, *places)
         baseline_outputs = torch.zeros(len(task), count, dtype=task.x.dtype, device=task.x.device)
         task.progress.expect(len(task) * count)
 
@@ -122,7 +126,7 @@ class Strata(Method):
                 sides = torch.stack([places.clamp(min=0), (-places).clamp(min=0)], dim=1)
                 if len(maps) == i:
                     maps.append(sides.new_zeros(len(task), *sides.shape[1:]))
-                # one pair after the other in a fixed order: the mean does not depend on how pairs were batched
+                # one pair at a time in a fixed order, so that the mean does not depend on batching
                 for row, column, values in zip(rows.tolist(), columns.tolist(), sides, strict=True):
                     maps[i][row] += float(shares[row, column]) * values
             baseline_outputs[rows, columns] = far_output.to(task.x.dtype)
@@ -168,14 +172,14 @@ class Strata(Method):
         return contribution
 
     def _combine(self, maps: Sequence[Tensor], change: Tensor) -> Tensor:
-        """One map (B, 1, *places) that sums to the change (B,), from those of the layers, each (B, 2, *places)."""
+        """Combine the maps of the layers, each (B, 2, *places), into one, (B, 1, *places), that sums to the change (B,)."""
         stack = torch.stack(list(maps))
         signed = stack[:, :, :1] - stack[:, :, 1:]
         mean = torch.stack([_divide(places) for places in signed]).mean(dim=0)
         if not self.signed:
             falls = per_sample(change < 0, mean)
             agreed = torch.stack([_divide(torch.where(falls, pair[:, 1:], pair[:, :1])) for pair in stack]).prod(dim=0)
-            # where no place speaks for the change at every depth, the mean decides
+            # if no position contributes to the change at every depth, the mean decides
             side = torch.where(falls, -1.0, 1.0).to(mean)
             nowhere = per_sample(agreed.flatten(1).sum(dim=1) == 0, agreed)
             mean = side * torch.where(nowhere, (mean * side).clamp(min=0), agreed)
@@ -183,11 +187,11 @@ class Strata(Method):
 
 
 def _enlarge(places: Tensor, x: Tensor) -> Tensor:
-    """Maps (B, n, *places) on the places of x, by linear interpolation, in x's precision."""
+    """Interpolate maps (B, n, *places) linearly to the size of x, in x's precision."""
     return functional.interpolate(places.to(x), x.shape[2:], mode=MODES[x.ndim - 2], align_corners=False)
 
 
 def _divide(places: Tensor) -> Tensor:
-    """Maps (B, ...) divided by the sum of their absolute values, so that those of several layers can be multiplied."""
+    """Divide maps (B, ...) by the sum of their absolute values, so that those of several layers can be multiplied."""
     total = places.abs().flatten(1).sum(dim=1)
     return places / per_sample(total.where(total > 0, 1.0), places)

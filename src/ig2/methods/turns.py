@@ -1,4 +1,4 @@
-"""Turns: features go to the reference a block at a time, first in random orders and then by what was found."""
+"""Turns: paths that move features to the reference in blocks, in random orders and then by the attribution so far."""
 
 from __future__ import annotations
 
@@ -24,35 +24,37 @@ from ig2.paths.straight import Straight
 from ig2.references.base import References, draw_weighted
 from ig2.references.constant import Zeros
 
-CELLS = 28  # on a side of a picture: one pixel of a digit, eight of a photo of 224
+CELLS = 28  # along each side of an image: one pixel of a digit, eight of a photo of 224
 
 
 @dataclass(frozen=True, eq=False)
 class Turns(Method):
-    """Secants on paths that take the features to the reference a block at a time, the mean over orders of the features.
+    """Turns: secants on paths that move the features to the reference one block at a time, averaged over orders.
 
-    An order divides the M groups of features into K blocks, group i of rank r being in block ⌊K·r / M⌋. Block after block
-    goes from x to the reference, which makes a path of K segments, on each of which `ig2.rules.secant` shares the change in
-    the output among the features that moved. So values sum to f(x) − f(reference) on every path, and so does their mean. With
-    one block the order does not matter: that is `ig2.DeepSHAP`. With a block for each group, the mean over all orders would be
-    the Shapley value of the groups; here half of the orders are chosen, so values are not that, however many are taken.
+    An order divides the M groups of features into K blocks, with the group of rank r in block ⌊K·r / M⌋. The blocks move from
+    x to the reference one after the other, which makes a path of K segments; on each of them `ig2.rules.secant` distributes
+    the change in the output among the features that moved. So the values sum to f(x) − f(reference) on every path, and so does
+    their mean. With one block the order does not matter, and the method is `ig2.DeepSHAP`. With a block for each group, the
+    mean over all orders would be the Shapley value of the groups; as half of the orders are not random, the values do not
+    converge to it.
 
-    Orders come in pairs, one the reverse of the other. The first half are random. Each later pair goes by the mean so far: one
-    order takes the groups that speak most against the output first, the other those that speak most for it. These are the
-    orders in which an explanation is used, to find what is enough for the output, and what it cannot do without.
+    Orders come in pairs, one the reverse of the other. The first half are random. Each later pair follows the mean so far: one
+    order starts with the groups that contribute most against the output, the other with those that contribute most to it.
+    These are the orders in which explanations are evaluated, to find which features suffice for the output and which are
+    necessary.
 
     Args:
-        turns: the number of blocks, K; with fewer groups than that, one for each.
-        orders: how many paths there are; even. Each pair of them takes the next of the references, and there are as many
-            pairs as references at least. Where some references have a pair more than others, it counts less: all have the
-            same weight in the mean, or their own.
-        groups: features that move together: `ig2.Grid(rows, columns)`, `ig2.Superpixels(count)`, `ig2.Windows(length)`,
-            integers that number the groups from 0 on, −1 for features of none, such as padding, which have no turn of their
-            own; or None: the places of a picture on a grid of at most 28 × 28, with all their channels; of anything else each
-            feature is its own.
+        turns: the number K of blocks; one for each group if there are fewer groups.
+        orders: the number of paths, which must be even. Pairs are assigned to the references in turn, and there are at least as
+            many pairs as references. Pairs are weighted so that all references count equally, or by their weights, even if
+            some have one pair more.
+        groups: the features that move together: `ig2.Grid(rows, columns)`, `ig2.Superpixels(count)`, `ig2.Windows(length)`, or
+            an integer tensor that numbers the groups from 0, with −1 for features in no group, such as padding, which have no
+            separate turn. By default the cells of a grid of at most 28 × 28 across all channels for images, and single
+            features otherwise.
 
     Raises:
-        InputError: if turns or orders is no positive integer, orders is odd, or groups are something else.
+        InputError: if turns or orders is not a positive integer, orders is odd, or groups has another type.
 
     >>> net = lambda x: x[:, 0] * x[:, 1] + x[:, 2]
     >>> Turns(turns=3, orders=2)(net, torch.tensor([[2.0, 3.0, 1.0]])).values
@@ -73,7 +75,7 @@ class Turns(Method):
 
     @property
     def complete(self) -> bool:
-        """Whether the rule is."""
+        """Whether the secant rule is complete."""
         return rules.secant.complete
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
@@ -81,18 +83,18 @@ class Turns(Method):
         numbered = number_groups(self._choose_groups(task.x), task)
         labels = count_groups(numbered)
         total = int(labels.max()) + 1
-        # of each explicand's groups; negative numbers are of no group, such as padding, and were counted last
+        # the number of groups of each explicand; negative labels, such as padding, are in no group and were counted last
         counts = labels.where(numbered.flatten(1) >= 0, 0).amax(dim=1) + 1
         turns = min(self.turns, int(counts.max()))
         pairs = max(self.orders // 2, samples.shape[1])
-        drawn = pairs if turns == 1 else -(-pairs // 2)  # all blocks of one turn are alike
+        drawn = pairs if turns == 1 else -(-pairs // 2)  # with one turn all orders are the same
         taken = torch.arange(pairs, device=samples.device) % samples.shape[1]
         shares = self._divide_weights(task, taken, weights)
 
         def follow(ranks: Tensor, first: int) -> Result:
-            """Integrate along both directions of orders (B, n, M), of the pairs from this one on."""
+            """Integrate along both directions of the orders (B, n, M) of n pairs, starting with pair `first`."""
             last = counts[:, None, None] - 1
-            ranks = ranks.minimum(last)  # what is in no group goes with the last one, in the reverse order with the first
+            ranks = ranks.minimum(last)  # features in no group move with the last group, in the reverse order with the first
             both = torch.stack([ranks, last - ranks], dim=2).flatten(1, 2)
             path = GivenTurns(labels, (both * turns).div(last + 1, rounding_mode="floor"), turns)
             which = taken[first : first + ranks.shape[1]].repeat_interleave(2)
@@ -112,7 +114,7 @@ class Turns(Method):
         return Result(values, torch.cat(outputs, dim=1), weights=_normalise(shares))
 
     def estimate(self, model: Model | nn.Module | Callable[..., Any], x: Any, references: Any = None, **options: Any) -> Cost:
-        """What a call would take with up to orders / 2 references, from one path. As for `ig2.PathMethod.estimate`."""
+        """Estimate the cost of a call with up to orders / 2 references, from one path; see `ig2.PathMethod.estimate`."""
         cost = PathMethod(Straight(self.turns), Zeros(), rules.secant).estimate(model, x, **options)
         return replace(cost, seconds=self.orders * cost.seconds)
 
@@ -122,14 +124,14 @@ class Turns(Method):
         return Grid(min(CELLS, x.shape[2]), min(CELLS, x.shape[3]))
 
     def _draw_ranks(self, task: Task, counts: Tensor, pairs: int, total: int) -> Tensor:
-        """Random orders, as the rank of each group, (B, pairs, total); the same for every explicand with as many groups."""
-        # by rows, so that the first groups have the same keys however many others there are
+        """Draw random orders as the rank of each group, (B, pairs, total), equal for explicands with equally many groups."""
+        # by rows, so that the keys of the first groups do not depend on the number of groups
         keys = torch.rand(total, pairs, generator=task.generator(), dtype=torch.float64, device="cpu").T  # MPS has no float64
         return torch.stack([_rank(keys, count.expand(pairs)) for count in counts.cpu()]).to(counts.device)
 
     @staticmethod
     def _divide_weights(task: Task, taken: Tensor, weights: Tensor | None) -> Tensor | None:
-        """What each order counts, (B, 2·pairs), so that each reference has its weight however many pairs take it."""
+        """Return the weight of each order, (B, 2·pairs), by which each reference has its weight for any number of pairs."""
         times = taken.bincount()
         if weights is None:
             if bool((times == times[0]).all()):
@@ -139,7 +141,7 @@ class Turns(Method):
 
     @staticmethod
     def _find_share(shares: Tensor | None, pair: int, like: Tensor) -> Tensor:
-        """The share of a pair in the mean of all pairs up to it, (B or 1, 1, ...)."""
+        """Return the share of a pair in the mean of all pairs up to it, (B or 1, 1, ...)."""
         if shares is None:
             share = like.new_full((1,), 1 / (pair + 1))
         else:
@@ -149,7 +151,7 @@ class Turns(Method):
 
 
 def _rank(keys: Tensor, counts: Tensor) -> Tensor:
-    """The place of each group by its key (n, groups) among the first `counts` of its row, from the smallest on; others last."""
+    """Return the ascending rank of each group by its key (n, groups) among the first `counts` of its row; others are last."""
     there = torch.arange(keys.shape[1], device=keys.device) < counts[:, None]
     return keys.where(there, torch.inf).argsort(dim=1, stable=True).argsort(dim=1, stable=True)
 
@@ -160,7 +162,7 @@ def _outputs_of(result: Result) -> Tensor:
 
 
 def _normalise(weights: Tensor | None) -> Tensor | None:
-    """Weights (B, n) whose sum is one; all alike where none counts."""
+    """Normalise weights (B, n) to a sum of one; equal weights where all are zero."""
     if weights is None:
         return None
     total = weights.sum(dim=1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Methods around another method, whose references and needs they share."""
+"""The base class of methods that wrap another method."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from ig2.references.base import References
 
 @dataclass(frozen=True, eq=False)
 class Wrapper(Method):
-    """A method made from another one, to which references given in the call go."""
+    """Base class of methods that wrap another method and pass references on to it.
+
+    Args:
+        method: the wrapped method.
+
+    Raises:
+        InputError: if method is not a `Method`.
+    """
 
     method: Method
 

@@ -1,4 +1,4 @@
-"""XRAI: regions of an image, ranked by what another method attributes to them."""
+"""XRAI: regions of an image, ranked by their mean attribution under another method."""
 
 from __future__ import annotations
 
@@ -25,28 +25,32 @@ from ig2.paths import Straight
 from ig2.paths.blur import check_images
 from ig2.references import References, Union, White, Zeros
 
-# Masks as pairs (2, K) of a mask and a cell that it holds, by mask: of some hundred masks each holds a small part.
+# Masks as pairs (2, K) of a mask and a cell in it, sorted by mask: there are some hundred masks, each with few cells.
 Members = NDArray[np.intp]
-# Images are segmented at this many pixels a side, so that scales, sizes and radii mean the same for all.
+# Images are segmented at this many pixels per side, so that scales, sizes and radii have the same meaning for all.
 SIDE = 224
 
 
 @dataclass(frozen=True, eq=False)
 class XRAI(Wrapper):
-    """Regions of segmentations at several scales, taken one after the other by their new pixels' mean [Kapishnikov 2019].
+    """XRAI: segments of the image at several scales, selected greedily by the mean attribution of their new pixels
+    [Kapishnikov 2019].
 
-    Each pixel gets the mean over the pixels that were taken with it, so the sum of the attribution is that of the method
-    underneath, and so is the residual. Attributions are summed over channels first; a pixel's score is spread equally over
-    its channels. The image is segmented at 224 × 224 pixels [Felzenszwalb 2004], to which sizes and radii refer.
+    Each pixel is assigned the mean over the pixels selected with it, so the sum of the attribution and the residual are those
+    of the underlying method. Attributions are first summed over channels, and a pixel's score is divided equally among its
+    channels. The image is segmented at 224 × 224 pixels [Felzenszwalb 2004], to which sizes and radii refer.
 
     Args:
-        method: what attributes to pixels; by default Integrated Gradients over black and white.
-        scales: of Felzenszwalb's segmentation; larger ones give larger segments.
-        sigma: of the blur before it.
-        min_size: of a segment, in pixels.
-        dilate: by how many pixels a segment is grown, so that it holds its own edge.
-        min_new: how many pixels not yet taken a segment must bring to be taken. The seams between regions that remain in the
-            end make one region together.
+        method: the method that attributes to pixels; by default Integrated Gradients from black and white.
+        scales: the scales of Felzenszwalb's segmentation; larger scales produce larger segments.
+        sigma: the standard deviation of the blur before the segmentation.
+        min_size: the minimum size of a segment, in pixels.
+        dilate: by how many pixels a segment is dilated, so that it contains its edge.
+        min_new: the minimum number of new pixels of a segment for it to be selected. The seams that remain between regions at
+            the end form one region.
+
+    Raises:
+        InputError: if a setting is out of range, or on a call with x other than images.
     """
 
     method: Method = PathMethod(Straight(1), Union(Zeros(), White()), rules.gauss(50))
@@ -78,11 +82,11 @@ class XRAI(Wrapper):
         return Result(values, result.baseline_outputs, weights=result.weights)
 
     def _masks(self, segment: Any, image: NDArray[np.float64], cells: NDArray[np.intp] | None = None) -> Members:
-        """The segments of all scales, grown; of a small image, only the cells that stand for its pixels matter."""
+        """Return the dilated segments of all scales; for a small image, only in the cells that its pixels fall on."""
         masks, count = [], 0
         for scale in self.scales:
             with warnings.catch_warnings():
-                # of more than three channels, which are as good here as three
+                # for more than three channels, which work here as well as three
                 warnings.filterwarnings("ignore", message="Got image with third dimension")
                 labels = segment(image, scale=scale, sigma=self.sigma, min_size=self.min_size, channel_axis=-1)
             masks.append(grow(labels, self.dilate, cells) + np.array([[count], [0]]))
@@ -91,7 +95,7 @@ class XRAI(Wrapper):
 
 
 def _scale(image: Tensor, bounds: Bounds | None) -> NDArray[np.float64]:
-    """An image (C, H, W) as (SIDE, SIDE, C) between −1 and 1, the range that the scales were chosen for."""
+    """Resize an image (C, H, W) to (SIDE, SIDE, C) between −1 and 1, the range for which the scales were chosen."""
     image = image.double().cpu()
     low, high = (torch.as_tensor(limit).to(image) for limit in bounds or (image.min(), image.max()))
     span = high - low
@@ -102,16 +106,16 @@ def _scale(image: Tensor, bounds: Bounds | None) -> NDArray[np.float64]:
 
 
 def grow(labels: NDArray[np.integer[Any]], radius: int, cells: NDArray[np.intp] | None = None) -> Members:
-    """The masks of a map of labels 0 … M − 1, each dilated by a disc; by default of all cells.
+    """Return the masks of a map of labels 0 … M − 1, each dilated by a disc; by default in all cells.
 
-    All at once: a pixel is in the mask of every label that is found within `radius` of it.
+    All masks are dilated at once: a pixel is in the mask of every label found within `radius` of it.
     """
     height, width = labels.shape
     cells = np.arange(height * width) if cells is None else cells
     cell_labels = labels.ravel()[cells]
     masks = np.zeros((int(labels.max()) + 1, len(cells)), dtype=np.bool_)
     masks[cell_labels, np.arange(len(cells))] = True
-    # beyond the edge stands the nearest label inside, which is nearer to the pixel than the place that was asked for
+    # cells beyond the edge have the nearest label inside, which is nearer to the pixel than they are
     padded = np.pad(labels, radius, mode="edge")
     for down in range(-radius, radius + 1):
         reach = math.isqrt(radius**2 - down**2)
@@ -124,19 +128,19 @@ def grow(labels: NDArray[np.integer[Any]], radius: int, cells: NDArray[np.intp] 
 
 
 def _cell_of(height: int, width: int) -> NDArray[np.intp]:
-    """The cell of the segmentation that each pixel of an image falls on, (H·W,)."""
+    """Return the cell of the segmentation that each pixel of an image falls on, (H·W,)."""
     down, right = (((np.arange(size) + 0.5) * SIDE / size).astype(np.intp) for size in (height, width))
     return (down[:, None] * SIDE + right).ravel()
 
 
 def rank_pixels(attribution: NDArray[np.float64], masks: Members, min_new: int) -> NDArray[np.float64]:
-    """For each pixel of a map (H, W) the mean over the region that took it, given masks of SIDE × SIDE cells.
+    """Return for each pixel of a map (H, W) the mean over its region, given masks of SIDE × SIDE cells.
 
-    Again and again the mask with the highest mean over pixels not yet taken takes them; the first of equals. The seams that
-    remain in the end are one region.
+    The mask with the highest mean over the remaining pixels, the first in a tie, repeatedly claims them as a region. The seams
+    that remain at the end form one region.
     """
     height, width = attribution.shape
-    # Pixels that fall on the same cell of the segmentation are always taken together, so a cell stands for all of them.
+    # Pixels that fall on the same cell of the segmentation are always claimed together, so a cell represents all of them.
     cell_of = _cell_of(height, width)
     least = max(1.0, min_new * attribution.size / SIDE**2)
     region = take_regions(attribution.ravel(), cell_of, masks, least)[cell_of]
@@ -146,16 +150,16 @@ def rank_pixels(attribution: NDArray[np.float64], masks: Members, min_new: int) 
 
 
 def take_regions(attribution: NDArray[np.float64], cell_of: NDArray[np.intp], masks: Members, least: float) -> NDArray[np.intp]:
-    """The number of the region that took each cell, (cells,); what remains in the end comes last.
+    """Return the number of the region that claimed each cell, (cells,); cells that remain at the end form the last region.
 
     Args:
-        attribution: of the pixels, (P,).
+        attribution: the attribution of each pixel, (P,).
         cell_of: the cell of each pixel, (P,).
-        masks: the cells that each mask holds.
-        least: the number of new pixels that a mask must bring.
+        masks: pairs of a mask and a cell in it, (2, K).
+        least: the minimum number of new pixels of a mask.
     """
-    # In integers sums are exact: taking pixels away one region at a time leaves what adding up the rest would give, where
-    # floats would leave their rounding and decide ties by it.
+    # Integer sums are exact: subtracting the pixels of one region at a time leaves the sum of the rest, where floats would
+    # leave rounding errors that decide ties.
     scale = 2.0 ** (61 - math.ceil(math.log2(len(attribution))))
     largest = float(np.abs(attribution).max()) or 1.0
     whole = np.rint(attribution / largest * scale).astype(np.int64)
@@ -165,7 +169,7 @@ def take_regions(attribution: NDArray[np.float64], cell_of: NDArray[np.intp], ma
     value, weight = np.zeros(cells, dtype=np.int64), np.bincount(cell_of, minlength=cells)
     np.add.at(value, cell_of, whole)
     cells_of = np.split(held, np.cumsum(np.bincount(holder))[:-1])
-    # the masks that hold cell 0, cell 1 and so on, one after the other: cell c's begin at `first[c]` and are `times[c]`
+    # the masks that contain cell 0, then cell 1 and so on: those of cell c begin at `first[c]` and number `times[c]`
     holders = holder[np.argsort(held, kind="stable")]
     times = np.bincount(held, minlength=cells)
     first = np.cumsum(times) - times

@@ -1,4 +1,4 @@
-"""The contract of a path: a polyline from an explicand to its baseline, drawn vertex by vertex, many pairs at a time."""
+"""The base classes of paths: polylines from explicands to their baselines, built vertex by vertex for many pairs at a time."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Pairs:
     rows: Tensor  # the index of each pair's explicand in the call, (n,)
     target: Tensor  # the class explained, (n,)
     bounds: Bounds | None = None
-    numbers: Tensor | None = None  # which pair of the call each is, (n,): reference r of sample b has number b · R + r
-    task: Task | None = None  # the call, for paths that ask the network for more than an `Evaluation` holds
+    numbers: Tensor | None = None  # the number of each pair in the call, (n,): b · R + r for reference r of sample b
+    task: Task | None = None  # the call, for paths that need more from the network than an `Evaluation` holds
 
     def __len__(self) -> int:
         return self.explicand.shape[0]
@@ -40,17 +40,17 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Path:
-    """A polyline of `segments` segments from the explicand to its baseline.
+    """Base class of paths, polylines of `segments` segments from the explicand to its baseline.
 
     Subclass `KnownPath` or `GrownPath`, as a frozen dataclass of the path's settings.
     """
 
     from_explicand: ClassVar[bool] = True
-    """Whether drawing begins at the explicand, or else at the baseline."""
+    """Whether the path is built from the explicand; if False, from the baseline."""
     uses_reference: ClassVar[bool] = True
-    """Whether a reference is needed; a path without one makes its own baseline."""
+    """Whether the path needs a reference; without one, the path determines its baseline."""
     ends_in_counterfactual: ClassVar[bool] = False
-    """Whether the baseline is a counterfactual made from the explicand. It is then kept, as `Attribution.gradcf`."""
+    """Whether the baseline is a counterfactual computed from the explicand, which is then kept as `Attribution.gradcf`."""
 
     def __post_init__(self) -> None:
         check_count(self.segments, "steps")
@@ -62,25 +62,25 @@ class Path:
         return steps
 
     def count_segments(self, task: Task) -> int:
-        """How many segments a call's paths have at most, before the network is asked; by default `segments`."""
+        """Return the maximum number of segments of a call's paths, known before the network runs; by default `segments`."""
         return self.segments
 
     def lines(self, task: Task) -> int:
-        """How many paths lead from each explicand of a path that uses no reference. The attribution is the mean over them."""
+        """Return the number of paths from each explicand if no reference is used. The attribution is the mean over them."""
         return 1
 
     def prepare(self, task: Task, references: Tensor) -> Path:
-        """Return the path that is drawn, once the network was asked what it depends on; by default this one.
+        """Return the path to follow in a call, after running the network where the path depends on it; by default `self`.
 
         Args:
             task: the call.
-            references: of each sample, (B, R, ...).
+            references: the references of each sample, (B, R, ...).
         """
         return self
 
 
 class KnownPath(Path, ABC):
-    """A path whose vertices are known before the network runs. Several are then evaluated together."""
+    """Base class of paths whose vertices are known before the network runs, so that several are evaluated together."""
 
     @abstractmethod
     def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
@@ -88,7 +88,7 @@ class KnownPath(Path, ABC):
 
 
 class GrownPath(Path, ABC):
-    """A path on which each step depends on what the network returned at the vertex before."""
+    """Base class of paths on which each step depends on the network's evaluation at the previous vertex."""
 
     wants_gradient: ClassVar[bool] = False
     """Whether a step needs the gradient of the output, `at.gradient`."""
@@ -110,14 +110,14 @@ class GrownPath(Path, ABC):
             pairs: n explicands and their references.
             step: the number of the step, from 0.
             point: the vertex reached, (n, ...).
-            at: what was evaluated there: with `measures`, `at.distance` (n,) and its gradient `at.ascent` (n, ...); with
+            at: the network's evaluation there: with `measures`, `at.distance` (n,) and its gradient `at.ascent` (n, ...); with
                 `wants_gradient`, the gradient of the output `at.gradient` (n, ...).
-            memory: the path's own, empty at step 0. A tensor in it has one row for each pair. Where the path keeps
+            memory: state of the path, empty at step 0; each tensor in it has one row for each pair. If the path keeps
                 `memory["moves"]`, the number of steps that moved each pair so far, it is reported as the steps taken.
         """
 
     def keep_going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
-        """Return which pairs go on after `step` steps, booleans (n,); None, which costs no look at numbers, for all."""
+        """Return which pairs continue after `step` steps, booleans (n,); or None, which avoids a device sync, for all."""
         return None
 
 
@@ -127,10 +127,10 @@ def per_sample(values: Tensor, like: Tensor) -> Tensor:
 
 
 def distances(points: Tensor, others: Tensor) -> Tensor:
-    """The Euclidean distance from each of n points to each of m others, (n, m).
+    """Return the Euclidean distance from each of n points to each of m others, (n, m).
 
-    By differences and not by a matrix product, whose rounding depends on the size of the batch, and on near neighbours is all
-    there is.
+    Computed by differences and not by a matrix product, whose rounding depends on the batch size and dominates the distances
+    of near neighbours.
     """
     return torch.cdist(points.flatten(1), others.flatten(1), compute_mode="donot_use_mm_for_euclid_dist")
 

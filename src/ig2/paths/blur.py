@@ -1,4 +1,4 @@
-"""The path of Blur IG: the explicand, more and more blurred."""
+"""The path of Blur IG: the explicand with increasing blur."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ class Blur(KnownPath):
     Args:
         steps: the number of segments.
         sigma: the standard deviation at the end of the path, in pixels.
-        padding: what lies beyond the image's edges: its mirror image ("reflect") or zeros ("zero").
+        padding: how the image is padded: with its mirror image ("reflect") or with zeros ("zero").
+
+    Raises:
+        InputError: if sigma is not positive or padding is unknown, or on a call with x other than images.
     """
 
     steps: int = 100

@@ -1,4 +1,4 @@
-"""Paths of attacks: down the explained output, or up that of another class, until the network changes its mind."""
+"""Paths of attacks: descent of the explained output, or ascent of another class's, until the prediction changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ig2.paths.gradpath import L2, Norm
 
 @dataclass(frozen=True)
 class Sign(Norm):
-    """Steps of ℓ∞ length one, sign(g): every feature moves as far, as in the fast gradient sign attack [Goodfellow 2015]."""
+    """Steps of ℓ∞ length one, sign(g): all features move equally far, as in the fast gradient sign attack [Goodfellow 2015]."""
 
     def step(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
         return gradient.sign(), gradient.flatten(1).any(dim=1).to(gradient.dtype)
@@ -28,7 +28,7 @@ class Sign(Norm):
 
 @dataclass(frozen=True)
 class _Attack(GrownPath):
-    """Steps of one length inside the bounds, until the network changes its mind; needs no reference."""
+    """Steps of constant length inside the bounds, until the prediction changes; needs no reference."""
 
     steps: int = 50
     step_size: float = 0.1
@@ -60,16 +60,16 @@ class _Attack(GrownPath):
 
 @dataclass(frozen=True)
 class Descent(_Attack):
-    """Down the gradient of the output until the class predicted changes: the path of MFABA [Zhu 2024a]; needs no reference.
+    """Gradient descent of the output until the predicted class changes, the path of MFABA [Zhu 2024a]; needs no reference.
 
     p₀ = x, pₜ₊₁ = clip(pₜ − η·g/‖g‖) with g = ∇f(pₜ): GradPath, with the output in place of the distance. It ends at the first
-    point at which the class predicted is not that of the explicand. A network with a single output predicts no class, and
-    takes all steps. Each step takes one more forward pass, to see what is predicted.
+    point at which the predicted class differs from the explicand's. With a single-output network, which predicts no class, all
+    steps are taken. Each step needs one more forward pass for the prediction.
 
     Args:
-        steps: the largest number of steps.
-        step_size: their length η in the data space.
-        norm: in which steps have their length: `L2()` (the published "sharp") or `Sign()` ("smooth").
+        steps: the maximum number of steps.
+        step_size: step length η in the data space.
+        norm: the norm of a step: `L2()` (the published "sharp") or `Sign()` ("smooth").
     """
 
     wants_gradient = True
@@ -84,16 +84,16 @@ class Descent(_Attack):
 
 @dataclass(frozen=True)
 class TowardClasses(_Attack):
-    """Up the gradient of each of some other classes until that class is predicted [Pan 2021]; needs no reference.
+    """Gradient ascent of other classes, each until that class is predicted [Pan 2021]; needs no reference.
 
-    For each class c of `classes` drawn among the others: p₀ = x, pₜ₊₁ = clip(pₜ + η·sign ∇f_c(pₜ)). With `against=`, what is
-    climbed is still f_c alone. Which classes are drawn depends on the call's seed.
+    For each of `classes` other classes c, drawn by the call's seed: p₀ = x, pₜ₊₁ = clip(pₜ + η·sign ∇f_c(pₜ)). With `against=`
+    the ascent is still that of f_c alone.
 
     Args:
-        steps: the largest number of steps towards each class.
-        step_size: their length η in the data space.
-        norm: in which steps have their length.
-        classes: how many other classes; all of them where the network has fewer.
+        steps: the maximum number of steps towards each class.
+        step_size: step length η in the data space.
+        norm: the norm of a step.
+        classes: the number of other classes; all of them if the network has fewer.
 
     Raises:
         InputError: if the network has a single output.

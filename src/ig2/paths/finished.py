@@ -1,4 +1,4 @@
-"""A path that a straight line finishes where it does not arrive by itself."""
+"""A path completed by a straight line if it ends far from the reference."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from ig2.paths.base import GrownPath, Memory, Pairs, Path, per_sample
 
 @dataclass(frozen=True)
 class Finished(GrownPath):
-    """A path such as GradPath; where it ends with much of its distance left, a straight line leads on to the reference.
+    """A path such as GradPath, continued to the reference on a straight line if it ends with much of its distance left.
 
-    A pair whose path covered the share `arrival` of its distance D(f̃(x), f̃(xʳ)) ends there; one that stood still, where the
-    distance has no gradient, from 99 % on. The others go on from the end p of their path by p + t·(xʳ − p), in as many steps
-    as the path has: at the reference the distance is zero, and the values account for f(x) − f(xʳ). The line is straight in
-    the data space, since the representation shows no direction where paths get stuck. `Attribution.finished` has the share
-    of the distance that it covered.
+    A pair whose path covered the share `arrival` of its distance D(f̃(x), f̃(xʳ)) ends there; for one that stopped moving where
+    the distance has no gradient, the share is 99 %. The others continue from the end p of their path by p + t·(xʳ − p), in as
+    many steps as the path has: at the reference the distance is zero, and the values sum to f(x) − f(xʳ). The line is straight
+    in the data space, since the representation provides no direction where paths get stuck. `Attribution.finished` is the
+    share of the distance that the line covered.
 
     Args:
-        path: that measures a distance, as `ig2.paths.GradPath` does.
-        arrival: the share of the distance from which on a path counts as arrived.
+        path: a path that measures a distance, such as `ig2.paths.GradPath`.
+        arrival: the share of the distance, in (0, 1], that a path must cover to count as arrived.
 
     Raises:
-        InputError: if the path measures no distance, or the arrival is no share.
+        InputError: if the path measures no distance, or arrival is not in (0, 1].
 
     >>> import ig2
     >>> awake_above_one = lambda x: (x.sum(dim=1, keepdim=True) - 1).relu()

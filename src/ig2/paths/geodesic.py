@@ -1,4 +1,4 @@
-"""Shortest paths through samples of the data, where distance is how much the output changes on the way: geodesic IG."""
+"""The path of Geodesic IG: the shortest path through samples of the data, in the metric of the output's gradient."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ START, END = -2, -1  # the explicand's and the reference's numbers among the nod
 class Geodesic(Path):
     """The shortest path from sample to sample of a pool, in the metric of the output's gradient [Salek 2025].
 
-    Nodes are the pool, the explicand and the reference; each is joined to its `neighbours` nearest. An edge from a to b costs
-    ‖a − b‖ · ∫₀¹ ‖∇f(a + t·(b − a))‖ dt, by Gauss–Legendre with `gradients` nodes, and the cheapest way from x to x′ is the
-    path. Where there is none, it is the straight line. The paper's other variant, which moves points by variational
-    inference, is not here; the published code joins parts of the graph that are not connected by further edges.
+    The nodes are the pool, the explicand and the reference, each connected to its `neighbours` nearest. An edge from a to b
+    costs ‖a − b‖ · ∫₀¹ ‖∇f(a + t·(b − a))‖ dt, by Gauss–Legendre with `gradients` nodes, and the path is the cheapest route
+    from x to x′, or the straight line if there is none. The paper's other variant, which moves points by variational
+    inference, is not implemented; the published code connects separate components of the graph by further edges.
 
     Args:
         pool: samples (N, ...); a few hundred, since each explained class needs `gradients` gradients on each of some N ·
             `neighbours` edges.
-        neighbours: how many nearest nodes each is joined to.
-        gradients: how many are taken on each edge to know its cost.
+        neighbours: the number of nearest nodes each node is connected to.
+        gradients: the number of gradients that determine the cost of an edge.
 
     Raises:
-        InputError: if the pool is no tensor of samples like x.
+        InputError: if the pool is not a tensor of samples like x.
     """
 
     pool: Tensor = field(repr=False)
@@ -51,7 +51,7 @@ class Geodesic(Path):
 
     @property
     def segments(self) -> int:
-        """The most there can be, before the pool's shortest paths are known."""
+        """The maximum number of segments, before the shortest paths are known."""
         return len(self.pool) + 1
 
     def prepare(self, task: Task, references: Tensor) -> KnownPath:

@@ -1,4 +1,4 @@
-"""GradPath: from the explicand down the gradient of the distance to the reference, in the network's representation."""
+"""GradPath: descent from the explicand of the distance to the reference in the network's representation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ig2.paths.distances import euclidean
 
 
 class Norm(ABC):
-    """The norm in which GradPath's steps have their length. A norm of your own, steepest descent in ‖·‖∞:
+    """Base class of the norms in which GradPath's steps are measured. For example, steepest descent in ‖·‖∞:
 
     >>> class LInf(Norm):
     ...     def step(self, gradient):
@@ -33,9 +33,9 @@ class Norm(ABC):
 
     @abstractmethod
     def step(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a step of length one up a gradient (n, ...), as a direction (n, ...) and its scale (n,).
+        """Return a unit step of ascent along a gradient (n, ...), as a direction (n, ...) and its scale (n,).
 
-        The scale is zero for pairs without a direction, which then stay where they are. Two factors save a pass over the
+        The scale is zero for pairs without a direction, which then do not move. Two factors save a pass over the
         samples; on a memory-bound GPU each pass costs about 1 % of a step.
         """
 
@@ -44,7 +44,7 @@ class Norm(ABC):
         """Return the length of displacements (n, ...) in this norm, (n,)."""
 
     def direction(self, gradient: Tensor) -> Tensor:
-        """Return a step of length one up a gradient (n, ...); a zero gradient stays zero."""
+        """Return a unit step of ascent along a gradient (n, ...); a zero gradient remains zero."""
         direction, scale = self.step(gradient)
         return direction * per_sample(scale, direction)
 
@@ -66,12 +66,12 @@ class L2(Norm):
 
 @dataclass(frozen=True)
 class SparseL1(Norm):
-    """Steps of ℓ1 length one, sign(g) ⊙ 1_S / |S|, shared equally by the features with the largest gradients [Zhuo 2024].
+    """Steps of ℓ1 length one, sign(g) ⊙ 1_S / |S|, divided equally among the features with the largest gradients [Zhuo 2024].
 
-    S = {i : |gᵢ| ≥ the percentile of |g|}, without the features that have no gradient, which would only shorten the step.
+    S = {i : |gᵢ| ≥ the percentile of |g|}, excluding features with a zero gradient, which would only shorten the step.
 
     Args:
-        percentile: of |g|, from 0 (all features move) to just under 100.
+        percentile: the percentile of |g|, from 0 (all features move) to just under 100.
     """
 
     percentile: float = 95.0
@@ -96,27 +96,27 @@ class SparseL1(Norm):
 
 
 class Schedule(ABC):
-    """How the length of GradPath's steps changes along the path."""
+    """Base class of schedules, which set the length of GradPath's steps along the path."""
 
     needs_prediction: ClassVar[bool] = False
-    """Whether `memory["predicted"]` is to hold how far the gradient predicted the distance to fall over the last step, (n,)."""
+    """Whether `memory["predicted"]` must hold the decrease in distance that the gradient predicted for the last step, (n,)."""
 
     @abstractmethod
     def length(self, first: Tensor, step: int, steps: int, at: Evaluation, memory: Memory) -> Tensor:
-        """Return the length of a step of each pair, (n,).
+        """Return the step length of each pair, (n,).
 
         Args:
-            first: the length of the pair's first step, (n,).
+            first: the length of each pair's first step, (n,).
             step: the number of the step, from 0.
-            steps: the number of all steps.
+            steps: the total number of steps.
             at: `at.distance` (n,) at the point reached, and its gradient `at.ascent` (n, ...).
-            memory: as for `GrownPath.advance`. GradPath's own keys are "first", "moves" and "predicted".
+            memory: as for `GrownPath.advance`. GradPath itself uses the keys "first", "moves" and "predicted".
         """
 
 
 @dataclass(frozen=True)
 class Steady(Schedule):
-    """Every step as long as the first, ηₜ = η, as published [Zhuo 2024]."""
+    """Steps of constant length, ηₜ = η, as published [Zhuo 2024]."""
 
     def length(self, first: Tensor, step: int, steps: int, at: Evaluation, memory: Memory) -> Tensor:
         return first
@@ -124,7 +124,7 @@ class Steady(Schedule):
 
 @dataclass(frozen=True)
 class Decaying(Schedule):
-    """Steps that get shorter along half a cosine [Loshchilov 2017]: ηₜ = η·(last + (1 − last)·(1 + cos(πt/(k − 1)))/2).
+    """Steps that shorten along half a cosine [Loshchilov 2017]: ηₜ = η·(last + (1 − last)·(1 + cos(πt/(k − 1)))/2).
 
     Args:
         last: the length of the last step, as a share of the first.
@@ -143,13 +143,13 @@ class Decaying(Schedule):
 
 @dataclass(frozen=True)
 class LineSearch(Schedule):
-    """Each pair's step is as long as its gradients can be trusted, as in a trust region [Nocedal 2006].
+    """Steps whose length adapts to the accuracy of the gradient, as in a trust region [Nocedal 2006].
 
-    After a step over which the distance fell by less than a quarter of what the gradient predicted, the next one is half as
-    long; after one with more than three quarters, `growth` times as long. This costs no further pass.
+    After a step over which the distance decreased by less than a quarter of the gradient's prediction, the next one is half as
+    long; after one with more than three quarters, `growth` times as long. No additional pass is needed.
 
     Args:
-        growth: by how much a step that went well is lengthened.
+        growth: the factor, at least 1, by which a successful step is lengthened.
     """
 
     growth: float = 1.5
@@ -172,22 +172,22 @@ class LineSearch(Schedule):
 
 
 class Stop(ABC):
-    """When a pair's GradPath ends before all its steps are taken; the other pairs go on in smaller batches."""
+    """Base class of criteria that end a pair's GradPath early; the other pairs continue in smaller batches."""
 
     @abstractmethod
     def keep_going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
-        """Return which pairs go on, as `GrownPath.keep_going` does."""
+        """Return which pairs continue, as `GrownPath.keep_going` does."""
 
 
 @dataclass(frozen=True)
 class Converged(Stop):
-    """A pair stops when `window` steps brought it nearer by less than `tolerance` of its distance at the explicand.
+    """Ends a path when `window` steps reduced the distance by less than `tolerance` of the distance at the explicand.
 
-    So no pair takes more than window / tolerance steps.
+    No pair therefore takes more than window / tolerance steps.
 
     Args:
-        tolerance: as a share of the first distance.
-        window: pairs are checked every so many steps.
+        tolerance: the required decrease, as a share of the first distance.
+        window: the number of steps between checks.
     """
 
     tolerance: float = 0.01
@@ -215,19 +215,23 @@ class Converged(Stop):
 class GradPath(GrownPath):
     """Normalised gradient descent on the distance between the point's representation f̃ and the reference's [Zhuo 2024].
 
-    p₀ = x, pₜ₊₁ = pₜ − ηₜ·g/‖g‖ with g = ∂D(f̃(p), f̃(xʳ))/∂p at pₜ. The last point is GradCF, a counterfactual made from the
-    explicand. A pair whose gradient is zero has converged and stays where it is. With bounds each step
-    is clamped, and the clamped step is what is integrated; features whose two bounds are equal have no part in g.
+    p₀ = x, pₜ₊₁ = pₜ − ηₜ·g/‖g‖ with g = ∂D(f̃(p), f̃(xʳ))/∂p at pₜ. The last point is GradCF, a counterfactual computed from
+    the explicand. A pair whose gradient is zero has converged and does not move. With bounds each step is clamped, and the
+    clamped step is integrated; features whose two bounds are equal are excluded from g.
 
     Args:
-        steps: the number of steps k.
-        step_size: their length η in the data space. By default a k-th of ‖x − xʳ‖ in the norm of the steps: together they
-            are as long as the straight line to the reference.
-        distance: D, between representations: `euclidean`, `cosine`, `manhattan`, or a function of your own.
-        norm: in which steps have their length: `L2()`, `SparseL1(percentile)`, or another `Norm`.
-        schedule: how the length changes along the path: `Steady()` as published, `Decaying(last)`, `LineSearch()`, or
+        steps: the number k of steps.
+        step_size: step length η in the data space. By default ‖x − xʳ‖/k in the norm of the steps, so that the path is as
+            long as the straight line to the reference.
+        distance: D, the distance between representations: `euclidean`, `cosine`, `manhattan`, or a function of two
+            representations (n, features) that returns (n,).
+        norm: the norm of a step: `L2()`, `SparseL1(percentile)`, or another `Norm`.
+        schedule: how the step length changes along the path: `Steady()` as published, `Decaying(last)`, `LineSearch()`, or
             another `Schedule`.
-        stop: when a pair's path ends early: `Converged(tolerance, window)` or another `Stop`. By default never.
+        stop: when to end a pair's path early: `Converged(tolerance, window)` or another `Stop`. By default never.
+
+    Raises:
+        InputError: if an argument has the wrong type, or step_size is not positive.
     """
 
     steps: int = 100

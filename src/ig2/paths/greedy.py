@@ -1,4 +1,4 @@
-"""The path of SAMP: the features whose change lowers the output most go to the baseline first."""
+"""The path of SAMP: the features whose change lowers the output most move to the baseline first."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from ig2.paths.base import GrownPath, Memory, Pairs
 class Greedy(GrownPath):
     """Each step sets to the baseline the features that the gradient predicts to lower the output most, as in SAMP [Zhang 2024].
 
-    With mₜ = λ·mₜ₋₁ + (1 − λ)·∇f(pₜ), the next D/k of the D features, in the order of mₜ ⊙ (pₜ − x′) and largest first, go to
-    x′ at once. So that the output falls as fast as can be, and those that hold it up get it all. No feature moves twice.
+    With mₜ = λ·mₜ₋₁ + (1 − λ)·∇f(pₜ), the next D/k of the D features, in descending order of mₜ ⊙ (pₜ − x′), move to x′ at
+    once. The output thus falls as fast as possible, and the features that sustain it receive the change. No feature moves
+    twice.
 
-    Written from the idea: no code was published that we could read. The paper also bounds the length of a step, for which the
-    number of steps stands here; on each segment `gauss(n)` takes the exact integral.
+    Implemented from the paper's description, as we found no published code. The paper also bounds the step length, which the
+    number of steps replaces here; the rule `gauss(n)` computes the exact integral on each segment.
 
     Args:
-        steps: the number of segments k.
-        momentum: λ, from 0 (each gradient alone) to just under 1.
+        steps: the number k of segments.
+        momentum: λ, from 0 (no momentum) to just under 1.
 
     Raises:
         InputError: if momentum is not in [0, 1).

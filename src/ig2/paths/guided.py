@@ -16,15 +16,20 @@ from ig2.paths.base import GrownPath, Memory, Pairs
 
 @dataclass(frozen=True)
 class Guided(GrownPath):
-    """Each step moves the features with the smallest |∂f/∂xᵢ| until the ℓ1 distance left is as on the line [Kapishnikov 2021].
+    """The path of Guided IG: each step moves the features with the smallest |∂f/∂xᵢ| first [Kapishnikov 2021].
 
-    After step t of k that is ‖x − γ‖₁ = (1 − t/k)·‖x − x′‖₁. Drawing begins at the baseline, and each step takes the
-    gradient at its start: the published sum is the rule `right`, whose gradient is at the end nearer the baseline.
+    Step t of k ends when the ℓ1 distance left equals that on the straight line, ‖x − γ‖₁ = (1 − t/k)·‖x − x′‖₁. The path is
+    built from the baseline, and each step uses the gradient at its start: the published sum is the rule `right`, whose
+    gradient is at the end nearer the baseline.
 
     Args:
-        steps: the number of segments.
-        fraction: the share of features, smallest gradients first, that moves at a time.
-        max_dist: how far ahead of or behind the straight line a feature may be, as a share of it. 0 is the line itself.
+        steps: the number k of segments.
+        fraction: the share of features, those with the smallest gradients, that move at a time; from 0 to 1.
+        max_dist: how far ahead of or behind the straight line a feature may be, as a share of the line; 0 is the line itself.
+
+    Raises:
+        InputError: if fraction or max_dist is not between 0 and 1.
+        ModelError: if a gradient on the path is not finite.
     """
 
     steps: int = 200

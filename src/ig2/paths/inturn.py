@@ -1,4 +1,4 @@
-"""A path that goes to the reference one part at a time: a window of a signal, a column of a table, a word."""
+"""A path that moves to the reference one part at a time: a window of a signal, a column of a table, a word."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ ORDERS = ("forward", "backward", "random")
 
 @dataclass(frozen=True, eq=False)
 class InTurn(Path):
-    """One group of features after another moves to the reference, each on a straight line, the others stay.
+    """A path on which groups of features move to the reference one after the other, each on a straight line.
 
     γ(t) = x + w(t)·(x′ − x), wᵢ(t) = clamp(M·t − rank(i), 0, 1), with M groups and rank(i) the turn of feature i's group. With
-    the rules `blended`, `shared`, `aligned` and `tempered` the values of a group sum to what the output fell in its turn,
-    f(before) − f(after). (`direct` shares that among all features, also those that stay.) With
-    `steps=1` every vertex is an exchange of whole groups, which is how a category is contrasted: half a value means nothing.
-    Over random orders, the mean is the sampled Shapley value [Castro 2009]; each reference has an order of its own.
+    the rules `blended`, `shared`, `aligned` and `tempered` the values of a group sum to the drop in the output in its turn,
+    f(before) − f(after). (`direct` divides it among all features, including those that do not move.) With `steps=1` every
+    vertex replaces whole groups, as categories require: half a category has no meaning. The mean over random orders is the
+    sampled Shapley value [Castro 2009]; each reference has its own order.
 
     Args:
-        groups: `ig2.Windows(length)`, `ig2.Grid(rows, columns)`, `ig2.Superpixels(count)`, integers that number the groups, as
-            `subject.number_units(batch)` returns them, −1 last, or None: each feature is its own.
+        groups: `ig2.Windows(length)`, `ig2.Grid(rows, columns)`, `ig2.Superpixels(count)`, or an integer tensor of group
+            numbers, as returned by `subject.number_units(batch)`, with −1 last. By default each feature is a group.
         steps: the number of segments of each group's line.
-        order: of the groups: "forward" by their numbers, which of windows is with time, "backward", or "random".
+        order: the order of the groups: "forward" by their numbers (for windows, in time), "backward", or "random".
 
     Raises:
-        InputError: if groups or order is something else.
+        InputError: if groups has another type, or order is unknown.
 
     >>> import ig2
     >>> path = InTurn(ig2.Windows(2), steps=1)

@@ -15,19 +15,19 @@ from ig2.paths.straight import Straight
 
 @dataclass(frozen=True)
 class Latent(KnownPath):
-    """Another path, walked between latent codes and decoded vertex by vertex; gradients are taken in the data space.
+    """A path between latent codes, decoded vertex by vertex; gradients are computed in the data space.
 
-    p₀ = x, pₜ₊₁ = decode(γ(t)) with γ the path from encode(x) to encode(x′), as manifold variants of IG do [Jha 2020]. The
+    p₀ = x, pₜ₊₁ = decode(γ(t)) with γ the path from encode(x) to encode(x′), as in manifold variants of IG [Jha 2020]. The
     first segment leads from x to its reconstruction, so that attributions still account for f(x); the baseline is the
     reconstruction of x′. Decoded points are clamped to the bounds.
 
     Args:
-        encode: samples (n, ...) to codes (n, ...).
-        decode: codes to samples.
-        path: the path between codes, one whose vertices are known before the network runs.
+        encode: a function from samples (n, ...) to codes (n, ...).
+        decode: a function from codes to samples.
+        path: the path between codes, a `KnownPath`.
 
     Raises:
-        InputError: if path is no such path, or encode or decode cannot be called.
+        InputError: if path is not a `KnownPath`, or encode or decode is not callable.
 
     >>> import ig2
     >>> double, halve = (lambda x: 2 * x), (lambda z: z / 2)

@@ -16,23 +16,23 @@ from ig2.paths.blur import blur, check_images
 
 @dataclass(frozen=True)
 class Revealed(Path):
-    """Distributions around the explicand that narrow to it, by `samples` paths through them [Murphy 2026]; needs no reference.
+    """Sample paths through distributions that narrow to the explicand [Murphy 2026]; needs no reference.
 
-    γₖ(t) = G(t·b) ∗ x + t·σ·εₖ with εₖ ~ N(0, 1) and G(s) a Gaussian kernel of s pixels: at t = 1 the wide probe, at t = 0
-    the explicand. The mean of the attributions over k is ∫ ∂E[f(γ(t))]/∂(mean, width) d(mean, width), feature by feature: it
-    accounts for f(x) less the mean output over the widest probe. Points are clamped to the bounds. Every explicand gets the
-    same noise.
+    γₖ(t) = G(t·b) ∗ x + t·σ·εₖ with εₖ ~ N(0, 1) and G(s) a Gaussian kernel of s pixels: the explicand at t = 0, the widest
+    distribution at t = 1. The mean of the attributions over k is ∫ ∂E[f(γ(t))]/∂(mean, width) d(mean, width) for each feature,
+    and sums to f(x) minus the mean output over the widest distribution. Points are clamped to the bounds. Every explicand gets
+    the same noise.
 
-    The distributions are ours; the paper's own may differ.
+    The distributions are ours; the paper's may differ.
 
     Args:
         steps: the number of segments of each path.
-        samples: how many paths.
-        sigma: σ of the noise at the wide end, in the data space.
-        blur: b, of the blur at the wide end, in pixels; 0, the default, for none.
+        samples: the number of paths.
+        sigma: σ, the standard deviation of the noise at the wide end, in the data space.
+        blur: b, the standard deviation of the blur at the wide end, in pixels; 0 for none.
 
     Raises:
-        InputError: if sigma or blur is negative or both are zero, or blur is asked of samples that are no images.
+        InputError: if sigma or blur is negative or both are zero, or if blur is used on samples other than images.
     """
 
     steps: int = 20

@@ -1,4 +1,4 @@
-"""Straight lines, with vertices equally spaced or where the output changes most, and any polyline the user gives."""
+"""Straight lines, with vertices equally spaced or dense where the output changes fast, and user-defined polylines."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Straight(KnownPath):
 
 
 def outputs_on_lines(task: Task, references: Tensor, steps: int) -> Tensor:
-    """The output at equally spaced points of the lines from references to explicands, (B, R, steps + 1).
+    """Return the output at equally spaced points of the lines from references to explicands, (B, R, steps + 1).
 
     Args:
         task: the call.
-        references: of each sample, (B, R, ...).
+        references: the references of each sample, (B, R, ...).
         steps: the number of segments.
     """
     every = torch.arange(len(task), device=task.x.device)
@@ -70,15 +70,15 @@ class _Spaced(KnownPath):
 
 @dataclass(frozen=True)
 class Adaptive(Path):
-    """The straight line to the reference, its vertices dense where the output changes fast, as in IDG [Walker 2024].
+    """The straight line to the reference, with dense vertices where the output changes fast, as in IDG [Walker 2024].
 
-    A first pass takes the output at `steps` + 1 equally spaced places α. On each piece the slope (fᵢ₊₁ − fᵢ)/Δα, less the
-    smallest and divided by the largest, is the density of the vertices of the second pass. Where the slope is everywhere the
-    same they are equally spaced. The published code rounds the number of vertices in each piece, and where that is zero it
-    forgets to move on, so that later vertices lie too near the baseline; here the places are the quantiles of the density.
+    A first pass evaluates the output at `steps` + 1 equally spaced points α. On each piece the slope (fᵢ₊₁ − fᵢ)/Δα, minus the
+    smallest and divided by the largest, is the density of the vertices of the second pass. If all slopes are equal, so is the
+    spacing. The published code rounds the number of vertices in each piece and does not advance where it is zero, so that
+    later vertices lie too near the baseline; here the vertices are the quantiles of the density.
 
     Args:
-        steps: the number of segments, of the first pass too.
+        steps: the number of segments, also of the first pass.
     """
 
     steps: int = 50
@@ -97,11 +97,14 @@ class Adaptive(Path):
 
 @dataclass(frozen=True, eq=False)
 class Polyline(KnownPath):
-    """A path given by its vertices after the explicand, the last of which is the baseline.
+    """A path defined by its vertices after the explicand, the last of which is the baseline.
 
     Args:
-        points: (k, ...), the same vertices for every explicand, or (B, k, ...) with `per_explicand`.
-        per_explicand: whether each explicand has its own line.
+        points: the vertices: (k, ...), the same for every explicand, or (B, k, ...) with `per_explicand`.
+        per_explicand: whether each explicand has its own vertices.
+
+    Raises:
+        InputError: if points has the wrong number of axes, or does not fit x.
     """
 
     points: Tensor

@@ -1,4 +1,4 @@
-"""Paths between texts that keep near words: UDIG and DIG, given the table of word vectors."""
+"""Paths between texts that stay near word vectors: those of UDIG and DIG."""
 
 from __future__ import annotations
 
@@ -101,21 +101,21 @@ def stay_between(last: Tensor, end: Tensor, anchor: Tensor, steps: int) -> Tenso
 
 
 class UniformWords(_NearWords):
-    """From word to word near equally spaced points of the straight line, as in UDIG with the strategy "greedy" [Roy 2024].
+    """A path from word to word near equally spaced points of the straight line, UDIG's strategy "greedy" [Roy 2024].
 
-    The t-th anchor is, among the `neighbours` words nearest to x + (t/k)·(x′ − x), not yet visited and not the baseline's, the
-    one that lies nearest to its own monotone version, as in `NeighbouringWords`. The nearest word alone will not do: in
-    MiniLM's vocabulary that is x up to the middle of the line and x′ after it, and the path a single jump.
+    The t-th anchor is chosen among the `neighbours` words nearest to x + (t/k)·(x′ − x), excluding visited words and the
+    baseline's: it is the one nearest to its monotone version, as in `NeighbouringWords`. The nearest word alone does not
+    suffice: in MiniLM's vocabulary it is x up to the middle of the line and x′ after it, which makes the path a single jump.
 
-    The published code has one segment more for the same k.
+    The published code has one more segment for the same k.
 
     Args:
         embeddings: the vector of each word, (words, features); x and references are (B, positions, features).
-        steps: the number of segments k.
-        neighbours: how many nearest words are looked at.
+        steps: the number k of segments.
+        neighbours: how many nearest words are considered.
 
     Raises:
-        InputError: if embeddings is no table of vectors, or x does not fit it.
+        InputError: if embeddings is not a table of vectors, or x does not fit it.
     """
 
     def measure(self, table: Tensor, word: Tensor, line: Tensor) -> Tensor:
@@ -124,23 +124,23 @@ class UniformWords(_NearWords):
 
 @dataclass(frozen=True, eq=False)
 class NeighbouringWords(_NearWords):
-    """From word to neighbouring word towards the reference, as in DIG with the strategy "greedy" [Sanyal 2021].
+    """A path from word to neighbouring word towards the reference, DIG's strategy "greedy" [Sanyal 2021].
 
-    From a word w the next anchor is, among its `neighbours` nearest words, not yet visited and not the baseline's, the one
-    that lies nearest to its own monotone version m(a): mᵢ = aᵢ where that lies between wᵢ and x′ᵢ, and wᵢ + (x′ᵢ − wᵢ)/k
-    elsewhere. The path goes through the anchors made monotone after the vertex before. Where no neighbour is left the next
-    anchor is the baseline.
+    The anchor after a word w is chosen among its `neighbours` nearest words, excluding visited words and the baseline's: it is
+    the one nearest to its monotone version m(a), with mᵢ = aᵢ if that lies between wᵢ and x′ᵢ, and wᵢ + (x′ᵢ − wᵢ)/k
+    otherwise. The path passes through the anchors, each made monotone relative to the previous vertex. If no neighbour is left,
+    the next anchor is the baseline.
 
-    The published code has one segment more for the same k, and takes neighbours of a graph stored beforehand; x itself is
-    looked up in the table here.
+    The published code has one more segment for the same k, and takes neighbours from a precomputed graph; here x is looked up
+    in the table.
 
     Args:
         embeddings: the vector of each word, (words, features); x and references are (B, positions, features).
-        steps: the number of segments k.
-        neighbours: how many nearest words are looked at.
+        steps: the number k of segments.
+        neighbours: how many nearest words are considered.
 
     Raises:
-        InputError: if embeddings is no table of vectors, or x does not fit it.
+        InputError: if embeddings is not a table of vectors, or x does not fit it.
     """
 
     neighbours: int = 500
