@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -493,6 +494,25 @@ def test_a_source_that_has_grown_goes_on(net: nn.Module, tmp_path: Path) -> None
     assert sorted(source.read) == [10, 11, 12, 13, 14]
     whole = ig2.run(Listed(samples), net, method, tmp_path / "whole", batch=5)
     assert content(store) == content(whole) and aggregates(store) == aggregates(whole)
+
+
+def test_arrays_grow_and_others_are_refused(net: nn.Module, tmp_path: Path) -> None:
+    samples, method, out = data(15, 5), ig2.IntegratedGradients(3), tmp_path / "store"
+    ig2.run(samples[:10], net, method, out)
+    assert len(ig2.run(samples, net, method, out)) == 15
+    refuses(InputError, "another run", lambda: ig2.run(data(15, 5, seed=3), net, method, out))
+
+
+def test_a_list_of_files_grows(photos: Path, subject: vision.VisionSubject, tmp_path: Path) -> None:
+    files, out = sorted(map(str, photos.rglob("*.png"))), tmp_path / "store"
+    ig2.run(files[:2], subject, ig2.Gradient(), out)
+    store = ig2.run(files, subject, ig2.Gradient(), out)
+    assert store.ids == files
+
+
+@pytest.mark.parametrize("seconds", [math.nan, -1.0, "ten"])
+def test_seconds_that_are_none_are_refused(seconds: Any, net: nn.Module, tmp_path: Path) -> None:
+    refuses(InputError, "flush_seconds", lambda: ig2.run(data(4, 5), net, ig2.Gradient(), tmp_path, flush_seconds=seconds))
 
 
 @pytest.mark.parametrize("groups", [ig2.Grid(3, 4), ig2.Superpixels(5)])

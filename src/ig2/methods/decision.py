@@ -64,8 +64,9 @@ class LeftIG(PathMethod):
 
     φ = ∫₀^α* ∇f(γ(α)) dα ⊙ (x − x′), where α* is the first of `steps` + 1 equally spaced points from the baseline at which
     the output has covered `share` of its rise from f(x′) to its maximum on the line; the whole line if it never rises. The
-    values sum to f(γ(α*)) − f(x′), so the residual is f(γ(α*)) − f(x), minus the change after the cut. The published code takes
-    the mean of the gradients before the cut, which is ours divided by α*, and measures the share from zero instead of f(x′).
+    values sum to f(γ(α*)) − f(x′), so the residual is f(γ(α*)) − f(x): the change after the cut, negated. The published code
+    takes the mean of the gradients before the cut, which is ours divided by α*, and measures the share from zero instead of
+    f(x′).
 
     Args:
         steps: the number of intervals searched for the cut, and the number of segments of the part integrated.

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from ig2._utils.checks import check_count, check_seed
+from ig2._utils.checks import check_count, check_seed, is_number, require
 from ig2._utils.devices import find_device
 from ig2._utils.files import FileError
 from ig2._utils.progress import Progress, ProgressOption
@@ -173,6 +173,7 @@ def run(
     """
     folder = Path(out)
     check_seed(seed)
+    require(is_number(flush_seconds) and flush_seconds >= 0, "flush_seconds", flush_seconds, "seconds, 0 or more")
     for name, number in (("readers", readers), ("workers", cluster.workers), ("part_bytes", part_bytes)):
         if number is not None:
             check_count(number, name)

@@ -19,10 +19,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+from torch import Tensor
+
 from ig2._utils.files import check_regular
 from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.adapters.images import FORMATS, MOST_PIXELS, SUFFIXES
 from ig2.adapters.signals import SUFFIXES as SOUNDS
+from ig2.benchmarks.store import fingerprint, key_of
 from ig2.errors import InputError, describe, import_extra, reason
 from ig2.runs.files import arrow, clean_text, explain_damage
 
@@ -266,7 +270,11 @@ class Samples(Source):
         return self.data[content]
 
     def describe(self) -> dict[str, Any]:
-        return {"type": "samples", "name": self.name or type(self.data).__name__}
+        """The data set by its name; an array, whose class says nothing of it, by its first sample, since it may grow."""
+        description = {"type": "samples", "name": self.name or type(self.data).__name__}
+        if not isinstance(self.data, (Tensor, np.ndarray)) or not len(self.data):
+            return description
+        return {**description, "first_digest": key_of(fingerprint(self.data[0]))}
 
 
 # -- by name -----------------------------------------------------------------------------------------------------------
@@ -374,8 +382,9 @@ def _raise(error: OSError) -> None:
     raise InputError(f"{error.filename} cannot be read: {reason(error)}") from error
 
 
-def _describe_place(place: Any) -> Any:
-    return list(place) if isinstance(place, tuple) else str(Path(place).resolve())
+def _describe_place(place: Any) -> str:
+    """The folder, file or pattern. A list may grow like a folder, and its ids are whole paths, so it has no place."""
+    return "a list of files" if isinstance(place, tuple) else str(Path(place).resolve())
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
