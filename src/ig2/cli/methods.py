@@ -230,7 +230,7 @@ def find_methods(names: Iterable[str], kind: Kind) -> list[NamedMethod]:
         if name not in METHODS:
             raise ChoiceError(f"there is no method {name!r}{suggest(name, METHODS)}")
         if METHODS[name].images_only and kind != "image":
-            raise ChoiceError(f"{name} is for images, and this is a {kind}: omit it")
+            raise ChoiceError(f"the method {name} is for images, and this is a {kind}: omit it")
     return [METHODS[name] for name in dict.fromkeys(names)]
 
 
@@ -264,7 +264,7 @@ def fit_methods(methods: Iterable[NamedMethod], subject: Subject) -> list[NamedM
         if method.needs_gradient:
             free = ", ".join(name for name, known in METHODS.items() if not known.needs_gradient and not known.images_only)
             raise ChoiceError(
-                f"{method.name} needs gradients, and {subject.name} has none: choose a --method that needs none ({free})"
+                f"{method.name} needs gradients, and {subject.name} has none: choose a --method without gradients ({free})"
             )
     return [replace(method, contrasts=method.has_baseline) for method in methods]
 
@@ -282,7 +282,9 @@ def find_rule(name: str | None, methods: Iterable[NamedMethod]) -> Rule | None:
         raise ChoiceError(f"there is no rule {name!r}{suggest(name, RULES)}")
     if not any(method.takes_rule for method in methods):
         takers = ", ".join(method.name for method in METHODS.values() if method.takes_rule)
-        raise ChoiceError(f"--rule {name} is for {takers}: omit it")
+        raise ChoiceError(
+            f"--rule {name} does not apply to this method: omit it, or choose a --method that takes a rule ({takers})"
+        )
     # typed without parentheses, which a shell would take for its own
     if name == "gauss":
         return ig2.rules.gauss(4)
