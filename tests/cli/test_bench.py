@@ -188,11 +188,11 @@ def test_a_run_that_is_stopped_keeps_what_it_has_and_says_how_to_go_on(toy, monk
     said = toy(*typed)
     assert (said.code, said.out) == (code, "")
     first, *rest = said.err.splitlines()
-    assert "out: the same command goes on" in first
+    assert "out: the same command resumes" in first
     assert rest == (["ig2: stopped"] if name == "SIGINT" else [])
     kept = lines("out")
     assert [line["method"] for line in kept] == [None, "IG", "Guided IG", "IG²", "mine", None, "IG", "Guided IG", "IG²"]
-    assert "the same command without --fresh goes on" in toy(*typed, "--fresh").err
+    assert "the same command without --fresh resumes" in toy(*typed, "--fresh").err
     kept = lines("out")
     assert len(kept) == 9
     monkeypatch.setenv("SIGNAL", "SIGCONT")  # which does nothing
@@ -217,7 +217,7 @@ def test_a_failure_is_in_the_notes_and_in_the_exit_code_and_the_rest_is_there(to
 @pytest.mark.parametrize(
     ("typed", "keyword", "code"),
     [
-        ("", "name a suite: xai-units, xai-tris, celeba", 2),
+        ("", "xai-units, xai-tris, celeba", 2),
         ("xai-benhc", "did you mean xai-bench?", 2),
         ("zzz", "'zzz': choose from", 2),
         ("toy --methods guidde", "did you mean Guided IG?", 2),

@@ -49,7 +49,7 @@ def test_the_demo_passes_on_what_is_typed(ig2, monkeypatch):
 
 def test_the_demo_leaves_nothing_behind_and_replaces_nothing_of_the_users(ig2, monkeypatch):
     monkeypatch.setattr(demo_photos, "paths", tuple)
-    assert "the photo chelsea.png comes with scikit-image" in ig2.refused("demo")
+    assert "chelsea.png, which comes with scikit-image" in ig2.refused("demo")
     Path("ig2-demo").mkdir()
     Path("ig2-demo/photos.png").write_text("mine")
     assert "ig2-demo/photos.png exists already" in ig2.refused("demo")

@@ -123,11 +123,11 @@ def test_the_same_command_goes_on_where_it_was_stopped(ig2, photos, monkeypatch)
     before = Path("out/report.html").read_bytes()
     monkeypatch.setenv("STOP", str(all_calls * 0.7))
     said = ig2(*command, "-o", "out")
-    assert said.code == 130 and "the same command goes on" in said.err
+    assert said.code == 130 and "the same command resumes" in said.err
     assert Path("out/report.html").read_bytes() == before  # of the run before
     monkeypatch.delenv("STOP")
     said = ig2(*command, "-o", "out")
-    assert said.code == 0 and re.search(r"going on: [36] of 7 were done before", said.err)
+    assert said.code == 0 and re.search(r"resuming: [36] of 7 ", said.err)
     assert sys.modules["mine"].calls < 0.8 * all_calls
     assert sorted(os.listdir("out")) == sorted(os.listdir("whole"))
     one, two = summary(Path("out")), summary(Path("whole"))

@@ -70,7 +70,7 @@ def test_a_network_alone_says_what_is_assumed_and_takes_it_from_options(ig2):
     photo = ig2.photo()
     Path("names.txt").write_text("a\nb\nc\n")
     said = ig2("explain", photo, "-m", "mine:photos", "--method", "gradient", "-o", "out")
-    assert said.code == 0 and said.error.startswith("mine:photos is a network alone; assumed: RGB photos of 224 × 224")
+    assert said.code == 0 and said.error.startswith("mine:photos is a bare network; assumed: RGB photos of 224 × 224")
     assert all(part in said.error for part in ("0 to 1", "no normalisation", "classes by their numbers", "--size", "--std"))
     typed = ("--size", "8x6", "--mean", "0.5,0.4,0.3", "--std", "0.25", "--classes")
     for classes in ("a,b, c", "names.txt"):
@@ -94,7 +94,7 @@ def test_a_network_alone_says_what_is_assumed_and_takes_it_from_options(ig2):
     wrong = (("--size", "big"), ("--size", "1x2x3"), ("--mean", "a"), ("--std", "1,,2"), ("--bounds", "1"), ("--bounds", "1,0"))
     for option, value in (*wrong, ("--bounds", "0,inf")):
         assert option in ig2.refused("explain", photo, "-m", "mine:photos", option, value, code=2)
-    assert "brings its own" in ig2.refused("explain", photo, "-m", "mine:small", "--size", 8, code=2)
+    assert "bare network" in ig2.refused("explain", photo, "-m", "mine:small", "--size", 8, code=2)
 
 
 def test_a_network_alone_takes_a_table_with_the_statistics_of_its_file(ig2):
@@ -102,7 +102,7 @@ def test_a_network_alone_takes_a_table_with_the_statistics_of_its_file(ig2):
     rows = tables.example_rows("iris", 30)
     rows.to_csv("rows.csv", index=False)
     said = ig2("explain", "rows.csv", "-m", "mine:table", "--method", "ig", "--rows", 2, "--classes", "a,b,c")
-    assert said.code == 0 and "mine:table is a network alone; assumed: 4 columns" in said.error and "in rows.csv" in said.error
+    assert said.code == 0 and "mine:table is a bare network; assumed: 4 columns" in said.error and "in rows.csv" in said.error
     features = torch.tensor(((rows - rows.mean()) / rows.std(ddof=0)).to_numpy()[1], dtype=torch.float32)
     scores = sys.modules["mine"].table()(features).detach().sort(descending=True).values
     output = Attribution.load("ig2-out/ig.safetensors").output

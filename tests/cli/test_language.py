@@ -138,4 +138,4 @@ def test_an_interrupted_run_over_prompts_says_that_the_same_command_goes_on(
     Path("prompts.txt").write_text("In Germany people speak\n")
     monkeypatch.setattr(library, "run", stop)
     said = ig2("run", "prompts.txt", "--lm", folder, "--out", "store")
-    assert said.code == 130 and "the same command goes on" in said.err
+    assert said.code == 130 and "the same command resumes" in said.err

@@ -156,4 +156,4 @@ def test_an_interrupted_run_says_that_the_same_command_goes_on(ig2, folder, monk
 
     monkeypatch.setattr(library, "run", stop)
     result = ig2("run", "photos", *COMMON)
-    assert result.code == 130 and "the same command goes on" in result.err
+    assert result.code == 130 and "the same command resumes" in result.err

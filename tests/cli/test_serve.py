@@ -72,7 +72,7 @@ def test_the_command_takes_method_and_model_from_the_store(tmp_path):
     library.run(str(tmp_path / "rows.csv"), subject, library.ExpectedIG(4), tmp_path / "other", device="cpu")
     refuses(InputError, "--method", lambda: find_method(ServeOptions(), library.open(tmp_path / "other").manifest))
     demo = {"fingerprint": {"method": {"name": "IG²"}}}  # of two models
-    refuses(InputError, "does not say", lambda: find_method(ServeOptions(), demo))
+    refuses(InputError, "does not record", lambda: find_method(ServeOptions(), demo))
     assert find_model(None, {"model": "digits"}) == "digits" and find_model(None, {"model": "torchvision:resnet18"})
     assert find_model(None, {"model": None}) is None and find_model("mine:build", {}) == "mine:build"
     for name in ("mine:build", "weights.pt", "timm:hf-hub:a/b", "transformers:/home/me"):  # code, or files of this machine

@@ -47,7 +47,7 @@ app = typer.Typer(
 )
 data = typer.Typer(
     cls=Group,
-    help="List, check and fetch the data that [bold]ig2 bench[/bold] and [bold]ig2 explain[/bold] read.",
+    help="List, check and download the data that [bold]ig2 bench[/bold] and [bold]ig2 explain[/bold] read.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -81,9 +81,9 @@ EXPLAIN_EXAMPLES = (
 
 @add_command(app, epilog=f"{format_examples(EXPLAIN_EXAMPLES)}\n\nThe methods:\n{METHODS_HELP}")
 def explain(options: ExplainOptions) -> None:
-    """Explain photos, sentences, rows of a table, or what a language model says next.
+    """Explain photos, sounds, sentences, rows of a table, or what a language model says next.
 
-    Writes a picture for each input, the attributions (safetensors) with a summary (JSON), and a report to open in a browser.
+    Writes a picture of each input, the attributions (safetensors), a summary (JSON), and a report to open in a browser.
     """
     if options.lm is not None:
         from ig2.cli.language import run
@@ -102,10 +102,11 @@ RUN_EXAMPLES = (
 
 @add_command(app, epilog=format_examples(RUN_EXAMPLES))
 def run(options: RunCommandOptions) -> None:
-    """Explain a whole data set into a store of Parquet files.
+    """Explain a whole data set and write the results to a store of Parquet files.
 
-    It can be stopped at any moment: the same command goes on, and explains nothing twice. An item that cannot be explained
-    becomes a row with its error.
+    A run can be stopped at any time; the same command resumes it, and explains nothing twice.
+
+    An item that cannot be explained is stored as a row with its error.
     """
     from ig2.cli.run import run
 
@@ -114,7 +115,7 @@ def run(options: RunCommandOptions) -> None:
 
 @add_command(app)
 def status(options: StatusOptions) -> None:
-    """Print how far a run is, which items failed and why, and how long the rest will take."""
+    """Print the progress of a run: items done, items failed and why, and the time remaining."""
     from ig2.cli.run import print_status
 
     print_status(options)
@@ -125,9 +126,9 @@ PLOT_EXAMPLES = ("ig2 plot patients-ig2", "ig2 plot ig2-out/kernelshap.safetenso
 
 @add_command(app, epilog=format_examples(PLOT_EXAMPLES))
 def plot(options: PlotOptions) -> None:
-    """Draw which columns matter over a whole table: a beeswarm, their importance, a waterfall or a dependence.
+    """Draw which columns of a table matter: a beeswarm, importance, waterfall or dependence plot.
 
-    It reads what [bold]ig2 run[/bold] or [bold]ig2 explain[/bold] wrote.
+    Reads the output of [bold]ig2 run[/bold] or [bold]ig2 explain[/bold].
     """
     from ig2.cli.plot import run
 
@@ -143,11 +144,11 @@ SERVE_EXAMPLES = (
 
 @add_command(app, epilog=format_examples(SERVE_EXAMPLES))
 def serve(options: ServeOptions) -> None:
-    """Open stores of [bold]ig2 run[/bold] in the browser: filter, compare, and find what the model looks at.
+    """Open stores written by [bold]ig2 run[/bold] in the browser: filter, compare, and find what the model looks at.
 
-    With --what-if or --model it also explains inputs that you upload, paste or edit.
+    With --what-if or --model, it also explains inputs that you upload, paste or edit.
 
-    The page is served on this machine alone, unless --host says otherwise.
+    The page is served on this machine only, unless --host is given.
     """
     from ig2.cli.serve import run
 
@@ -162,9 +163,9 @@ EXPORT_EXAMPLES = (
 
 @add_command(app, epilog=format_examples(EXPORT_EXAMPLES))
 def export(options: ExportOptions) -> None:
-    """Write the explorer over stores as a folder of files that any web server can serve.
+    """Export stores as a static copy of the explorer, which any web server can serve.
 
-    List, filters, map, clusters and items are there, of 10,000 items at most; what needs the model or Python is not.
+    Includes the list, filters, map, clusters and items, of 10,000 items at most, but nothing that needs the model or Python.
     """
     from ig2.cli.export import run
 
@@ -173,9 +174,9 @@ def export(options: ExportOptions) -> None:
 
 @add_command(app)
 def demo(options: DemoOptions) -> None:
-    """Explain photos and digits that come with the packages, by five methods side by side.
+    """Explain sample photos and digits with five methods side by side.
 
-    Takes a minute or two, needs no network, and ends with a report to open in a browser.
+    Takes a minute or two, needs no internet connection, and writes a report to open in a browser.
     """
     from ig2.cli.demo import run
 
@@ -194,7 +195,7 @@ BENCH_EXAMPLES = (
 def bench(options: BenchCommandOptions) -> None:
     """Compare methods by the paper's metrics, in a table beside the paper's published scores.
 
-    Every score is stored as soon as it is computed: the same command resumes a run that was stopped.
+    Each score is stored as soon as it is computed; the same command resumes a run that was stopped.
     """
     from ig2.cli.bench import print_list, run
 
@@ -203,9 +204,9 @@ def bench(options: BenchCommandOptions) -> None:
 
 @add_command(app, epilog=format_examples(("ig2 figures toy", "ig2 figures imagenet --data my-data")))
 def figures(options: FiguresOptions) -> None:
-    """Make the paper's figures.
+    """Draw the paper's figures.
 
-    The numbers of each are stored beside it: drawing it again, in another format for example, takes a second.
+    The numbers behind each figure are stored beside it, so drawing it again, for example in another format, takes a second.
     """
     from ig2.cli.figures import print_list, run
 
@@ -217,7 +218,7 @@ app.add_typer(data, name="data")
 
 @add_command(data, "list")
 def list_data(options: DebugOptions) -> None:
-    """Print what each data set is, how its folder must look, its terms, and what is used without it."""
+    """List the data sets: contents, folder layout, terms, and the data used without each."""
     from ig2.cli.data import print_list
 
     print_list()
@@ -225,7 +226,7 @@ def list_data(options: DebugOptions) -> None:
 
 @add_command(data, "verify")
 def verify_data(options: VerifyOptions) -> None:
-    """Read everything in a folder: how many samples of each class, duplicates, what is broken.
+    """Check a folder of data: count the samples of each class, and find duplicates and broken files.
 
     The exit code is 1 if something is broken or missing.
     """
@@ -236,9 +237,9 @@ def verify_data(options: VerifyOptions) -> None:
 
 @add_command(data, "fetch")
 def fetch_data(options: FetchOptions) -> None:
-    """Download a data set that may be downloaded, and check it.
+    """Download a data set and check it.
 
-    The same command resumes a download that was interrupted.
+    The same command resumes an interrupted download. [bold]ig2 data list[/bold] shows which data sets can be fetched.
     """
     from ig2.cli.data import fetch
 

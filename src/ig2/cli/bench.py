@@ -57,7 +57,7 @@ def run(options: BenchCommandOptions) -> None:
     """Score, write, and print the table; if a score failed, the exit code is 1."""
     SUITES.check_any()
     if options.suite is None:
-        raise ChoiceError(f"name a suite: {', '.join([*SUITES, LEADERBOARD])}")
+        raise ChoiceError(f"no suite was named: choose one of {', '.join([*SUITES, LEADERBOARD])}")
     if options.suite == LEADERBOARD:
         run_leaderboard(options)
         return
@@ -76,7 +76,7 @@ def run(options: BenchCommandOptions) -> None:
         if options.debug:
             for failure in table.failures:
                 traceback.print_exception(failure.error)
-        print_error(f"{format_count(len(table.failures), 'score')} failed, see the notes; the same command tries again")
+        print_error(f"{format_count(len(table.failures), 'score')} failed: see the notes, and retry with the same command")
         raise typer.Exit(1)
 
 
@@ -99,7 +99,7 @@ def run_leaderboard(options: BenchCommandOptions) -> None:
     leaderboard.write_pages(board, leaderboard.load_effects(options.out), options.out)
     typer.echo(render_overview(board))
     for name, why in board.skipped.items():
-        print_error(f"{name} is skipped: {one_line(why)}")
+        print_error(f"{name} was skipped: {one_line(why)}")
     console = open_console()
     for label, name in (("page", "md"), ("picture", "png"), ("numbers", "json")):
         print_path(console, label, options.out / f"{LEADERBOARD}.{name}", 9)
@@ -109,7 +109,7 @@ def run_leaderboard(options: BenchCommandOptions) -> None:
         if options.debug:
             for error in failed.values():
                 traceback.print_exception(error)
-        print_error(f"{format_count(len(failed), 'method')} failed, the same command tries again: {'; '.join(failed)}")
+        print_error(f"{format_count(len(failed), 'method')} failed (the same command retries): {'; '.join(failed)}")
         raise typer.Exit(1)
 
 
@@ -126,7 +126,7 @@ def _load_own(typed: Sequence[str]) -> dict[str, MethodLike]:
         if not FUNCTION.fullmatch(spec):
             raise ChoiceError(f"--own {text}: expected module:function, or LABEL=module:function")
         if label in methods:
-            raise ChoiceError(f"--own {text}: two methods are called {label!r}: give one a label, LABEL=module:function")
+            raise ChoiceError(f"--own {text}: two methods are named {label!r}: label one of them, LABEL=module:function")
         method = load_function(spec)
         if isinstance(method, type):  # a class of methods, with its defaults
             method = method()
@@ -142,7 +142,7 @@ def _explain_how_to_resume(options: BenchCommandOptions) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemExit):
         same = "the same command without --fresh" if options.fresh else "the same command"
-        print_error(f"the scores so far are stored in {options.out}: {same} goes on from there")
+        print_error(f"the scores so far are stored in {options.out}: {same} resumes from there")
         raise
 
 

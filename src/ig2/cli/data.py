@@ -34,7 +34,7 @@ def print_list() -> None:
         print_line(console, "from", dataset.page, LABELS)
         if dataset.files:
             size = sum(file.size or 0 for file in dataset.files)
-            unchecked = "" if all(file.sha256 for file in dataset.files) else ", no checksum known for some"
+            unchecked = "" if all(file.sha256 for file in dataset.files) else ", some without a checksum"
             print_line(console, "fetch", f"ig2 data fetch {name} ({_format_size(size)}{unchecked})", LABELS)
         fetched = f"yes, in {dataset.folder}" if dataset.is_fetched else f"no, nothing in {dataset.folder}"
         print_line(console, "fetched", fetched, LABELS)

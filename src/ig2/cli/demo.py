@@ -117,7 +117,7 @@ def _photos(subject: VisionSubject, names: Sequence[str]) -> Batch:
     paths = {path.name: path for path in demo_photos.paths()}
     missing = [name for name in names if name not in paths]
     if missing:
-        raise InputError(f"the photo {missing[0]} comes with scikit-image, and is missing: pip install 'ig2[cli,demo]'")
+        raise InputError(f"the photo {missing[0]}, which comes with scikit-image, is missing: pip install 'ig2[cli,demo]'")
     return subject.read([Photo(paths[name], PHOTOS[name]) for name in names])
 
 

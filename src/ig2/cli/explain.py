@@ -68,11 +68,9 @@ def run(options: ExplainOptions) -> None:
     # a missing file is one more that cannot be read
     skips_files = kind == "image" and (options.skip_bad or len(sources) > MANY)
     if options.scale is not None and kind != "image":
-        raise ChoiceError(
-            f"--scale {options.scale:g} is for photos, and this is a {kind}, which has no pixels to blur: omit it"
-        )
+        raise ChoiceError(f"--scale {options.scale:g} is for photos, and a {kind} has no pixels to blur: omit it")
     if options.at is not None and kind != "image":
-        raise ChoiceError(f"--at {options.at} is for photos, whose places a layer has, and this is a {kind}: omit it")
+        raise ChoiceError(f"--at {options.at} is for photos, and this is a {kind}: omit it")
     for path in (*(() if skips_files else sources), *filter(None, [options.references])):
         check_exists(path)
     with files.draft_folder(options.out) as draft, show_progress(options.quiet, keep=True) as watch:
@@ -96,7 +94,7 @@ def run(options: ExplainOptions) -> None:
             if options.model is not None:
                 raise
             raise InputError(
-                f"{error}. The default model is {subject.name}, which tells tumours apart: name your own network with --model"
+                f"{error}. The default model is {subject.name}, a tumour classifier: name your own model with --model"
             ) from error
         names = () if batch is None else batch.names
         pictures, numbers = files.name_pictures(names, kind), list(files.name_numbers(methods).values())
@@ -154,8 +152,8 @@ def parse_against(subject: Subject, wanted: str | None) -> list[int] | Literal["
     if wanted == "others" or (wanted is None and subject.outputs != "classes"):
         return None
     if subject.outputs != "classes":
-        what = "predicts plain numbers" if subject.outputs == "numbers" else "has labels that hold independently"
-        raise ChoiceError(f"--against {wanted}: {subject.name} {what}, so there is no class instead of another: omit it")
+        what = "predicts plain numbers" if subject.outputs == "numbers" else "has independent labels"
+        raise ChoiceError(f"--against {wanted}: {subject.name} {what}, so no class excludes another: omit it")
     if wanted is None or wanted == "next":
         return "next"
     names = [wanted] if wanted in (subject.classes or ()) else wanted.split(",")
@@ -278,8 +276,8 @@ def _find_classes(
     for name, index in zip(batch.names, explained.tolist(), strict=True):
         if against != "next" and index in against:
             raise InputError(
-                f"{name!r} is explained as {subject.label(index)!r}, and --against names that class too: choose another "
-                "one, or explain another one with --target"
+                f"{name!r} is explained as {subject.label(index)!r}, which is also the class of --against: choose another "
+                "class there, or one to explain with --target"
             )
     rows = torch.arange(len(batch))
     return choose_against("next" if against == "next" else [list(against)], explained, scores, rows)
@@ -381,7 +379,7 @@ def explain_opposition(view: InputView, shown: MethodView) -> str:
     if shown.baseline_output is None or shown.output >= shown.baseline_output:
         return words
     there = "references" if shown.references else "baseline"
-    words += f", since the output explained is lower here than at the {there}"
+    words += f", since the explained output is lower at the input than at the {there}"
     return f"{words}; --against others explains {view.target} by itself" if view.contrasted else words
 
 
@@ -429,8 +427,8 @@ def offer_pool(explanation: Explanation, source: Path | None) -> None:
         data = pool.DATASET
         size = sum(file.size or 0 for file in data.files) / 1e6
         print_error(
-            f"to contrast with photos of {quote_names(known, 3)}: ig2 data fetch {data.name} ({len(data.files)} photos, "
-            f"{size:.0f} MB, once)"
+            f"for references of {quote_names(known, 3)}, run ig2 data fetch {data.name} once ({len(data.files)} photos, "
+            f"{size:.0f} MB)"
         )
 
 

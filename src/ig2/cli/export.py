@@ -15,7 +15,7 @@ WIDTH = 10
 def run(options: ExportOptions) -> None:
     """Write the site, and print where it is and how to look at it."""
     if not options.stores:
-        raise ChoiceError("name a store: the folder that ig2 run wrote, such as ig2 export ig2-run")
+        raise ChoiceError("no store was named: name a folder written by ig2 run, for example ig2 export ig2-run")
     from ig2.explorer import Collection, export_site
 
     with show_progress(options.quiet) as watch:

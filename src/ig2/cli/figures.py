@@ -51,7 +51,7 @@ def run(options: FiguresOptions) -> None:
             print_error(f"{name}: {error}" if ours else f"{name}: {type(error).__name__}: {error} (--debug shows where)")
             continue
         except (KeyboardInterrupt, SystemExit):
-            print_error(f"the figures made so far are in {options.out}: the same command goes on from there")
+            print_error(f"the figures made so far are in {options.out}: the same command resumes from there")
             raise
         _print_figure(console, figure, width)
     if failed:

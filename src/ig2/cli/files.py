@@ -48,7 +48,7 @@ def draft_folder(folder: Path) -> Iterator[Path]:
             folder.mkdir(parents=True, exist_ok=True)
             draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder))
         except (FileExistsError, NotADirectoryError) as error:
-            raise InputError(f"--out {folder} is a file, or in one: choose a folder") from error
+            raise InputError(f"--out {folder} is a file, or inside one: choose a folder") from error
         except (OSError, ValueError) as error:
             raise InputError(f"--out {folder} cannot be written to: {reason(error)}") from error
         yield draft

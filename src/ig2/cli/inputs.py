@@ -46,7 +46,7 @@ def list_files(paths: Sequence[Path], out: Path, skip_bad: bool = False) -> list
         below = path.resolve() in out.resolve().parents
         files += [image for image in images if not (below and out.resolve() in image.resolve().parents)]
     if paths and not files:
-        raise InputError(f"{paths[0]} has no images but those in --out {out}")
+        raise InputError(f"{paths[0]} has no images other than those in --out {out}: name another folder, or another --out")
     return files
 
 
@@ -59,12 +59,12 @@ def find_kind(files: Sequence[Path], texts: Sequence[str], rows: str | None) -> 
     if not kinds:
         raise ChoiceError("nothing to explain: name photos, sounds, a table or a .txt file of sentences, or add --text '…'")
     if len(kinds) > 1:
-        raise ChoiceError(f"inputs must be of one kind, these are {' and '.join(sorted(kinds))}")
+        raise ChoiceError(f"inputs must be of one kind, got {' and '.join(sorted(kinds))}: explain each kind by itself")
     (kind,) = kinds
     if kind == "table" and len(files) > 1:
-        raise ChoiceError(f"expected one table, got {len(files)}")
+        raise ChoiceError(f"expected one table, got {len(files)}: explain them one at a time")
     if rows is not None and (kind in ("image", "signal") or len(files) != 1 or texts):
-        raise ChoiceError("--rows chooses rows of one table or lines of one .txt file: omit it")
+        raise ChoiceError("--rows selects rows of one table or lines of one .txt file, and these inputs are neither: omit it")
     return kind
 
 
@@ -113,7 +113,7 @@ def open_inputs(subject: Subject, files: Sequence[Path], texts: Sequence[str], r
         if not rest:
             return inputs, ()
         first, last = rest[0] + 1, rest[-1] + 1
-        reason = f"only the first {FIRST_ROWS} rows are explained by default: choose others with --rows {first}:{last}"
+        reason = f"only the first {FIRST_ROWS} rows are explained by default: for these, add --rows {first}:{last}"
         return inputs, (SkippedView(f"rows {first} to {last}", reason),)
     if subject.kind == "image":
         names = _names(files)
@@ -138,7 +138,7 @@ def read_references(subject: Subject, source: Path, seed: int, skip_bad: bool = 
     elif subject.kind == "image":
         photos, total = vision.read_folder(source, MOST_REFERENCES, seed), len(vision.read_folder(source))
         if len(photos) < total:
-            reason = f"references are chosen from {len(photos)} of its {total:,} photos, of all sub-folders alike"
+            reason = f"references are chosen from {len(photos)} of its {total:,} photos, taken evenly from all sub-folders"
             unread = (SkippedView(f"{total - len(photos):,} photos of {source}", reason),)
         inputs = InputList.from_list(photos, [photo.name for photo in photos], subject.read)
     elif subject.kind == "signal":
@@ -155,7 +155,9 @@ def read_all(subject: Subject, inputs: InputList, skip_bad: bool) -> tuple[Batch
     """Read inputs, so that a bad one is found before time is spent on the others; return them, and which were skipped."""
     batch, problems = _read_some(subject, inputs, skip_bad)
     if batch is None:
-        raise InputError(f"none of {format_count(len(problems), 'input')} can be explained: {next(iter(problems.values()))}")
+        raise InputError(
+            f"none of {format_count(len(problems), 'input')} can be explained; the first error: {next(iter(problems.values()))}"
+        )
     return batch, tuple(SkippedView(inputs.names[number], problems[number]) for number in sorted(problems))
 
 
@@ -210,16 +212,16 @@ def read_lines(path: Path) -> list[str]:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {reason(error)}") from error
     if len(content) > LARGEST_TEXT:
-        raise InputError(f"{path} has more than {LARGEST_TEXT:,} bytes: choose some sentences")
+        raise InputError(f"{path} has more than {LARGEST_TEXT:,} bytes: choose fewer sentences")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text in UTF-8") from error
+        raise InputError(f"{path} is not UTF-8 text: save it as UTF-8") from error
     if "\0" in text:
-        raise InputError(f"{path} is not a text: it holds null characters")
+        raise InputError(f"{path} is not text, since it holds null characters: expected sentences, one per line")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
-        raise InputError(f"{path} has no sentences: expected one on each line")
+        raise InputError(f"{path} has no sentences: expected one per line")
     return lines
 
 
@@ -232,7 +234,7 @@ def parse_rows(wanted: str, total: int) -> list[int]:
             raise ChoiceError(f"--rows {wanted!r} is not valid: expected numbers such as 1,4 or a range such as 2:5")
         first, last = int(match[1]), int(match[2] or match[1])
         if not 1 <= first <= last <= total:
-            raise InputError(f"--rows {wanted!r}: there are rows 1 to {total}")
+            raise InputError(f"--rows {wanted!r} is out of range: expected rows 1 to {total}")
         rows += range(first - 1, last)
     return list(dict.fromkeys(rows))
 

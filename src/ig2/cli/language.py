@@ -112,16 +112,16 @@ def _make_method(named: NamedMethod, steps: int, rule: Rule | None, words: Seque
 def _check(options: ExplainOptions) -> None:
     """Refuse what does not go with a language model."""
     if options.prompt is None:
-        raise ChoiceError("--lm needs --prompt '…', the text that the model continues")
+        raise ChoiceError("--lm needs a prompt: add --prompt '…', the text for the model to continue")
     others = {
         "FILE": options.files, "--text": options.texts, "--model": options.model, "--compare": options.compare,
         "--rows": options.rows, "--scale": options.scale,
     }  # fmt: skip
     for name, value in others.items():
         if value:
-            raise ChoiceError(f"{name} is not for a language model, which explains its --prompt: omit it")
+            raise ChoiceError(f"{name} does not apply to a language model, which explains its --prompt: omit it")
     if options.references is not None and options.rather_than is not None:
-        raise ChoiceError("--rather-than is one prompt to contrast with and --references a file of them: omit one")
+        raise ChoiceError("--rather-than is one reference prompt, and --references a file of them: omit one of the two")
 
 
 def _write_summary(draft: Path, explanation: lm.Explanation, names: list[str]) -> None:

@@ -178,14 +178,14 @@ def explain_many(
     with files.name_folder_in_errors(options.out):
         done = _open_unfinished(unfinished, run_fingerprint)
     if done:
-        print_error(f"going on: {done:,} of {len(names):,} were done before")
+        print_error(f"resuming: {done:,} of {len(names):,} inputs are done")
     try:
         store = run_plan(plan, run_fingerprint, unfinished / files.STORE, device=device, progress=watch("explaining"))
     except BaseException as error:
         if not any((unfinished / files.STORE).rglob("*.parquet")):
             shutil.rmtree(unfinished, ignore_errors=True)  # there is nothing to go on with
         elif isinstance(error, KeyboardInterrupt):
-            print_error("what is done is kept: the same command goes on")
+            print_error("finished inputs are stored: the same command resumes")
         raise
     watch("report")
     rows = {row["id"]: row for row in store.iterate([name for name in store.columns if not name.startswith("values")])}

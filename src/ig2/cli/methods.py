@@ -84,62 +84,91 @@ def _make_xrai(subject: Subject, batch: Batch, steps: int) -> ig2.Method:
 METHODS: dict[str, NamedMethod] = {
     method.name: method
     for method in (
-        _on_path("ig2", "IG²", "gradients on the way to a counterfactual", "IG2", contrasts=True),
+        _on_path("ig2", "IG²", "gradients along the path to a counterfactual", "IG2", contrasts=True),
         _on_path(
-            "ig", "IG", "Integrated Gradients from black, no words, the mean row", "IntegratedGradients", has_baseline=True
+            "ig",
+            "IG",
+            "Integrated Gradients from black, no words or the mean row",
+            "IntegratedGradients",
+            has_baseline=True,
         ),
-        _on_path("guided-ig", "Guided IG", "the same on a path that avoids large gradients", "GuidedIG", has_baseline=True),
+        _on_path("guided-ig", "Guided IG", "the same, along a path that avoids large gradients", "GuidedIG", has_baseline=True),
         _on_path("expected-ig", "Expected IG", "Integrated Gradients from the references", "ExpectedIG", contrasts=True),
         _on_path(
             "ig2-straight",
             "IG² finished straight",
-            "IG², and straight on to the reference where it gets stuck",
+            "IG², finished along a straight line where it gets stuck",
             "IG2",
             fallback="straight",
             contrasts=True,
         ),
-        _on_path("blur-ig", "Blur IG", "from the blurred image; images only", "BlurIG", images_only=True),
+        _on_path("blur-ig", "Blur IG", "Integrated Gradients from the blurred image; images only", "BlurIG", images_only=True),
         NamedMethod(
-            "idgi", "IDGI", "what the output did, by squared gradients", lambda s, b, steps: ig2.IDGI(steps), has_baseline=True
+            "idgi",
+            "IDGI",
+            "the output's change, shared out by squared gradients",
+            lambda s, b, steps: ig2.IDGI(steps),
+            has_baseline=True,
         ),
         NamedMethod("idg", "IDG", "IG weighted by the output's slope", lambda s, b, steps: ig2.IDG(steps), has_baseline=True),
-        _on_path("left-ig", "Left-IG", "IG up to where the output saturates", "LeftIG", has_baseline=True),
-        _on_path("samp", "SAMP", "on the path along which the output falls fastest", "SAMP", has_baseline=True),
-        _on_path("mfaba", "MFABA", "down the output to another class; images only", "MFABA", images_only=True),
-        NamedMethod("agi", "AGI", "up to some other classes; images only", lambda *_: ig2.AGI(), images_only=True),
-        _on_path("big", "BIG", "IG from the decision boundary; images only", "BIG", images_only=True),
-        NamedMethod("la", "LA", "steps around the image to other classes; images only", lambda *_: ig2.LA(), images_only=True),
+        _on_path("left-ig", "Left-IG", "IG up to the point where the output saturates", "LeftIG", has_baseline=True),
+        _on_path("samp", "SAMP", "gradients along a greedy descent of the output", "SAMP", has_baseline=True),
+        _on_path("mfaba", "MFABA", "gradients along a descent to another class; images only", "MFABA", images_only=True),
         NamedMethod(
-            "attexplore", "AttEXplore", "down a smoothed gradient; images only", lambda *_: ig2.AttEXplore(), images_only=True
+            "agi", "AGI", "gradients along ascents to other classes; images only", lambda *_: ig2.AGI(), images_only=True
+        ),
+        _on_path("big", "BIG", "IG from the decision boundary; images only", "BIG", images_only=True),
+        NamedMethod(
+            "la",
+            "LA",
+            "gradients at steps towards other classes; images only",
+            lambda *_: ig2.LA(),
+            images_only=True,
+        ),
+        NamedMethod(
+            "attexplore",
+            "AttEXplore",
+            "smoothed gradients along a descent; images only",
+            lambda *_: ig2.AttEXplore(),
+            images_only=True,
         ),
         NamedMethod(
             "reveal-ig",
             "Reveal-IG",
-            "as noise around the image vanishes; images only",
+            "IG as noise around the image vanishes; images only",
             lambda s, b, steps: ig2.RevealIG(max(1, steps // 10)),
             images_only=True,  # of each of its ten paths
         ),
         NamedMethod(
-            "gradcfe", "GradCFE", "what IG²'s counterfactual takes away", lambda s, b, steps: ig2.GradCFE(steps), contrasts=True
+            "gradcfe",
+            "GradCFE",
+            "the input less IG²'s counterfactual",
+            lambda s, b, steps: ig2.GradCFE(steps),
+            contrasts=True,
         ),
         NamedMethod("gradient", "Gradient", "the plain gradient", lambda *_: ig2.Gradient()),
         NamedMethod("input-x-gradient", "Input × gradient", "the gradient times the input", lambda *_: ig2.InputXGradient()),
-        NamedMethod("smoothgrad", "SmoothGrad", "the gradient, mean over noise", lambda *_: ig2.SmoothGrad(ig2.Gradient())),
+        NamedMethod("smoothgrad", "SmoothGrad", "the gradient, averaged over noise", lambda *_: ig2.SmoothGrad(ig2.Gradient())),
         NamedMethod(
             "smoothgrad2",
             "SmoothGrad²",
-            "its squares, mean over noise: no signs",
+            "its square, averaged over noise; unsigned",
             lambda *_: ig2.SmoothGrad(ig2.Gradient(), samples=50, squared=True),
         ),
-        NamedMethod("vargrad", "VarGrad", "its variance over noise: no signs", lambda *_: ig2.VarGrad(ig2.Gradient())),
+        NamedMethod("vargrad", "VarGrad", "its variance over noise; unsigned", lambda *_: ig2.VarGrad(ig2.Gradient())),
         NamedMethod(
-            "noisegrad", "NoiseGrad", "the gradient, mean over noised weights", lambda *_: ig2.NoiseGrad(ig2.Gradient())
+            "noisegrad", "NoiseGrad", "the gradient, averaged over noisy weights", lambda *_: ig2.NoiseGrad(ig2.Gradient())
         ),
-        NamedMethod("fusiongrad", "FusionGrad", "the gradient, mean over both", lambda *_: ig2.FusionGrad(ig2.Gradient())),
+        NamedMethod(
+            "fusiongrad",
+            "FusionGrad",
+            "the gradient, averaged over noisy inputs and weights",
+            lambda *_: ig2.FusionGrad(ig2.Gradient()),
+        ),
         NamedMethod(
             "strata",
             "Strata",
-            "what two depths of the network agree on; images only",
+            "agreement between depths of the network; images only",
             lambda *_: ig2.Strata(),
             contrasts=True,
             images_only=True,
@@ -147,7 +176,7 @@ METHODS: dict[str, NamedMethod] = {
         NamedMethod(
             "deepshap", "DeepSHAP", "DeepLIFT's rescale rule from the references", lambda *_: ig2.DeepSHAP(), contrasts=True
         ),
-        NamedMethod("turns", "Turns", "secants, blocks of features in turn", _make_turns, has_baseline=True),
+        NamedMethod("turns", "Turns", "secants, one block of features at a time", _make_turns, has_baseline=True),
         NamedMethod(
             "kernelshap",
             "KernelSHAP",
@@ -173,14 +202,20 @@ METHODS: dict[str, NamedMethod] = {
             needs_gradient=False,
         ),
         NamedMethod(
-            "gradcam", "Grad-CAM", "the last convolution's map; images only", lambda *_: ig2.GradCAM(), images_only=True
+            "gradcam", "Grad-CAM", "the map of the last convolution; images only", lambda *_: ig2.GradCAM(), images_only=True
         ),
         NamedMethod(
-            "layercam", "LayerCAM", "the same, place by place; images only", lambda *_: ig2.LayerCAM(), images_only=True
+            "layercam", "LayerCAM", "the same, position by position; images only", lambda *_: ig2.LayerCAM(), images_only=True
         ),
-        NamedMethod("hirescam", "HiResCAM", "the same with signs; images only", lambda *_: ig2.HiResCAM(), images_only=True),
+        NamedMethod(
+            "hirescam",
+            "HiResCAM",
+            "the same, position by position and signed; images only",
+            lambda *_: ig2.HiResCAM(),
+            images_only=True,
+        ),
         NamedMethod("xrai", "XRAI", "regions ranked by Integrated Gradients; images only", _make_xrai, images_only=True),
-        NamedMethod("random", "Random", "noise, to compare with", lambda *_: ig2.Random(), needs_gradient=False),
+        NamedMethod("random", "Random", "noise, for comparison", lambda *_: ig2.Random(), needs_gradient=False),
     )
 }
 
@@ -195,7 +230,7 @@ def find_methods(names: Iterable[str], kind: Kind) -> list[NamedMethod]:
         if name not in METHODS:
             raise ChoiceError(f"there is no method {name!r}{suggest(name, METHODS)}")
         if METHODS[name].images_only and kind != "image":
-            raise ChoiceError(f"{name} is for images, and this is a {kind}: omit it")
+            raise ChoiceError(f"the method {name} is for images, and this is a {kind}: omit it")
     return [METHODS[name] for name in dict.fromkeys(names)]
 
 
@@ -229,7 +264,7 @@ def fit_methods(methods: Iterable[NamedMethod], subject: Subject) -> list[NamedM
         if method.needs_gradient:
             free = ", ".join(name for name, known in METHODS.items() if not known.needs_gradient and not known.images_only)
             raise ChoiceError(
-                f"{method.name} needs gradients, and {subject.name} has none: choose a --method that needs none ({free})"
+                f"{method.name} needs gradients, and {subject.name} has none: choose a --method without gradients ({free})"
             )
     return [replace(method, contrasts=method.has_baseline) for method in methods]
 
@@ -247,7 +282,9 @@ def find_rule(name: str | None, methods: Iterable[NamedMethod]) -> Rule | None:
         raise ChoiceError(f"there is no rule {name!r}{suggest(name, RULES)}")
     if not any(method.takes_rule for method in methods):
         takers = ", ".join(method.name for method in METHODS.values() if method.takes_rule)
-        raise ChoiceError(f"--rule {name} is for {takers}: omit it")
+        raise ChoiceError(
+            f"--rule {name} does not apply to this method: omit it, or choose a --method that takes a rule ({takers})"
+        )
     # typed without parentheses, which a shell would take for its own
     if name == "gauss":
         return ig2.rules.gauss(4)

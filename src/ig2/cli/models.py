@@ -23,12 +23,12 @@ from ig2.errors import InputError, format_count, reason
 
 
 def load_model(options: ModelOptions, kind: Kind, sources: Sequence[Path]) -> Subject:
-    """Load the model; print what is assumed of a network alone.
+    """Load the model; print what is assumed of a bare network.
 
     Args:
         options: the model, and what was typed of its data.
         kind: the kind of the inputs.
-        sources: files whose columns describe a table to a network alone, the first that is there.
+        sources: files whose columns describe a table to a bare network; the first one counts.
 
     Raises:
         ChoiceError: if something was typed of the data of a model that brings its own.
@@ -48,7 +48,7 @@ def load_model(options: ModelOptions, kind: Kind, sources: Sequence[Path]) -> Su
     subject = load_subject(options.model, kind, trust=options.trust, adapt=None if kind in ("text", "signal") else adapt)
     if settings and not is_alone:
         raise ChoiceError(
-            f"--{next(iter(settings))} describes the data of a network alone; {subject.name} brings its own: omit it"
+            f"--{next(iter(settings))} describes the data of a bare network, and {subject.name} comes with its own: omit it"
         )
     return subject
 
@@ -59,7 +59,9 @@ def _parse_settings(options: ModelOptions) -> dict[str, Any]:
     if options.size is not None:
         sides = options.size.lower().split("x")
         if not all(side.strip().isdecimal() for side in sides) or len(sides) > 2:
-            raise ChoiceError(f"--size {options.size!r} is not valid: expected pixels such as 224, or height x width: 224x320")
+            raise ChoiceError(
+                f"--size {options.size!r} is not valid: expected pixels such as 224, or height x width, such as 224x320"
+            )
         settings["size"] = (int(sides[0]), int(sides[-1]))
     for name, typed in (("mean", options.mean), ("std", options.std)):
         if typed is not None:
@@ -96,7 +98,7 @@ def _adapt_to_photos(net: nn.Module, name: str, settings: dict[str, Any]) -> Vis
     colours = "grey" if subject.channels == 1 else "RGB"
     typed = (f"{part} {', '.join(f'{value:g}' for value in settings[part])}" for part in ("mean", "std") if part in settings)
     print_error(
-        f"{name} is a network alone; assumed: {colours} photos of {height} × {width}, values from {low:g} to {high:g}, "
+        f"{name} is a bare network; assumed: {colours} photos of {height} × {width}, values from {low:g} to {high:g}, "
         f"{', '.join(typed) or 'no normalisation'}, {_describe_classes(subject)} (--size, --bounds, --mean, --std and "
         "--classes change it)"
     )
@@ -116,17 +118,17 @@ def _adapt_to_table(net: nn.Module, name: str, settings: dict[str, Any], source:
         outputs = 1 if scores.ndim == 1 else scores.shape[1]
     except Exception as error:  # whatever the network raises
         raise InputError(
-            f"{name} is a network alone, and does not take the {format_count(features, 'feature')} of {source}, "
+            f"{name} is a bare network, and does not take the {format_count(features, 'feature')} of {source}, "
             f"{quote_names(names, 5)} ({reason(error)}): let the function return ig2.adapters.tabular.subject(net, columns, "
-            f"classes), where columns = ig2.adapters.tabular.infer_columns({str(source)!r}, leave_out=[...]) without what is "
-            "no input"
+            f"classes), where columns = ig2.adapters.tabular.infer_columns({str(source)!r}, leave_out=[...]) leaves out the "
+            "columns that are not inputs"
         ) from error
     subject = tabular.subject(
         net, columns, settings.get("classes"), name=name, outputs="classes" if outputs > 1 else "numbers", rows=source
     )
     answer = _describe_classes(subject) if outputs > 1 else "one plain number as output"
     print_error(
-        f"{name} is a network alone; assumed: {format_count(len(names), 'column')}, {quote_names(names, 5)}, numbers less "
+        f"{name} is a bare network; assumed: {format_count(len(names), 'column')}, {quote_names(names, 5)}, numbers less "
         f"their mean and divided by their standard deviation in {source}, {answer} (to change it, return "
         "ig2.adapters.tabular.subject(...))"
     )
@@ -135,7 +137,7 @@ def _adapt_to_table(net: nn.Module, name: str, settings: dict[str, Any], source:
 
 def _adapt_estimator(estimator: Any, name: str, kind: Kind, settings: dict[str, Any], source: Path) -> Subject:
     if kind != "table":
-        raise InputError(f"{name} is an estimator, which explains rows of a table, and this is {kind}")
+        raise InputError(f"{name} is an estimator, which takes rows of a table, not this {kind}: name a network with --model")
     for option in settings:
         if option != "classes":
             raise ChoiceError(f"--{option} is for images, and this is a table: omit it")

@@ -29,17 +29,17 @@ def argument(help: str, metavar: str, default: Any = MISSING, complete: Completi
 
 def out_option(folder: str) -> Any:
     """Declare `--out` with its default."""
-    return option(Path(folder), "The folder for the files.", "--out", "-o", panel=None)
+    return option(Path(folder), "The folder to write to.", "--out", "-o", panel=None)
 
 
 def list_option(what: str) -> Any:
     """Declare `--list`."""
-    return option(False, f"Print the names of the {what} and exit.", "--list", panel=None)
+    return option(False, f"List the {what} and exit.", "--list", panel=None)
 
 
 def dataset_argument() -> Any:
     """Declare the name of a data set."""
-    return argument("The data set; [bold]ig2 data list[/bold] names them.", "NAME", complete=DATASETS)
+    return argument("The data set; see [bold]ig2 data list[/bold].", "NAME", complete=DATASETS)
 
 
 def _complete_methods(incomplete: str) -> list[str]:
@@ -67,14 +67,14 @@ class DebugOptions:
 class TerminalOptions(DebugOptions):
     """The options of every command that takes a while."""
 
-    quiet: bool = option(False, "Show no progress bar.", "--quiet", "-q", panel=None)
+    quiet: bool = option(False, "Hide the progress bar.", "--quiet", "-q", panel=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOptions(TerminalOptions):
     """The options of every command that stores results and goes on from them."""
 
-    fresh: bool = option(False, "Compute again what the folder has from earlier runs.", panel=None)
+    fresh: bool = option(False, "Recompute the results that earlier runs stored in the folder.", panel=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,41 +83,48 @@ class ModelOptions:
 
     target: str = option(
         "auto",
-        "The class to explain: a number, a name, or [bold]auto[/bold] for the predicted one.",
+        "The class to explain: a name, a number, or [bold]auto[/bold] for the predicted class.",
         metavar="CLASS",
         panel=None,
     )
     against: str | None = option(
         None,
-        "Rather than which: a class, several with commas between them, [bold]next[/bold] for the most likely of the others, or "
-        "[bold]others[/bold] for any. Default: next for a classifier.",
+        "The class to explain it against: a name or number, several separated by commas, [bold]next[/bold] for the most likely "
+        "other class, or [bold]others[/bold] for any other class. Default: next for a classifier.",
         metavar="CLASS",
         panel=None,
     )
     model: str | None = option(
         None,
-        f"A name ({', '.join(MODELS)}, torchvision:NAME, timm:NAME, transformers:NAME), a module:function that returns a "
-        "network or an estimator (with weights: module:function@FILE), or a file. Default: an ImageNet classifier for photos, "
-        "a classifier of questions for text, of tumours for tables.",
+        f"The model: a name ({', '.join(MODELS)}, torchvision:NAME, timm:NAME, transformers:NAME), a module:function that "
+        "returns a network or an estimator (module:function@FILE to load weights), or a file. Default: an ImageNet classifier "
+        "for photos, a question classifier for text, a tumour classifier for tables.",
         "--model",
         "-m",
         complete=MODELS,
     )
     trust: bool = option(
-        False, "Open a model file that is a program (torch.export, TorchScript, some of skops). It can do whatever you can do."
+        False, "Open a model file that can run code (torch.export, TorchScript, some skops files), with all your permissions."
     )
     size: str | None = option(
-        None, "Pixels that a network alone (module:function, a file) takes: 224, or height x width. Default: 224.", metavar="N"
+        None,
+        "The pixels that a bare network (module:function or a file) takes: 224, or height x width, 224x320. Default: 224, or "
+        "the size it was exported for.",
+        metavar="N",
     )
     bounds: str | None = option(
-        None, "What it takes black and white to be: 0,255 or [bold]--bounds=-1,1[/bold]. Default: 0,1.", metavar="LOW,HIGH"
+        None, "The values it takes for black and white: 0,255 or [bold]--bounds=-1,1[/bold]. Default: 0,1.", metavar="LOW,HIGH"
     )
     mean: str | None = option(
-        None, "What it wants subtracted from these values: 0.5, or one for each channel. Default: 0.", metavar="NUMBERS"
+        None, "The mean to subtract from these values: one number, or one per channel. Default: 0.", metavar="NUMBERS"
     )
-    std: str | None = option(None, "What it wants them divided by, likewise. Default: 1.", metavar="NUMBERS")
+    std: str | None = option(
+        None, "The standard deviation to divide them by: one number, or one per channel. Default: 1.", metavar="NUMBERS"
+    )
     classes: str | None = option(
-        None, "Names of its outputs: between commas, in a .txt file, or [bold]imagenet[/bold].", metavar="NAMES"
+        None,
+        "The names of its classes: separated by commas, in a .txt file, or [bold]imagenet[/bold]. Default: their numbers.",
+        metavar="NAMES",
     )
 
 
@@ -131,64 +138,74 @@ class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
     files: tuple[Path, ...] = argument(
         "Photos or folders of photos, sounds (.wav), a .txt file of sentences, or a table (.csv, .tsv, .parquet).", "FILE", ()
     )
-    texts: tuple[str, ...] = option((), "A sentence; may be given several times.", "--text", "-t", panel=None)
+    texts: tuple[str, ...] = option((), "A sentence to explain. May be repeated.", "--text", "-t", panel=None)
     rows: str | None = option(
         None,
-        "Rows of the table or lines of the .txt file, from 1 on: 1,4 or 2:5. Default: the first 100 rows, all lines.",
+        "The rows of the table or lines of the .txt file to explain, counted from 1: 1,4 or 2:5. Default: the first 100 rows, "
+        "or all lines.",
         panel=None,
     )
     lm: str | None = option(
         None,
-        "A language model: a name or folder of Hugging Face, a .gguf file, or [bold]smollm2[/bold] of the extra lm-demo. "
-        "--target and --against are then what comes next, such as ' Paris'.",
+        "A language model: a Hugging Face name or folder, a .gguf file, or [bold]smollm2[/bold] from the lm-demo extra. "
+        "--target and --against are then continuations of the prompt, such as ' Paris'.",
         metavar="NAME",
         panel=LANGUAGE,
         complete=("smollm2",),
     )
-    prompt: str | None = option(None, "The text that the language model continues.", metavar="TEXT", panel=LANGUAGE)
+    prompt: str | None = option(None, "The text for the language model to continue.", metavar="TEXT", panel=LANGUAGE)
     rather_than: str | None = option(
-        None, "Another prompt to contrast with, aligned word by word.", "--rather-than", metavar="TEXT", panel=LANGUAGE
+        None, "A reference prompt to compare with, aligned word by word.", "--rather-than", metavar="TEXT", panel=LANGUAGE
     )
-    generate: int | None = option(None, "Explain each of so many generated tokens.", panel=LANGUAGE, bounds=(1, 1000))
-    chat: bool = option(False, "Put the prompt into the model's chat template, as a user's message.", panel=LANGUAGE)
+    generate: int | None = option(
+        None, "Generate up to this many tokens and explain each of them.", panel=LANGUAGE, bounds=(1, 1000)
+    )
+    chat: bool = option(False, "Put the prompt into the model's chat template, as a user message.", panel=LANGUAGE)
     precision: Literal["float32", "tf32", "bfloat16", "float16"] | None = option(
-        None, "Of the language model's arithmetic; paths and sums keep theirs. Default: that of its weights.", panel=LANGUAGE
+        None,
+        "The precision of the model's arithmetic: float32, tf32, bfloat16 or float16; paths and sums are not affected. "
+        "Default: that of its weights.",
+        panel=LANGUAGE,
     )
     method: str | None = option(
         None,
-        "The method; see below. Default: ig2, for photos of 96 pixels or more strata and ig2, of a language model deepshap.",
+        "The method; see below. Default: ig2; strata and ig2 for photos of 96 pixels or more; deepshap for a language model.",
         complete=METHODS,
     )
     compare: str | None = option(
         None,
-        "Methods to show beside it, separated by commas: ig,expected-ig,guided-ig.",
+        "Other methods to show beside it, separated by commas: ig,expected-ig,guided-ig.",
         metavar="METHODS",
         complete=_complete_methods,
     )
     rule: str | None = option(
-        None, f"How gradients on a path become attribution: {', '.join(RULES)}. Default: each method's own.", complete=RULES
+        None,
+        f"The rule that turns gradients along a path into attributions: {', '.join(RULES)}. Default: the method's own.",
+        complete=RULES,
     )
     at: str | None = option(
         None,
-        "Attribute to a layer of a photo's model in place of the pixels, and show it on them: the name of a module, such as "
-        "layer4. Maps by layers of their own, such as gradcam, take none.",
+        "Attribute to a layer of an image model instead of to the pixels, and show the map over the photo: a module name such "
+        "as layer4. Not for methods with layers of their own, such as gradcam.",
         metavar="LAYER",
     )
     scale: float | None = option(
         None,
-        "Blur the maps of photos by this many pixels, their sums kept; the report's slider changes it. The numbers in the "
-        "files are not blurred. Default: 2 for photos of 224 pixels, 0 for small ones.",
+        "Blur the maps of photos by this many pixels, keeping their sums; the report has a slider for it. The stored numbers "
+        "are not blurred. Default: 2 for photos of 224 pixels, 0 for small images.",
         metavar="PIXELS",
         bounds=(0, 1000),
     )
     references: Path | None = option(
         None,
-        "What to contrast with: a folder of photos or sounds, a .txt file of sentences, a table. Default: samples that come "
-        "with the model.",
+        "Where to take references from: a folder of photos or sounds, a .txt file of sentences, or a table. Default: those "
+        "that come with the model.",
         metavar="PATH",
     )
-    count: int | None = option(None, "References for each input. Default: 4, or as many as there are.", bounds=(1, 1000))
-    steps: int = option(50, "Steps of a path.", bounds=(1, 10_000))
+    count: int | None = option(
+        None, "The number of references per input. Default: 4, or all if there are fewer.", bounds=(1, 1000)
+    )
+    steps: int = option(50, "The number of steps along each path.", bounds=(1, 10_000))
     out: Path = out_option("ig2-out")
     open_report: bool = option(False, "Open the report in the browser.", "--open", panel=None)
     skip_bad: bool = option(False, "Skip files, rows and sentences that cannot be explained, and list them.", panel=None)
@@ -199,72 +216,88 @@ class RunCommandOptions(ModelOptions, RunOptions, TerminalOptions):
     """The options of `ig2 run`."""
 
     source: str = argument(
-        "A folder, file or pattern of images, of sounds, of tables (.parquet, .csv, .tsv, .jsonl) or of .txt files with a "
-        "text on each line; a folder of Hugging Face's save_to_disk; or module:function that returns a data set.",
+        "A folder, file or pattern of images, sounds, tables (.parquet, .csv, .tsv, .jsonl) or .txt files with one text per "
+        "line; a folder written by Hugging Face's save_to_disk; or a module:function that returns a data set.",
         "SOURCE",
     )
     out: Path = out_option("ig2-run")
-    retry_failed: bool = option(False, "Explain again the items that failed.", panel=None)
-    id: str | None = option(None, "The column with the ids. Default: file name and row number.", metavar="COLUMN", panel=None)
-    label: str | None = option(None, "The column with the classes.", metavar="COLUMN", panel=None)
-    column: str | None = option(None, "The column with the text or image, of rows that have several.", panel=None)
+    retry_failed: bool = option(False, "Retry the items that failed.", panel=None)
+    id: str | None = option(
+        None, "The column that holds the ids. Default: the file name and row number.", metavar="COLUMN", panel=None
+    )
+    label: str | None = option(None, "The column that holds the true classes.", metavar="COLUMN", panel=None)
+    column: str | None = option(None, "The column that holds the text or image, if rows have several.", panel=None)
     values: str | None = option(
         None,
-        "What to keep of the values: float32, float16, units (words, columns), grid:14, superpixels:50 or none. Default: "
-        "units, of images float32.",
+        "How to store the attributions: float32, float16, units (one number per word or column), grid:14, superpixels:50 or "
+        "none. Default: units for texts and tables, otherwise float32.",
         panel=None,
         complete=("float32", "float16", "units", "grid:14", "superpixels:50", "none"),
     )
-    gradcf: bool = option(False, "Keep the counterfactuals too.", panel=None)
-    per_reference: bool = option(False, "Keep each reference's own values too; the store grows with their number.", panel=None)
+    gradcf: bool = option(False, "Store the counterfactuals too.", panel=None)
+    per_reference: bool = option(
+        False, "Store the values for each reference too; the store grows with their number.", panel=None
+    )
     metrics: str | None = option(
-        None, "Scores for every item, separated by commas: insertion,deletion.", metavar="METRICS", panel=None
+        None, "Metrics to compute for every item, separated by commas: insertion,deletion.", metavar="METRICS", panel=None
     )
     lm: str | None = option(
         None,
-        "A language model, for a source of prompts: a name or folder of Hugging Face, a .gguf file, or [bold]smollm2[/bold]. "
-        "Columns target, against and rather_than say what is asked of each prompt.",
+        "A language model, for a source of prompts: a Hugging Face name or folder, a .gguf file, or [bold]smollm2[/bold]. "
+        "Optional columns target, against and rather_than set these for each prompt.",
         metavar="NAME",
         panel=LANGUAGE,
         complete=("smollm2",),
     )
     precision: Literal["float32", "tf32", "bfloat16", "float16"] | None = option(
-        None, "Of the language model's arithmetic; paths and sums keep theirs. Default: that of its weights.", panel=LANGUAGE
+        None,
+        "The precision of the model's arithmetic: float32, tf32, bfloat16 or float16; paths and sums are not affected. "
+        "Default: that of its weights.",
+        panel=LANGUAGE,
     )
     method: str | None = option(
         None,
-        "The method; [bold]ig2 explain --help[/bold] lists them. Default: ig2, of a language model deepshap.",
+        "The method; see [bold]ig2 explain --help[/bold]. Default: ig2, or deepshap for a language model.",
         complete=METHODS,
     )
-    rule: str | None = option(None, "How gradients on a path become attribution.", complete=RULES)
+    rule: str | None = option(
+        None,
+        "The rule that turns gradients along a path into attributions; see [bold]ig2 explain --help[/bold]. Default: the "
+        "method's own.",
+        complete=RULES,
+    )
     references: str | None = option(
         None,
-        "The pool to choose references from, a source; zeros, white, blurred or farthest; or module:function that returns a "
-        "strategy. Default: samples that come with the model.",
+        "The references: a source to choose them from; zeros, white, blurred or farthest; or a module:function that returns a "
+        "strategy. Default: those that come with the model.",
         metavar="SOURCE",
     )
-    count: int | None = option(None, "References for each item. Default: 10.", bounds=(1, 1000))
-    steps: int = option(50, "Steps of a path.", bounds=(1, 10_000))
-    batch: int | None = option(None, "Items explained at once. Default: by the kind of data.", bounds=(1, 100_000))
+    count: int | None = option(None, "The number of references per item. Default: 10.", bounds=(1, 1000))
+    steps: int = option(50, "The number of steps along each path.", bounds=(1, 10_000))
+    batch: int | None = option(
+        None, "The number of items to explain at once. Default: depends on the kind of data.", bounds=(1, 100_000)
+    )
     readers: int | None = option(
         None,
-        "Threads that read ahead, processes for images on a GPU. Default: 2, for a GPU as many as cores, 8 at most.",
+        "The number of threads that read ahead; on a GPU, processes for images. Default: 2; on a GPU, one per core, 8 at most.",
         bounds=(1, 256),
     )
     read_by_threads: bool = option(
-        False, "Read by threads on a GPU, too, for a source that keeps something in this process.", "--read-by-threads"
+        False, "Read with threads on a GPU too, for a source that keeps state in this process.", "--read-by-threads"
     )
-    engine: str = option("local", "local for this process, ray for several processes or machines.", complete=("local", "ray"))
-    workers: int = option(2, "Processes that explain, with Ray.", bounds=(1, 100_000))
-    gpus_per_worker: float = option(0.0, "GPUs of each of them.", metavar="N")
-    address: str | None = option(None, "Of a Ray cluster. Default: one on this machine.")
+    engine: str = option(
+        "local", "Where to run: local for this process, ray for several processes or machines.", complete=("local", "ray")
+    )
+    workers: int = option(2, "The number of worker processes, with Ray.", bounds=(1, 100_000))
+    gpus_per_worker: float = option(0.0, "The number of GPUs per worker, with Ray.", metavar="N")
+    address: str | None = option(None, "The address of a Ray cluster. Default: a cluster on this machine.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StatusOptions(DebugOptions):
     """The options of `ig2 status`."""
 
-    store: Path = argument("The folder of the store.", "STORE")
+    store: Path = argument("The store: a folder written by [bold]ig2 run[/bold].", "STORE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,21 +305,26 @@ class PlotOptions(DebugOptions):
     """The options of `ig2 plot`."""
 
     place: Path = argument(
-        "A table's attributions: the folder of a store, or a .safetensors file of [bold]ig2 explain[/bold].", "PLACE"
+        "The attributions of a table: a store, or a .safetensors file written by [bold]ig2 explain[/bold].", "PLACE"
     )
     figure: str = option(
         "beeswarm",
-        f"What to draw: {', '.join(FIGURES_OF_COLUMNS)}.",
+        f"The figure to draw: {', '.join(FIGURES_OF_COLUMNS)}.",
         complete=FIGURES_OF_COLUMNS,
         panel=None,
     )
-    target: str | None = option(None, "Only rows that explain this class, a name or a number.", metavar="CLASS", panel=None)
-    column: str | None = option(None, "The column, of a dependence.", panel=None)
-    colour: str | None = option(None, "Another column, whose cells colour the points of a dependence.", panel=None)
-    row: int = option(1, "The row, of a waterfall, from 1 on.", bounds=(1, 2**31), panel=None)
-    top: int = option(15, "How many columns are shown.", bounds=(1, 1000), panel=None)
+    target: str | None = option(
+        None, "Draw only rows that explain this class: a name or a number.", metavar="CLASS", panel=None
+    )
+    column: str | None = option(None, "The column to draw in a dependence.", panel=None)
+    colour: str | None = option(None, "Another column, whose values colour the points of a dependence.", panel=None)
+    row: int = option(1, "The row to draw in a waterfall, counted from 1.", bounds=(1, 2**31), panel=None)
+    top: int = option(15, "The number of columns to show.", bounds=(1, 1000), panel=None)
     out: Path | None = option(
-        None, "The file: .png, .pdf or .svg. Default: the figure's name in this folder.", metavar="FILE", panel=None
+        None,
+        "The file to write: .png, .pdf or .svg. Default: a .png named after the figure, in the current folder.",
+        metavar="FILE",
+        panel=None,
     )
 
 
@@ -294,26 +332,30 @@ class PlotOptions(DebugOptions):
 class ServeOptions(ModelOptions, DebugOptions):
     """The options of `ig2 serve`."""
 
-    stores: tuple[Path, ...] = argument("The folders of runs: the first has the items, the others are compared.", "STORE", ())
-    source: str | None = option(
-        None, "Where the images of the first store are: the source of its run. Default: maps alone.", panel=None
+    stores: tuple[Path, ...] = argument(
+        "The stores: the first provides the items, the others are compared with it.", "STORE", ()
     )
-    host: str = option("127.0.0.1", "The address to listen on; any but a loopback address asks for a token.", panel=None)
-    port: int | None = option(None, "The port. Default: 8642, or the next that is free.", bounds=(0, 65535), panel=None)
+    source: str | None = option(
+        None, "The images of the first store: the source of its run. Default: show maps without images.", panel=None
+    )
+    host: str = option("127.0.0.1", "The address to listen on; any but a loopback address requires a token.", panel=None)
+    port: int | None = option(
+        None, "The port to listen on. Default: 8642, or the next free one.", bounds=(0, 65535), panel=None
+    )
     no_open: bool = option(False, "Do not open a browser.", "--no-open", panel=None)
     what_if: bool = option(
-        False, "Explain new and edited inputs by the model of the store, or by that of [bold]--model[/bold].", "--what-if",
+        False, "Explain new and edited inputs with the model of the store, or with [bold]--model[/bold].", "--what-if",
         panel=None,
     )  # fmt: skip
-    method: str | None = option(None, "Of what if, likewise the following. Default: that of the store.", complete=METHODS)
-    steps: int | None = option(None, "Steps of a path. Default: those of the store.", bounds=(1, 10_000))
+    method: str | None = option(None, "The method for [bold]--what-if[/bold]. Default: that of the store.", complete=METHODS)
+    steps: int | None = option(None, "The number of steps along each path. Default: as in the store.", bounds=(1, 10_000))
     references: str | None = option(
         None,
-        "The pool to choose references from, or zeros, white, blurred, farthest. Default: a strategy of the store, otherwise "
-        "samples that come with the model.",
+        "The references: a source to choose them from, or zeros, white, blurred or farthest. Default: the strategy of the "
+        "store, otherwise those that come with the model.",
         metavar="SOURCE",
     )
-    count: int | None = option(None, "References for each input. Default: those of the store.", bounds=(1, 1000))
+    count: int | None = option(None, "The number of references per input. Default: as in the store.", bounds=(1, 1000))
     device: str = option("auto", "cpu, cuda, cuda:1, mps; [bold]auto[/bold] takes a GPU if there is one.", complete=DEVICES)
 
 
@@ -321,12 +363,16 @@ class ServeOptions(ModelOptions, DebugOptions):
 class ExportOptions(TerminalOptions):
     """The options of `ig2 export`."""
 
-    stores: tuple[Path, ...] = argument("The folders of runs: the first has the items, the others are compared.", "STORE", ())
-    source: str | None = option(
-        None, "Where the images of the first store are: the source of its run. Default: maps alone.", panel=None
+    stores: tuple[Path, ...] = argument(
+        "The stores: the first provides the items, the others are compared with it.", "STORE", ()
     )
-    where: str = option("", 'Which items: a condition such as "trust < 0.5". Default: all.', metavar="CONDITION", panel=None)
-    limit: int = option(10_000, "How many items at most, the first ones.", bounds=(1, 10_000), panel=None)
+    source: str | None = option(
+        None, "The images of the first store: the source of its run. Default: show maps without images.", panel=None
+    )
+    where: str = option(
+        "", 'Export only items that meet a condition, such as "trust < 0.5". Default: all.', metavar="CONDITION", panel=None
+    )
+    limit: int = option(10_000, "Export at most this many items, the first ones.", bounds=(1, 10_000), panel=None)
     out: Path = out_option("ig2-site")
 
 
@@ -335,25 +381,25 @@ class DemoOptions(TerminalOptions):
     """The options of `ig2 demo`."""
 
     out: Path = out_option("ig2-demo")
-    steps: int = option(20, "Steps of a path on photos.", bounds=(1, 2000), panel=None)
+    steps: int = option(20, "The number of steps along each path on photos.", bounds=(1, 2000), panel=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchCommandOptions(BenchOptions, StoreOptions):
     """The options of `ig2 bench`; those that a suite may use are in `BenchOptions`."""
 
-    suite: str | None = argument("The suite, or leaderboard; [bold]--list[/bold] names them.", "NAME", None, _complete_suites)
+    suite: str | None = argument("The suite, or leaderboard; see [bold]--list[/bold].", "NAME", None, _complete_suites)
     show_list: bool = list_option("suites")
     methods: str | None = option(
         None,
-        "Which of the suite's methods, by their names or first words, separated by commas: ig,guided,ig2. Default: all.",
+        "The methods of the suite to compare, by name or first word, separated by commas: ig,guided,ig2. Default: all.",
         metavar="METHODS",
         panel=None,
     )
     own: tuple[str, ...] = option(
         (),
         "A method of your own to add to the table: module:function or LABEL=module:function, called with (model, x, target, "
-        "references, seed=...). May be given several times.",
+        "references, seed=...). May be repeated.",
         metavar="FUNCTION",
         panel=None,
     )
@@ -364,11 +410,11 @@ class BenchCommandOptions(BenchOptions, StoreOptions):
 class FiguresOptions(Options, StoreOptions):
     """The options of `ig2 figures`."""
 
-    names: tuple[str, ...] = argument("The figures; [bold]--list[/bold] names them. Default: all.", "NAME", (), FIGURES)
+    names: tuple[str, ...] = argument("The figures to draw; see [bold]--list[/bold]. Default: all.", "NAME", (), FIGURES)
     show_list: bool = list_option("figures")
     out: Path = out_option("ig2-figures")
     file_format: str = option(
-        "png", "Of the pictures: png, pdf or svg.", "--format", complete=get_args(PictureFormat), panel=None
+        "png", "The format of the figures: png, pdf or svg.", "--format", complete=get_args(PictureFormat), panel=None
     )
 
 
@@ -377,7 +423,7 @@ class VerifyOptions(TerminalOptions):
     """The options of `ig2 data verify`."""
 
     name: str = dataset_argument()
-    folder: Path = argument("The folder of the data.", "FOLDER")
+    folder: Path = argument("The folder that holds the data.", "FOLDER")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -385,7 +431,9 @@ class FetchOptions(TerminalOptions):
     """The options of `ig2 data fetch`."""
 
     name: str = dataset_argument()
-    to: Path | None = option(None, "The folder to put it in. Default: one in the cache, which is printed.", panel=None)
+    to: Path | None = option(
+        None, "The folder to download to. Default: a folder in the cache, whose path is printed.", panel=None
+    )
 
 
 # -- from a dataclass to a command -------------------------------------------------------------------------------------

@@ -22,14 +22,14 @@ def run(options: PlotOptions) -> None:
         raise ChoiceError(f"there is no figure {options.figure!r}{suggest(options.figure, FIGURES_OF_COLUMNS)}")
     is_dependence = options.figure == "dependence"
     if is_dependence and options.column is None:
-        raise ChoiceError("a dependence is of one column: name it with --column")
+        raise ChoiceError("a dependence plot shows one column: name it with --column")
     if not is_dependence and (options.column or options.colour):
-        raise ChoiceError(f"--column and --colour are for a dependence, and this is a {options.figure}: omit them")
+        raise ChoiceError(f"--column and --colour are for --figure dependence, and this is {options.figure}: omit them")
     if options.figure == "waterfall" and options.target is not None:
-        raise ChoiceError("a waterfall is of one row, by --row: omit --target")
+        raise ChoiceError("a waterfall shows one row, chosen with --row: omit --target")
     out = Path(f"{options.figure}.png") if options.out is None else options.out
     if out.suffix.lower() not in FORMATS:
-        raise ChoiceError(f"--out {out}: a figure is a {', '.join(FORMATS)} file")
+        raise ChoiceError(f"--out {out} is not a figure file: choose a name that ends in {', '.join(FORMATS)}")
     check_exists(options.place)
     result = ig2.open(options.place) if options.place.is_dir() else ig2.Attribution.load(options.place)
     settings: dict[str, Any] = {"top": options.top, "target": options.target}

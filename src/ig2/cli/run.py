@@ -100,7 +100,7 @@ def _run_language(options: RunCommandOptions) -> None:
     assert options.lm is not None
     for name in ("model", "size", "bounds", "mean", "std", "classes"):
         if getattr(options, name) is not None:
-            raise ChoiceError(f"--{name} is not for a language model: omit it")
+            raise ChoiceError(f"--{name} does not apply to a language model: omit it")
     method = options.method or type(lm.LanguageModel.default_method).__name__.lower()
     find_rule(options.rule, find_methods([method], "text"))
     with show_progress(options.quiet) as watch:
@@ -145,7 +145,7 @@ def _run(options: RunCommandOptions, watch: Any, source: Any, model: Any, method
             progress=report_rate(watch),
         )
     except KeyboardInterrupt:
-        print_error("what is explained is kept: the same command goes on")
+        print_error("finished items are stored: the same command resumes")
         raise
 
 
@@ -172,14 +172,17 @@ def print_store(store: Store, details: bool = False) -> None:
     for kind, text in describe_failures(store):
         print_line(console, kind, text, WIDTH)
     if gone:
-        print_line(console, "gone", f"{format_count(gone, 'row')} of items that the source does not have any more", WIDTH)
+        print_line(console, "gone", f"{format_count(gone, 'row')} of items that are no longer in the source", WIDTH)
     if rate > 0:
         left = f"; {_format_seconds((total - done) / rate)} left" if done < total else ""
         print_line(console, "speed", f"{rate:.3g} items/s{left}", WIDTH)
     if details and done < total:  # a run that was killed says nothing more
         age = time.time() - (store.folder / PROGRESS).stat().st_mtime
         print_line(
-            console, "last written", f"{_format_seconds(max(0.0, age))} ago; the same command goes on if it stopped", WIDTH
+            console,
+            "last written",
+            f"{_format_seconds(max(0.0, age))} ago; if the run stopped, the same command resumes it",
+            WIDTH,
         )
     if details:
         for name in ("method", "model", "source"):
@@ -246,7 +249,9 @@ def _load(options: RunCommandOptions, source: Source) -> Any:
         return network
     kind = network.kind if isinstance(network, Subject) else source.kinds[0]
     if kind == "tensor":
-        raise ChoiceError(f"{options.source} is a data set of tensors: name the network that takes them with --model")
+        raise ChoiceError(
+            f"{options.source} is a data set of tensors, for which there is no default model: name a network with --model"
+        )
     return load_model(options, kind, [Path(options.source)])
 
 
@@ -254,7 +259,9 @@ def _parse_target(model: Any, wanted: str) -> int:
     if isinstance(model, Subject):
         return model.index(wanted)
     if not wanted.isdecimal():
-        raise ChoiceError(f"--target {wanted!r}: the classes of a network alone are numbers")
+        raise ChoiceError(
+            f"--target {wanted!r} is not a number, and the classes of a bare network have numbers, no names: give one"
+        )
     return int(wanted)
 
 
@@ -269,7 +276,9 @@ def parse_values(wanted: str | None) -> Any:
     if name in pooled and (not colon or number.isdecimal()):
         return pooled[name](int(number or (14 if name == "grid" else 50)))
     if wanted is not None and wanted not in ("float32", "float16", "units", "none"):
-        raise ChoiceError(f"--values {wanted!r} is unknown: choose from float32, float16, units, grid:14, superpixels:50, none")
+        raise ChoiceError(
+            f"--values {wanted!r} is unknown: choose one of float32, float16, units, grid:14, superpixels:50, none"
+        )
     return wanted
 
 

@@ -31,7 +31,7 @@ SAFE = re.compile(r"(torchvision|timm):[\w.]+")
 def run(options: ServeOptions) -> None:
     """Serve the explorer, print where it is, and open it."""
     if not options.stores:
-        raise ChoiceError("name a store: the folder that ig2 run wrote, such as ig2 serve ig2-run")
+        raise ChoiceError("no store was named: name a folder written by ig2 run, for example ig2 serve ig2-run")
     for package in ("fastapi", "uvicorn"):
         import_extra(package, "serve", "ig2 serve")
     from ig2.explorer import serve
@@ -42,14 +42,14 @@ def run(options: ServeOptions) -> None:
     def make(collection: Collection) -> WhatIf:
         assert whatif is not None
         model = whatif(collection)
-        about.append(f"{model.subject.name}, {model.describe()['method']}; what you keep goes to {model.keeper.folder}")
+        about.append(f"{model.subject.name}, {model.describe()['method']}; saved results go to {model.keeper.folder}")
         return model
 
     def announce(address: str) -> None:
         console = open_console()
         print_heading(console, "Explorer", address)
         if "token=" in address:
-            print_line(console, "token", "whoever has this address sees the stores; there is no encryption", WIDTH)
+            print_line(console, "token", "anyone with this address can see the stores; the connection is not encrypted", WIDTH)
         for line in about:
             print_line(console, "what if", line, WIDTH)
         print_line(console, "stop", "Ctrl-C", WIDTH)
@@ -78,9 +78,9 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
     manifest = read_manifest(options.stores[0])
     kind, command = manifest.get("kind"), manifest.get("command") or {}
     if kind not in ("image", "text", "table"):
-        raise InputError(f"{options.stores[0]} has {kind}s: what if is for images, texts and tables")
+        raise InputError(f"{options.stores[0]} is a store of {kind}s: --what-if is for images, texts and tables, omit it")
     if "lm" in manifest["fingerprint"].get("model", {}):
-        raise InputError(f"{options.stores[0]} is of a language model, which --what-if does not ask: use ig2 explain --lm")
+        raise InputError(f"{options.stores[0]} is of a language model, which --what-if does not support: use ig2 explain --lm")
     name = find_method(options, manifest)
     find_methods([name], kind)
     method = manifest["fingerprint"].get("method") or {}
@@ -95,8 +95,8 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
             references = command["references"]
         else:
             print_error(
-                f"the references of the store came from {describe(command['references'])}; those of the model are taken: add "
-                "--references to take others"
+                f"the references of the store came from {describe(command['references'])}; using those of the model: add "
+                "--references to choose others"
             )
     typed = replace(options, model=find_model(options.model, command))
     sources = [Path(place) for place in (options.references, options.source) if place is not None and Path(place).is_file()]
@@ -118,9 +118,9 @@ def find_method(options: ServeOptions, manifest: Mapping[str, Any]) -> str:
     if isinstance(name, str):
         return name
     if method.get("type") is None:
-        raise ChoiceError("the store does not say by which method it was made: name it with --method, its model with --model")
+        raise ChoiceError("the store does not record its method: name it with --method, and the model with --model")
     raise ChoiceError(
-        f"the store was made by {describe(method['type'])} in Python, which has no name here: choose one with --method"
+        f"the store was made by {describe(method['type'])} in Python, which the command cannot name: choose one with --method"
     )
 
 
@@ -129,10 +129,8 @@ def find_model(typed: str | None, command: Mapping[str, Any]) -> str | None:
     if typed is not None:
         return typed
     if "model" not in command:
-        raise ChoiceError("the store does not say which model it was made with: name it with --model")
+        raise ChoiceError("the store does not record its model: name it with --model")
     name: str | None = command["model"]
     if name is None or name in MODELS or SAFE.fullmatch(str(name)):
         return name
-    raise ChoiceError(
-        f"the store was made with {describe(name)}, which is code or a file: if it is yours, name it, --model {name}"
-    )
+    raise ChoiceError(f"the store was made with {describe(name)}, which is code or a file: if you trust it, add --model {name}")
