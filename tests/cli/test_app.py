@@ -157,7 +157,7 @@ def test_without_the_packages_of_the_command_one_line_says_what_to_install(ig2, 
 )
 def test_without_the_packages_of_the_paper_one_line_says_what_to_install(ig2, monkeypatch, typed):
     for registry in (SUITES, DATASETS, FIGURES):
-        monkeypatch.setattr(registry, "_known", dict)
+        monkeypatch.setattr(registry, "_collect", dict)
     assert "pip install ./reproduction" in ig2.refused(*typed.split(), code=2)
     assert ig2("--help").code == 0
 
