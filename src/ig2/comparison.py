@@ -82,7 +82,7 @@ def compare(
             others with references is `ig2.benchmarks.WithoutReferences(method)`.
         metrics: by name, or a list, in which each has its own.
         truth: for the metrics that compare with one.
-        seed: of everything random.
+        seed: the random seed.
         options: those of every method's call, such as `references`, `target` and `against`.
 
     Returns:

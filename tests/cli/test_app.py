@@ -197,7 +197,7 @@ def test_a_registry_says_what_there_is():
         ("explain a.png --method guidedig", "did you mean guided-ig?"),
         ("explain a.png --compare ig,zzz", "'zzz': choose from ig2, ig,"),
         ("explain a.png --rule sharde", "did you mean shared?"),
-        ("explain a.png --method gradient --rule left", "--rule left is for ig2, ig,"),
+        ("explain a.png --method gradient --rule left", "takes a rule (ig2, ig,"),
         ("explain --text hello --method xrai", "xrai is for images"),
         ("explain a.csv --compare blur-ig", "blur-ig is for images"),
         ("explain a.png --device gpu", "'gpu' is not available here, only cpu"),

@@ -429,7 +429,7 @@ class Subject(ABC):
                 target's output alone. By default "next" of a model of several classes, None of labels and numbers.
             count: how many references, see `contrast`.
             pool: samples to choose them from: what `pool` takes, or what `read` returned. By default those of the model.
-            seed: of everything random.
+            seed: the random seed.
             options: those of the method's call, such as `curves=True`; `references` takes the place of the choice.
 
         Returns:

@@ -405,7 +405,7 @@ def subject(
     Args:
         net: takes the columns' features side by side, standardised numbers and one-hot or embedded categories, in the order of
             `columns`; and, if some are fixed, their codes (B, fixed columns) as a second argument.
-        columns: `Number`s and `Category`s, as `columns_of` gives them; a bare name is a number that needs no standardising.
+        columns: `Number`s and `Category`s, as `infer_columns` returns them; a bare name is a number that needs no standardising.
         classes: names of the outputs.
         space: where paths move. `"standard"`: in units of each column's deviation, which GradPath needs. `"raw"`: in the rows'
             own units, with standardising done inside the model.
@@ -417,7 +417,7 @@ def subject(
     """
     known = tuple(Number(column) if isinstance(column, str) else column for column in columns)
     if not known or not all(isinstance(column, (Number, Category)) for column in known):
-        raise InputError(f"columns must be Numbers and Categorys, got {describe(columns)}")
+        raise InputError(f"columns must be a list of Number and Category, got {describe(columns)}")
     if space not in ("standard", "raw"):
         raise InputError(f"space={space!r} is unknown: use 'standard' or 'raw'")
     moving = [column for column in known if not column.fixed]

@@ -97,7 +97,7 @@ def run_leaderboard(
         samples: how many are explained of each data set, by default 100, or as many as the rows have that are stored and not
             chosen; to choose scales, as many and at most 40.
         quick: a small run, to see that it runs.
-        seed: of everything random.
+        seed: the random seed.
         device: where networks run.
         out: a folder for leaderboard.json and the scores.
         fresh: score again what is stored.

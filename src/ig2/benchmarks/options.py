@@ -47,11 +47,11 @@ def option(
 class RunOptions:
     """The options of everything that runs a network."""
 
-    seed: int = option(0, "The seed of everything random.", bounds=(0, 2**63 - 1))
-    """The seed of everything random; with several seeds, the first."""
+    seed: int = option(0, "The random seed.", bounds=(0, 2**63 - 1))
+    """The random seed; with several seeds, the first."""
     device: str = option(
         "auto",
-        "cpu, cuda, cuda:1, mps; [bold]auto[/bold] takes a GPU if there is one.",
+        "The device to run on: cpu, cuda, cuda:1, mps; [bold]auto[/bold] takes a GPU if there is one.",
         complete=DEVICES,
     )
     """Where networks run; "auto" is "cuda" if there is a GPU, otherwise "cpu"."""

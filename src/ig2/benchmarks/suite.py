@@ -65,7 +65,7 @@ class Suite(ABC):
     """Increment it when a change of the code alters the scores: those stored under another version are not used."""
 
     seed: int = 0
-    """The seed of everything random."""
+    """The random seed."""
     quick: bool = False
     """Whether this is a small run, to see that it runs."""
     device: str = field(default="cpu", repr=False)
@@ -226,20 +226,20 @@ class BenchOptions(DataOptions):
     """How many seeds; by default the suite's own number."""
     study: str | None = option(
         None,
-        "One of the suite's studies instead of its methods: rules, ablation, ...; [bold]--list[/bold] names them.",
+        "Run one of the suite's studies instead of its methods: rules, ablation, …; [bold]--list[/bold] names them.",
         refusal="has no studies",
     )
     """One of the suite's studies, instead of the comparison of methods."""
     samples: int | None = option(
         None,
-        "How many samples are explained. Default: the suite's own number.",
+        "The number of samples to explain. Default: the suite's own.",
         bounds=(1, 1_000_000),
         refusal="has a fixed number of samples",
     )
     """How many samples are explained; by default the suite's own number."""
     split: Split | None = option(
         None,
-        "Of the samples: [bold]test[/bold], or [bold]validation[/bold] to choose settings on. Default: test.",
+        "The split to explain: [bold]test[/bold], or [bold]validation[/bold] to choose settings on. Default: test.",
         complete=get_args(Split),
         refusal="has no validation split",
     )
@@ -247,7 +247,7 @@ class BenchOptions(DataOptions):
 
     scales: tuple[float, ...] = option(
         (),
-        "A row more for each method, its maps blurred by this many pixels, their sums kept; may be given several times.",
+        "Score each method also with its maps blurred by this many pixels, their sums kept. May be given several times.",
         metavar="PIXELS",
         refusal="has no pixels to blur",
     )

@@ -206,7 +206,7 @@ def attribute(
         steps: steps of each path to a reference; a method with a single path beside such gets as many points as they do.
         rule: for the methods that take one; by default each has its own.
         at: the layer they attribute to, shown on the input; by default they attribute to the input.
-        seed: the seed of everything random.
+        seed: the random seed.
         announce: called with the seconds that the path methods and Turns will take, before they begin.
 
     Raises:

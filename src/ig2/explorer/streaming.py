@@ -60,7 +60,7 @@ def stream(
         target: the class explained.
         references: samples (1, R, ...) or in the structure of x, a strategy, or None.
         against: as the method takes it.
-        seed: of everything random.
+        seed: the random seed.
         at_once: references of a batch.
         progress: called with (done, total) points of a batch; whatever it raises ends the work.
 

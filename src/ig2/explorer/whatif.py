@@ -93,7 +93,7 @@ class WhatIf:
         against: those it is explained against.
         references: a strategy, or a source that references are chosen from. By default those that come with the model.
         count: how many references.
-        seed: of everything random.
+        seed: the random seed.
 
     Raises:
         InputError: if the store has inputs of another kind, or the settings do not fit the model.

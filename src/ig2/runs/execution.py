@@ -134,7 +134,7 @@ def run(
             spaced items are the pool that a subject chooses from. By default a subject's own pool, for methods that need
             references.
         count: how many references a subject chooses for each item.
-        seed: of everything random.
+        seed: the random seed.
         values: what to keep of the values: "float32", "float16", "units" (a number for each word or column), a grid or regions
             (`ig2.Grid(14, 14)`, `ig2.Superpixels(50)`), or "none". By default units of texts and tables, float32 of the rest.
         gradcf: keep where the paths ended, of methods that end in a counterfactual.

@@ -457,7 +457,7 @@ class LanguageModel:
             confine: whether paths stay in the box that the prompt and its references span, feature by feature.
             spans: pieces of the prompt whose sums are shown, by name; sentences, messages and documents are spans already.
             documents: of a chat whose template takes them.
-            seed: of everything random.
+            seed: the random seed.
             prepare: how the network is made fast, as `ig2.wrap` takes it: `ig2.Preparation(precision="bfloat16")` for example.
             reuse_prefix: of a causal model, whether the tokens in front of the first that moves are run once, where they are a
                 quarter of the prompt or more, and their keys and values used at every point. The values are the same to

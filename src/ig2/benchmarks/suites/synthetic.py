@@ -31,7 +31,7 @@ def attribute(
         x: the explicands.
         target: their classes.
         references: what to contrast with.
-        seed: of everything random.
+        seed: the random seed.
         last: where the last method and what it returned are kept, so that its scales, which come next, blur that.
 
     Returns:

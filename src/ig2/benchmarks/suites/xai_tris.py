@@ -73,7 +73,7 @@ def draw_pictures(scenario: str, noise: str, count: int, generator: torch.Genera
         scenario: one of these.
         noise: "white", or "correlated", smoothed by a Gaussian of 1.5 pixels; of variance 1 either way.
         count: how many.
-        generator: of everything random.
+        generator: for all random numbers.
     """
     labels = torch.arange(count) % 2
     margin = round(4 * SMOOTHING)  # cut off again: near an edge, smoothed noise has more variance
