@@ -196,7 +196,7 @@ def test_known_names_come_before_everything(here: Path, monkeypatch: pytest.Monk
     (here / "iris").mkdir()
     assert load_subject("iris", "table").name == "iris MLP"
     assert load_subject(None, "table").name == "breast-cancer MLP"
-    refuses(InputError, "iris explains tables, and this is an image", lambda: load_subject("iris", "image"))
+    refuses(InputError, "iris explains tables, and the input is an image", lambda: load_subject("iris", "image"))
     for name in ("torchvision", "torchvision.models", "timm"):
         monkeypatch.setitem(sys.modules, name, None)
     refuses(MissingExtraError, "timm", lambda: load_network("timm:resnet18"))

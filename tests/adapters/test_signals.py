@@ -68,7 +68,7 @@ def test_other_formats_need_soundfile_and_are_the_same(tmp_path: Path):
     np.testing.assert_allclose(read_sound(tmp_path / "a.flac")[0], samples, atol=1e-4)
     np.testing.assert_allclose(read_sound(tmp_path / "a.wav")[0], samples)
     (tmp_path / "b.flac").write_bytes(b"fLaC" + bytes(40))
-    refuses(InputError, "no sound", lambda: read_sound(tmp_path / "b.flac"))
+    refuses(InputError, "as sound", lambda: read_sound(tmp_path / "b.flac"))
 
 
 def test_files_that_are_no_sound_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -309,7 +309,7 @@ def iris(ig2):
         ("1,inf,1,1", "row 2, column 'sepal width (cm)': 'inf' is not a finite number"),
         ("1,1,much,1", "row 2, column 'petal length (cm)': 'much' is not a finite number"),
         ("1,1,1,<script>", "row 2, column 'petal width (cm)': '<script>' is not a finite number"),
-        ("1,1,1,1,1,1", "is no table that can be read"),
+        ("1,1,1,1,1,1", "cannot be read as a table"),
         ("1,1", "row 2, column 'petal length (cm)': nothing there"),
     ],
 )
@@ -330,15 +330,15 @@ def test_a_broken_row_does_not_matter_where_others_are_chosen(ig2, iris):
     ("name", "content", "said"),
     [
         ("rows.csv", b"", "rows.csv is empty (0 bytes)"),
-        ("rows.csv", b"\n\n", "rows.csv is no table that can be read"),
+        ("rows.csv", b"\n\n", "rows.csv cannot be read as a table"),
         ("rows.csv", b"a,b\n1,2\n", "the table lacks 4 of 4 columns, such as 'sepal length (cm)'"),
-        ("rows.csv", bytes(range(256)), "rows.csv is no table that can be read"),
+        ("rows.csv", bytes(range(256)), "rows.csv cannot be read as a table"),
         ("rows.csv", "größe,a\n1,2\n".encode("latin-1"), "UTF-8"),
         ("rows.csv", b"a,b\n1,2,3\n", "more cells than its header"),
         ("rows.csv", b"a;b;c;d\n1;2;3;4\n", "separated by commas"),
         ("rows.tsv", b"a,b,c,d\n1,2,3,4\n", "separated by commas"),
-        ("rows.parquet", b"PAR1 and then nothing", "rows.parquet is no table that can be read"),
-        ("rows.parquet", b"a,b\n1,2\n", "rows.parquet is no table that can be read"),
+        ("rows.parquet", b"PAR1 and then nothing", "rows.parquet cannot be read as a table"),
+        ("rows.parquet", b"a,b\n1,2\n", "rows.parquet cannot be read as a table"),
     ],
 )
 def test_a_file_that_is_no_table(ig2, name, content, said):

@@ -84,7 +84,8 @@ def load_subject(
             )
         subject = (adapt or as_vision_subject)(subject, spec)
     if subject.kind != kind:
-        raise InputError(f"{spec} explains {subject.kind}s, and this is {'an image' if kind == 'image' else f'a {kind}'}")
+        shown = "an image" if kind == "image" else f"a {kind}"
+        raise InputError(f"{spec} explains {subject.kind}s, and the input is {shown}: name another model")
     return subject
 
 

@@ -232,7 +232,7 @@ def read_sound(path: str | PathLike[str]) -> tuple[NDArray[np.float32], int]:
             _check_length(path, soundfile.info(fspath(path)).frames)
             sound = soundfile.read(fspath(path), dtype="float32", always_2d=True)
         except RuntimeError as error:  # of libsndfile, about the file
-            raise InputError(f"{path} is no sound that can be read: {reason(error)}") from error
+            raise InputError(f"{path} cannot be read as sound: {reason(error)}") from error
     samples, rate = sound
     if not len(samples):
         raise InputError(f"{path} is empty: it has no steps of time")

@@ -282,11 +282,11 @@ def _read_file(path: Path, pandas: Any) -> Any:
     except IG2Error:
         raise
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no table that can be read: it is not in UTF-8; save it so") from error
+        raise InputError(f"{path} cannot be read as a table: it is not UTF-8; save it in UTF-8") from error
     except pandas.errors.ParserWarning as error:
-        raise InputError(f"{path} is no table that can be read: its rows have more cells than its header") from error
+        raise InputError(f"{path} cannot be read as a table: its rows have more cells than its header") from error
     except Exception as error:  # a broken file makes pandas and pyarrow raise whatever they meet
-        kind = "cannot be read" if isinstance(error, OSError) and error.strerror else "is no table that can be read"
+        kind = "cannot be read" if isinstance(error, OSError) and error.strerror else "cannot be read as a table"
         raise InputError(f"{path} {kind}: {reason(error)}") from error
     raise InputError(f"{path}: a table is a .csv, .tsv or .parquet file, not {suffix or 'a file without an ending'}")
 
@@ -405,7 +405,7 @@ def subject(
     Args:
         net: takes the columns' features side by side, standardised numbers and one-hot or embedded categories, in the order of
             `columns`; and, if some are fixed, their codes (B, fixed columns) as a second argument.
-        columns: `Number`s and `Category`s, as `infer_columns` returns them; a bare name is a number that needs no standardising.
+        columns: `Number`s and `Category`s, as `infer_columns` returns them; a bare name is a number that is not standardised.
         classes: names of the outputs.
         space: where paths move. `"standard"`: in units of each column's deviation, which GradPath needs. `"raw"`: in the rows'
             own units, with standardising done inside the model.

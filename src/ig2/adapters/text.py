@@ -415,7 +415,7 @@ def _try_embeddings(subject: TextSubject, model: nn.Module) -> tuple[int, bool]:
     from_ids, from_embeddings = (subject.model.scores(result, 2) for result in results)
     if not _are_close(from_embeddings, from_ids):
         raise ModelError(
-            f"{subject.name} says another thing from embeddings than from tokens: use ig2.adapters.text.from_parts"
+            f"{subject.name} has another output from embeddings than from tokens: use ig2.adapters.text.from_parts"
         )
     return from_ids.shape[1], logits is not None
 

@@ -416,7 +416,7 @@ def _read_rows(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
                 else:
                     yield {name: cell or "" for name, cell in cells.items()}
         except csv.Error as error:
-            raise InputError(f"{path} is no table that can be read: {reason(error)}") from error
+            raise InputError(f"{path} cannot be read as a table: {reason(error)}") from error
 
 
 def _read_lines(path: Path) -> Iterator[str]:

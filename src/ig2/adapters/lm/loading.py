@@ -65,7 +65,7 @@ def load(
 
     Raises:
         InputError: if it is not available.
-        ModelError: if it cannot be run from embeddings, or says another thing from them than from tokens.
+        ModelError: if it cannot be run from embeddings, or its output from them differs from that from tokens.
         MissingExtraError: if a package is missing.
     """
     if isinstance(model, str):
@@ -125,7 +125,7 @@ def _check_embeddings(lm: LanguageModel) -> None:
     if not isinstance(from_ids, Tensor) or not isinstance(from_embeddings, Tensor):
         raise ModelError(f"{lm.name} returns no {key}, which a {lm.kind} model does: take the class with a head, or give kind=")
     if not _are_close(from_embeddings.float(), from_ids.float()):
-        raise ModelError(f"{lm.name} says another thing from embeddings than from tokens, so it cannot be explained by them")
+        raise ModelError(f"{lm.name} has another output from embeddings than from tokens, so it cannot be explained by them")
 
 
 def _load_named(name: str, tokenizer: Any, kind: Kind | None, options: dict[str, Any]) -> tuple[Any, Any]:
