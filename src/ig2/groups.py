@@ -1,4 +1,4 @@
-"""Parts of a sample that belong together: rectangles and regions of an image, windows of time, or what the user numbers."""
+"""Groups of features: rectangles and regions of an image, windows of time, or groups numbered by the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ig2.errors import InputError, describe, import_extra
 
 
 class Groups(ABC):
-    """A division of samples into groups of features that are present or absent together."""
+    """Base class of divisions of a sample into groups of features that are present or absent together."""
 
     @abstractmethod
     def labels(self, samples: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ class Groups(ABC):
 
 @dataclass(frozen=True)
 class Grid(Groups):
-    """Rectangles of about equal size, over all channels."""
+    """A grid of `rows` × `columns` rectangles of about equal size, each over all channels."""
 
     rows: int
     columns: int
@@ -47,11 +47,11 @@ class Grid(Groups):
 
 @dataclass(frozen=True)
 class Superpixels(Groups):
-    """About `count` regions of similar colour, found in each image by SLIC [Achanta 2012].
+    """About `count` regions of similar colour, computed for each image by SLIC [Achanta 2012].
 
     Args:
-        count: how many are asked for; SLIC may find somewhat fewer.
-        compactness: how square they are. Higher values give colour less weight.
+        count: the requested number of regions; SLIC may find somewhat fewer.
+        compactness: how square the regions are. Higher values give colour less weight.
     """
 
     count: int
@@ -76,18 +76,18 @@ class Superpixels(Groups):
 
 @dataclass(frozen=True)
 class Windows(Groups):
-    """Windows of time: `length` steps each, the last of them shorter where they do not fit.
+    """Windows of time of `length` steps each, the last of them shorter if the series does not divide evenly.
 
     Args:
-        length: how many steps of time a window has.
-        time_axis: the axis of x that is time: −1 of signals (B, C, T) and of (B, T), 1 of series (B, T, C).
-        each_channel: whether a window is of one channel, or of all of them together.
-        stride: steps from the start of a window to that of the next; by default `length`. With fewer, windows overlap, which
-            `ig2.Occlusion` alone takes.
+        length: window length, in time steps.
+        time_axis: the time axis of x: −1 for signals (B, C, T) and (B, T), 1 for series (B, T, C).
+        each_channel: if True, each channel has its own windows; by default a window spans all channels.
+        stride: the number of steps from the start of one window to the next; by default `length`. With fewer, windows overlap,
+            which only `ig2.Occlusion` supports.
 
     Raises:
-        InputError: if length or stride is no positive integer, stride is more than length, or windows overlap where each step
-            of time must be in one.
+        InputError: if length or stride is not a positive integer, stride is more than length, or windows overlap where each
+            time step must be in exactly one.
 
     >>> Windows(2).labels(torch.zeros(1, 1, 5))
     tensor([[[0, 0, 1, 1, 2]]])
@@ -107,7 +107,7 @@ class Windows(Groups):
 
     @property
     def overlap(self) -> bool:
-        """Whether a step of time is in several windows."""
+        """Whether windows overlap, so that a time step is in several of them."""
         return self.stride is not None and self.stride < self.length
 
     def labels(self, samples: Tensor) -> Tensor:
@@ -128,10 +128,10 @@ class Windows(Groups):
 
 
 def find_time(samples: Tensor, time_axis: int) -> int:
-    """The axis of time of samples (B, ...), counted from the front.
+    """Return the time axis of samples (B, ...), counted from the front.
 
     Raises:
-        InputError: if they have no such axis.
+        InputError: if the samples have no such axis.
     """
     axes = [*range(1, samples.ndim), *range(1 - samples.ndim, 0)]
     if isinstance(time_axis, bool) or time_axis not in axes:
@@ -140,13 +140,13 @@ def find_time(samples: Tensor, time_axis: int) -> int:
 
 
 def check_numbers(labels: Tensor, name: str) -> None:
-    """Raise an `InputError` unless labels number the groups."""
+    """Raise an `InputError` unless labels are integers that number the groups."""
     if labels.is_floating_point() or labels.is_complex() or labels.ndim == 0:
         raise InputError(f"{name} must be numbered by integers, one for each feature, got {describe(labels)}")
 
 
 def check_groups(groups: object) -> None:
-    """Raise unless these are groups, integers that number them, or None."""
+    """Raise an `InputError` unless the value is a `Groups`, a tensor of integers that number the groups, or None."""
     if isinstance(groups, Tensor):
         check_numbers(groups, "groups")
     elif groups is not None and not isinstance(groups, Groups):
@@ -157,12 +157,15 @@ def check_groups(groups: object) -> None:
 
 
 def number_groups(groups: Groups | Tensor | None, task: Task, name: str = "groups") -> Tensor:
-    """Each feature's group as the user numbered them, (B, ...); by default each feature is its own.
+    """Return the group of each feature as the user numbered them, (B, ...); by default each feature is its own group.
 
     Args:
-        groups: integers broadcast to a sample, or to all explicands.
-        task: whose samples' features are numbered.
-        name: what the user calls the groups.
+        groups: groups, or integers that broadcast to a sample or to all explicands.
+        task: the call, with the samples whose features are numbered.
+        name: the name of the groups in error messages.
+
+    Raises:
+        InputError: if integers broadcast neither to a sample nor to all explicands.
     """
     shape = task.x.shape
     if groups is None:
@@ -181,7 +184,7 @@ def number_groups(groups: Groups | Tensor | None, task: Task, name: str = "group
 
 
 def count_groups(labels: Tensor) -> Tensor:
-    """Labels (B, ...) as numbers from 0 on for each sample, in their order, those of no group (−1) last, (B, features)."""
+    """Renumber the labels (B, ...) of each sample from 0, in their order, with those of no group (−1) last, (B, features)."""
     # last, so that what is random for the others does not depend on whether there is padding
     labels = labels.long()
     rows = torch.where(labels < 0, labels.max() - labels, labels).flatten(1)

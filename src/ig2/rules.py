@@ -1,10 +1,10 @@
-"""What a segment of a path adds to the attribution.
+"""Rules that turn the segments of a path into attributions.
 
-A path is a polyline p₀ = x, …, pₖ = baseline, and a rule turns each of its segments into attribution. A `Quadrature` averages
-gradients on the segment and multiplies the average by the step pₜ − pₜ₊₁. A `Sharing` rule instead hands out what the output
-really did on the segment, f(pₜ) − f(pₜ₊₁), so that attributions sum to f(x) − f(baseline) on any path and at any step size.
-`secant` reaches the same by slopes that span the segment in place of derivatives at a point of it.
-Any other `Rule` says which gradients it takes (`plan`) and what it makes of them (`terms`).
+A path is a polyline p₀ = x, …, pₖ = baseline, and a rule computes the contribution of each of its segments to the attribution.
+A `Quadrature` averages gradients on the segment and multiplies the average by the step pₜ − pₜ₊₁. A `Sharing` rule instead
+distributes the actual change in the output on the segment, f(pₜ) − f(pₜ₊₁), so that attributions sum to f(x) − f(baseline) on
+any path and at any step size. `secant` achieves the same with slopes over the whole segment in place of derivatives at a point.
+Any other `Rule` defines the gradients it needs (`plan`) and how they are combined (`terms`).
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from ig2.errors import InputError, describe
 
 @dataclass(frozen=True)
 class Plan:
-    """Which gradients a rule takes on each segment; places run from 0, the end nearer the explicand, to 1."""
+    """The gradients that a rule needs on each segment, at positions from 0, the end nearer the explicand, to 1."""
 
     nodes: tuple[float, ...] = ()
-    """Where gradients are taken for a weighted average."""
+    """The positions of the gradients in a weighted average."""
     weights: tuple[float, ...] = ()
     """The weight of each node in that average."""
     ends: bool = False
     """Whether the rule needs the gradients and outputs at both ends. `Rule.terms` is then called for every segment; without
-    `ends`, a segment adds its average gradient times its step, and `terms` is not called."""
+    `ends`, a segment contributes its average gradient times its step, and `terms` is not called."""
     secants: bool = False
-    """Whether the average is one of slopes over the segment rather than of gradients at nodes; see `secant`. `Rule.terms` is
-    then called for every segment. Without `ends`, the gradients at both ends are the secant's too."""
+    """Whether slopes over the segment are averaged in place of gradients at nodes; see `secant`. `Rule.terms` is then called
+    for every segment. Without `ends`, the gradients passed for both ends are the secant slopes too."""
 
     def __post_init__(self) -> None:
         if self.secants and self.nodes:
             raise InputError(f"a plan takes its average from secants or from nodes, got both: secants=True, nodes={self.nodes}")
 
     def reverse(self) -> Plan:
-        """The same plan for a path that is drawn from its baseline."""
+        """Return the same plan for a path that is built from its baseline."""
         return replace(self, nodes=tuple(1 - node for node in self.nodes))
 
     def weight(self, end: int) -> float:
-        """The weight of the gradient at an end of the segment, 0 or 1."""
+        """Return the weight of the gradient at an end of the segment, 0 or 1."""
         return sum(weight for node, weight in zip(self.nodes, self.weights, strict=True) if node == end)
 
     @property
@@ -61,7 +61,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Segments:
-    """One segment of each of n paths, as `Rule.terms` gets them. Features may be in another order than in x."""
+    """One segment of each of n paths, as passed to `Rule.terms`. The order of features may differ from that in x."""
 
     step: Tensor
     """pₜ − pₜ₊₁, (n, ...)."""
@@ -72,16 +72,16 @@ class Segments:
     far: Tensor
     """∇f(pₜ₊₁), (n, ...)."""
     average: Tensor | None = None
-    """The weighted average of the gradients at the plan's nodes, or the secant multipliers, (n, ...), if it has any."""
+    """The weighted average of the gradients at the plan's nodes, or the secant slopes, (n, ...); None if there are neither."""
 
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """How gradients on the segments of a path become attribution.
+    """Base class of rules, which turn gradients on the segments of a path into attributions.
 
-    A rule says in `plan` which gradients it needs. What `terms` makes of each segment is summed along the path, `total` turns
-    the sums into attributions, and `finish` has the last word. This one takes, feature by feature, the smaller of the
-    gradients at the two ends, and nothing where their signs differ:
+    A rule defines the gradients it needs in `plan`. The `terms` of all segments are summed along the path, `total` turns the
+    sums into attributions, and `finish` may correct them. The following rule takes, feature by feature, the smaller of the
+    gradients at the two ends, and zero if their signs differ:
 
     >>> @dataclass(frozen=True, repr=False)
     ... class Minmod(Rule):
@@ -100,12 +100,12 @@ class Rule(ABC):
     """
 
     name: str
-    """What the rule is called in settings and tables."""
+    """The name of the rule in settings and tables."""
 
     @property
     @abstractmethod
     def plan(self) -> Plan:
-        """Which gradients the rule takes on each segment."""
+        """The gradients that the rule needs on each segment."""
 
     @property
     def complete(self) -> bool:
@@ -113,20 +113,20 @@ class Rule(ABC):
         return False
 
     def terms(self, segments: Segments) -> tuple[Tensor, ...]:
-        """What is summed along the path, each (n, ...): by default the average gradient times the step."""
+        """Return the terms to sum along the path, each (n, ...); by default the average gradient times the step."""
         assert segments.average is not None
         return (segments.average * segments.step,)
 
     def total(self, *sums: Tensor) -> Tensor:
-        """The attribution of each pair, (n, ...), from the sums of its terms along the path; by default the first of them."""
+        """Return the attribution of each pair, (n, ...), from the sums of its terms along the path; by default the first."""
         return sums[0]
 
     def trust(self, *sums: Tensor) -> Tensor | None:
-        """How far each pair's attribution rests on what the gradient predicted, 0 to 1, (n,); None if the rule does not ask."""
+        """Return how far each pair's attribution rests on the gradient's prediction, 0 to 1, (n,), or None if not measured."""
         return None
 
     def finish(self, values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
-        """A last word on each pair's attribution (n, ...), given f(x) − f(baseline), (n,), and x − baseline, (n, ...)."""
+        """Return each pair's final attribution (n, ...), given f(x) − f(baseline), (n,), and x − baseline, (n, ...)."""
         return values
 
     def __repr__(self) -> str:
@@ -135,12 +135,13 @@ class Rule(ABC):
 
 @dataclass(frozen=True, repr=False)
 class Quadrature(Rule):
-    """φ = Σₜ Σᵢ wᵢ ∇f(pₜ + nᵢ (pₜ₊₁ − pₜ)) ⊙ (pₜ − pₜ₊₁): an average of gradients times the step, the line integral of
-    Integrated Gradients [Sundararajan 2017] on each segment.
+    """A quadrature rule: an average of gradients times the step, φ = Σₜ Σᵢ wᵢ ∇f(pₜ + nᵢ (pₜ₊₁ − pₜ)) ⊙ (pₜ − pₜ₊₁).
+
+    This is the line integral of Integrated Gradients [Sundararajan 2017] on each segment.
 
     Args:
-        name: what the rule is called.
-        nodes: where on the segment gradients are taken, from 0, the end nearer the explicand, to 1.
+        name: the name of the rule.
+        nodes: the positions of the gradients on the segment, from 0, the end nearer the explicand, to 1.
         weights: the weight of each node; they sum to one.
 
     Raises:
@@ -168,10 +169,11 @@ class Quadrature(Rule):
 
 @dataclass(frozen=True, repr=False)
 class Sharing(Rule):
-    """φ = Σₜ (f(pₜ) − f(pₜ₊₁)) · s / Σs, with s = `portions` of the gradient at pₜ and the step: complete by construction.
+    """Base class of complete rules that distribute the change in the output: φ = Σₜ (f(pₜ) − f(pₜ₊₁)) · s / Σs.
 
-    Where the gradient at pₜ is zero in every feature, that at pₜ₊₁ stands in: a unit that is off at the near end and on at the
-    far one leaves its trace there. What no segment could hand out is handed out by `complete` at the end of the path.
+    Here s are the `portions` for the gradient at pₜ and the step. If the gradient at pₜ is zero in every feature, the one at
+    pₜ₊₁ is used instead: it shows a unit that is inactive at the near end and active at the far one. A change that no segment
+    could distribute is distributed by `complete` at the end of the path.
     """
 
     @property
@@ -180,15 +182,15 @@ class Sharing(Rule):
 
     @property
     def complete(self) -> bool:
-        """Always: what is handed out is what the output did."""
+        """Always True: the shares sum to the change in the output."""
         return True
 
     @abstractmethod
     def portions(self, gradient: Tensor, moved: Tensor, change: Tensor) -> Tensor:
-        """Portions (n, features), to be scaled to sum to `change` (n, 1); rows that sum to zero hand out nothing."""
+        """Return portions (n, features), to be scaled to sum to `change` (n, 1); rows that sum to zero distribute nothing."""
 
     def terms(self, segments: Segments) -> tuple[Tensor, ...]:
-        """What is summed along the path: the shares."""
+        """Return each feature's share in the change on the segment, (n, ...)."""
         gradient, change = self.gradient(segments), segments.change[:, None]
         flat, slopes = _unit(gradient.flatten(1))
         step, lengths = _unit(segments.step.flatten(1))
@@ -200,7 +202,7 @@ class Sharing(Rule):
         return ((change * (portions / total.where(usable, 1.0)) * usable).view_as(gradient),)
 
     def gradient(self, segments: Segments) -> Tensor:
-        """The gradient at the near end, or at the far one where that is zero in every feature, (n, ...)."""
+        """Return the gradient at the near end, or at the far end where the former is zero in every feature, (n, ...)."""
         off = (segments.near == 0).flatten(1).all(dim=1)
         return torch.where(_like(off, segments.near), segments.far, segments.near)
 
@@ -211,7 +213,7 @@ class Sharing(Rule):
 class _Direct(Sharing):
     """s = g²: the rule of IDGI [Yang 2023], which shares the change in the output in proportion to the squared gradient.
 
-    All shares have the sign of the change, whatever the step of a feature was. `idgi` is another name for it.
+    All shares have the sign of the change, whatever the step of a feature. `idgi` is another name for this rule.
     """
 
     def portions(self, gradient: Tensor, moved: Tensor, change: Tensor) -> Tensor:
@@ -219,16 +221,17 @@ class _Direct(Sharing):
 
 
 class _Shared(Sharing):
-    """s = (g ⊙ Δp)⁺: the change is shared among the features whose gradient and step agree; all count alike if none do."""
+    """s = (g ⊙ Δp)⁺: shares the change among the features whose gradient and step agree; if none do, s = |g ⊙ Δp|."""
 
     def portions(self, gradient: Tensor, moved: Tensor, change: Tensor) -> Tensor:
         return _positive(gradient * moved)
 
 
 class _Aligned(Sharing):
-    """s = (±g ⊙ Δp)⁺: as `shared` where the output falls along the path; where it rises, among the features that raised it.
+    """s = (±g ⊙ Δp)⁺: like `shared` if the output falls along the path; if it rises, shared among the features that raised it.
 
-    `shared` pays those whose gradient and step agree whatever the output did: of 3a − b from (−1, −1) to zero it gives b all.
+    `shared` credits features whose gradient and step agree whatever the output did: for 3a − b from (−1, −1) to zero, it
+    credits b with the whole change.
     """
 
     def portions(self, gradient: Tensor, moved: Tensor, change: Tensor) -> Tensor:
@@ -256,13 +259,13 @@ class _Tempered(Sharing):
 
 
 class _Blended(_Shared):
-    """φ = Σₜ [trust · cₜ + (Δₜ − trust · Σcₜ) · sₜ]: as `left` as far as the gradient predicted what the output did along the
-    path, and as `shared` for the rest. The default of `ig2.IG2`.
+    """φ = Σₜ [trust · cₜ + (Δₜ − trust · Σcₜ) · sₜ]: `left` as far as the gradient predicts the change in the output along the
+    path, and `shared` for the rest. The default of `ig2.IG2`.
 
     Here cₜ = ∇f(pₜ) ⊙ (pₜ − pₜ₊₁), Δₜ = f(pₜ) − f(pₜ₊₁), sₜ are the shares of `shared`, and
-    trust = max(0, 1 − Σₜ (Δₜ − Σcₜ)² / Σₜ Δₜ²) is one number for each path. On smooth networks it is next to one, and every
-    feature keeps its sign; on rough ones, where the gradient predicts less than "no change" would, it is zero. Segment by
-    segment it would be mostly chance.
+    trust = max(0, 1 − Σₜ (Δₜ − Σcₜ)² / Σₜ Δₜ²) is one number for each path. On smooth networks it is close to one, and every
+    feature keeps its sign; on rough ones, where the gradient predicts worse than "no change" would, it is zero. Computed for
+    each segment, it would be mostly chance.
     """
 
     def terms(self, segments: Segments) -> tuple[Tensor, ...]:
@@ -288,13 +291,14 @@ class _Blended(_Shared):
 
 
 class _Secant(Rule):
-    """φ = Σₜ m ⊙ (pₜ − pₜ₊₁), where m is ∇f with every non-linearity's slope replaced by its secant over the segment.
+    """φ = Σₜ m ⊙ (pₜ − pₜ₊₁), where m is ∇f with the slope of every non-linearity replaced by its secant over the segment.
 
-    Between the ends a = pₜ and b = pₜ₊₁ of a segment, a function h of one variable has the slope (h(a) − h(b)) / (a − b), its
-    derivative where a = b, as in DeepLIFT's rescale rule [Shrikumar 2017]; a product has by each factor the mean of the other
-    one at both ends; softmax, normalisations and attention are built of such parts. One backward pass with these slopes yields
-    m, and Σm·(a − b) = f(a) − f(b) whatever the length of the segment, with signs. One segment on a straight line is
-    `ig2.DeepSHAP`; many tend to the integral. Where an operation has no such slope the sums are off, and a warning names it.
+    Between the ends a = pₜ and b = pₜ₊₁ of a segment, a function h of one variable has the slope (h(a) − h(b)) / (a − b), or
+    its derivative if a = b, as in DeepLIFT's rescale rule [Shrikumar 2017]; the slope of a product in each factor is the mean
+    of the other factor over both ends; softmax, normalisations and attention are composed of such parts. One backward pass with
+    these slopes yields m, and Σm·(a − b) = f(a) − f(b) for any length of the segment, with signs. One segment on a straight
+    line is `ig2.DeepSHAP`; many approach the integral. If an operation has no such slope, the sums are off, and a warning names
+    it.
 
     >>> import ig2
     >>> method = ig2.IntegratedGradients(steps=1, rule=secant)
@@ -308,16 +312,16 @@ class _Secant(Rule):
 
     @property
     def complete(self) -> bool:
-        """Where every operation of the network has a secant: each call checks its sums, and claims nothing if they are off."""
+        """Whether every operation of the network has a secant. Each call checks its sums and claims nothing if they are off."""
         return True
 
 
 @dataclass(frozen=True, repr=False)
 class Scaled(Rule):
-    """φ = r · (f(x) − f(baseline)) / Σr for another rule's attribution r: one factor for the whole pair makes its sum exact.
+    """Another rule's attribution r, scaled by one factor for each pair to an exact sum: φ = r · (f(x) − f(baseline)) / Σr.
 
-    Where the factor would be negative, or Σr cancels to less than a thousandth of Σ|r|, what is missing is handed out by
-    `complete` instead.
+    If the factor would be negative, or Σr cancels to less than a thousandth of Σ|r|, `complete` distributes the missing change
+    instead.
     """
 
     rule: Rule
@@ -328,7 +332,7 @@ class Scaled(Rule):
 
     @property
     def complete(self) -> bool:
-        """Always: the factor is what makes it so."""
+        """Always True: the factor makes the sum exact."""
         return True
 
     def terms(self, segments: Segments) -> tuple[Tensor, ...]:
@@ -355,8 +359,8 @@ class _Decision(Rule):
     """φ = ‖x − x′‖ · Σₜ ∇f(pₜ) ⊙ (pₜ − pₜ₊₁) · Δfₜ / ‖pₜ − pₜ₊₁‖: each gradient weighted by the slope of the output along the
     path, as in Integrated Decision Gradients [Walker 2024].
 
-    On a straight line that is (x − x′) ⊙ Σₜ ∇f(pₜ) Δfₜ. It is of the size of the output squared, and accounts for nothing: of a
-    linear output it sums to (f(x) − f(x′))².
+    On a straight line this is (x − x′) ⊙ Σₜ ∇f(pₜ) Δfₜ. Its magnitude is that of the output squared, and it is not complete:
+    for a linear output it sums to (f(x) − f(x′))².
     """
 
     @property
@@ -374,15 +378,15 @@ class _Decision(Rule):
 
 @dataclass(frozen=True, repr=False)
 class PathWeighted(Rule):
-    """φ = Σᵢ wᵢ u(1 − nᵢ) ∇f(pₜ + nᵢ (pₜ₊₁ − pₜ)) ⊙ (pₜ − pₜ₊₁): Gauss–Legendre nodes nᵢ and weights wᵢ, gradients weighted
-    by their place α = 1 − nᵢ on the segment, 0 at the baseline's end. On `Straight(1)` it is Path-Weighted IG [Kamalov 2025].
+    """The rule of Path-Weighted IG on `Straight(1)`: gradients weighted by their position on the segment [Kamalov 2025].
 
-    Complete if u is one everywhere, and else only by chance.
+    φ = Σᵢ wᵢ u(1 − nᵢ) ∇f(pₜ + nᵢ (pₜ₊₁ − pₜ)) ⊙ (pₜ − pₜ₊₁), with Gauss–Legendre nodes nᵢ and weights wᵢ, and a weight u at
+    α = 1 − nᵢ, which is 0 at the baseline's end. Complete if u is one everywhere, and otherwise only by chance.
 
     Args:
-        name: what the rule is called.
+        name: the name of the rule.
         weight: u, a function of α from 0 to 1.
-        gradients: how many are taken on each segment.
+        gradients: the number of gradients on each segment.
     """
 
     weight: Callable[[float], float]
@@ -395,9 +399,17 @@ class PathWeighted(Rule):
 
 
 def complete(values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
-    """Hand out what is missing to `change`: in proportion to |values|, or to the squared distance moved if all are zero.
+    """Distribute the missing `change` in proportion to |values|, or to the squared distance moved if all values are zero.
 
-    The remainder is rounding, except for pairs in which a segment had no usable gradient.
+    The remainder is rounding error, except for pairs in which a segment had no usable gradient.
+
+    Args:
+        values: the attribution of each pair, (n, ...).
+        change: f(x) − f(baseline), (n,), which the values should sum to.
+        moved: x − baseline, (n, ...).
+
+    Returns:
+        Attributions (n, ...) that sum to `change`.
     """
     flat = values.flatten(1)
     missing = change[:, None] - flat.sum(dim=1, keepdim=True)
@@ -408,14 +420,14 @@ def complete(values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
 
 
 def _combine(tensor: Tensor, factor: Tensor, other: Tensor, other_factor: Tensor) -> Tensor:
-    """factor · tensor + other_factor · other, a number for each row."""
+    """Return factor · tensor + other_factor · other, with one factor for each row."""
     return torch.addcmul(tensor * _like(factor, tensor), _like(other_factor, other), other)
 
 
 def _inverse(total: Tensor, change: Tensor) -> Tensor:
-    """1 / total, (n,); zero where total is, or where it is so small that the inverse, or its share of `change`, is infinite.
+    """Return 1 / total, (n,), or zero where total is zero, or so small that its inverse or the share of `change` is infinite.
 
-    Products of 1e-39 are what a saturated unit leaves. Times zero, for a feature without a gradient, infinity would be NaN.
+    A saturated unit leaves products of 1e-39. Multiplied by zero, for a feature without a gradient, infinity would become NaN.
     """
     inverse = 1 / total.where(total != 0, torch.inf)
     too_large = inverse.isinf() | ((change * inverse).isinf() & change.isfinite())
@@ -423,13 +435,13 @@ def _inverse(total: Tensor, change: Tensor) -> Tensor:
 
 
 def _positive(product: Tensor) -> Tensor:
-    """The positive part of each row; where there is none, all of them count alike."""
+    """Return the positive part of each row, or absolute values if a row has no positive entry."""
     agreeing = product.clamp(min=0)
     return torch.where(agreeing.sum(dim=1, keepdim=True) > 0, agreeing, product.abs())
 
 
 def _unit(flat: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows scaled to a largest entry of one, so that squares and products neither vanish nor overflow, and by how much."""
+    """Return rows scaled to a largest entry of one, so that squares and products neither vanish nor overflow, and the scale."""
     largest = flat.abs().amax(dim=1, keepdim=True)
     scale = largest.where(largest > 0, 1.0)
     return flat / scale, scale
@@ -467,10 +479,10 @@ with the square of the step length, at the cost of `left`."""
 
 
 def gauss(nodes: int) -> Quadrature:
-    """Gauss–Legendre quadrature on each segment: exact for polynomials of degree 2·nodes − 1.
+    """Return Gauss–Legendre quadrature on each segment, exact for polynomials of degree 2·nodes − 1.
 
     Args:
-        nodes: how many gradients are taken on each segment.
+        nodes: the number of gradients on each segment.
 
     Returns:
         The rule.
@@ -487,7 +499,7 @@ def gauss(nodes: int) -> Quadrature:
 
 
 def scaled(rule: Rule) -> Scaled:
-    """φ = r · (f(x) − f(baseline)) / Σr: another rule's attribution r, scaled pair by pair until its sum is exact.
+    """Return a rule that scales another rule's attribution r pair by pair to an exact sum: φ = r · (f(x) − f(baseline)) / Σr.
 
     Args:
         rule: any rule, for example `left`.
@@ -496,7 +508,7 @@ def scaled(rule: Rule) -> Scaled:
         The complete rule; see `Scaled`.
 
     Raises:
-        InputError: if `rule` is no rule.
+        InputError: if `rule` is not a rule.
 
     >>> scaled(left)
     scaled(left)

@@ -1,4 +1,4 @@
-"""How good is an attribution? Every metric of the paper, batched, each saying what it does."""
+"""Metrics of the quality of attributions, batched: every metric of the paper, each documented with its definition."""
 
 from ig2.metrics.axioms import Completeness, Dummy, ImplementationInvariance, Symmetry, is_satisfied
 from ig2.metrics.base import Case, Metric, Scores

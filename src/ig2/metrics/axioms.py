@@ -1,4 +1,4 @@
-"""What an attribution owes to the network it explains, by the axioms it was built on: each score is how far it is off."""
+"""Axioms that attributions should satisfy: each score measures the violation of one axiom."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Index = int | tuple[int, ...]
 
 
 def is_satisfied(scores: Scores, tolerance: float = 0.01) -> bool | None:
-    """Whether an axiom holds for every explicand it applies to.
+    """Return whether an axiom holds for every explicand it applies to.
 
     >>> import ig2
     >>> product = ig2.IntegratedGradients()(lambda x: x[:, 0] * x[:, 1], torch.ones(1, 2))
@@ -35,14 +35,14 @@ def is_satisfied(scores: Scores, tolerance: float = 0.01) -> bool | None:
     True
 
     Args:
-        scores: what a metric of this module returned.
-        tolerance: the largest score that counts as rounding, or as the error of a sum that stands for an integral.
+        scores: the result of a metric of this module.
+        tolerance: the largest score attributed to rounding, or to the error of a sum that approximates an integral.
 
     Returns:
         True or False, or None if the axiom applies to no explicand.
 
     Raises:
-        InputError: the scores are not those of an axiom.
+        InputError: if the scores are not those of an axiom.
     """
     if scores.metric not in (axiom.name for axiom in (Completeness, Dummy, Symmetry, ImplementationInvariance)):
         raise InputError(f"{scores.metric} is no axiom, so there is nothing to satisfy: read its mean")
@@ -51,14 +51,14 @@ def is_satisfied(scores: Scores, tolerance: float = 0.01) -> bool | None:
 
 @dataclass(frozen=True, eq=False)
 class Completeness(Metric):
-    """|Σφ − (f(x) − f(baseline))| / |f(x) − f(baseline)|: what of the change in the output is unexplained [Sundararajan 2017].
+    """|Σφ − (f(x) − f(baseline))| / |f(x) − f(baseline)|: the unexplained share of the output's change [Sundararajan 2017].
 
-    Rounding counts as 0. Where the two outputs are equal there is no change to relate to, and it is |Σφ| / Σ|φ|.
+    Rounding error counts as 0. If both outputs are equal, there is no change to relate to, and the score is |Σφ| / Σ|φ|.
 
     Args:
-        baseline: where the attribution starts from: samples (R, ...) or (B, R, ...), a number, or a strategy of
-            `ig2.references`; with several, f(baseline) is their mean. By default what the `Attribution` recorded, and the
-            network is not run; of methods without a baseline the score is then not defined. A plain tensor needs it.
+        baseline: the baseline of the attribution: samples (R, ...) or (B, R, ...), a number, or a strategy of
+            `ig2.references`; with several, f(baseline) is their mean. By default the one recorded in the `Attribution`, and the
+            network is not run; for methods without a baseline, the score is then not defined. Required for a plain tensor.
     """
 
     baseline: Any = None
@@ -84,7 +84,7 @@ class Completeness(Metric):
         return Scores(torch.where(relative.isinf(), attribution.total.abs() / size.to(relative), relative))
 
     def _measure_ends(self, case: Case) -> Attribution:
-        """The attribution with the outputs at both ends."""
+        """Return the attribution with the outputs at both ends."""
         task, output = case.task, case.output
         baselines = draw_references(as_references(self.baseline), task).to(task.x)
         rows = torch.arange(len(task), device=task.x.device)
@@ -101,17 +101,18 @@ class Completeness(Metric):
 
 @dataclass(frozen=True, eq=False)
 class Dummy(Metric):
-    """The share of Σ|φ| that falls on features the network does not look at [Sundararajan 2017]; 0 where φ is zero everywhere.
+    """The share of Σ|φ| on features that the network ignores [Sundararajan 2017]; 0 if φ is zero everywhere.
 
-    `truth` says which those are: booleans in a sample's shape, or (B, ...), True where a feature does not matter. Without it
-    they are found: the gradient vanishes there at the explicands and at points on the way to other samples, and outputs stay
-    as they are when values of other samples take their place. That is evidence and no proof: a feature that matters only
-    where none of these points lies counts as a dummy. Where every feature matters, the score is not defined.
+    `truth` marks these features: booleans in a sample's shape, or (B, ...), True for a feature that does not matter. Without
+    it, they are searched for: features whose gradient vanishes at the explicands and at points between them and other samples,
+    and whose values can be replaced by those of other samples without changing the output. This is evidence, not proof: a
+    feature that matters only away from these points counts as a dummy. If every feature matters, the score is not defined.
 
     Args:
-        data: samples (N, ...) whose values take the place of the explicands'; by default those of the explicands' batch.
-        draws: how many of them each explicand meets, at most.
-        tolerance: up to what share of the largest gradient a gradient, and of the largest output a change, counts as none.
+        data: samples (N, ...) whose values replace the explicands'; by default the other explicands of the batch.
+        draws: the maximum number of such samples for each explicand.
+        tolerance: the share of the largest gradient up to which a gradient counts as zero, and of the largest output up to
+            which a change does.
     """
 
     data: Any = None
@@ -136,7 +137,7 @@ class Dummy(Metric):
         return Scores.where_defined(share, {"every feature matters to the network": none}, settings={"dummies": count})
 
     def _find(self, task: Task) -> Tensor:
-        """Which features do not matter to any of the outputs explained, (1, ...)."""
+        """Return which features do not matter to any of the explained outputs, (1, ...)."""
         steepest, largest = torch.zeros_like(task.x[:1]), torch.zeros((), device=task.x.device)
         rows = torch.arange(len(task), device=task.x.device)
         before = task.outputs(task.x, rows)
@@ -153,7 +154,7 @@ class Dummy(Metric):
             return mask
 
         def find_dummies(group: Tensor) -> list[Tensor]:
-            """The features of a group that change no output, tried together as far as that goes."""
+            """Return the features of a group that change no output, tested together as far as possible."""
             mask = select(group)
             changes = (task.outputs(torch.where(mask, other, task.x), rows) - before for other in others)
             if not any(bool(change.abs().max() > self.tolerance * largest) for change in changes):
@@ -165,7 +166,7 @@ class Dummy(Metric):
         return select(torch.cat(find_dummies(flat) or [flat[:0]]) if len(flat) else flat)
 
     def _others(self, task: Task) -> Iterator[Tensor]:
-        """For each explicand another sample, (B, ...), `draws` times."""
+        """Yield another sample for each explicand, (B, ...), `draws` times."""
         if self.data is None and len(task) == 1:
             raise InputError(
                 "one explicand has no others whose values could take its features' places: use Dummy(data=samples), or say "
@@ -181,15 +182,18 @@ class Dummy(Metric):
 class Symmetry(Metric):
     """The largest |φᵢ − φⱼ| / max|φ| over pairs of features that the network treats alike [Sundararajan 2017].
 
-    Only pairs that are equal in the explicand count. That the network treats them alike is tried: its output must stay as it
-    is when two values change places. The axiom also wants the two equal in the reference: with references in which they
-    differ, a difference says nothing about the method. Where φ is zero everywhere the score is 0; where no pair is equal in
-    the explicand it is not defined.
+    Only pairs with equal values in the explicand count. Whether the network treats them alike is tested: its output must not
+    change when the two values are swapped. The axiom also requires equal values in the reference: if they differ there, a
+    difference in φ is no evidence against the method. If φ is zero everywhere, the score is 0; if no pair is equal in the
+    explicand, it is not defined.
 
     Args:
-        pairs: of positions, indices into the flattened sample or tuples such as (channel, row, column).
-        draws: how many pairs of values change places in each explicand, for each pair of features.
-        tolerance: up to what share of the largest output a change counts as none.
+        pairs: pairs of positions, as indices into the flattened sample or tuples such as (channel, row, column).
+        draws: the number of pairs of values swapped in each explicand, for each pair of features.
+        tolerance: the share of the largest output up to which a change counts as zero.
+
+    Raises:
+        InputError: if the network does not treat a pair alike.
     """
 
     pairs: Sequence[tuple[Index, Index]]
@@ -239,18 +243,23 @@ class Symmetry(Metric):
 
 @dataclass(frozen=True, eq=False)
 class ImplementationInvariance(Metric):
-    """‖φ − φ′‖ / max(‖φ‖, ‖φ′‖), where φ′ explains a network that computes the same function [Sundararajan 2017].
+    """The relative change ‖φ − φ′‖ / max(‖φ‖, ‖φ′‖), where φ′ explains another network that computes the same function
+    [Sundararajan 2017].
 
-    That it does is tried on the explicands and on points between them and the references. Where φ and φ′ are both zero the
-    score is 0. Methods that use gradients of the output alone are invariant. GradPath (`IG2`, `GradCFE`, and GradCF as a
-    reference) also uses the representation, which the function does not determine: it is invariant between networks that
-    share the representation, and need not be between others.
+    Whether it does is tested on the explicands and on points between them and the references. If φ and φ′ are both zero, the
+    score is 0. Methods that use only gradients of the output are invariant. GradPath (`IG2`, `GradCFE`, and GradCF as a
+    reference) also uses the representation, which the function does not determine: it is invariant between networks that share
+    the representation, and need not be between others.
 
     Args:
-        method: what made the attribution: a method, or a function called as `method(model, x, target, references, seed=...)`.
-        twin: the other network: what `ig2.wrap` returned, or a network, which is then wrapped with the model's output, bounds
+        method: the method that computed the attribution, or a function called as
+            `method(model, x, target, references, seed=...)`.
+        twin: the other network: the result of `ig2.wrap`, or a network, which is then wrapped with the model's output, bounds
             and preprocessing.
-        references: those the attribution was made with.
+        references: the references of the attribution.
+
+    Raises:
+        InputError: if the twin computes another function, or the method does not reproduce the attribution.
     """
 
     method: MethodLike
@@ -297,7 +306,7 @@ def _check_search(draws: int, tolerance: float) -> None:
 
 
 def _read_mask(truth: Any, inputs: Inputs) -> Tensor:
-    """Booleans (B, ...) in the engine's layout from those of the user for each input, or for each sample of it."""
+    """Return booleans (B, ...) in the engine's layout from the user's masks for each input, or for each sample of it."""
     parts = truth if isinstance(truth, dict) else dict(enumerate(truth)) if isinstance(truth, (tuple, list)) else None
 
     def expand(mask: Any, shape: torch.Size) -> Tensor:
@@ -313,7 +322,7 @@ def _read_mask(truth: Any, inputs: Inputs) -> Tensor:
 
 
 def _position(index: Any, sample: torch.Size) -> int:
-    """A position in the flattened sample, from an index into it or from one along each axis."""
+    """Return a position in the flattened sample, from an index into it or from one along each axis."""
     axes, along = ((sample.numel(),), (index,)) if isinstance(index, int) else (tuple(sample), index)
     valid = isinstance(along, tuple) and len(along) == len(axes)
     if not valid or not all(isinstance(at, int) and -size <= at < size for at, size in zip(along, axes, strict=True)):

@@ -1,4 +1,4 @@
-"""The call that every metric shares: it checks, opens the network if the metric runs it, and leaves the maths to `run`."""
+"""The base class of metrics: the call checks its arguments and opens the network if needed, and `run` computes the scores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The scores of B attributions. `Metric.run` gives the values; the call adds the metric's name, direction and settings.
+    """The scores of B attributions. `Metric.run` provides the values; the call adds the metric's name, direction and settings.
 
     >>> Scores(torch.tensor([0.5, 0.75, torch.nan]), "GT-AUC", undefined={"the mask is empty": 1})
     GT-AUC: 0.625 ± 0.12 (higher is better; 2 explicands)
@@ -43,17 +43,22 @@ class Scores:
     better: Better = "higher"
     """Which direction is better."""
     undefined: dict[str, int] = field(default_factory=dict)
-    """Why some scores are not defined, and how many for each reason. The mean excludes them."""
+    """The reasons why scores are not defined, with the number of scores for each. The mean excludes them."""
     curves: Tensor | None = None
     """The curve behind each score, (B, K), for metrics that draw one."""
     at: Tensor | None = None
-    """Where the curves were taken, (K,)."""
+    """The positions at which the curves are evaluated, (K,)."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """The metric's settings, what it found out on the way, and the seed."""
+    """The metric's settings, values determined during the call, and the seed."""
 
     @classmethod
     def where_defined(cls, values: Tensor, reasons: Mapping[str, Tensor], **fields: Any) -> Scores:
-        """Scores (B,) that are NaN where one of the masks (B,) is true, counted under the first reason that holds.
+        """Return scores (B,) that are NaN where one of the masks (B,) is true, counted under the first reason that holds.
+
+        Args:
+            values: the scores, (B,).
+            reasons: the mask of undefined scores for each reason, booleans (B,).
+            fields: further fields of the scores.
 
         >>> Scores.where_defined(torch.ones(2), {"the mask is empty": torch.tensor([False, True])}).undefined
         {'the mask is empty': 1}
@@ -75,22 +80,22 @@ class Scores:
 
     @property
     def n(self) -> int:
-        """How many scores are defined."""
+        """The number of scores that are defined."""
         return len(self.defined)
 
     @property
     def mean(self) -> float:
-        """The mean over the scores that are defined; NaN if none is."""
+        """The mean of the scores that are defined; NaN if there are none."""
         return float(self.defined.double().mean()) if self.n else math.nan
 
     @property
     def sd(self) -> float:
-        """Standard deviation of the scores that are defined; NaN with fewer than two."""
+        """The standard deviation of the scores that are defined; NaN with fewer than two."""
         return float(self.defined.double().std()) if self.n > 1 else math.nan
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the mean; NaN with fewer than two scores."""
+        """The standard error of the mean; NaN with fewer than two scores."""
         return self.sd / math.sqrt(self.n) if self.n > 1 else math.nan
 
     def __repr__(self) -> str:
@@ -101,25 +106,29 @@ class Scores:
 
 @dataclass(frozen=True)
 class Case:
-    """What `Metric.run` is given. `task`, `model` and `output` are None where the metric does not run the model."""
+    """The input of `Metric.run`. `task`, `model` and `output` are None if the metric does not run the model."""
 
     values: Tensor
     """The attributions, (B, ...), finite."""
     truth: Any
-    """What the caller gave to compare with, or None."""
+    """The ground truth passed to the call, or None."""
     seed: int
     """The seed of the call."""
     attribution: Attribution | None
-    """The `Attribution` that `values` came in, if it was one."""
+    """The `Attribution` that contains `values`, or None for a plain tensor."""
     task: Task
-    """The opened network, the explicands in the layout and precision of `values`, and the class explained of each."""
+    """The opened network, the explicands in the layout and precision of `values`, and the explained class of each."""
     model: Model
-    """The model with the output the metric looks at. The session of `task` may run a copy that was made fast."""
+    """The model with the output that the metric evaluates. The session of `task` may run an accelerated copy."""
     output: Tensor
-    """That output of the class explained, at the explicands, (B,)."""
+    """This output for the explained class, at the explicands, (B,)."""
 
     def finite_output(self) -> Tensor:
-        """The output at the explicands in float64 on the CPU, (B,); a `ModelError` where it is not finite."""
+        """Return the output at the explicands in float64 on the CPU, (B,).
+
+        Raises:
+            ModelError: if an output is not finite.
+        """
         output = self.output.cpu().double()
         if not output.isfinite().all():
             row = int((~output.isfinite()).nonzero()[0])
@@ -129,7 +138,7 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Metric(ABC):
-    """Something that scores attributions. Subclasses are frozen dataclasses of their settings and write `run`."""
+    """Base class of metrics, which score attributions. Subclasses are frozen dataclasses of settings and implement `run`."""
 
     name: ClassVar[str]
     better: ClassVar[Better]
@@ -144,7 +153,7 @@ class Metric(ABC):
         """Score the case's attributions: return `Scores(values)`, or `Scores.where_defined(values, reasons)`."""
 
     def adapt_model(self, model: Model) -> Model:
-        """The model with the output this metric looks at; by default the one explained."""
+        """Return the model with the output that this metric evaluates; by default the explained output."""
         return model
 
     @final
@@ -164,26 +173,26 @@ class Metric(ABC):
         """Score a batch of attributions.
 
         Args:
-            model: what was explained: what `ig2.wrap` returned, or a network. Metrics that do not run it take None.
-            attribution: what a method returned, or a tensor (or tuple or dict of them) in x's shape.
-            x: the explicands, with the `ig2.Fixed` inputs of the network's call. An `Attribution` has them; pass them with
-                a plain tensor.
-            target: the class explained, or a target of `ig2.targets`. An `Attribution` has it; with a plain tensor, by default
-                the class predicted.
-            against: the classes it is explained against; the outputs the metric looks at are then differences too. An
-                `Attribution` has them, unless another target is given.
-            truth: what the attribution is compared with, for metrics that need it.
+            model: the explained model: the result of `ig2.wrap`, or a network. Metrics that do not run it accept None.
+            attribution: the result of a method, or a tensor (or tuple or dict of them) in x's shape.
+            x: the explicands, with the `ig2.Fixed` inputs of the network's call. Required with a plain tensor; by default those
+                of the `Attribution`.
+            target: the explained class, or a target of `ig2.targets`. By default that of the `Attribution`; with a plain
+                tensor, the predicted class.
+            against: the classes it is explained against; the outputs that the metric evaluates are then differences too. By
+                default those of the `Attribution`, unless another target is given.
+            truth: the ground truth to compare the attribution with, for metrics that need one.
             seed: the seed for all random draws. Global random state is neither read nor changed.
-            batch_size: how many points the network sees at once; "auto" chooses by the free memory.
-            progress: True for a bar, or a function called with (done, total).
+            batch_size: the number of points that the network evaluates at once; "auto" chooses it by the free memory.
+            progress: True for a progress bar, or a function called with (done, total).
 
         Returns:
-            One score for each explicand, with the settings that led to it. Scores that are not defined are NaN, counted with
-            their reasons, and reported in a warning.
+            One score for each explicand, with the settings that led to it. Undefined scores are NaN, counted with their
+            reasons, and reported in a warning.
 
         Raises:
-            InputError: an argument is missing, or has the wrong shape or values; the message quotes it.
-            ModelError: the network fails, or its output is not finite.
+            InputError: if an argument is missing, or has the wrong shape or values; the message quotes it.
+            ModelError: if the network fails, or its output is not finite.
         """
         check_seed(seed)
         if attribution is None:

@@ -1,4 +1,4 @@
-"""What the features left out may be, given those that are known: what takes the place of features that are removed."""
+"""Distributions of unknown features given the known ones, from which the values of removed features are drawn."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ ROWS_AT_ONCE = 64
 
 
 class Conditional(ABC):
-    """A distribution of tabular samples (d,) that can be sampled given some of its features. Subclasses write `draw`."""
+    """Base class of distributions of tabular samples (d,) given some of their features. Subclasses implement `draw`."""
 
     @abstractmethod
     def draw(self, x: Tensor, known: Tensor, count: int, generator: torch.Generator) -> Tensor:
-        """Samples of p(X | the known features of x): x where it is known, drawn given that elsewhere.
+        """Draw samples of p(X | the known features of x): known features keep the values of x, the others are drawn given them.
 
         Args:
             x: rows (n, d), on any device.
-            known: which features of each row are known, booleans (n, d).
-            count: how many samples of each row.
-            generator: on the CPU. The numbers drawn must not depend on n: each row gets the same noise, so that a sample's
-                score does not depend on which others are scored beside it.
+            known: the known features of each row, booleans (n, d).
+            count: the number of samples for each row.
+            generator: a generator on the CPU. The numbers drawn must not depend on n: each row gets the same noise, so that a
+                sample's score does not depend on the other samples of its batch.
 
         Returns:
             Samples (n, count, d).
@@ -41,10 +41,11 @@ class Conditional(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Marginal(Conditional):
-    """Unknown features come from samples of the data, whatever the known ones are ("interventional") [Lundberg 2017].
+    """The marginal distribution: unknown features come from samples of the data, whatever the known ones ("interventional")
+    [Lundberg 2017].
 
-    Samples are drawn without replacement, and from the start again when all were: with as many draws as there are samples,
-    or a multiple of it, a mean over the draws is the exact mean over the data.
+    Samples are drawn without replacement, starting over when all have been drawn: if the number of draws is the number of
+    samples, or a multiple of it, the mean over the draws is the exact mean over the data.
 
     Args:
         data: samples (N, d).
@@ -65,7 +66,7 @@ class Marginal(Conditional):
 
 @dataclass(frozen=True, eq=False)
 class ConstantFill(Conditional):
-    """Unknown features get a fixed value. There is nothing to draw: `draws=1` is enough for the metrics.
+    """A fixed value for unknown features. Since nothing is random, `draws=1` is enough for the metrics.
 
     Args:
         value: one number for all features, or one for each, (d,).
@@ -90,13 +91,13 @@ def _check_width(x: Tensor, width: int, what: str) -> None:
 
 
 def check_conditional(conditional: object) -> None:
-    """Raise unless this is a distribution to draw from; the error says where to find one."""
+    """Raise an `InputError` unless the value is a `Conditional`; the message lists those available."""
     expected = "what features left out may be: Gaussian(...), Mixture(...), Marginal(data) or ConstantFill(value)"
     require(isinstance(conditional, Conditional), "conditional", conditional, expected)
 
 
 def check_tabular(x: Tensor, name: str) -> None:
-    """Raise unless samples are (B, d), which is what conditional distributions are of."""
+    """Raise an `InputError` unless samples are tabular, (B, d), as conditional distributions require."""
     if x.ndim != 2:
         raise InputError(f"{name} is for tabular samples (B, d), x is {describe(x)}")
 
@@ -110,21 +111,25 @@ def average_outputs(
     seed: int,
     progress: Progress | None = None,
 ) -> Tensor:
-    """E f(X | the known features of x), for each explicand with m choices of what is known.
+    """Return E f(X | the known features of x) for each explicand and each of m sets of known features.
 
-    The same noise serves every explicand and every choice, so that differences are of the function and not of the draws.
+    All explicands and sets share the same noise, so that differences are due to the function and not to the draws.
 
     Args:
-        outputs: f at points (n, d) that are variants of explicands with these indices (n,).
+        outputs: f, a function of points (n, d) and the indices (n,) of the explicands that they are variants of.
         x: explicands (B, d).
-        known: booleans (m, d), the same for all explicands, or (B, m, d).
-        conditional: what the other features may be.
-        draws: how many samples are averaged.
+        known: the sets of known features, booleans (m, d) for all explicands, or (B, m, d).
+        conditional: the distribution of the unknown features.
+        draws: the number of samples in each mean.
         seed: the seed of the draws.
         progress: counts the points evaluated.
 
     Returns:
         The means, (B, m) in float64 on the CPU.
+
+    Raises:
+        InputError: if the distribution draws samples of the wrong shape.
+        ModelError: if the network's output on a drawn sample is not finite.
     """
     known = known.to(x.device).expand(len(x), *known.shape[-2:])
     choices, d = known.shape[1:]
@@ -150,7 +155,7 @@ def average_outputs(
 
 
 def replace_unknown(x: Tensor, known: Tensor, conditional: Conditional, generator: torch.Generator) -> Tensor:
-    """One draw for each of the rows (n, d) with noise of its own; x where it is known."""
+    """Replace the unknown features of each row (n, d) by one draw, with noise of its own; known features keep their values."""
     pieces = []
     for rows, mask in zip(torch.split(x, ROWS_AT_ONCE), torch.split(known, ROWS_AT_ONCE), strict=True):
         # a distribution gives all rows the same noise, so each row takes another of as many draws as there are rows

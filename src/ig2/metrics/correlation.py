@@ -1,4 +1,4 @@
-"""Correlations of attributions with what they should go with, and orders of features by their attributions."""
+"""Correlations of attributions with ground truth, and rankings of features by their attributions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ ROUNDING = 8
 
 
 def rounding_error(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """By how much numbers of a precision, as large as the largest of each row (B, M), may differ by rounding, (B,)."""
+    """Return the possible rounding error of numbers of a precision as large as the largest of each row (B, M), (B,)."""
     return ROUNDING * torch.finfo(dtype).eps * values.abs().amax(dim=1).cpu().double()
 
 
 def pearson(first: Tensor, second: Tensor) -> Tensor:
-    """Pearson's correlation of the rows (B, M), in float64, (B,); NaN where a row is constant.
+    """Return Pearson's correlation of the rows (B, M), in float64, (B,); NaN if a row is constant.
 
     >>> pearson(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[-1.0, -2.0, -4.0]])).float()
     tensor([-1.])
@@ -28,7 +28,7 @@ def pearson(first: Tensor, second: Tensor) -> Tensor:
 
 
 def midranks(values: Tensor) -> Tensor:
-    """Twice the rank of each value in its row, (B, M), from 2: an integer also for equal values, which share their mean rank.
+    """Return twice the rank of each value in its row, (B, M), from 2; equal values share twice their mean rank, an integer.
 
     >>> midranks(torch.tensor([[0.5, 0.1, 0.5]]))
     tensor([[5, 2, 5]])
@@ -43,7 +43,7 @@ def midranks(values: Tensor) -> Tensor:
 
 
 def order_features(values: Tensor, generator: torch.Generator, descending: bool = False) -> Tensor:
-    """The features of each row by increasing value, as indices (B, M); ties in a random order that all rows share."""
+    """Return the features of each row by increasing value, as indices (B, M); ties are in a random order shared by all rows."""
     shuffled = torch.randperm(values.shape[1], generator=generator, device="cpu").to(values.device)
     return shuffled[values[:, shuffled].argsort(dim=1, descending=descending, stable=True)]
 
@@ -52,11 +52,14 @@ def correlate(values: Tensor, truth: Tensor, rounding: Tensor, if_constant: floa
     """Score attributions by Pearson's correlation with the truth, row by row.
 
     Args:
-        values: attributions (B, d). They are constant where they differ by the rounding of their own precision.
-        truth: what they should go with, (B, d).
-        rounding: how much of the differences in a row of truth is rounding, (B,).
-        if_constant: the score where either is constant; None for not defined.
-        reason: what a constant truth means.
+        values: attributions (B, d). They count as constant if they differ only by the rounding error of their precision.
+        truth: the ground truth, (B, d).
+        rounding: the rounding error of the differences in each row of the truth, (B,).
+        if_constant: the score if either is constant; None for not defined.
+        reason: the meaning of a constant truth.
+
+    Returns:
+        The scores, (B,).
     """
     constant, constant_truth = _spread(values) <= rounding_error(values, values.dtype), _spread(truth) <= rounding
     scores = pearson(values.cpu(), truth.cpu())
@@ -66,6 +69,6 @@ def correlate(values: Tensor, truth: Tensor, rounding: Tensor, if_constant: floa
 
 
 def _spread(rows: Tensor) -> Tensor:
-    """The largest distance from the mean of each row, in float64 on the CPU."""
+    """Return the largest distance from the mean of each row, in float64 on the CPU."""
     rows = rows.cpu().double()
     return (rows - rows.mean(dim=1, keepdim=True)).abs().amax(dim=1)

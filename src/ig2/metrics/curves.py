@@ -1,4 +1,4 @@
-"""How the output follows when features are added to a background, or deleted, by decreasing attribution."""
+"""Curves of the output as features are inserted into a background, or deleted, by decreasing attribution."""
 
 from __future__ import annotations
 
@@ -28,28 +28,29 @@ OutputOption = Literal["auto", "model"] | OutputName
 
 @dataclass(frozen=True, eq=False)
 class PerturbationCurve(Metric):
-    """The area under the output as features go over from one sample to another, by decreasing attribution [Petsiuk 2018].
+    """The area under the output as features are inserted or deleted by decreasing attribution [Petsiuk 2018].
 
-    The curve is taken at the shares k/thresholds, k = 0 … thresholds, of the M features: of each share, rounded to a whole
-    number of features. Its area is the trapezoid's. Features with equal attributions go in a random order, the same for each
-    explicand; a constant attribution is thus scored as a random one.
+    The curve is evaluated at the shares k/thresholds, k = 0 … thresholds, of the M features, each rounded to a whole number of
+    features; its area is computed by the trapezoidal rule. Features with equal attributions are replaced in a random order, the
+    same for each explicand, so a constant attribution is scored like a random one.
 
-    Features that are `ig2.Fixed`, such as padding and special tokens of a text adapter's, stay where they are and are not
-    counted among the M: a text's score does not depend on the texts it is padded beside.
+    Features that are `ig2.Fixed`, such as the padding and special tokens of a text adapter, keep their values and are not
+    counted among the M: a text's score does not depend on the other texts of a padded batch.
 
     Args:
-        background: what features are added to or replaced by. "black": the model's lower bound, or 0 if it declares none.
-            "white": its upper bound, or 1. "mean": of the explicand itself, over its pixels for each channel, or over its
-            words, of windows over time for each channel. "blurred": the explicand blurred with a Gaussian of 10 pixels. Of
-            windows also "interpolated", the line across each of them, and "noise", like the series. Or samples (R, ...) or
-            (B, R, ...), a number, or a strategy of `ig2.references`; with several, the curve is the mean of theirs.
-        thresholds: how many steps the curve has.
-        features: what goes over as a whole: "pixel" (all channels of it), "word", "element", or "auto", by the number of axes;
-            or groups, such as `ig2.Windows(length)` of a signal, or integers that number them.
-        sign: "keep", so that negative attributions come last; "positive", so that they are like zero; or "absolute".
-        output: what the curve shows. "auto": the probability of the explained class (the softmax; the logistic function
-            where the model explains "sigmoid" outputs, or there is a single one). "model": the output explained, as it is,
-            for example a regressor's. Or a name that `ig2.wrap` takes for its output.
+        background: the values that features are inserted into or replaced by. "black": the model's lower bound, or 0 if it
+            declares none. "white": its upper bound, or 1. "mean": the explicand's mean, over its pixels for each channel, over
+            its words, or, for windows, over time for each channel. "blurred": the explicand blurred with a Gaussian of 10
+            pixels. For windows also "interpolated", the line across each window, and "noise", with the statistics of the
+            series. Or samples (R, ...) or (B, R, ...), a number, or a strategy of `ig2.references`; with several, the curve is
+            the mean of theirs.
+        thresholds: the number of steps of the curve.
+        features: the unit of replacement: "pixel" (all its channels), "word", "element", or "auto", by the number of axes; or
+            groups, such as `ig2.Windows(length)` of a signal, or integers that number them.
+        sign: "keep" ranks negative attributions last, "positive" treats them as zero, "absolute" ranks by |φ|.
+        output: the output shown by the curve. "auto": the probability of the explained class (the softmax; the logistic
+            function if the model explains "sigmoid" outputs, or has a single one). "model": the explained output itself, for
+            example a regressor's. Or a name that `ig2.wrap` accepts for its output.
     """
 
     background: Background | Any = "black"
@@ -86,7 +87,7 @@ class PerturbationCurve(Metric):
         return Scores(torch.trapezoid(curves, at), curves=curves, at=at, settings=used)
 
     def _draw_curves(self, task: Task, backgrounds: Tensor, ranks: Tensor, features: Features, size: int) -> Tensor:
-        """The curves, (B, thresholds + 1), of explicands of which `size` features go over."""
+        """Return the curves, (B, thresholds + 1), of explicands of which `size` features are replaced."""
         steps = self.thresholds
         # in whole numbers, so that halves are not rounded now up and now down
         counts, step = np.unique((2 * np.arange(steps + 1) * size + steps) // (2 * steps), return_inverse=True)
@@ -97,7 +98,7 @@ class PerturbationCurve(Metric):
 
 @dataclass(frozen=True, eq=False)
 class Insertion(PerturbationCurve):
-    """Features are added to the background, the largest attribution first; "SIC AUC-ADD" in [Zhuo 2024].
+    """The insertion curve: features are added to the background, the largest attribution first; "SIC AUC-ADD" in [Zhuo 2024].
 
     The arguments are those of `PerturbationCurve`.
 
@@ -113,7 +114,7 @@ class Insertion(PerturbationCurve):
 
 @dataclass(frozen=True, eq=False)
 class Deletion(PerturbationCurve):
-    """Features are replaced by the background, the largest attribution first; "SIC AUC-DEL" in [Zhuo 2024].
+    """The deletion curve: features are replaced by the background, the largest attribution first; "SIC AUC-DEL" in [Zhuo 2024].
 
     The arguments are those of `PerturbationCurve`.
     """
@@ -125,11 +126,12 @@ class Deletion(PerturbationCurve):
 
 @dataclass(frozen=True, eq=False)
 class DiffID(PerturbationCurve):
-    """How much better a network predicts without the least important features than without the most [Yang 2023b].
+    """How much better a network predicts without the least important features than without the most important [Yang 2023b].
 
-    The mean over shares k/thresholds, 0 < k < thresholds, of A(the share of smallest φ replaced) − A(that of largest φ
-    replaced), from −1 to 1. A is accuracy: 1 where the class explained is predicted, else 0. What replacing features does to
-    any picture is in both, and cancels. With equal attributions the order is random, so that a constant one scores like chance.
+    The mean over shares k/thresholds, 0 < k < thresholds, of A(features with the smallest φ replaced) − A(features with the
+    largest φ replaced), from −1 to 1. A is accuracy: 1 if the explained class is predicted, otherwise 0. The effect that
+    replacing features has on any image is in both terms, and cancels. Ties are in random order, so a constant attribution
+    scores like chance.
 
     >>> x = torch.tensor([[3.0, 1.0, 0.5, 0.5]])
     >>> net = lambda x: torch.stack([x.sum(dim=1), torch.full((len(x),), 2.5)], dim=1)
@@ -137,12 +139,15 @@ class DiffID(PerturbationCurve):
     tensor([[0., 1., 1., 1., 0.]])
 
     Args:
-        background: what features are replaced by, as for `PerturbationCurve`.
-        thresholds: how many shares there are: 10 for 0.1, 0.2 … 0.9.
-        features: what goes as a whole, as for `PerturbationCurve`.
+        background: the values that replace features, as for `PerturbationCurve`.
+        thresholds: the number of steps: 10 for shares 0.1, 0.2 … 0.9.
+        features: the unit of replacement, as for `PerturbationCurve`.
         sign: as for `PerturbationCurve`.
-        output: of measure "output", as for `PerturbationCurve`.
-        measure: what A is: "accuracy", or "output", by default the probability of the class explained, which is finer.
+        output: the output for measure "output", as for `PerturbationCurve`.
+        measure: A: "accuracy", or "output", by default the probability of the explained class, which is finer.
+
+    Raises:
+        InputError: if the measure is accuracy and the network has a single output, which predicts no class.
     """
 
     background: Background | Any = "mean"
@@ -179,7 +184,7 @@ class DiffID(PerturbationCurve):
 
 @dataclass(frozen=True)
 class _Points:
-    """Every point of the curves, made when it is needed: by explicand, then background, then count."""
+    """All points of the curves, by explicand, then background, then count, created when needed."""
 
     x: Tensor  # (B, ...)
     backgrounds: Tensor  # (B, R, ...), on any device
@@ -193,7 +198,7 @@ class _Points:
         return len(self.x), self.backgrounds.shape[1], len(self.counts)
 
     def make(self, piece: range) -> Tensor:
-        """The points of these numbers, (n, ...)."""
+        """Return the points with these numbers, (n, ...)."""
         points = self.x.new_empty(len(piece), *self.x.shape[1:])
         done = 0
         # In blocks of all counts of some pairs of explicand and background, or some counts of one pair: a pair's samples are
@@ -218,7 +223,7 @@ class _Points:
 
 
 def _evaluate(points: _Points, task: Task, size: int, predicted: bool = False) -> Tensor:
-    """The explained output at all points, (B, R, K), of explicands with `size` features; or whether that class is predicted."""
+    """Return the explained output, or whether its class is predicted, at all points (B, R, K); `size` is for errors."""
     total = math.prod(points.shape)
     outputs = task.x.new_empty(total)
     task.progress.expect(total)
@@ -244,7 +249,7 @@ def _evaluate(points: _Points, task: Task, size: int, predicted: bool = False) -
 
 
 def select_output(model: Model, output: OutputOption) -> Model:
-    """The model with the output a curve shows."""
+    """Return the model with the output shown by a curve."""
     if output == "model":
         return model
     if output != "auto" and output not in OUTPUTS:
@@ -263,14 +268,14 @@ def select_output(model: Model, output: OutputOption) -> Model:
 
 
 def _rank(values: Tensor, generator: torch.Generator) -> Tensor:
-    """The place of each feature by decreasing value, from 0, (B, M)."""
+    """Return the rank of each feature by decreasing value, from 0, (B, M)."""
     order = order_features(values, generator, descending=True)
     places = torch.arange(values.shape[1], dtype=torch.int32, device=values.device).expand_as(order)
     return torch.empty_like(order, dtype=torch.int32).scatter_(1, order, places)
 
 
 def find_features(option: FeatureOption | Groups | Tensor, task: Task) -> Features:
-    """What counts as one feature of a task's samples, by an option's name or by groups."""
+    """Return the features of a task's samples, from the name of an option or from groups."""
     if isinstance(option, (Groups, Tensor)):
         check_groups(option)
         return Features.grouped(option, task)
@@ -278,7 +283,7 @@ def find_features(option: FeatureOption | Groups | Tensor, task: Task) -> Featur
 
 
 def as_background(background: Any, features: object, task: Task) -> References:
-    """A strategy from a background's name, or from anything that references can be passed as; features as a metric has them."""
+    """Convert the name of a background, or anything accepted as references, to a strategy, given the metric's `features`."""
     if not isinstance(background, str):
         return as_references(background)
     axes, bounds = task.x.ndim - 1, task.session.model.bounds

@@ -1,4 +1,4 @@
-"""What counts as one feature when attributions are ranked: a pixel, a word, or each number of a sample."""
+"""The features that are ranked by their attributions: pixels, words, or the single numbers of a sample."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ Sign = Literal["keep", "positive", "absolute"]
 
 @dataclass(frozen=True)
 class Features:
-    """How a sample's numbers make up its M features: those along some axes are one feature."""
+    """The division of a sample's numbers into M features: the numbers along some axes form one feature."""
 
     shape: tuple[int, ...]  # of a sample, with 1 where an axis is summed
     labels: Tensor | None = None  # the feature that each number of an explicand is of, (B, numbers), where these are groups
 
     @classmethod
     def of(cls, option: FeatureOption, sample: torch.Size) -> Features:
-        """The features of samples of this shape.
+        """Return the features of samples of this shape.
 
         >>> Features.of("auto", torch.Size([3, 8, 8])).shape
         (1, 8, 8)
 
         Args:
-            option: "pixel": images (C, H, W), all channels of a pixel together. "word": texts (length, embedding), each
-                word's numbers together. "element": each number alone. "auto": "pixel" for three axes, "element" for one.
+            option: "pixel": all channels of each pixel of an image (C, H, W). "word": all numbers of each word of a text
+                (length, embedding). "element": each number. "auto": "pixel" for three axes, "element" for one.
             sample: the shape of a sample.
 
         Raises:
-            InputError: the option is unknown, or does not suit the shape.
+            InputError: if the option is unknown, or does not suit the shape.
         """
         if option not in ("auto", "pixel", "word", "element"):
             raise InputError(f"features={describe(option)}: use 'auto', 'pixel', 'word' or 'element'")
@@ -59,14 +59,14 @@ class Features:
 
     @classmethod
     def grouped(cls, groups: Groups | Tensor, task: Task) -> Features:
-        """Groups of a task's samples as features; where explicands have different numbers of them, M is the largest."""
+        """Return the groups of a task's samples as features; if explicands have different numbers of them, M is the largest."""
         return cls(tuple(task.x.shape[1:]), count_groups(number_groups(groups, task, "features")))
 
     def __len__(self) -> int:
         return math.prod(self.shape) if self.labels is None else int(self.labels.max()) + 1
 
     def pool(self, values: Tensor) -> Tensor:
-        """Attributions (B, ...) summed to one number a feature, (B, M)."""
+        """Sum attributions (B, ...) to one number for each feature, (B, M)."""
         if self.labels is not None:
             sums = values.new_zeros(len(values), len(self))
             return sums.scatter_add(1, self.labels.to(values.device), values.flatten(1))
@@ -74,11 +74,14 @@ class Features:
         return (values.sum(dim=axes, keepdim=True) if axes else values).flatten(1)
 
     def group_movable(self, moves: Tensor | None, values: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """The explicands by how many of their features may move: their rows (n,), and the indices of those features (n, m).
+        """Group the explicands by the number of features that may change.
 
         Args:
-            moves: booleans (B, ...) for the numbers of each explicand, or None where all may move.
+            moves: which numbers of each explicand may change, booleans (B, ...), or None if all may.
             values: attributions of the features, (B, M).
+
+        Yields:
+            The rows of a group (n,), and the indices of their features that may change (n, m).
         """
         if moves is None and self.labels is None:
             rows = torch.arange(len(values), device=values.device)
@@ -92,11 +95,15 @@ class Features:
             yield rows, movable[rows].nonzero()[:, 1].view(len(rows), count)
 
     def spread(self, ranks: Tensor, rows: Tensor) -> Tensor:
-        """Numbers for the features of some explicands, (n, M), as one for each of what a point is made of, (n, places)."""
+        """Expand numbers for the features of some explicands, (n, M), to one for each number of a grouped sample, (n, size)."""
         return ranks if self.labels is None else ranks.gather(1, self.labels[rows])
 
 
 def apply_sign(values: Tensor, sign: Sign) -> Tensor:
-    """Attributions as they are ("keep"), with the negative ones at zero ("positive"), or their sizes ("absolute")."""
+    """Return attributions unchanged ("keep"), with negative ones set to zero ("positive"), or in absolute value ("absolute").
+
+    Raises:
+        InputError: if the sign is unknown.
+    """
     require(sign in ("keep", "positive", "absolute"), "sign", sign, "'keep', 'positive' or 'absolute'")
     return values if sign == "keep" else values.clamp(min=0) if sign == "positive" else values.abs()

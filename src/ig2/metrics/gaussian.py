@@ -1,4 +1,4 @@
-"""Gaussians and mixtures of them: distributions of which every conditional is known exactly."""
+"""Gaussians and mixtures of them, whose conditional distributions are known exactly."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ SMALLEST_EIGENVALUE = 1e-10
 
 
 class Distribution(Conditional):
-    """A distribution that can also be sampled, and whose conditional means are exact. It computes in float64 on the CPU."""
+    """Base class of distributions that can be sampled and have exact conditional means, in float64 on the CPU."""
 
     @abstractmethod
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """`count` independent samples, float64 (count, d)."""
+        """Draw `count` independent samples, float64 (count, d)."""
 
     @abstractmethod
     def expect(self, x: Tensor, known: Tensor) -> Tensor:
-        """E[X | the known features of x] of each row, (n, d): x where it is known.
+        """Return E[X | the known features of x] for each row, (n, d); known features keep the values of x.
 
         Args:
             x: rows (n, d).
-            known: which features of each row are known, booleans (n, d).
+            known: the known features of each row, booleans (n, d).
         """
 
 
@@ -48,7 +48,7 @@ class Gaussian(Distribution):
         covariance: Σ, (d, d), symmetric and positive definite.
 
     Raises:
-        InputError: the shapes differ, or the covariance is none.
+        InputError: if the shapes differ, or the covariance is not symmetric and positive definite.
     """
 
     mean: Tensor
@@ -71,12 +71,12 @@ class Gaussian(Distribution):
 
     @classmethod
     def correlated(cls, features: int, rho: float = 0.0, mean: float = 0.0) -> Gaussian:
-        """Variance one, and correlation `rho` between any two features.
+        """Return a Gaussian with variance one and correlation `rho` between any two features.
 
         Args:
-            features: how many.
-            rho: between −1/(d − 1) and 1, neither included: there, some features determine the others.
-            mean: of each feature.
+            features: the number of features, d.
+            rho: the correlation, strictly between −1/(d − 1) and 1; at these limits, some features determine the others.
+            mean: the mean of each feature.
         """
         check_count(features, "the number of features")
         least = -1 / (features - 1) if features > 1 else -1.0
@@ -96,7 +96,7 @@ class Gaussian(Distribution):
         return self.transform(_normal(count, len(self.mean), generator))
 
     def transform(self, noise: Tensor) -> Tensor:
-        """Standard normal noise (count, d) as samples of this distribution."""
+        """Transform standard normal noise (count, d) to samples of this distribution."""
         return self.mean + noise @ self._factor.T
 
     def draw(self, x: Tensor, known: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -108,10 +108,10 @@ class Gaussian(Distribution):
         return _keep_known(self.condition(self.mean[None], rows, mask), x, known)[:, 0]
 
     def condition(self, samples: Tensor, x: Tensor, known: Tensor) -> Tensor:
-        """Samples (count, d) of this distribution, made samples given the known features of each row of x, (n, count, d).
+        """Condition samples (count, d) of this distribution on the known features of each row of x, (n, count, d).
 
-        What a sample has to move in its known features to meet x, the others follow by their regression on them. So one
-        sample serves every row, whatever is known of it.
+        The known features of a sample move to the values of x, and the others follow by their regression on them. One sample
+        thus serves every row, whichever features are known.
         """
         masks, index = torch.unique(known, dim=0, return_inverse=True)
         known_rows = masks[:, :, None]
@@ -120,14 +120,14 @@ class Gaussian(Distribution):
         return residual[index] + (x[:, None] @ regression[index])
 
     def log_density(self, x: Tensor, known: Tensor) -> Tensor:
-        """Of the known features of each row, (n,), up to a term that depends on their number alone."""
+        """Return the log density of the known features of each row, (n,), up to a term that depends only on their number."""
         centred, block = (x - self.mean) * known, self._block(known)
         squared = (centred * torch.linalg.solve(block, centred)).sum(dim=1)
         density: Tensor = -0.5 * (squared + torch.linalg.slogdet(block).logabsdet)
         return density
 
     def _block(self, known: Tensor) -> Tensor:
-        """The covariance of the known features, with the unknown ones cut off: a one on the diagonal, (n, d, d)."""
+        """Return the covariance of the known features, with ones on the diagonal for the unknown ones, (n, d, d)."""
         both = known[:, :, None] & known[:, None, :]
         return torch.where(both, self.covariance, torch.diag_embed((~known).double()))
 
@@ -137,12 +137,12 @@ class Mixture(Distribution):
     """A mixture of Gaussians, Σₖ wₖ N(μₖ, Σₖ).
 
     Args:
-        means: (k, d).
-        covariances: (k, d, d), each symmetric and positive definite.
-        weights: (k,), positive; they are scaled to sum to one. By default equal.
+        means: μₖ, (k, d).
+        covariances: Σₖ, (k, d, d), each symmetric and positive definite.
+        weights: wₖ, (k,), positive; they are scaled to sum to one. By default equal.
 
     Raises:
-        InputError: the shapes differ, a weight is not positive, or a covariance is none.
+        InputError: if the shapes differ, a weight is not positive, or a covariance is not symmetric and positive definite.
     """
 
     means: Tensor
@@ -162,7 +162,7 @@ class Mixture(Distribution):
 
     @classmethod
     def opposed(cls, features: int, rho: float = 0.0) -> Mixture:
-        """Two equally likely Gaussians, all features of mean 1 in one and −1 in the other, correlated by `rho` in each."""
+        """Return two equally likely Gaussians, with all means 1 in one and −1 in the other, and correlation `rho` in each."""
         sides = [Gaussian.correlated(features, rho, mean) for mean in (1.0, -1.0)]
         return cls(torch.stack([side.mean for side in sides]), torch.stack([side.covariance for side in sides]))
 
@@ -188,7 +188,7 @@ class Mixture(Distribution):
         return _keep_known(self.posterior(x, known)[:, None] @ means, x, known)[:, 0]
 
     def posterior(self, x: Tensor, known: Tensor) -> Tensor:
-        """The probability of each component given the known features of each row, (n, k)."""
+        """Return the probability of each component given the known features of each row, (n, k)."""
         rows, mask = _check_rows(x, known, self.means.shape[1])
         log_odds = torch.stack([component.log_density(rows, mask) for component in self.components], dim=1)
         return (log_odds + self.weights.log()).softmax(dim=1)
@@ -209,7 +209,7 @@ def _normal(count: int, features: int, generator: torch.Generator) -> Tensor:
 
 
 def _check_rows(x: Tensor, known: Tensor, features: int) -> tuple[Tensor, Tensor]:
-    """The rows in float64, and what is known of them, on the CPU."""
+    """Return the rows in float64, and their known features, on the CPU."""
     if x.ndim != 2 or x.shape[1] != features or known.shape != x.shape or known.dtype != torch.bool:
         raise InputError(
             f"x is {describe(x)} and known {describe(known)}: the distribution takes rows (n, {features}) and booleans in "
@@ -219,5 +219,5 @@ def _check_rows(x: Tensor, known: Tensor, features: int) -> tuple[Tensor, Tensor
 
 
 def _keep_known(samples: Tensor, x: Tensor, known: Tensor) -> Tensor:
-    """Samples (n, count, d), like x and exactly x where it is known."""
+    """Return samples (n, count, d) in the precision of x, and exactly x where it is known."""
     return torch.where(known[:, None], x[:, None], samples.to(x))

@@ -1,4 +1,4 @@
-"""The published performance information curves: the output as pixels come back, over the information they bring."""
+"""Published performance information curves: the output over the information in the image as pixels are restored."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ Mask = NDArray[np.bool_]  # of pixels, (H, W)
 
 @dataclass(frozen=True, eq=False)
 class InformationCurve(Metric):
-    """The area under the output over the information in the image, as pixels return by attribution [Kapishnikov 2019].
+    """The area under the output over the information in the image, as pixels are restored by attribution [Kapishnikov 2019].
 
-    The image starts blurred: a few of its pixels, drawn at random, and between them a linear interpolation. At each share the
-    pixels with the largest attributions come back (all that are equal to the smallest of them, too), and the rest is
-    interpolated again. Both axes go from the blurred image, 0, to the original, 1: information is the size of the losslessly
-    compressed image. A score is not defined where the original's output is below `least`, or where the blurred image has no
-    less information, or no less output, than the original. `median_curve` sums up a batch, as published.
+    The image starts blurred: a few of its pixels, drawn at random, with a linear interpolation between them. At each share, the
+    pixels with the largest attributions are restored (with all that tie with the smallest of these), and the rest is
+    interpolated again. Both axes are scaled from the blurred image, 0, to the original, 1; information is the size of the
+    losslessly compressed image. A score is not defined if the output of the original is below `least`, or if the blurred image
+    has no less information, or no less output, than the original. `median_curve` summarises a batch, as published.
 
-    Images are (C, H, W) with one or three channels, and the model declares their bounds: information is counted in 8 bits a
-    channel, and it is these images that the network is shown. The random pixels are the same for each explicand.
+    Images are (C, H, W) with one or three channels, and the model must declare their bounds: information is measured at 8 bits
+    per channel, and the network is run on these 8-bit images. The random pixels are the same for each explicand.
 
     Args:
-        shares: of the pixels that have come back where the curve is taken, increasing.
-        sign: "keep", so that negative attributions come last; "positive", so that they are like zero; or "absolute".
-        known: the share of the pixels that the blurred image keeps, beside its corners.
-        least: the output that the original must have.
-        monotone: whether the curve shows the largest output so far instead of the present one.
-        points: in how many steps of information the curve is given.
+        shares: the increasing shares of restored pixels at which the curve is evaluated.
+        sign: "keep" ranks negative attributions last, "positive" treats them as zero, "absolute" ranks by |φ|.
+        known: the share of the pixels that the blurred image keeps, besides its corners.
+        least: the minimum output of the original.
+        monotone: whether the curve shows the largest output so far instead of the current one.
+        points: the number of steps of information at which the curve is returned.
         compression: "webp", as published, or "png", about five times faster.
     """
 
@@ -78,7 +78,7 @@ class InformationCurve(Metric):
 
     @abstractmethod
     def measure(self, scores: Tensor, target: Tensor, model: Model) -> Tensor:
-        """What the curve shows, (n,), of the probabilities of all classes (n, classes)."""
+        """Return the value shown by the curve, (n,), from the probabilities of all classes (n, classes)."""
 
     def adapt_model(self, model: Model) -> Model:
         return select_output(model, "auto")
@@ -115,14 +115,14 @@ class InformationCurve(Metric):
         return Scores.where_defined(torch.trapezoid(drawn, where), masks, curves=drawn, at=where)
 
     def _blur_mask(self, shape: tuple[int, ...], generator: torch.Generator) -> Mask:
-        """The pixels that the blurred image keeps."""
+        """Return the mask of the pixels that the blurred image keeps."""
         mask = np.zeros(shape, dtype=bool)
         mask.flat[torch.randperm(mask.size, generator=generator, device="cpu")[: int(mask.size * self.known)].numpy()] = True
         mask[[0, 0, -1, -1], [0, -1, 0, -1]] = True
         return mask
 
     def _interpolate_curves(self, at: Floats, information: Floats, gained: Floats) -> Floats:
-        """Curves (n, K) through what was gained for which information, (n, shares), and through both ends."""
+        """Return curves (n, K) through the gain in output at each amount of information, (n, shares), and both ends."""
         if self.monotone:
             gained = np.maximum.accumulate(gained, axis=1)
         curves = np.empty((len(gained), len(at)))
@@ -135,7 +135,7 @@ class InformationCurve(Metric):
     def _evaluate(
         self, task: Task, film: _Film, rows: NDArray[np.intp], mask_of: Callable[[int], Mask]
     ) -> tuple[Floats, Floats]:
-        """Size and output of the explicands `rows` (n,), each interpolated between the pixels of the mask for its number."""
+        """Return size and output of the explicands `rows` (n,), each interpolated between the pixels of its mask."""
         sizes, outputs = np.empty(len(rows)), np.empty(len(rows))
         task.progress.expect(len(rows))
 
@@ -175,9 +175,9 @@ class SIC(InformationCurve):
 
 @dataclass(frozen=True, eq=False)
 class AIC(InformationCurve):
-    """The accuracy information curve: the output is 1 where the explained class is predicted, else 0 [Kapishnikov 2019].
+    """The accuracy information curve: the output is 1 if the explained class is predicted, otherwise 0 [Kapishnikov 2019].
 
-    Of independent labels and of a single output, a probability above one half predicts the class. The arguments are those of
+    For independent labels or a single output, a probability above one half predicts the class. The arguments are those of
     `InformationCurve`.
     """
 
@@ -191,20 +191,20 @@ class AIC(InformationCurve):
 
 
 def median_curve(scores: Scores) -> tuple[Tensor, float]:
-    """Sum up the curves of many images as published: the median at each of `scores.at` [Kapishnikov 2019].
+    """Summarise the curves of many images as published, by the median at each of `scores.at` [Kapishnikov 2019].
 
     >>> curves = torch.tensor([[0.0, 1.0], [0.2, 1.0], [0.6, 1.0]])
     >>> median_curve(Scores(curves.mean(dim=1), "SIC", curves=curves, at=torch.tensor([0.0, 1.0])))[0]
     tensor([0.2000, 1.0000])
 
     Args:
-        scores: what `SIC`, `AIC`, `Insertion` or `Deletion` returned. Explicands without a score do not count.
+        scores: the result of `SIC`, `AIC`, `Insertion` or `Deletion`. Explicands with undefined scores are skipped.
 
     Returns:
         The median curve, (K,), and the area under it.
 
     Raises:
-        InputError: the metric draws no curves, or no score is defined.
+        InputError: if the metric has no curves, or no score is defined.
     """
     if scores.curves is None or scores.at is None:
         raise InputError(f"{scores.metric} draws no curves; Insertion, Deletion, SIC and AIC do")
@@ -216,7 +216,7 @@ def median_curve(scores: Scores) -> tuple[Tensor, float]:
 
 @dataclass(frozen=True)
 class _Film:
-    """The explicands as images of 8 bits a channel, and the conversion back to the data space."""
+    """The explicands as images of 8 bits per channel, and the conversion back to the data space."""
 
     images: Images  # (B, H, W, C)
     low: Tensor  # in the shape of a sample
@@ -241,13 +241,13 @@ class _Film:
         return cls(levels.permute(0, 2, 3, 1).contiguous().cpu().numpy(), low, high)
 
     def to_data(self, images: Images) -> Tensor:
-        """Images (n, H, W, C) as the network takes them."""
+        """Convert images (n, H, W, C) to the network's data space."""
         levels = torch.from_numpy(images).to(self.low.device).permute(0, 3, 1, 2).to(self.low.dtype)
         return self.low + levels * (self.high - self.low) / 255
 
 
 def interpolate(image: Images, known: Mask) -> Images:
-    """Fill in an image (H, W, C) of which some pixels, among them its corners, are known: the others lie on planes between."""
+    """Fill in the unknown pixels of an image (H, W, C) linearly between the known ones, which include its corners."""
     if known.all():
         return image
     spatial = import_extra("scipy.spatial", "image", "an information curve")
@@ -274,14 +274,14 @@ def interpolate(image: Images, known: Mask) -> Images:
 
 
 def _double_areas(triangles: NDArray[np.intp], points: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Twice the areas, signed, between a point (n, 2) and the side across from each corner of a triangle (n, 3, 2)."""
+    """Return twice the signed areas between a point (n, 2) and the side opposite each corner of a triangle (n, 3, 2)."""
     first, second = (np.roll(triangles - points[:, None], turn, axis=1) for turn in (-1, -2))
     areas: NDArray[np.intp] = first[..., 0] * second[..., 1] - first[..., 1] * second[..., 0]
     return areas
 
 
 def compressed_size(image: Images, compression: str) -> int:
-    """Bytes of the losslessly compressed image (H, W, C)."""
+    """Return the number of bytes of the losslessly compressed image (H, W, C)."""
     pillow = import_extra("PIL.Image", "image", "an information curve")
     file = io.BytesIO()
     pillow.fromarray(image if image.shape[2] == 3 else image[:, :, 0]).save(file, **COMPRESSIONS[compression])
@@ -289,5 +289,5 @@ def compressed_size(image: Images, compression: str) -> int:
 
 
 def _rescale(values: Floats, start: Floats, end: Floats) -> Floats:
-    """How far values (n, K) have come from start to end (n,), from 0 to 1."""
+    """Rescale values (n, K) from 0 at the start to 1 at the end (n,), and clip them to this range."""
     return np.clip((values - start[:, None]) / (end - start)[:, None], 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""How well attributions find what people marked: metrics that compare with a mask and never run the network."""
+"""Localisation metrics, which compare attributions with annotated masks and never run the network."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign
 
 @dataclass(frozen=True, eq=False)
 class Localisation(Metric):
-    """A metric of attributions beside an annotated mask. Subclasses write `score`.
+    """Base class of metrics that compare attributions with an annotated mask. Subclasses implement `score`.
 
-    The mask is 1 on the features that matter, 0 on the others, and −1 on those that do not count, such as an unsure border or
-    padded words. A mask without a 1, or without a 0, says nothing of an attribution: the score is not defined.
+    The mask is 1 on the features that matter, 0 on the others, and −1 on those to ignore, such as an uncertain border or padded
+    words. If a mask has no 1, or no 0, the score is not defined.
 
     Args:
-        features: what is ranked: "pixel" (channels are summed), "word", "element", or "auto", by the number of axes.
+        features: the unit that is ranked: "pixel" (channels are summed), "word", "element", or "auto", by the number of axes.
         sign: "keep", "positive" (negative attributions count as zero), or "absolute".
     """
 
@@ -38,9 +38,13 @@ class Localisation(Metric):
 
     @abstractmethod
     def score(self, values: Tensor, mask: Tensor, counted: Tensor, features: Features) -> Tensor:
-        """Scores (B,) of attributions (B, M), NaN where they are not defined.
+        """Return the scores (B,) of attributions (B, M), NaN where they are not defined.
 
-        `mask` is where the truth is 1, `counted` where it is not −1.
+        Args:
+            values: attributions (B, M).
+            mask: where the truth is 1, booleans (B, M).
+            counted: where the truth is not −1, booleans (B, M).
+            features: the M features.
         """
 
     def run(self, case: Case) -> Scores:
@@ -60,7 +64,7 @@ class Localisation(Metric):
 
 
 def read_masks(truth: Any, features: Features, values: Tensor) -> Tensor:
-    """The masks the caller passed, as 1, 0 and −1 for each feature (B, M), on the device of the values."""
+    """Return the masks passed to the call, as 1, 0 and −1 for each feature (B, M), on the device of the values."""
     shape = (len(values), *features.shape)
     short = (len(values), *(size for size in features.shape if size != 1))
     expected = f"{shape}" if short == shape else f"{shape} or {short}"
@@ -84,8 +88,8 @@ def read_masks(truth: Any, features: Features, values: Tensor) -> Tensor:
 class GTAUC(Localisation):
     """The area under the ROC curve of the attribution as a classifier of the mask, GT-AUC in [Zhuo 2024].
 
-    P(φᵢ > φⱼ) + ½ P(φᵢ = φⱼ) for a feature i on the mask and j beside it: a constant attribution scores exactly one half.
-    The arguments are those of `Localisation`.
+    P(φᵢ > φⱼ) + ½ P(φᵢ = φⱼ) for a feature i on the mask and j off it: a constant attribution scores exactly one half. The
+    arguments are those of `Localisation`.
 
     >>> GTAUC()(None, torch.tensor([[0.9, 0.1, 0.5, 0.1]]), truth=torch.tensor([[1, 0, 0, 1]])).values
     tensor([0.6250])
@@ -105,10 +109,10 @@ class GTAUC(Localisation):
 
 @dataclass(frozen=True, eq=False)
 class GTSum(Localisation):
-    """The share of the attribution that falls on the mask, Σ_mask φ / Σ φ: GT-SUM in [Zhuo 2024], after [Arras 2022].
+    """The share of the attribution on the mask, Σ_mask φ / Σ φ: GT-SUM in [Zhuo 2024], after [Arras 2022].
 
-    With `sign="keep"` negative attributions take away, on the mask and from the whole, and the share may leave [0, 1]. The
-    arguments are those of `Localisation`.
+    With `sign="keep"`, negative attributions are subtracted from both sums, and the share may leave [0, 1]. The arguments are
+    those of `Localisation`.
 
     >>> GTSum()(None, torch.tensor([[1.0, 2.0, 1.0]]), truth=torch.tensor([[0, 1, 0]])).values
     tensor([0.5000])
@@ -129,12 +133,15 @@ class GTSum(Localisation):
 
 @dataclass(frozen=True, eq=False)
 class PointingGame(Localisation):
-    """1 where the largest attribution lies on the mask, else 0; among equal ones, the share of them that does [Zhang 2018].
+    """The pointing game: 1 if the largest attribution lies on the mask, else 0; for ties, the share that does [Zhang 2018].
 
     Args:
         features: "pixel" (channels are summed), "word", "element", or "auto", by the number of axes.
         sign: "keep", "positive" (negative attributions count as zero), or "absolute".
         tolerance: the largest Euclidean distance from the mask, in pixels, that counts as a hit; 15 as published.
+
+    Raises:
+        InputError: if tolerance is not a non-negative integer, or is positive for features that are not pixels.
     """
 
     tolerance: int = 0
@@ -152,7 +159,7 @@ class PointingGame(Localisation):
 
 
 def dilate(mask: Tensor, features: Features, radius: int) -> Tensor:
-    """Masks of pixels (B, M) with everything that is at most `radius` pixels away."""
+    """Return masks of pixels (B, M) extended to everything at most `radius` pixels away."""
     if len(features.shape) != 3 or features.shape[0] != 1:
         raise InputError(
             f"tolerance={radius} counts pixels, and these features {features.shape} are none: pass images (B, C, H, W), heat "

@@ -1,4 +1,4 @@
-"""Metrics that change features and watch the output: faithfulness, monotonicity, infidelity, max-sensitivity."""
+"""Metrics that perturb features and observe the output: faithfulness, monotonicity, infidelity, max-sensitivity."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from ig2.references.base import as_references
 
 @dataclass(frozen=True, eq=False)
 class ConditionalMetric(Metric):
-    """A metric of tabular samples that averages outputs over what the features left out may be.
+    """Base class of metrics of tabular samples that average outputs over the distribution of unknown features.
 
     Args:
-        conditional: what the other features may be when some are known.
-        draws: how many samples are averaged.
+        conditional: the distribution of the unknown features given the known ones.
+        draws: the number of samples in each mean.
     """
 
     conditional: Conditional
@@ -39,17 +39,25 @@ class ConditionalMetric(Metric):
         check_count(self.draws, "draws")
 
     def average(self, task: Task, known: Tensor) -> Tensor:
-        """E f(X | the known features of x), for m choices of them, (m, d) or (B, m, d); (B, m) in float64 on the CPU."""
+        """Return E f(X | the known features of x) for m sets of them.
+
+        Args:
+            task: the call, with the explicands.
+            known: the sets of known features, booleans (m, d) for all explicands, or (B, m, d).
+
+        Returns:
+            The means, (B, m) in float64 on the CPU.
+        """
         check_tabular(task.x, self.name)
         return average_outputs(task.outputs, task.x, known, self.conditional, self.draws, task.seed, task.progress)
 
 
 @dataclass(frozen=True, eq=False)
 class Faithfulness(ConditionalMetric):
-    """Are the features with large attributions those whose loss changes the output? [Alvarez-Melis 2018], [Liu 2021].
+    """Correlation of attributions with the effect of removing each feature [Alvarez-Melis 2018], [Liu 2021].
 
-    The correlation (Pearson, over the features) of |φⱼ| with |f(x) − E f(X | all features of x but j)|. Where either is the
-    same for all features up to rounding, there is no correlation, and the score is not defined.
+    Pearson's correlation, over the features, of |φⱼ| with |f(x) − E f(X | all features of x but j)|. If either is the same for
+    all features up to rounding, there is no correlation, and the score is not defined.
 
     >>> from ig2.metrics import ConstantFill
     >>> x = torch.tensor([[3.0, 1.0, 2.0]])
@@ -57,9 +65,9 @@ class Faithfulness(ConditionalMetric):
     tensor([1.])
 
     Args:
-        conditional: what a feature may be when the others are known.
-        draws: how many samples are averaged.
-        if_constant: the score where there is no correlation. XAI-BENCH counts 0.
+        conditional: the distribution of a feature given the others.
+        draws: the number of samples in each mean.
+        if_constant: the score if there is no correlation; by default not defined. XAI-BENCH counts 0.
     """
 
     if_constant: float | None = None
@@ -78,17 +86,17 @@ class Faithfulness(ConditionalMetric):
 
 
 def check_if_constant(score: object) -> None:
-    """Raise unless this is a score for what has no correlation, or None."""
+    """Raise an `InputError` unless the value is a number, the score if there is no correlation, or None."""
     require(score is None or is_number(score), "if_constant", score, "a number, or None for not defined")
 
 
 @dataclass(frozen=True, eq=False)
 class Monotonicity(ConditionalMetric):
-    """Does the output change more and more as features become known by increasing |φ|? [Luss 2021], [Liu 2021].
+    """Whether the output changes more and more as features become known by increasing |φ| [Luss 2021], [Liu 2021].
 
     With f₀ = E f(X) and fₖ = E f(X | the k features with the smallest |φ|), the share of the d − 1 steps from one increment
-    |fₖ₊₁ − fₖ| to the next that do not shrink; a difference of rounding is none. Ties are broken in a random order, which
-    the seed determines. With a single feature there is no step, and the score is not defined. The arguments are those of
+    |fₖ₊₁ − fₖ| to the next that do not shrink; a decrease within rounding error does not count. Ties are in a random order
+    determined by the seed. With a single feature there is no step, and the score is not defined. The arguments are those of
     `ConditionalMetric`.
     """
 
@@ -106,18 +114,18 @@ class Monotonicity(ConditionalMetric):
         return Scores(shares, curves=curves, at=torch.arange(d + 1, device="cpu"))
 
     def arrange(self, outputs: Tensor, order: Tensor, case: Case) -> tuple[Tensor, Tensor]:
-        """The curves (B, d + 1) from the outputs f₀ … f_d, and how much of a difference is rounding, (B,)."""
+        """Return the curves (B, d + 1) from the outputs f₀ … f_d, and the rounding error of their differences, (B,)."""
         return outputs, rounding_error(outputs, case.task.x.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class PublishedMonotonicity(Monotonicity):
-    """Monotonicity as the published code of XAI-BENCH [Liu 2021] computes it, for comparing with figures made by it.
+    """Monotonicity as computed by the published code of XAI-BENCH [Liu 2021], for comparison with its figures.
 
-    It differs from `Monotonicity` in three ways. The output after feature j became known is stored in place j + 1 of the
-    curve, not in the place of its rank, so that the increments are between features that are neighbours in the table. The
-    curve starts at the mean output over the explicands, so that a score depends on the batch it is computed in. And a
-    difference of rounding counts. The arguments are those of `ConditionalMetric`.
+    It differs from `Monotonicity` in three ways. The output after feature j became known is stored at position j + 1 of the
+    curve, not at that of its rank, so that the increments are between features that are neighbours in the table. The curve
+    starts at the mean output over the explicands, so that a score depends on its batch. And decreases within rounding error
+    count. The arguments are those of `ConditionalMetric`.
     """
 
     name: ClassVar[str] = "monotonicity (as published)"
@@ -129,10 +137,10 @@ class PublishedMonotonicity(Monotonicity):
 
 
 Perturbation = Callable[[Tensor, int, torch.Generator], Tensor]
-"""From samples (n, ...), a number of draws and a generator on the CPU to what is taken away from them, (n, draws, ...).
+"""A function of samples (n, ...), a number of draws and a generator on the CPU that returns perturbations (n, draws, ...).
 
-Each sample should get the same noise, so that its score does not depend on the others.
-"""
+Perturbations are subtracted from the samples. Each sample should get the same noise, so that its score does not depend on the
+others."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +163,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class NearZero(Noise):
-    """XAI-BENCH's r = clip(N(x, scale), x − 1, x): what is left, x − r, is half-normal noise, at most 1 [Liu 2021].
+    """XAI-BENCH's perturbation r = clip(N(x, scale), x − 1, x): the point x − r is half-normal noise, at most 1 [Liu 2021].
 
     Args:
         scale: the standard deviation, positive.
@@ -167,10 +175,10 @@ class NearZero(Noise):
 
 @dataclass(frozen=True, eq=False)
 class Infidelity(Metric):
-    """How far the attribution is from predicting what a perturbation r does: E (f(x) − f(x − r) − β Σ rᵢφᵢ)².
+    """The error of the attribution's prediction of the effect of perturbations r: E (f(x) − f(x − r) − β Σ rᵢφᵢ)².
 
-    As XAI-BENCH has it by default [Liu 2021]. With `fit=False` it is the infidelity of [Yeh 2019], whose attributions are
-    slopes, such as a gradient: β is then 1. Points x − r may leave the model's bounds.
+    This is the default of XAI-BENCH [Liu 2021]. With `fit=False`, so that β is 1, it is the infidelity of [Yeh 2019], whose
+    attributions are slopes, such as a gradient. Points x − r may leave the model's bounds.
 
     >>> x = torch.tensor([[3.0, 1.0]])
     >>> Infidelity(Noise(0.1), draws=8, fit=False)(lambda x: 2 * x.sum(dim=1), torch.full((1, 2), 2.0), x).values < 1e-9
@@ -179,9 +187,9 @@ class Infidelity(Metric):
     Args:
         perturbation: r: `NearZero(scale)`, `Noise(scale)`, or a function of samples (n, ...), a number of draws and a
             generator that returns (n, draws, ...).
-        draws: how many perturbations are averaged.
-        fit: choose β for each sample, the one with the smallest error: the attribution's scale then does not matter. Where
-            Σ rᵢφᵢ is zero for every draw, β is 0.
+        draws: the number of perturbations in the mean.
+        fit: whether β is chosen for each sample to minimise the error, so that the attribution's scale does not matter; if
+            Σ rᵢφᵢ is zero for every draw, β is 0. If False, β is 1.
     """
 
     perturbation: Perturbation = NearZero()
@@ -204,7 +212,7 @@ class Infidelity(Metric):
         return Scores((changes - beta * predicted).square().mean(dim=1))
 
     def _perturb(self, case: Case) -> tuple[Tensor, Tensor]:
-        """f(x) − f(x − r) and Σ rᵢφᵢ for each draw, (B, draws) in float64 on the CPU."""
+        """Return f(x) − f(x − r) and Σ rᵢφᵢ for each draw, (B, draws) in float64 on the CPU."""
         task, size = case.task, case.task.x[0].numel()
         output = case.finite_output()
         changes = torch.zeros(len(task), self.draws, dtype=torch.float64, device="cpu")
@@ -242,20 +250,22 @@ class Infidelity(Metric):
 
 @dataclass(frozen=True, eq=False)
 class MaxSensitivity(Metric):
-    """How much the attribution changes when the sample hardly does: max ‖φ(x′) − φ(x)‖ / ‖φ(x)‖ over draws [Yeh 2019].
+    """The largest relative change of the attribution near x, max ‖φ(x′) − φ(x)‖ / ‖φ(x)‖ over draws of x′ [Yeh 2019].
 
-    x′ is x with uniform noise, at most `radius` for each feature, inside the model's bounds; the class explained is that of
-    x. Every explicand gets the same noise. The sample itself is explained once more too: a method that does not give the
-    attribution it is said to have made is an error. Where φ(x) is zero the score is not defined.
+    x′ is x with uniform noise of at most `radius` in each feature, inside the model's bounds; the explained class is that of x.
+    Every explicand gets the same noise. If φ(x) is zero, the score is not defined.
 
     Args:
-        method: what made the attribution: a method of this library, or a function with the same call,
-            method(model, x, target=..., references=..., seed=...), which returns an `Attribution` or a tensor. It gets the
-            seed the attribution was made with, or that of the metric's call where the attribution is a plain tensor.
-        references: those the attribution was made with.
-        radius: of the L∞ ball, in the data space.
-        draws: how many samples of it.
+        method: the method that computed the attribution, or a function with the same call,
+            method(model, x, target=..., references=..., seed=...), that returns an `Attribution` or a tensor. It gets the seed
+            of the attribution, or that of the metric's call if the attribution is a plain tensor.
+        references: the references of the attribution.
+        radius: the radius of the L∞ ball, in the data space.
+        draws: the number of samples from the ball.
         norm: the order of the norm, 2 for the Euclidean one.
+
+    Raises:
+        InputError: if the method, applied to the explicands again, does not reproduce the attribution.
     """
 
     method: Method | MethodLike
@@ -285,7 +295,7 @@ class MaxSensitivity(Metric):
         return Scores.where_defined(largest / norm, {"the attribution is zero, and changes are relative to it": norm == 0})
 
     def _change(self, case: Case) -> Tensor:
-        """‖φ(x′) − φ(x)‖ for each draw, (B, draws)."""
+        """Return ‖φ(x′) − φ(x)‖ for each draw, (B, draws)."""
         task, noise = case.task, self._noise(case.task)
         changes = torch.zeros(len(task), self.draws, dtype=case.values.dtype, device=task.x.device)
 
@@ -320,7 +330,7 @@ class MaxSensitivity(Metric):
         return norm
 
     def _noise(self, task: Task) -> Tensor:
-        """What is added for each draw, (draws, ...), on the CPU."""
+        """Return the noise of each draw, (draws, ...), on the CPU."""
         # from a seed of its own: straight from the task's generator it would be the noise that references are made with
         seed = int(torch.randint(2**62, (), generator=task.generator(), device="cpu"))
         shape = (self.draws, *task.x.shape[1:])

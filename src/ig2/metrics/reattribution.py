@@ -1,4 +1,4 @@
-"""Attributions made again with the method they came from, for metrics that change the network or the explicands."""
+"""Attributions recomputed with their original method, for metrics that change the network or the explicands."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ TOLERANCE = 1e-2
 
 
 def check_method(method: object) -> None:
-    """Raise unless this is a method, or a function that is called as one."""
+    """Raise an `InputError` unless the value is a method, or a function with the same call."""
     if not callable(method) or isinstance(method, type):
         raise InputError(f"method must be a method such as ig2.IG2(), or a function called like one; got {describe(method)}")
 
 
 def rebuild_x(inputs: Inputs, points: Tensor) -> Any:
-    """Points (B, ...), one for each explicand, in the structure x was passed in, beside the inputs that are fixed."""
+    """Return points (B, ...), one for each explicand, in the structure of the call's x, with its fixed inputs."""
     parts: dict[int | str, Any] = {key: Fixed(value) for key, value in inputs.fixed.items()}
     for (key, _, _), tensor in zip(inputs.attributed, inputs.split(points), strict=True):
         parts[key] = Fixed(tensor, inputs.held[key]) if key in inputs.held else tensor
@@ -41,13 +41,13 @@ def rebuild_x(inputs: Inputs, points: Tensor) -> Any:
 
 
 def original_seed(case: Case) -> int:
-    """The seed the attribution was made with where it is recorded, otherwise that of the metric's call."""
+    """Return the seed of the attribution if it is recorded, otherwise that of the metric's call."""
     seed = case.attribution.settings.get("seed") if case.attribution is not None else None
     return seed if isinstance(seed, int) else case.seed
 
 
 def attribute_again(method: MethodLike, references: Any, model: Model, case: Case, points: Tensor | None = None) -> Tensor:
-    """The method's attributions of the case's explicands, or of points in their place, on a model; like `case.values`."""
+    """Return the method's attributions of the case's explicands, or of points in their place, on a model, as `case.values`."""
     inputs = case.task.session.inputs
     x = rebuild_x(inputs, inputs.data if points is None else points)
     options: dict[str, Any] = {"batch_size": case.task.batch.points} if isinstance(method, Method) else {}
@@ -60,7 +60,7 @@ def attribute_again(method: MethodLike, references: Any, model: Model, case: Cas
 
 
 def check_reproduces(method: MethodLike, references: Any, case: Case) -> None:
-    """Raise unless the method made the attribution: otherwise more would change than the network."""
+    """Raise an `InputError` unless the method reproduces the attribution; otherwise more than the network would change."""
     again = attribute_again(method, references, case.model, case)
     change, norm = ((again - case.values).flatten(1).norm(dim=1), case.values.flatten(1).norm(dim=1))
     if (change > TOLERANCE * norm).any():

@@ -1,4 +1,4 @@
-"""Does the sum of attributions over a set of features go with what the output loses without them? IDSDS and sensitivity-n."""
+"""Correlations of summed attributions with the change in the output when features are removed: IDSDS and sensitivity-n."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ CONSTANT = "the output changes alike whatever is removed"
 
 @dataclass(frozen=True, eq=False)
 class Removal(Metric):
-    """A metric that removes sets of features and compares the change in the output with their attributions.
+    """Base class of metrics that remove sets of features and compare the change in the output with their attributions.
 
-    Where all sets have the same sum, or change the output alike, there is no correlation, and the score is not defined.
+    If all sets have the same sum, or change the output alike, there is no correlation, and the score is not defined.
 
     Args:
-        background: what removed features become, as for `PerturbationCurve`; with several, the change is the mean.
-        output: whose change is looked at: "model", the output explained, or another one, as for `PerturbationCurve`.
+        background: the values that replace removed features, as for `PerturbationCurve`; with several, the change is the mean.
+        output: the output whose change is measured: "model", the explained output, or another, as for `PerturbationCurve`.
     """
 
     background: Background | Any = "mean"
@@ -44,14 +44,14 @@ class Removal(Metric):
         """Remove sets of features, one at a time.
 
         Args:
-            case: what is scored.
-            labels: which of M features each number of a sample belongs to; broadcasts to a sample.
-            sets: S sets for all explicands, booleans (1, S, M), or for each its own, (B, S, M).
-            features: what the M features are, as a metric has them.
+            case: the attributions to score.
+            labels: the feature, of M, that each number of a sample belongs to; broadcasts to a sample.
+            sets: S sets, booleans (1, S, M) for all explicands, or (B, S, M) for each.
+            features: the `features` setting of the metric, which defines the M features.
 
         Returns:
-            The sums of attributions over the sets, the changes in the output without them, both (B, S), and how much of a
-            change is rounding, (B,); in float64 on the CPU.
+            The sums of attributions over the sets and the changes in the output without them, both (B, S), and the rounding
+            error of the changes, (B,); in float64 on the CPU.
         """
         task, output = case.task, case.finite_output()[:, None]
         labels = labels.expand(task.x.shape[1:]).reshape(1, -1)
@@ -74,21 +74,21 @@ class Removal(Metric):
 
 @dataclass(frozen=True, eq=False)
 class IDSDS(Removal):
-    """The single-deletion score: do patches rank by attribution as they do by what the output loses without each? [Hesse 2024].
+    """The single-deletion score: the rank correlation of patches' attributions with the effect of deleting each [Hesse 2024].
 
-    Spearman's correlation, over the patches of a grid, of the sum of attributions in a patch with f(x) − f(x without it).
-    Signs are kept; equal sums share their mean rank. No two patches are ever missing together, so pictures stay near the data.
-    The protocol is in-domain if the network was trained with patches missing, which is up to its owner.
+    Spearman's correlation, over the patches of a grid, of the sum of attributions in a patch with f(x) − f(x without it). Signs
+    are kept; equal sums share their mean rank. Only one patch is missing at a time, so images stay near the data. The protocol
+    is in-domain if the network was trained with missing patches, which is up to the user.
 
     >>> x = torch.arange(16.0).view(1, 1, 4, 4)
     >>> IDSDS("black", grid=(2, 2))(lambda x: x.flatten(1).sum(dim=1), x, x).values.float()
     tensor([1.])
 
     Args:
-        background: what a patch becomes, as for `PerturbationCurve`. "mean" is nearest to the published zeros in a space where
-            the mean of the data is zero.
-        output: as for `Removal`. Published is the logit.
-        grid: its rows and columns.
+        background: the values that replace a patch, as for `PerturbationCurve`. "mean" is nearest to the published zeros in a
+            space where the mean of the data is zero.
+        output: as for `Removal`. The published output is the logit.
+        grid: the numbers of rows and columns.
     """
 
     grid: tuple[int, int] = (4, 4)
@@ -110,23 +110,23 @@ class IDSDS(Removal):
 
 @dataclass(frozen=True, eq=False)
 class SensitivityN(Removal):
-    """Sensitivity-n: is the sum over n features what the output loses without them, for many random sets of n? [Ancona 2018].
+    """Sensitivity-n: the correlation of summed attributions with the effect of removing n random features [Ancona 2018].
 
-    Pearson's correlation, over random sets of n features, of Σ φ over the set with f(x) − f(x without it), the mean over
-    several n. It is 1 for all n where f is linear in the features and φ its terms. Every explicand gets the same sets.
+    Pearson's correlation, over random sets of n features, of Σ φ over the set with f(x) − f(x without it), averaged over
+    several n. It is 1 for all n if f is linear in the features and φ its terms. Every explicand gets the same sets.
 
     >>> x = torch.tensor([[3.0, 1.0, 2.0, -1.0]])
     >>> SensitivityN("black", shares=(0.25, 0.5))(lambda x: x.sum(dim=1), x, x).values.float()
     tensor([1.])
 
     Args:
-        background: what removed features become, as for `PerturbationCurve`. Published is zero.
+        background: the values that replace removed features, as for `PerturbationCurve`. The published value is zero.
         output: as for `Removal`.
-        shares: n, as shares of the features; at least one feature and all but one at most.
-        draws: how many sets for each n.
-        features: what is removed as a whole: "pixel", "word", "element" or "auto", `ig2.Grid(rows, columns)` for patches, or
-            `ig2.Windows(length)` for windows of time. Of single pixels, a change is often less than the rest of the sets'
-            noise: patches say more.
+        shares: n, as shares of the features; at least one feature and at most all but one.
+        draws: the number of sets for each n.
+        features: the unit of removal: "pixel", "word", "element" or "auto", `ig2.Grid(rows, columns)` for patches, or
+            `ig2.Windows(length)` for windows of time. The effect of a single pixel is often less than the noise of the rest of
+            its set: patches are more informative.
     """
 
     background: Background | Any = "black"
@@ -168,7 +168,7 @@ class SensitivityN(Removal):
         return Scores.where_defined(curves.nanmean(dim=1), reasons, curves=curves, at=at)
 
     def _label(self, values: Tensor) -> Tensor:
-        """Which feature each number of a sample belongs to; broadcasts to a sample."""
+        """Return the feature that each number of a sample belongs to; broadcasts to a sample."""
         if isinstance(self.features, (Grid, Windows)):
             return self.features.labels(values)[0]
         features = Features.of(self.features, values.shape[1:])

@@ -1,4 +1,4 @@
-"""ROAR: remove the features with large attributions, train again, and see how much worse the new model is."""
+"""ROAR: remove the features with large attributions, retrain, and measure how much worse the new model is."""
 
 from __future__ import annotations
 
@@ -23,15 +23,19 @@ from ig2.metrics.correlation import order_features
 
 Predict = Callable[[Tensor], Tensor]
 Retrain = Callable[[Tensor, Tensor, int], Predict]
-"""From K training sets, samples (K, n, d) and labels (K, n), and a seed to a function that predicts: samples (K, m, d) of
-which the k-th m go to the k-th model, to (K, m). What becomes of a set must not depend on the others."""
+"""A function of K training sets, samples (K, n, d) and labels (K, n), and a seed that trains K models. It returns a function
+from samples (K, m, d), m for each model, to predictions (K, m). No model may depend on the training sets of the others."""
 
 
 def train_one_by_one(retrain: Retrain) -> Retrain:
     """Turn a function that trains one model into one that trains K, one after the other.
 
     Args:
-        retrain: from samples (n, d), labels (n,) and a seed to a function from samples (m, d) to predictions (m,).
+        retrain: a function of samples (n, d), labels (n,) and a seed that returns a function from samples (m, d) to
+            predictions (m,).
+
+    Returns:
+        The function that trains K models, for `ROAR`.
     """
 
     @functools.wraps(retrain)
@@ -44,21 +48,22 @@ def train_one_by_one(retrain: Retrain) -> Retrain:
 
 @dataclass(frozen=True, eq=False)
 class ROAR:
-    """Remove and retrain: the better an attribution finds what matters, the worse is a model trained without it [Hooker 2019].
+    """Remove and retrain: the error of models trained without the features with the largest attributions [Hooker 2019].
 
-    For each cutoff c, the ⌊c·d⌋ features of each sample with the largest |φ| are replaced by one draw given the others, in
-    the training and in the test samples; a model is trained anew, and its |error| on each test sample is one point of that
-    sample's curve. The score is the area under it over the cutoffs (trapezoids). Ties are broken in a random order, which
-    the seed determines. Cutoffs that remove as many features share one model.
+    For each cutoff c, the ⌊c·d⌋ features of each sample with the largest |φ| are replaced by one draw given the others, in the
+    training and in the test samples; a new model is trained, and its |error| on each test sample is one point of that sample's
+    curve. The score is the area under the curve over the cutoffs (trapezoids). The better an attribution finds what matters,
+    the larger it is. Ties are in a random order determined by the seed. Cutoffs that remove equally many features share one
+    model.
 
-    XAI-BENCH's first code [Liu 2021] removes features in the validation points alone and divides these, 80 to train on and 20
-    to test; its later one does as here, where a model trains on the training points and is tested on the validation points.
+    XAI-BENCH's first code [Liu 2021] removes features only in the validation points and splits these, 80 for training and 20
+    for testing; its later code, like this one, trains on the training points and tests on the validation points.
 
     Args:
         retrain: trains K models at once: retrain(x (K, n, d), y (K, n), seed) returns a function from samples (K, m, d) to
-            predictions (K, m). `train_one_by_one(...)` makes one of a function that trains a single model.
-        conditional: what the features removed may be when the others are known.
-        cutoffs: shares of the features removed, increasing.
+            predictions (K, m). `train_one_by_one(...)` converts a function that trains a single model.
+        conditional: the distribution of the removed features given the others.
+        cutoffs: the shares of the features to remove, increasing.
     """
 
     retrain: Retrain
@@ -78,16 +83,16 @@ class ROAR:
         """Score the attributions of one method.
 
         Args:
-            train: samples (n, d), labels (n,), and their attribution: what a method returned, or a tensor.
-            test: the same, of samples that are not trained on.
-            seed: the seed for all random draws; passed to `retrain` too.
+            train: samples (n, d), labels (n,), and their attribution: the result of a method, or a tensor.
+            test: the same for samples outside the training set.
+            seed: the seed for all random draws, also passed to `retrain`.
 
         Returns:
             One score for each test sample.
 
         Raises:
-            InputError: samples, labels and attributions do not match.
-            ModelError: a retrained model predicts NaN or infinity.
+            InputError: if samples, labels and attributions do not match.
+            ModelError: if a retrained model predicts NaN or infinity.
         """
         (x, y, attribution), (test_x, test_y, test_attribution) = _split(train, "train"), _split(test, "test")
         return self.compare((x, y, {"": attribution}), (test_x, test_y, {"": test_attribution}), seed=seed)[""]
@@ -98,12 +103,16 @@ class ROAR:
         """Score several methods, whose models are all trained in one call of `retrain`.
 
         Args:
-            train: samples (n, d), labels (n,), and the attribution of each method by its name.
-            test: the same, of samples that are not trained on.
-            seed: the seed for all random draws; passed to `retrain` too.
+            train: samples (n, d), labels (n,), and the attribution of each method by name.
+            test: the same for samples outside the training set.
+            seed: the seed for all random draws, also passed to `retrain`.
 
         Returns:
-            The scores of each method, one for each test sample.
+            The scores of each method by name, one for each test sample.
+
+        Raises:
+            InputError: if samples, labels and attributions do not match, or `train` and `test` have different methods.
+            ModelError: if a retrained model predicts NaN or infinity.
         """
         check_seed(seed)
         x, y, attributions = _check_data(train, "train")
@@ -146,7 +155,7 @@ class ROAR:
         }
 
     def _remove(self, x: Tensor, values: Tensor, counts: list[int], seed: int) -> Tensor:
-        """The samples without their most important features, (K, n, d)."""
+        """Return the samples without their most important features, (K, n, d)."""
         rank = order_features(values.abs(), torch.Generator().manual_seed(seed)).argsort(dim=1)
         # the same noise at every cutoff: what differs between two of them is what was removed
         known = [rank < x.shape[1] - count for count in counts]
@@ -160,7 +169,7 @@ def _split(data: object, name: str) -> tuple[Any, Any, Any]:
 
 
 def _check_data(data: object, name: str) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Samples (n, d), labels (n,) and attributions (n, d) by method."""
+    """Return samples (n, d), labels (n,) and attributions (n, d) by method."""
     x, y, attributions = _split(data, name)
     samples = check_numeric(x, f"{name}'s samples")
     check_tabular(samples, "ROAR")

@@ -1,4 +1,4 @@
-"""Whether an attribution is about the network at all: what remains of it when the weights are drawn anew."""
+"""The parameter randomisation test: how much an attribution depends on the weights of the network."""
 
 from __future__ import annotations
 
@@ -27,30 +27,35 @@ ITSELF = "(the network itself)"  # parameters that belong to no layer, such as a
 
 @dataclass(frozen=True, eq=False)
 class ParameterRandomisation(Metric):
-    """The rank correlation of an attribution with those of the same network after its weights are drawn anew [Adebayo 2018].
+    """The rank correlation of an attribution with those of the same network after randomising its weights [Adebayo 2018].
 
-    An attribution that does not change then shows the input, as an edge detector does, and not what the network learned.
-    Layer by layer, from the output back, a copy of the network gets new weights and the explicands are explained again, for
-    the same class. The curve holds Spearman's correlation with the original attribution after each layer, the score is its
-    mean absolute value: 1 for a method that does not look at the weights, about √(2 / (π M)) with M features for one of which
-    nothing is left. Methods that multiply by the input keep what the input brings.
+    An attribution that does not change shows the input, as an edge detector does, and not what the network learned. Layer by
+    layer, from the output back, a copy of the network gets new weights, and the explicands are explained again for the same
+    class. The curve is Spearman's correlation with the original attribution after each layer, and the score its mean absolute
+    value: 1 for a method that ignores the weights, and about √(2 / (π M)) with M features if nothing of the original remains.
+    Methods that multiply by the input retain its contribution.
 
-    Equal attributions share their mean rank. A constant attribution has no ranks: where the original one is constant, or that
-    of some randomised network, the score is not defined.
+    Equal attributions share their mean rank. A constant attribution has no ranks: if the original one is constant, or that of a
+    randomised network, the score is not defined.
 
-    Weights are drawn by a layer's own `reset_parameters`, which also resets the running statistics of a normalisation; of
-    layers without one, each parameter from the normal distribution with its own mean and standard deviation. All of it comes
-    from the seed, on the CPU; the network itself is not touched. `settings["randomised"]` of the scores names the layers.
+    Weights are drawn by a layer's own `reset_parameters`, which also resets the running statistics of a normalisation; in
+    layers without one, each parameter is drawn from the normal distribution with its mean and standard deviation. All draws
+    come from the seed, on the CPU; the network itself is not changed. `settings["randomised"]` of the scores lists the layers.
 
     Args:
-        method: what made the attribution: a method, or a function called as `method(model, x, target, references, seed=...)`.
-        references: those the attribution was made with.
-        order: "cascading", where layers already drawn anew stay so, or "independent", where only one is at a time.
-        layers: names of the modules to randomise, in this order; all that is inside a module is randomised at once, so that
-            a few blocks stand for a hundred layers. By default each module with weights of its own, from the output back in
-            the order they run.
-        features: what is ranked: "pixel" (channels are summed), "word", "element", or "auto", by the number of axes.
-        sign: "absolute" ranks features by |φ|, "keep" by φ, "positive" with negative ones at zero.
+        method: the method that computed the attribution, or a function called as
+            `method(model, x, target, references, seed=...)`.
+        references: the references of the attribution.
+        order: "cascading", where randomised layers stay randomised, or "independent", where only one is at a time.
+        layers: the names of the modules to randomise, in this order. A module is randomised with everything inside it, so that
+            a few blocks can cover a hundred layers. By default each module with weights of its own, from the output back in the
+            order of execution.
+        features: the unit that is ranked: "pixel" (channels are summed), "word", "element", or "auto", by the number of axes.
+        sign: "absolute" ranks features by |φ|, "keep" by φ, "positive" by φ with negative values set to zero.
+
+    Raises:
+        InputError: if `layers` names no module, or the method does not reproduce the attribution.
+        ModelError: if the network has no parameters, cannot be copied, or new weights do not change its output.
     """
 
     method: MethodLike
@@ -99,7 +104,7 @@ class ParameterRandomisation(Metric):
         )
 
     def _select_layers(self, case: Case) -> Layers:
-        """The layers in the order in which they are randomised."""
+        """Return the layers in the order in which they are randomised."""
         if self.layers is None:
             layers = _find_layers(case)
             if not layers:
@@ -116,7 +121,7 @@ class ParameterRandomisation(Metric):
         return {name: [part for part in modules if part == name or part.startswith(f"{name}.")] for name in self.layers}
 
     def _check_effect(self, layers: Layers, case: Case) -> None:
-        """Raise unless new weights reach the output: those of a copied `lambda x: net(x)` do not, it calls the old net."""
+        """Raise a `ModelError` unless new weights change the output: a copied `lambda x: net(x)` still calls the old net."""
         x = rebuild_x(case.task.session.inputs, case.task.x)
         changed = _copy(case.model)
         _randomise(changed, case.task, layers, range(len(layers)))
@@ -128,7 +133,7 @@ class ParameterRandomisation(Metric):
 
 
 def _randomise(model: Model, task: Task, layers: Layers, numbers: Sequence[int]) -> None:
-    """Draw the layers with these numbers anew; what a layer gets does not depend on the others."""
+    """Randomise the layers with these numbers; the new weights of a layer do not depend on the other layers."""
     modules = dict(model.modules)
     # a seed for each module: two of the same shape must not get the same weights
     seeds = torch.randint(2**62, (len(layers), len(modules)), generator=task.generator(), device="cpu").tolist()
@@ -146,7 +151,7 @@ def _copy(model: Model) -> Model:
 
 
 def _find_layers(case: Case) -> Layers:
-    """The modules that run and have parameters, from the output back; with each, the parts it uses without calling them."""
+    """Return the modules that run and have parameters, from the output back, each with the parts it uses without a call."""
     model = replace(_copy(case.model), preparation=None)  # the layers are those of the network as it is
     modules = dict(model.modules)
     started: dict[str, None] = {}
@@ -174,7 +179,7 @@ def _find_layers(case: Case) -> Layers:
 
 @torch.no_grad()
 def redraw(module: nn.Module, seed: int) -> None:
-    """Draw a module's own parameters anew, on the CPU, from a seed; global random state is left as it was."""
+    """Draw a module's own parameters anew, on the CPU, from a seed; global random state is not changed."""
     parameters = [parameter for parameter in module.parameters(recurse=False) if parameter.is_floating_point()]
     if not parameters:
         return
@@ -193,7 +198,7 @@ def redraw(module: nn.Module, seed: int) -> None:
 
 
 def _spearman(first: Tensor, second: Tensor, groups: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Spearman's correlation of the rows, (B,), over the features that move."""
+    """Return Spearman's correlation of the rows, (B,), over the features that may change."""
     correlations = torch.empty(len(first), dtype=torch.float64, device=first.device)
     for rows, movable in groups:
         correlations[rows] = pearson(*(midranks(values[rows].gather(1, movable)) for values in (first, second)))

@@ -1,4 +1,4 @@
-"""Exact Shapley values of what coalitions of features are worth, and how well attributions go with them."""
+"""Exact Shapley values of games on coalitions of features, and the correlation of attributions with them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_FEATURES = 16
 
 
 def shapley_values(worth: Tensor) -> Tensor:
-    """The Shapley values of games given by what each of the 2ᵈ coalitions is worth [Shapley 1953].
+    """Return the Shapley values of games, given the worth of each of the 2ᵈ coalitions [Shapley 1953].
 
     φⱼ = Σ_{S ∌ j} |S|! (d − |S| − 1)! / d! · (v(S ∪ {j}) − v(S)).
 
@@ -35,14 +35,14 @@ def shapley_values(worth: Tensor) -> Tensor:
     tensor([2., 3.], dtype=torch.float64)
 
     Args:
-        worth: v, (..., 2ᵈ). The coalition in place k has player j where bit j of k is set: the first is empty, the second
-            has player 0 alone, the last has all.
+        worth: v, (..., 2ᵈ). The coalition at index k contains player j if bit j of k is set: the first is empty, the second
+            contains only player 0, the last contains all.
 
     Returns:
         The values, (..., d) in float64.
 
     Raises:
-        InputError: the last axis is not a power of two.
+        InputError: if the length of the last axis is not a power of two.
     """
     if not isinstance(worth, Tensor) or worth.ndim == 0 or worth.shape[-1] < 2 or worth.shape[-1] & (worth.shape[-1] - 1):
         raise InputError(f"worth must be (..., 2ᵈ), one number for each coalition of d players, got {describe(worth)}")
@@ -58,7 +58,7 @@ def shapley_values(worth: Tensor) -> Tensor:
 
 
 def coalitions(d: int) -> Tensor:
-    """The 2ᵈ coalitions of d players, booleans (2ᵈ, d), in the order of `shapley_values`."""
+    """Return the 2ᵈ coalitions of d players, booleans (2ᵈ, d), in the order of `shapley_values`."""
     return (torch.arange(2**d, device="cpu")[:, None] >> torch.arange(d, device="cpu")) % 2 == 1
 
 
@@ -70,7 +70,7 @@ def coalition_worth(
     seed: int,
     progress: Progress | None = None,
 ) -> Tensor:
-    """v(S) = E[f(X) | x_S] for each coalition S of the features, (B, 2ᵈ) in float64 on the CPU.
+    """Return v(S) = E[f(X) | x_S] for each coalition S of the features, (B, 2ᵈ) in float64 on the CPU.
 
     The arguments are those of `average_outputs`; `outputs` may be any function of tensors.
     """
@@ -96,31 +96,31 @@ def conditional_shapley(
     batch_size: int | Literal["auto"] = "auto",
     progress: ProgressOption = False,
 ) -> Structured:
-    """Shapley values of v(S) = E[f(X) | x_S], over all 2ᵈ coalitions of the features [Lundberg 2017], [Aas 2021].
+    """Return the Shapley values of v(S) = E[f(X) | x_S], over all 2ᵈ coalitions of the features [Lundberg 2017], [Aas 2021].
 
-    They are exact but for the draws, whose noise is the same for every coalition and explicand.
+    They are exact up to the error of the draws, whose noise is the same for every coalition and explicand.
 
     >>> from ig2.metrics import ConstantFill
     >>> conditional_shapley(lambda x: x[:, 0] * x[:, 1], torch.tensor([[2.0, 3.0]]), ConstantFill(0.0), draws=1)
     tensor([[3., 3.]], dtype=torch.float64)
 
     Args:
-        model: what `ig2.wrap` returned, or a network.
+        model: the result of `ig2.wrap`, or a network.
         x: explicands (B, d), d at most 16.
-        conditional: what the features outside a coalition may be.
-        target: the class explained; by default the one predicted.
-        against: the classes it is explained against, as a method takes them.
-        draws: how many samples are averaged for each coalition.
+        conditional: the distribution of the features outside a coalition.
+        target: the explained class; by default the predicted one.
+        against: the classes it is explained against, as for a method.
+        draws: the number of samples averaged for each coalition.
         seed: the seed of the draws.
-        batch_size: how many points the network sees at once; "auto" chooses by the free memory.
-        progress: True for a bar, or a function called with (done, total).
+        batch_size: the number of points that the network evaluates at once; "auto" chooses it by the free memory.
+        progress: True for a progress bar, or a function called with (done, total).
 
     Returns:
         The values, in x's shape, in float64.
 
     Raises:
-        InputError: x is not tabular, or has too many features.
-        ModelError: the network fails on what is drawn.
+        InputError: if x is not tabular, or has too many features.
+        ModelError: if the network fails on the samples drawn.
     """
     with open_task(
         *(as_model(model), x, target),
@@ -138,19 +138,19 @@ def conditional_shapley(
 
 @dataclass(frozen=True, eq=False)
 class GTShapley(Metric):
-    """The correlation (Pearson, over the features) of the attribution with true Shapley values [Liu 2021].
+    """Pearson's correlation, over the features, of the attribution with the true Shapley values [Liu 2021].
 
-    Where either is the same for all features up to rounding, there is no correlation, and the score is not defined.
+    If either is the same for all features up to rounding, there is no correlation, and the score is not defined.
 
     >>> GTShapley()(None, torch.tensor([[1.0, 2.0, 3.0]]), truth=torch.tensor([[2.0, 4.0, 6.0]])).values.float()
     tensor([1.])
 
     Args:
-        conditional: what features outside a coalition may be; the truth is then computed, as `conditional_shapley` does.
-            Without it, it is passed to the call as truth=, which may come from `conditional_shapley` and serve many methods,
-            and the model is not run.
-        draws: how many samples are averaged for each coalition.
-        if_constant: the score where there is no correlation. XAI-BENCH counts 0.
+        conditional: the distribution of the features outside a coalition, from which the truth is computed as by
+            `conditional_shapley`. By default the truth is passed to the call as truth=, for example from `conditional_shapley`,
+            once for many methods, and the model is not run.
+        draws: the number of samples averaged for each coalition.
+        if_constant: the score if there is no correlation; by default not defined. XAI-BENCH counts 0.
     """
 
     conditional: Conditional | None = None
@@ -171,7 +171,7 @@ class GTShapley(Metric):
 
     @property
     def truth(self) -> str | None:  # type: ignore[override]
-        """What `truth` has to be, in words; None where it is computed."""
+        """A description of the required `truth`; None if it is computed."""
         return None if self.runs_model else "the true Shapley values, in x's shape"
 
     def run(self, case: Case) -> Scores:

@@ -1,4 +1,4 @@
-"""Strategies that choose or make the references an explicand is explained against."""
+"""Strategies that choose or generate the references against which explicands are explained."""
 
 from ig2.references.base import Given, References, WeightedSamples, draw_references, draw_weighted
 from ig2.references.boundary import Boundary

@@ -1,4 +1,4 @@
-"""The contract of a reference strategy: R samples for each explicand to be explained against."""
+"""The base class of reference strategies, which provide R references for each explicand."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from ig2.errors import InputError, describe
 
 @dataclass(frozen=True, eq=False)
 class WeightedSamples:
-    """References with a weight for each in the mean over them: what `draw` of a strategy with weights returns."""
+    """References with weights for the mean over them, as returned by the `draw` of a weighted strategy."""
 
     samples: Tensor  # (R, ...) or (B, R, ...)
     weights: Tensor  # (R,) or (B, R), none negative; they are scaled to sum to one
 
 
 class References(ABC):
-    """A strategy that chooses or makes references. Subclass it and write `draw`."""
+    """Base class of strategies that choose or generate references. Subclasses implement `draw`."""
 
     inside: ClassVar[bool] = True
     """Whether references must lie inside the model's bounds, as x must."""
 
     @abstractmethod
     def draw(self, task: Task) -> Tensor | WeightedSamples:
-        """Return references in the data space: (R, ...) shared by all explicands, or (B, R, ...); with weights, if they differ.
+        """Return references in the data space, (R, ...) shared by all explicands or (B, R, ...), with weights if they differ.
 
-        Everything random in it comes from `task.generator()`, so that a sample's references do not depend on its batch.
+        All randomness must come from `task.generator()`, so that an explicand's references do not depend on its batch.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class Given(References):
-    """Samples the user chose: (R, ...) for every explicand, or (B, R, ...) with R for each.
+    """Fixed samples chosen by the user: (R, ...) for all explicands, or (B, R, ...) with R for each.
 
-    Where the explicand is a tuple or dict of tensors, so are they.
+    If the explicand is a tuple or dict of tensors, the samples must be one too.
     """
 
     samples: Any
@@ -58,7 +58,7 @@ class Given(References):
 
 
 def flatten_inputs(samples: Any, inputs: Inputs) -> Tensor:
-    """Lay the tensors of several inputs end to end, as the explicand's are; a single attributed one may stand alone."""
+    """Concatenate the flattened tensors of several inputs in the explicand's layout; a single attributed one needs no dict."""
     if isinstance(samples, Tensor) and len(inputs.attributed) == 1:
         samples = {inputs.attributed[0][0]: samples}
     parts = samples if isinstance(samples, dict) else dict(enumerate(samples)) if isinstance(samples, (tuple, list)) else {}
@@ -78,7 +78,7 @@ def flatten_inputs(samples: Any, inputs: Inputs) -> Tensor:
 
 
 def as_references(value: object) -> References:
-    """Return the strategy that a call's `references` stand for: a strategy, a number, or samples."""
+    """Convert the `references` argument of a call, a strategy, a number, or samples, to a strategy."""
     from ig2.references.constant import Constant, Zeros
 
     if isinstance(value, References):
@@ -93,18 +93,18 @@ def as_references(value: object) -> References:
 
 
 def draw_references(references: References, task: Task, name: str = "references") -> Tensor:
-    """Draw and check the references of a task. Where features are fixed, references have the explicand's own.
+    """Draw and check the references of a task. Fixed features keep the explicand's values.
 
     Args:
         references: the strategy.
-        task: the explicands.
-        name: what errors call them.
+        task: the call, with the explicands.
+        name: the name of the references in error messages.
 
     Returns:
         References (B, R, ...); shared ones are expanded, not copied.
 
     Raises:
-        InputError: they do not fit the explicands, lie outside the model's bounds, or have weights, which only
+        InputError: if the references do not fit the explicands, lie outside the model's bounds, or have weights, which only
             `draw_weighted` returns.
     """
     samples, weights = draw_weighted(references, task, name)
@@ -117,13 +117,14 @@ def draw_references(references: References, task: Task, name: str = "references"
 
 
 def draw_weighted(references: References, task: Task, name: str = "references") -> tuple[Tensor, Tensor | None]:
-    """Draw and check the references of a task as `draw_references` does, with their weights.
+    """Draw and check the references of a task, with their weights. The arguments are those of `draw_references`.
 
     Returns:
-        References (B, R, ...), and weights (B, R) whose rows sum to one; None where all count alike.
+        References (B, R, ...), and weights (B, R) whose rows sum to one, or None if all are equal.
 
     Raises:
-        InputError: they do not fit the explicands, lie outside the model's bounds, or the weights do not fit them.
+        InputError: if the references do not fit the explicands or lie outside the model's bounds, or the weights do not fit
+            the references.
     """
     draw = references.draw(task)
     if not isinstance(draw, WeightedSamples):
@@ -133,7 +134,7 @@ def draw_weighted(references: References, task: Task, name: str = "references") 
 
 
 def _scale(weights: Any, samples: Tensor, task: Task) -> Tensor:
-    """Weights (B, R) whose rows sum to one."""
+    """Return weights (B, R) whose rows sum to one."""
     table = check_numeric(weights, "weights of references", needs_gradient=False).to(task.x)
     if table.ndim not in (1, 2) or table.shape[-1] != samples.shape[1] or (table.ndim == 2 and len(table) != len(task)):
         raise InputError(f"weights are {describe(weights)}: expected ({samples.shape[1]},), or a row for each of {len(task)}")
@@ -144,7 +145,7 @@ def _scale(weights: Any, samples: Tensor, task: Task) -> Tensor:
 
 
 def _check(references: References, draw: Tensor, task: Task, name: str) -> Tensor:
-    """The references as `draw_references` returns them."""
+    """Return the checked references in the shape documented in `draw_references`."""
     samples = drawn = check_numeric(draw, "references", task.session.inputs.needs_gradient)
     shape = task.x.shape
     if samples.ndim == len(shape) and samples.shape[1:] == shape[1:]:

@@ -1,4 +1,4 @@
-"""The nearest point across the decision boundary, found by attacks: the reference of BIG."""
+"""The nearest point across the decision boundary found by adversarial attacks: the reference of BIG."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ig2.references.base import References
 
 @dataclass(frozen=True)
 class Boundary(References):
-    """Of the points at which attacks end, the nearest that is predicted as another class, moved up to the boundary [Wang 2021].
+    """The nearest point across the decision boundary found by adversarial attacks, moved up to the boundary [Wang 2021].
 
-    Each attack is a path that ends in a counterfactual. From where it ends the point moves back along the line to the
-    explicand, by bisection, as long as another class is predicted; the nearest in ℓ2 is the reference. Where no attack
-    crosses the boundary the end of the last one stands in, with a warning. The paper takes the nearest of several attacks as
-    it is; the copy of its code that is common in benchmarks keeps the first attack's point in every case.
+    Each attack is a path that ends in a counterfactual. Bisection moves this end back along the line to the explicand, as far
+    as another class is predicted; the nearest of the resulting points in ℓ2 is the reference. If no attack crosses the
+    boundary, the end of the last one is used, with a warning. The paper uses the nearest of several attacks without bisection;
+    the copy of its code that is common in benchmarks always keeps the point of the first attack.
 
     Args:
         attacks: the paths, for example `Descent()`.
-        bisections: how often the line is halved; 0 leaves the points where the attacks ended.
+        bisections: the number of bisections of the line; 0 keeps the points where the attacks ended.
 
     Raises:
-        InputError: if an attack is no path that ends in a counterfactual, or the network has a single output.
+        InputError: if an attack is not a path that ends in a counterfactual, or the network has a single output.
     """
 
     attacks: tuple[Path, ...] = (Descent(100, 0.01, Sign()), Descent(100, 0.1))

@@ -1,4 +1,4 @@
-"""Round-robin over classes: the order in which samples of a pool are chosen as references."""
+"""Round-robin over classes: the order in which samples are chosen from a pool as references."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from ig2.errors import InputError
 
 
 def interleave(indices: Iterable[int], classes: Iterable[Hashable]) -> list[int]:
-    """Reorder indices so that every class contributes one before any contributes two; inside a class the order stays.
+    """Reorder indices so that every class contributes one before any contributes two, keeping the order within each class.
 
     Args:
-        indices: of samples, in order of preference.
-        classes: the class of each.
+        indices: indices of samples, in order of preference.
+        classes: the class of each sample.
+
+    Returns:
+        The reordered indices.
 
     >>> interleave([10, 11, 12, 13], ["cat", "cat", "cat", "dog"])
     [10, 13, 11, 12]
@@ -31,15 +34,14 @@ def interleave(indices: Iterable[int], classes: Iterable[Hashable]) -> list[int]
 
 
 def round_robin(classes: Tensor, seed: int = 0, eligible: Tensor | None = None) -> list[int]:
-    """Return the indices of all samples in a seeded order in which every class contributes one before any
-    contributes two.
+    """Return the indices of all samples in a seeded order in which every class contributes one before any contributes two.
 
-    So the first n are a balanced choice of n, and those of a smaller n are among them.
+    The first n indices are thus a balanced choice of n samples, which contains the choice for any smaller n.
 
     Args:
-        classes: the class of each sample, (N,). Where samples have several labels, (N, L), the order is only shuffled.
-        seed: of the order.
-        eligible: which samples are ordered, booleans (N,); by default all.
+        classes: the class of each sample, (N,). If samples have several labels, (N, L), the order is only shuffled.
+        seed: the seed of the order.
+        eligible: the samples to order, booleans (N,); by default all.
 
     >>> round_robin(torch.tensor([7, 7, 7, 7, 3]))[:2]
     [4, 0]
@@ -57,11 +59,11 @@ def choose_other_classes(target: Tensor, classes: Tensor, count: int, seed: int 
     Args:
         target: the class of each explicand, (B,).
         classes: the class of each sample of the pool, (N,).
-        count: how many for each explicand.
-        seed: of the choice; that of explicand i is seed + i.
+        count: the number of references for each explicand.
+        seed: the seed of the choice; explicand i uses seed + i.
 
     Returns:
-        For each explicand the indices of its references in the pool, (B, count).
+        The indices of each explicand's references in the pool, (B, count).
 
     Raises:
         InputError: if the pool has fewer than `count` samples outside an explicand's class.

@@ -1,4 +1,4 @@
-"""References that need no data: constants, noise, and variants of the explicand. [Sturmfels 2020] compares them."""
+"""References that need no data: constants, noise, and variants of the explicand, compared in [Sturmfels 2020]."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ig2.references.base import References
 
 @dataclass(frozen=True, eq=False)
 class Constant(References):
-    """One value everywhere, in the data space; or a tensor that broadcasts to a sample."""
+    """A constant reference in the data space: one number for all features, or a tensor that broadcasts to a sample."""
 
     value: float | Tensor = 0.0
 
@@ -32,7 +32,7 @@ class Constant(References):
 
 @dataclass(frozen=True)
 class Zeros(References):
-    """All zeros: a black image, an empty embedding; also where zero lies outside the model's bounds."""
+    """All zeros, such as a black image or an empty embedding, even if zero lies outside the model's bounds."""
 
     inside: ClassVar[bool] = False
 
@@ -42,7 +42,7 @@ class Zeros(References):
 
 @dataclass(frozen=True)
 class White(References):
-    """The largest value everywhere: the model's upper bound, or 1 if it has none."""
+    """The largest value for every feature: the model's upper bound, or 1 if it has none."""
 
     def draw(self, task: Task) -> Tensor:
         bounds = task.session.model.bounds
@@ -68,7 +68,7 @@ class UniformNoise(References):
 
 @dataclass(frozen=True)
 class NoisedExplicand(References):
-    """`count` copies of the explicand with Gaussian noise of standard deviation `sigma`, inside the model's bounds."""
+    """`count` copies of the explicand with Gaussian noise of standard deviation `sigma`, clipped to the model's bounds."""
 
     sigma: float
     count: int = 1
@@ -86,7 +86,7 @@ class NoisedExplicand(References):
 
 @dataclass(frozen=True)
 class MaximalDistance(References):
-    """Each feature as far from the explicand's as the range from `low` to `high` allows, by default the model's bounds."""
+    """The value farthest from the explicand's in each feature, either `low` or `high`, by default the model's bounds."""
 
     low: float | None = None
     high: float | None = None
@@ -98,7 +98,7 @@ class MaximalDistance(References):
 
 @dataclass(frozen=True)
 class BlurredExplicand(References):
-    """The explicand blurred with a Gaussian of standard deviation `sigma` pixels; `padding` is that of `ig2.paths.Blur`."""
+    """The explicand blurred with a Gaussian of standard deviation `sigma` pixels, with the `padding` of `ig2.paths.Blur`."""
 
     sigma: float = 10.0
     padding: Padding = "reflect"
@@ -110,7 +110,7 @@ class BlurredExplicand(References):
 
 
 def _limits(task: Task, low: float | None, high: float | None, purpose: str) -> tuple[Tensor, Tensor]:
-    """The smallest and largest values, as given or as the model's bounds, in the shape of a sample."""
+    """Return the smallest and largest values, as given or from the model's bounds, in the shape of a sample."""
     limits: tuple[float | Tensor | None, ...] = (low, high)
     if low is None or high is None:
         if task.session.model.bounds is None:

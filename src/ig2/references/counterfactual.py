@@ -1,4 +1,4 @@
-"""Counterfactual references: samples of a labelled pool that are not what the explicand is explained as [Zhuo 2024]."""
+"""Counterfactual references: samples of a labelled pool that do not belong to the explained class [Zhuo 2024]."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ YES_ABOVE = {"logit": 0.0, "sigmoid": 0.5, "probability": 0.5, "log-probability"
 
 @dataclass(frozen=True, eq=False)
 class _ByClass(References):
-    """A number of samples of each of some classes."""
+    """Base class of strategies that choose a number of samples from each of several classes."""
 
     samples: Any = field(repr=False)
     labels: Any = field(repr=False)
@@ -32,7 +32,7 @@ class _ByClass(References):
 
     @abstractmethod
     def counts(self, task: Task, classes: list[int]) -> list[dict[int, int]]:
-        """For each sample of the task the number of references by class; `classes` are those of the pool."""
+        """Return the number of references by class for each sample of the task; `classes` are the classes of the pool."""
 
     def draw(self, task: Task) -> Tensor:
         labels = _as_classes(self.labels, "labels")
@@ -51,14 +51,14 @@ class _ByClass(References):
 
 @dataclass(frozen=True, eq=False)
 class OtherClasses(_ByClass):
-    """Uniform over the other classes: `per_class` samples of each class but the explained one. A good first choice.
+    """`per_class` samples of each class other than the explained one. A good first choice.
 
     Args:
         samples: the pool, as for `Samples`.
-        labels: the class of each of its samples, (N,).
-        per_class: how many of each class.
-        classes: how many of the other classes, drawn at random; by default all of them, which for a thousand is many.
-        explicand_labels: for networks with a single output, the class of each explicand, (B,).
+        labels: the class of each sample of the pool, (N,).
+        per_class: the number of samples of each class.
+        classes: the number of other classes, drawn at random; by default all, which is many for data with a thousand classes.
+        explicand_labels: the class of each explicand, (B,), for networks with a single output.
     """
 
     per_class: int = 1
@@ -94,14 +94,14 @@ class OtherClasses(_ByClass):
 
 @dataclass(frozen=True, eq=False)
 class NormalClass(_ByClass):
-    """Samples of the normal class, for data with anomalies: what would this be if nothing were wrong?
+    """Samples of the normal class, for data with anomalies: what would the explicand look like if nothing were wrong?
 
     Args:
         samples: the pool, as for `Samples`.
-        labels: the class of each of its samples, (N,).
-        normal: the class that is normal.
-        count: how many for each explicand.
-        explicand_labels: for networks with a single output, the class of each explicand, (B,).
+        labels: the class of each sample of the pool, (N,).
+        normal: the normal class.
+        count: the number of references for each explicand.
+        explicand_labels: the class of each explicand, (B,), for networks with a single output.
     """
 
     normal: int
@@ -124,16 +124,17 @@ class NormalClass(_ByClass):
 
 @dataclass(frozen=True, eq=False)
 class OfClasses(_ByClass):
-    """Samples of the classes asked for: "why this rather than a 7?" takes sevens.
+    """Samples of the requested classes: "why this rather than a 7?" uses sevens.
 
-    They decide where the path goes. What output is explained is the call's `against`, whose classes are the default here.
+    The references determine the paths. The call's `against` determines the explained output, and its classes are the default
+    here.
 
     Args:
         samples: the pool, as for `Samples`.
-        labels: the class of each of its samples, (N,).
-        classes: a class for all explicands, one for each of them, several as a row [[3, 5]] for all or a row for each, or
-            "next", for each explicand the most likely class but the explained one. By default those of the call's `against`.
-        count: how many of each class.
+        labels: the class of each sample of the pool, (N,).
+        classes: one class for all explicands, one for each of them, several as a row [[3, 5]] for all or a row for each, or
+            "next", the most likely class of each explicand but the explained one. By default those of the call's `against`.
+        count: the number of samples of each class.
     """
 
     classes: Any = None
@@ -158,16 +159,16 @@ class OfClasses(_ByClass):
 
 @dataclass(frozen=True, eq=False)
 class Relevant(_ByClass):
-    """Samples of the classes that the model finds most likely after the explained one.
+    """Samples of the classes that the model predicts as most likely after the explained one.
 
-    They give more concentrated and less complete attributions than `OtherClasses`, which helps where the sample shows
+    They yield more concentrated and less complete attributions than `OtherClasses`, which helps if the explicand shows
     something else besides the explained class.
 
     Args:
         samples: the pool, as for `Samples`.
-        labels: the class of each of its samples, (N,).
-        top_k: of how many classes; with the explained one, the paper's top four.
-        per_class: how many of each class.
+        labels: the class of each sample of the pool, (N,).
+        top_k: the number of classes; the default, with the explained class, is the paper's top four.
+        per_class: the number of samples of each class.
     """
 
     top_k: int = 3
@@ -189,13 +190,13 @@ class Relevant(_ByClass):
 
 @dataclass(frozen=True, eq=False)
 class NearestLabels(References):
-    """For independent labels: the opposite of the explicand on the explained label, and its nearest in ℓ1 on the others.
+    """Samples with the opposite value of the explained label and the nearest other labels in ℓ1, for independent labels.
 
     Args:
         samples: the pool, as for `Samples`.
-        labels: the labels of its samples, zeros and ones (N, L), in the order of the model's outputs.
-        count: how many for each explicand. Among samples at the same distance chance decides.
-        explicand_labels: the labels of the explicands, (B, L). By default the model's predictions: yes where the logit is
+        labels: the labels of the pool's samples, zeros and ones (N, L), in the order of the model's outputs.
+        count: the number of references for each explicand. Ties in distance are broken at random.
+        explicand_labels: the labels of the explicands, (B, L). By default the model's predictions: one where the logit is
             positive, or the probability above one half.
     """
 
@@ -227,7 +228,7 @@ class NearestLabels(References):
         return pool.stack(rows)
 
     def _predict(self, task: Task) -> Tensor:
-        """The labels of the task's samples, (B, L), as given or as predicted."""
+        """Return the labels of the task's samples, (B, L), as given or as predicted."""
         if self.explicand_labels is not None:
             return _of_task(_as_binary(self.explicand_labels, "explicand_labels"), task)
         output = task.session.model.output
@@ -261,7 +262,7 @@ def _as_table(labels: object) -> Tensor | None:
 
 
 def _of_task(labels: Tensor, task: Task) -> Tensor:
-    """The rows of the explicands' labels that belong to the task's samples."""
+    """Return the rows of the explicands' labels that belong to the task's samples."""
     explicands = len(task.session.inputs)
     if len(labels) != explicands:
         raise InputError(f"explicand_labels has {len(labels)} rows and there are {explicands} explicands: give one for each")
@@ -269,7 +270,7 @@ def _of_task(labels: Tensor, task: Task) -> Tensor:
 
 
 def _explained_classes(task: Task, labels: Any) -> list[int]:
-    """The class each sample of the task is explained as; with a single output only the user knows."""
+    """Return the explained class of each sample of the task. With a single output, the user must provide it."""
     single = task.explicand_scores.shape[1] == 1
     if single and labels is None:
         raise InputError(

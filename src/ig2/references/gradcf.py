@@ -1,4 +1,4 @@
-"""GradCF as the baseline of any other path: where GradPath ends."""
+"""GradCF, the end of GradPath, as the baseline of any other path."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from ig2.references.base import References, WeightedSamples, as_references, draw
 
 @dataclass(frozen=True, eq=False)
 class GradCF(References):
-    """The counterfactuals that GradPath makes of the explicand on its way to `references`, one for each [Zhuo 2024].
+    """The counterfactuals that GradPath computes from the explicand, one for each of `references` [Zhuo 2024].
 
     Args:
         references: samples (R, ...) or (B, R, ...), a number, or another strategy.
-        path: the path that leads there, any that ends in a counterfactual.
+        path: the path from the explicand towards the references; any that ends in a counterfactual.
+
+    Raises:
+        InputError: if the path does not end in a counterfactual.
     """
 
     references: Any

@@ -18,7 +18,7 @@ from ig2.references.base import References, as_references, draw_references, flat
 
 
 class OpenPool:
-    """A pool during one draw: only the samples asked for are fetched, each once."""
+    """A pool during one draw, which fetches each requested sample once and no others."""
 
     def __init__(self, samples: Any, task: Task, labels: Tensor | None = None) -> None:
         self.task, self.inputs = task, task.session.inputs
@@ -37,7 +37,7 @@ class OpenPool:
         return len(self.samples)
 
     def __getitem__(self, index: int) -> Tensor:
-        """One sample, in the working precision on the network's device."""
+        """Return one sample, in the working precision on the network's device."""
         if index not in self._fetched:
             item = self.samples[index]
             if isinstance(item, (tuple, list)) and item:
@@ -49,11 +49,11 @@ class OpenPool:
         return self._fetched[index]
 
     def order(self) -> Tensor:
-        """The indices of all samples in random order, the same for each explicand in any batch."""
+        """Return the indices of all samples in random order, the same for each explicand in any batch."""
         return torch.randperm(len(self), generator=self.task.generator(), device="cpu")
 
     def first(self, indices: Iterable[int], count: int, row: int, kind: str = "") -> list[int]:
-        """The first `count` samples that are not explicand `row` itself; `kind` says in an error which ones they are."""
+        """Return the indices of the first `count` samples other than explicand `row`; `kind` describes them in errors."""
         chosen = list(islice((index for index in indices if not self.is_explicand(index, row)), count))
         if len(chosen) < count:
             raise InputError(
@@ -63,13 +63,13 @@ class OpenPool:
         return chosen
 
     def is_explicand(self, index: int, row: int) -> bool:
-        """Whether a sample is explicand `row` itself."""
+        """Return whether a sample is explicand `row` itself."""
         # in the explicand's own precision: a bfloat16 copy of a float32 sample is that sample
         pieces = zip(self.inputs.split(self[index][None]), self.explicands, strict=True)
         return all(torch.equal(piece[0], explicand[row]) for piece, explicand in pieces)
 
     def stack(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """The samples chosen for each explicand, (B, R, ...), or (R, ...) where all have the same."""
+        """Return the samples chosen for each explicand, (B, R, ...), or (R, ...) if all have the same."""
         if all(indices == rows[0] for indices in rows):
             return torch.stack([self[index] for index in rows[0]])
         return torch.stack([torch.stack([self[index] for index in indices]) for indices in rows])
@@ -77,12 +77,12 @@ class OpenPool:
 
 @dataclass(frozen=True, eq=False)
 class Samples(References):
-    """`count` samples of a pool, drawn without replacement, never the explicand itself: expected gradients [Erion 2021].
+    """`count` samples drawn from a pool without replacement, excluding the explicand, as in expected gradients [Erion 2021].
 
     Args:
-        pool: samples (N, ...); or any sequence of them, such as a dataset, whose items may also be (sample, label). Only
-            the samples drawn are read. Where x is several tensors, so is the pool.
-        count: how many for each explicand.
+        pool: samples (N, ...), or any sequence of them, such as a dataset, whose items may also be (sample, label). Only the
+            samples drawn are read. If x consists of several tensors, so does the pool.
+        count: the number of references for each explicand.
     """
 
     pool: Any = field(repr=False)
@@ -99,7 +99,7 @@ class Samples(References):
 
 @dataclass(eq=False, init=False)
 class Union(References):
-    """The references of several strategies together, for example black and white: `Union(Zeros(), White())`."""
+    """The combined references of several strategies, for example black and white: `Union(Zeros(), White())`."""
 
     strategies: tuple[References, ...]
     inside: ClassVar[bool] = False  # each strategy is checked by itself

@@ -1,4 +1,4 @@
-"""One position at a time goes to the reference: the references of SIG."""
+"""References that replace one position of the explicand at a time: the references of SIG."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ig2.references.base import References, WeightedSamples, as_references, draw
 
 @dataclass(frozen=True, eq=False)
 class OneAtATime(References):
-    """For each reference and each position, the explicand with that position replaced by the reference's [Enguehard 2023].
+    """The explicand with one position at a time replaced by the reference's, for each reference and position [Enguehard 2023].
 
-    Of T positions and R references that makes R · T, of which each differs from the explicand at one word, or time step.
+    T positions and R references yield R · T references, each of which differs from the explicand in one word or time step.
 
     Args:
         references: samples (R, ...) or (B, R, ...), a number, or another strategy.
-        axis: of a sample, along which positions lie: 0 for words (T, features), 1 for a series (channels, T).
+        axis: the axis of a sample along which positions lie: 0 for words (T, features), 1 for a series (channels, T).
 
     Raises:
         InputError: if a sample has no such axis.

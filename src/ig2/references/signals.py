@@ -1,4 +1,4 @@
-"""References for time series and sound, made from the explicand: what fills a window that is taken away, and surrogates."""
+"""References for time series and sound computed from the explicand: replacements for removed windows, and surrogates."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ig2.references.base import References
 
 @dataclass(frozen=True)
 class TimeMean(References):
-    """Each channel's mean over time, at every moment.
+    """The mean of each channel over time, at every time step.
 
     Args:
-        time_axis: the axis of x that is time: −1 of signals (B, C, T) and of (B, T), 1 of series (B, T, C).
+        time_axis: the time axis of x: −1 for signals (B, C, T) and (B, T), 1 for series (B, T, C).
     """
 
     time_axis: int = -1
@@ -32,10 +32,10 @@ class TimeMean(References):
 
 @dataclass(frozen=True)
 class TimeNoise(References):
-    """`count` series of Gaussian noise with each channel's own mean and standard deviation, inside the model's bounds.
+    """`count` series of Gaussian noise with the mean and standard deviation of each channel, clipped to the model's bounds.
 
     Args:
-        count: how many.
+        count: the number of references.
         time_axis: as for `TimeMean`.
     """
 
@@ -56,17 +56,17 @@ class TimeNoise(References):
 
 @dataclass(frozen=True)
 class Interpolated(References):
-    """In each window the straight line from the value before it to the value after it; at an end, the one value there is.
+    """Windows filled by the straight line from the value before to the value after, or by the only neighbour at an end.
 
-    Where one window of the explicand is replaced by this, nothing jumps: what is taken away is the shape of the window, not its
-    level. Windows are those of `ig2.Windows(length)`; a single window over the whole series becomes its mean.
+    Replacing one window of the explicand creates no jump: it removes the shape of the window, not its level. The windows are
+    those of `ig2.Windows(length)`; a single window over the whole series becomes its mean.
 
     Args:
-        length: of a window, in steps of time.
+        length: window length, in time steps.
         time_axis: as for `TimeMean`.
 
     Raises:
-        InputError: if length is no positive integer.
+        InputError: if length is not a positive integer.
     """
 
     length: int
@@ -92,18 +92,18 @@ class Interpolated(References):
 
 @dataclass(frozen=True)
 class Shifted(References):
-    """The explicand moved along time by `count` random amounts, what leaves at one end coming in at the other.
+    """The explicand shifted circularly in time by `count` random amounts.
 
-    It keeps everything but when: an attribution against it shows what had to be where it was. All channels are moved
-    together, and every explicand by the same amounts.
+    Everything but the timing is kept, so an attribution shows what depends on its position in time. All channels and all
+    explicands are shifted by the same amounts.
 
     Args:
-        count: how many.
-        least: the smallest shift in either direction, in steps of time.
+        count: the number of references.
+        least: the smallest shift in either direction, in time steps.
         time_axis: as for `TimeMean`.
 
     Raises:
-        InputError: if count or least is no positive integer, or the series is shorter than two shifts.
+        InputError: if count or least is not a positive integer, or least is more than half the length of the series.
     """
 
     count: int = 1
@@ -127,18 +127,18 @@ class Shifted(References):
 
 @dataclass(frozen=True)
 class PhaseRandomised(References):
-    """`count` surrogates with the explicand's spectrum and random phases, inside the model's bounds [Theiler 1992].
+    """`count` surrogates with the explicand's spectrum and random phases, clipped to the model's bounds [Theiler 1992].
 
-    X′(ω) = X(ω)·exp(iθ(ω)), θ uniform, the mean and at an even length the highest frequency kept. What a series has beyond its
-    power spectrum is lost: shapes, moments, order. All channels get the same θ, so that how they go together is kept
-    [Prichard 1994]; so do all explicands.
+    X′(ω) = X(ω)·exp(iθ(ω)) with uniform θ; the mean is kept and, at an even length, the highest frequency. Everything beyond
+    the power spectrum is lost: shapes, timing, order. All channels share the same θ, which preserves the relations between them
+    [Prichard 1994], and so do all explicands.
 
     Args:
-        count: how many.
+        count: the number of references.
         time_axis: as for `TimeMean`.
 
     Raises:
-        InputError: if count is no positive integer.
+        InputError: if count is not a positive integer.
     """
 
     count: int = 1

@@ -1,4 +1,4 @@
-"""References that do not count alike in the mean: weights of the user's, and those by density of Local Path Integration."""
+"""References with weights in the mean: those given by the user, and the density weights of Local Path Integration."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ ROUNDS = 100  # of k-means at most; on outputs it settles within some twenty
 
 @dataclass(frozen=True, eq=False)
 class Weighted(References):
-    """Other references, with weights in the mean over them: φ = Σᵣ wᵣ φᵣ, where Σᵣ wᵣ = 1.
+    """References with weights in the mean over them: φ = Σᵣ wᵣ φᵣ, where Σᵣ wᵣ = 1.
 
-    A complete rule then sums to f(x) − Σᵣ wᵣ f(baselineᵣ), and that is what `Attribution.residual` compares with. Path
-    methods take weights; KernelSHAP raises an error.
+    The attributions of a complete rule then sum to f(x) − Σᵣ wᵣ f(baselineᵣ), which `Attribution.residual` compares them with.
+    Path methods accept weights; KernelSHAP raises an error.
 
     Args:
         references: samples (R, ...) or (B, R, ...), a number, or another strategy.
-        weights: numbers (R,) for all explicands or (B, R) for each its own, none negative; or a function of the task and the
-            references drawn (B, R, ...) that returns them. They are scaled to sum to one.
+        weights: non-negative numbers, (R,) for all explicands or (B, R) for each; or a function of the task and the references
+            drawn, (B, R, ...), that returns them. They are scaled to sum to one.
 
     Raises:
-        InputError: if the weights do not fit the references, are negative, or all zero.
+        InputError: if the weights do not fit the references, are negative, or are all zero.
 
     >>> import ig2
     >>> references = ig2.references.Weighted(torch.tensor([[0.0], [2.0]]), torch.tensor([3.0, 1.0]))
@@ -57,20 +57,19 @@ class Weighted(References):
 
 @dataclass(frozen=True, eq=False)
 class LocalClusters(References):
-    """Samples of the cluster of outputs that the explicand falls into, weighted by density: those of LPI [Yang 2023b].
+    """Samples from the explicand's cluster of outputs, weighted by density: the references of LPI [Yang 2023b].
 
-    k-means divides the network's outputs of the pool into `clusters`. Inside the explicand's cluster k-means again finds
-    `count` centres; the sample nearest to each is a reference, and its weight is the share of the cluster's samples that are
-    nearest to that centre. The published code clusters the training set once and stores pictures; ours clusters the pool in
-    each call.
+    k-means divides the network's outputs on the pool into `clusters`. Within the explicand's cluster, a second k-means finds
+    `count` centres; the sample nearest to each centre is a reference, weighted by the share of the cluster's samples nearest to
+    that centre. The published code clusters the training set once and stores images; this one clusters the pool in each call.
 
     Args:
         pool: samples (N, ...), as for `Samples`; the network is run on all of them.
-        clusters: how many clusters of outputs.
-        count: how many references for each explicand; every cluster needs as many samples.
+        clusters: the number of clusters of outputs.
+        count: the number of references for each explicand; every cluster needs at least as many samples.
 
     Raises:
-        InputError: if the pool, or the cluster of an explicand, has fewer samples than are asked for.
+        InputError: if the pool has fewer samples than clusters, or an explicand's cluster fewer than references.
     """
 
     pool: Any = field(repr=False)
@@ -112,7 +111,11 @@ class LocalClusters(References):
 
 
 def cluster(points: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """k-means [Lloyd 1982] from centres far apart: centres (count, features), and the number of each point's nearest, (n,)."""
+    """Run k-means [Lloyd 1982] from centres far apart.
+
+    Returns:
+        The centres (count, features), and the index of the centre nearest to each point, (n,).
+    """
     first = int(torch.randint(len(points), (), generator=generator, device="cpu"))
     chosen = [first]
     for _ in range(count - 1):  # the point farthest from the centres so far: no chance, so that equal pools have equal clusters
