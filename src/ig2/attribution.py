@@ -1,4 +1,4 @@
-"""What a method returns: the attribution, what it explains, and how far it can be trusted."""
+"""The result of a method: the attribution, what it explains, and how far it can be trusted."""
 
 from __future__ import annotations
 
@@ -53,21 +53,22 @@ UNROWED = {"unrowed": True}
 
 @dataclass(frozen=True)
 class Cost:
-    """What a call took, or is going to take."""
+    """The cost of a call, measured or estimated."""
 
     seconds: float
-    """Wall-clock time."""
+    """Wall-clock time in seconds."""
     points: int
-    """How many points the network saw at once."""
+    """The number of points the network saw at once."""
     peak_bytes: int | None
-    """The most memory the device held, or on a CPU the process. None where that is not known."""
+    """Peak memory of the device, or of the process on a CPU. None if unknown."""
     peak_is_own: bool
-    """Whether that peak was reached in this call. Otherwise it is from before, and this call needed no more."""
+    """Whether this call reached that peak. Otherwise the peak is from before, and this call needed no more."""
     forwards: int | None = None
-    """How many points the network was run at, all explicands together. Not counted are the checks of the network before it is
-    explained, and those of a faster copy. None in an estimate."""
+    """The number of points the network was run at, over all explicands. The checks of the network before the call, and those
+    of a faster copy, are not counted. None in an estimate."""
     gradients: int | None = None
-    """How many gradients by a point were taken: of the output, of a distance, or with other slopes. None in an estimate."""
+    """The number of gradients with respect to a point: of the output, of a distance, or with other slopes. None in an
+    estimate."""
 
     def __str__(self) -> str:
         text = f"{self.seconds:.3g} s, {self.points} points at once"
@@ -80,53 +81,56 @@ class Cost:
 
 @dataclass(frozen=True, eq=False)
 class _Fields(Generic[Values]):
-    """What a method finds out. A field declared here is passed on, moved, sliced, joined, saved and loaded as it stands."""
+    """The fields a method computes. Each is passed on, moved, sliced, joined, saved and loaded without further code."""
 
     values: Values = field(metadata=LIKE_X)
-    """How much each feature contributed, in x's shape; the mean over references."""
+    """The contribution of each feature, in x's shape; the mean over references."""
     baseline_outputs: Tensor | None = None
     """f(baseline) for each reference, (B, R). None for methods without a baseline."""
     spread: Values | None = field(default=None, metadata=LIKE_X)
     """Standard deviation of the values over references, in x's shape. None with a single reference."""
     gradcf: Values | None = field(default=None, metadata=LIKE_X)
-    """Where GradPath ended for each reference, (B, R, ...)."""
+    """The end of GradPath for each reference, (B, R, ...)."""
     gradcfe: Values | None = field(default=None, metadata=LIKE_X)
     """x − GradCF, the mean over references, in x's shape."""
     per_reference: Values | None = field(default=None, metadata=LIKE_X)
-    """Each reference's own attribution, (B, R, ...), with `per_reference=True`."""
+    """The attribution for each reference, (B, R, ...), with `per_reference=True`."""
     output_curve: Tensor | None = None
     """f along each path from the explicand to the baseline, (B, R, k + 1), with `curves=True`."""
     distance_curve: Tensor | None = None
     """The distance to the reference's representation along each GradPath, (B, R, k + 1), with `curves=True`."""
     steps_taken: Tensor | None = None
-    """How many steps each GradPath took, (B, R): fewer than asked for where it stopped because it had converged, or where the
-    distance had no gradient and it stayed where it was."""
+    """The number of steps each GradPath took, (B, R): fewer than requested if it converged, or if it stayed in place because
+    the distance had no gradient."""
     trust: Tensor | None = None
-    """How well the gradient predicted what the output did along each path, 0 to 1, (B, R); with the rule `blended`, the default
-    of `IG2`. Near 1 values are signed amounts; at 0 they are shares, and their signs say nothing of a single feature."""
+    """How well the gradient predicted the output along each path, 0 to 1, (B, R); with the rule `blended`, the default of
+    `IG2`. Near 1, values are signed amounts; at 0 they are shares, and the sign of a single feature means nothing."""
     arrival: Tensor | None = None
-    """1 − D(end of the path) / D(explicand), (B, R), with D the distance to the reference's representation that GradPath goes
-    down: 1 where the path arrived, 0 where it got no nearer, below that where it ended farther away. Values explain the way to
-    where the path ended, so read `trust` together with it."""
+    """1 − D(end of the path) / D(explicand), (B, R), with D the distance to the reference's representation that GradPath
+    descends: 1 if the path arrived, 0 if it got no nearer, negative if it ended farther away. Values explain the change up to
+    the end of the path, so read `trust` together with `arrival`."""
     stuck: Tensor | None = None
-    """Whether each GradPath stood still on its way because the distance had no gradient there, (B, R)."""
+    """Whether each GradPath got stuck before its end because the distance had no gradient there, (B, R)."""
     finished: Tensor | None = None
     """The share of the distance that a straight line covered at the end of each path, (B, R), with `IG2(fallback="straight")`;
-    0 where GradPath arrived by itself."""
+    0 if GradPath arrived by itself."""
     reference_outputs: Tensor | None = None
-    """f(reference) for each reference of a GradPath, (B, R). Where a path arrived, f(baseline) is near it."""
+    """f(reference) for each reference of a GradPath, (B, R). If a path arrived, its f(baseline) is close to it."""
     paths: Values | None = field(default=None, metadata=LIKE_X)
     """Every vertex of every path, (B, R, k + 1, ...), with `paths=True`."""
     weights: Tensor | None = None
-    """The weight of each reference in the mean, (B, R), each row sums to one. None where all count alike."""
+    """The weight of each reference in the mean, (B, R); each row sums to one. None if all are equal."""
 
     def redistribute(self, move: Callable[[Tensor], Tensor]) -> Self:
-        """The same with its values, and each reference's own, moved between the features by a linear map.
+        """Move the values, and those of each reference, between features by a linear map.
 
-        The spread cannot be moved: it is that of the moved values where `per_reference` was kept, and otherwise dropped.
+        The spread cannot be moved: it is computed again from `per_reference` if that was kept, and otherwise dropped.
 
         Args:
-            move: from values in x's shape to others.
+            move: a linear function from values in x's shape to the moved values.
+
+        Returns:
+            A copy with the moved values.
         """
         each = None
         if self.per_reference is not None:
@@ -140,23 +144,26 @@ class _Fields(Generic[Values]):
 
 @dataclass(frozen=True, eq=False)
 class Result(_Fields[Tensor]):
-    """What a method's `run` returns, in the engine's layout: one tensor, whatever x was made of. Only `values` is needed."""
+    """The return value of a method's `run`, in the engine's layout: one tensor, whatever the structure of x.
+
+    Only `values` is required.
+    """
 
     output: Tensor | None = None
-    """f(x) as it was along the paths, (B,). By default the output of the pass before them: in half precision f(x) depends on
-    its batch, and a sum that is complete is so for the one it was walked in."""
+    """f(x) as computed along the paths, (B,); by default the output of the forward pass before them. In half precision f(x)
+    depends on the batch, and a complete sum is complete for the batch in which its path was followed."""
 
     def unpack(self, structure: Callable[[Tensor], Structured]) -> dict[str, Any]:
-        """The fields that are not None, by name, those with x's shape in x's structure."""
+        """Return the fields that are not None, by name; those with x's shape are in x's structure."""
         present = [(f, value) for f in fields(self) if (value := getattr(self, f.name)) is not None]
         return {f.name: structure(value) if f.metadata.get("like_x") else value for f, value in present}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Attribution(_Fields[Structured]):
-    """Attributions of B explicands. Every tensor has one row for each.
+    """Attributions of B explicands. Every tensor has one row per explicand.
 
-    Where x was a tuple or dict of tensors, so are the fields with x's shape.
+    If x was a tuple or dict of tensors, so are the fields with x's shape.
 
     >>> import ig2, torch
     >>> net = lambda x: x @ torch.tensor([[2.0], [-1.0]])
@@ -166,32 +173,32 @@ class Attribution(_Fields[Structured]):
     """
 
     explicand: Structured
-    """The samples explained, as they came."""
+    """The explicands, as they were passed."""
     target: Tensor
     """The class explained, (B,)."""
     output: Tensor
-    """f(x): the score of that class, (B,); less that of the classes explained against, where there are any."""
+    """f(x): the score of that class, (B,), minus that of the classes it is explained against, if any."""
     against: Tensor | None = None
-    """The class explained against, (B,), or several, (B, K); None where the output is that of the target alone."""
+    """The class explained against, (B,), or several, (B, K); None if the output is that of the target alone."""
     question: Target | None = field(default=None, metadata=UNROWED)
-    """What is explained where it is no class: a target of `ig2.targets`; `target` is then 0."""
+    """The target of `ig2.targets` that is explained, if it is not a class; `target` is then 0."""
     fixed: dict[int | str, Any] | None = None
-    """The inputs that were `ig2.Fixed`, by position or name; in files where all of them are tensors."""
+    """The inputs that were `ig2.Fixed`, by position or name; saved only if all of them are tensors."""
     held: dict[int | str, Tensor] | None = None
-    """Where attributed inputs were `ig2.Fixed`, by position or name, booleans (B, ...)."""
+    """Masks (B, ...) of the features of attributed inputs that were `ig2.Fixed`, by position or name."""
     settings: dict[str, Any] = field(default_factory=dict, metadata=UNROWED)
-    """What made it: the method and its parts, the seed, the versions."""
+    """How it was computed: the method and its parts, the seed, the versions."""
     names: Names | None = field(default=None, metadata=UNROWED)
-    """How a person knows the explicands, their words or columns, and the outputs; from `Subject.explain`."""
+    """Names of the explicands, their words or columns, and the outputs; from `Subject.explain`."""
     cost: Cost | None = field(default=None, metadata=UNROWED)
-    """What it took to make it. Not kept in files, nor when attributions are joined."""
+    """The cost of the call. Not kept in files, nor when attributions are joined."""
 
     def __len__(self) -> int:
         return len(self.target)
 
     @property
     def x(self) -> Any:
-        """What the method was called with: the explicands, and the inputs that were fixed."""
+        """The x that the method was called with: the explicands and the fixed inputs."""
         fixed, held = self.fixed or {}, self.held or {}
 
         def mark(key: int | str, tensor: Tensor) -> Tensor | Fixed:
@@ -209,29 +216,34 @@ class Attribution(_Fields[Structured]):
         return tuple(kept[place] if place in kept else mark(place, next(others)) for place in places)
 
     def unwrap(self, key: str, settings: dict[str, Any]) -> Attribution:
-        """The same, with the tensor of this name in place of a dict of it alone, and other settings."""
+        """Return a copy with the tensor `key` in place of the dict that holds only it, and with settings added.
+
+        Args:
+            key: the name of the tensor.
+            settings: settings to add or replace.
+        """
         shaped = ["explicand", *(f.name for f in fields(self) if f.metadata.get("like_x"))]
         tensors = {name: value[key] for name in shaped if isinstance(value := getattr(self, name), dict)}
         return replace(self, **tensors, settings=self.settings | settings)
 
     def on_input(self, arrange: Callable[[Tensor], Tensor] | None = None) -> Attribution:
-        """An attribution to a layer as a map of the input's places, of which it can be drawn.
+        """Turn an attribution to a layer into a map over the positions of the input, which can be drawn on it.
 
-        The values of a layer's activation (B, channels, *places) are summed over its channels. Each place's sum is spread over
-        the pixels around it as linear interpolation does, and divided equally among x's channels: sums, residual and verdict
-        stay. With `ig2.InputXGradient` it is HiResCAM [Draelos 2020], up to how a map is enlarged.
+        The values of a layer's activation (B, channels, *positions) are summed over its channels. The sum at each position is
+        spread over the surrounding pixels by linear interpolation, and divided equally among x's channels, so sums, residual
+        and verdict are unchanged. With `ig2.InputXGradient` this is HiResCAM [Draelos 2020], up to the way a map is enlarged.
 
         Args:
-            arrange: makes (B, channels, *places) of values in another order, such as
+            arrange: a function that brings values in another order to (B, channels, *positions), such as
                 `lambda t: t[:, 1:].unflatten(1, (14, 14)).movedim(-1, 1)`. By default the tokens (B, tokens, channels) of a
-                vision transformer are laid out as its patches, without those in front of them, such as the class token.
-                What is left out is missing from the sum.
+                vision transformer are laid out as its patches, without the tokens in front of them, such as the class token.
+                Values that it drops are missing from the sum.
 
         Returns:
             An attribution of x, in its shape.
 
         Raises:
-            InputError: if this is none to a layer, or it has no places of x.
+            InputError: if this is not an attribution to a layer, or the layer has no positions of x.
 
         >>> import ig2, torch
         >>> net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3, 2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(36, 2))
@@ -260,7 +272,7 @@ class Attribution(_Fields[Structured]):
 
     @property
     def explained(self) -> list[str]:
-        """What is explained of each explicand, in words, such as "class 3 rather than class 7"."""
+        """A description of what is explained for each explicand, such as "class 3 rather than class 7"."""
         name = name_output if self.names is None else self.names.name_output
         if self.question is not None:
             return [self.question.describe(row, name) for row in range(len(self))]
@@ -276,16 +288,16 @@ class Attribution(_Fields[Structured]):
 
     @property
     def baseline_output(self) -> Tensor | None:
-        """f(baseline), the mean over references, with their weights, (B,). None for methods without a baseline."""
+        """f(baseline), the weighted mean over references, (B,). None for methods without a baseline."""
         if self.baseline_outputs is None or self.weights is None:
             return None if self.baseline_outputs is None else self.baseline_outputs.mean(dim=1)
         return (self.weights * self.baseline_outputs).sum(dim=1)
 
     @property
     def residual(self) -> Tensor | None:
-        """Σφ − (f(x) − f(baseline)), (B,): how far the attribution is from accounting for the change in the output.
+        """Σφ − (f(x) − f(baseline)), (B,): the difference between the sum of the attribution and the change in the output.
 
-        None for methods that do not set out to account for it, such as a plain gradient.
+        None for methods that make no claim about that sum, such as a plain gradient.
         """
         if self.baseline_output is None:
             return None
@@ -298,7 +310,7 @@ class Attribution(_Fields[Structured]):
 
     @property
     def relative_residual(self) -> Tensor | None:
-        """|residual| / |f(x) − f(baseline)|, (B,); 0 where there is nothing to account for and nothing is missing."""
+        """|residual| / |f(x) − f(baseline)|, (B,); 0 if the residual is within rounding error."""
         residual = self.residual  # once: it sums all values
         if residual is None or self.baseline_output is None:
             return None
@@ -309,7 +321,14 @@ class Attribution(_Fields[Structured]):
         return torch.where(missing <= rounding, 0.0, missing / change)
 
     def median(self, name: Median) -> Tensor | None:
-        """The median of a field over the references that count, (B,); of `stuck` 1 where most are. None without them."""
+        """Return the median of a field over the references of positive weight, (B,); for `stuck`, 1 if most are stuck.
+
+        Args:
+            name: "trust", "arrival", "stuck" or "finished".
+
+        Returns:
+            The medians, or None if the method does not compute the field.
+        """
         values: Tensor | None = getattr(self, name)
         if values is None or not values.numel():
             return None
@@ -318,7 +337,7 @@ class Attribution(_Fields[Structured]):
 
     @property
     def verdict(self) -> str:
-        """What the residual, the trust and the arrival mean, in a sentence."""
+        """The meaning of the residual, the trust and the arrival, in a sentence."""
         relative = self.relative_residual
         if relative is None:
             if len(self) and all(bool((row == 0).all()) for row in _flatten(self.values)):
@@ -358,7 +377,7 @@ class Attribution(_Fields[Structured]):
 
     @property
     def _trust_verdict(self) -> str:
-        """Whether to believe the signs; nothing where the rule does not ask."""
+        """Whether to believe the signs; empty if the rule computes no trust."""
         trust = self.median("trust")
         if trust is None:
             return ""
@@ -370,7 +389,7 @@ class Attribution(_Fields[Structured]):
 
     @property
     def _arrival_verdict(self) -> str:
-        """What to say of paths that ended on the way; nothing where they arrived."""
+        """A note on paths that did not arrive at their references; empty if they did."""
         typical = self.median("arrival")
         if typical is None or self.steps_taken is None:
             return ""
@@ -412,7 +431,7 @@ class Attribution(_Fields[Structured]):
 
     @property
     def _finish_verdict(self) -> str:
-        """How much of the paths was a straight line; nothing where GradPath arrived by itself."""
+        """How much of the paths was a straight line; empty if GradPath arrived by itself."""
         if self.finished is None or not (self.finished > 0).any():
             return ""
         lines = self.finished > 0
@@ -421,7 +440,7 @@ class Attribution(_Fields[Structured]):
 
     @property
     def _sameness_verdict(self) -> str:
-        """Why the output at the baselines is that at x, where no path is to blame."""
+        """Why the output at the baselines equals that at x, if no path is the cause."""
         if self.reference_outputs is None:
             return "the output at x is that at its baselines: contrast it with others (references=), or explain another output"
         where = self.settings.get("representation") or "representation"
@@ -438,23 +457,23 @@ class Attribution(_Fields[Structured]):
     # -- scale ---------------------------------------------------------------------------------------------------------
 
     def smooth(self, sigma: float, axes: Sequence[int] | None = None) -> Attribution:
-        """The same attribution on a larger scale: its values blurred, their sum kept.
+        """Blur the values and keep their sum: the same attribution on a larger scale.
 
-        φ′ = G(σ) ∗ φ along each axis that is space, G(σ) a Gaussian cut at four σ. The values are mirrored at the edges
-        (… b a | a b …), so each one is shared out among its neighbours and none is lost: sums, residual and verdict stay.
-        Each reference's own attribution is blurred too. The spread is that of the blurred ones where these were kept, and
-        otherwise dropped.
+        φ′ = G(σ) ∗ φ along each spatial axis, where G(σ) is a Gaussian cut off at four σ. The values are mirrored at the edges
+        (… b a | a b …), so each is shared among its neighbours and none is lost: sums, residual and verdict are unchanged.
+        The attribution for each reference is blurred too. If those were kept, the spread is computed from them; otherwise it
+        is dropped.
 
         Args:
-            sigma: the standard deviation in pixels; 0 changes nothing, and one larger than the image leaves its mean.
-            axes: the axes of x that are space; by default the last two of images (B, C, H, W), the last three of volumes, and
-                the time of signals that have names.
+            sigma: the standard deviation in pixels; 0 changes nothing, and one larger than the image leaves only its mean.
+            axes: the spatial axes of x; by default the last two of images (B, C, H, W), the last three of volumes, and the
+                time axis of signals with names.
 
         Returns:
             An attribution with `settings["smoothed"]`, the σ of all blurs so far.
 
         Raises:
-            InputError: if x has no space, as texts and tables, or features that are `ig2.Fixed`.
+            InputError: if x has no spatial axes, such as texts and tables, or has features that are `ig2.Fixed`.
 
         >>> import ig2, torch
         >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3)).eval()
@@ -484,14 +503,14 @@ class Attribution(_Fields[Structured]):
 
     @classmethod
     def _list_row_fields(cls) -> list[str]:
-        """The names of the fields that have a row for each explicand."""
+        """Return the names of the fields with a row for each explicand."""
         return [f.name for f in fields(cls) if not f.metadata.get("unrowed")]
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Attribution:
         return replace(self, **{name: tree_map_only(Tensor, change, getattr(self, name)) for name in self._list_row_fields()})
 
     def __getitem__(self, which: int | slice | Sequence[int] | Sequence[bool] | Tensor) -> Attribution:
-        """Some of the explicands, by a number, a slice, numbers or a mask. A single number keeps the batch axis."""
+        """Select explicands by an index, a slice, several indices or a mask. A single index keeps the batch axis."""
         rows = torch.arange(len(self), device="cpu")
         if isinstance(which, slice):
             rows = rows[which]
@@ -512,10 +531,10 @@ class Attribution(_Fields[Structured]):
 
     @classmethod
     def join(cls, parts: Sequence[Attribution]) -> Attribution:
-        """One attribution of all the explicands of several.
+        """Join several attributions into one of all their explicands.
 
         Raises:
-            InputError: if they were not made by the same method on the same model.
+            InputError: if they are not from the same method on the same model.
         """
         if not parts:
             raise InputError("nothing to join: give at least one Attribution")
@@ -549,13 +568,13 @@ class Attribution(_Fields[Structured]):
         return cls(**joined, settings=settings)
 
     def to(self, device: torch.device | str) -> Attribution:
-        """The same attribution on another device."""
+        """Return the attribution on another device."""
         return self._map(lambda tensor: tensor.to(device=device))
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write everything but the cost to a safetensors file; settings and names go into its header."""
+        """Write everything except the cost to a safetensors file; settings and names go into its header."""
         safetensors = import_extra("safetensors.torch", "io", "saving an attribution")
         if not Path(path).absolute().parent.is_dir():
             raise FileNotFoundError(f"no folder {Path(path).parent} to save in")
@@ -585,7 +604,7 @@ class Attribution(_Fields[Structured]):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Attribution:
-        """Read what `save` wrote.
+        """Read a file that `save` wrote.
 
         Raises:
             InputError: if the file holds no attribution.
@@ -616,10 +635,10 @@ class Attribution(_Fields[Structured]):
     # -- names ---------------------------------------------------------------------------------------------------------
 
     def with_names(self, names: Names) -> Attribution:
-        """The same attribution with the names of its explicands.
+        """Return the attribution with the names of its explicands.
 
         Raises:
-            InputError: if they are of another number of explicands.
+            InputError: if the names are for a different number of explicands.
         """
         if len(names) != len(self):
             raise InputError(f"the names are of {len(names)} explicands, the attribution is of {len(self)}")
@@ -627,16 +646,19 @@ class Attribution(_Fields[Structured]):
 
     @property
     def units(self) -> list[tuple[str, ...]]:
-        """What `sum_units` has a number for: each explicand's words or columns, or features by their positions."""
+        """The units that `sum_units` sums over: each explicand's words or columns, or its features by position."""
         if self.names is not None and self.names.units is not None:
             return list(self.names.units)
         return [tuple(name_positions(self._one_tensor(self.values).shape[1:]))] * len(self)
 
     def sum_units(self, values: Structured | None = None) -> list[NDArray[np.float64]]:
-        """A number for each of an explicand's `units`; they add up to `total`.
+        """Sum the values of each explicand over each of its `units`; the sums add up to `total`.
 
         Args:
-            values: what to sum instead of the attribution's values, in their shape.
+            values: other values to sum, in the shape of the attribution's; by default its own.
+
+        Returns:
+            For each explicand, one number per unit.
 
         Raises:
             InputError: if several tensors are attributed.
@@ -647,13 +669,13 @@ class Attribution(_Fields[Structured]):
         return list(tensor.detach().cpu().double().flatten(1).numpy())
 
     def tabulate(self) -> ColumnValues:
-        """Return a number for each row and column, with what stands there: what `ig2.plots.beeswarm` and its like draw.
+        """Return a number for each row and column, with the contents of its cell, as `ig2.plots.beeswarm` and others draw them.
 
         Returns:
-            Columns by their names in a table that has some, by position for other rows of features (B, F).
+            Columns by name if the table has names, by position for other rows of features (B, F).
 
         Raises:
-            InputError: if the explicands are no rows of one table, as images and texts.
+            InputError: if the explicands are not rows of one table, such as images and texts.
 
         >>> import ig2, torch
         >>> columns = ig2.Gradient()(torch.nn.Linear(2, 3), torch.eye(2), target=1).tabulate()
@@ -681,20 +703,20 @@ class Attribution(_Fields[Structured]):
         return tensors[0]
 
     def to_frame(self, per: Literal["unit", "input"] = "unit") -> Any:
-        """A pandas DataFrame with a row for each explicand's word, column or feature, or for each explicand.
+        """Return a pandas DataFrame with a row for each word, column or feature of an explicand, or for each explicand.
 
         Args:
-            per: "unit" for words, columns and features; "input" for a row of numbers on each explicand, as of many images.
+            per: "unit" for a row per word, column or feature; "input" for a row per explicand, useful for many images.
 
         Returns:
-            Of units the columns are `input`, `explained`, `unit` and `value`; of tables also `cell`, what stands in the
-            column, and `would_become`, what stands there in the counterfactual, both in the user's units. Of inputs they
-            are `input`, `explained`, `prediction` where it is known, and as far as the method has them `output`,
+            Per unit, the columns are `input`, `explained`, `unit` and `value`; for tables also `cell`, the contents of the
+            column, and `would_become`, its contents in the counterfactual, both in the user's units. Per input, they are
+            `input`, `explained`, `prediction` if it is known, and, as far as the method computes them, `output`,
             `baseline_output`, `total`, `residual`, `relative_residual`, and the medians over references of `trust`,
             `arrival`, `stuck` and `finished`.
 
         Raises:
-            InputError: if several tensors are attributed, or `per` is something else.
+            InputError: if several tensors are attributed, or `per` has another value.
 
         >>> import ig2, torch
         >>> frame = ig2.Gradient()(torch.nn.Linear(4, 3), torch.eye(4)[:2], target=1).to_frame(per="input")
@@ -720,7 +742,7 @@ class Attribution(_Fields[Structured]):
         return pandas.DataFrame(columns)
 
     def _describe_inputs(self) -> dict[str, Any]:
-        """What is known of each explicand, by columns."""
+        """Return the columns of `to_frame(per="input")`."""
         names = self.names
         texts = {
             "input": list(range(len(self))) if names is None else names.samples,
@@ -737,10 +759,10 @@ class Attribution(_Fields[Structured]):
     # -- other eyes ----------------------------------------------------------------------------------------------------
 
     def to_shap(self, feature_names: Sequence[str] | None = None) -> Any:
-        """A `shap.Explanation` for SHAP's plots: of a number for each word or column, where these have names.
+        """Return a `shap.Explanation` for SHAP's plots, with a number for each word or column if these have names.
 
         Args:
-            feature_names: of the features of x, which are then explained as they are.
+            feature_names: names for the features of x, which are then explained as they are.
         """
         shap = import_extra("shap", "shap", "to_shap()")
         values, explicand = self._one_tensor(self.values), self._one_tensor(self.explicand)
@@ -760,7 +782,7 @@ class Attribution(_Fields[Structured]):
         )
 
     def plot(self, path: str | PathLike[str] | None = None, **options: Any) -> Any:
-        """A matplotlib figure of the attribution, saved if a path is given. See `ig2.plots.attribution`."""
+        """Draw the attribution as a matplotlib figure, and save it if a path is given. See `ig2.plots.attribution`."""
         from ig2 import plots
 
         figure = plots.attribution(self._to_draw(), **options)
@@ -769,7 +791,7 @@ class Attribution(_Fields[Structured]):
         return figure
 
     def _to_draw(self) -> Attribution:
-        """What is drawn of it: of a layer with places of the input, the map of these."""
+        """Return the attribution to draw: for a layer with positions of the input, the map over these."""
         x = list((self.fixed or {}).values())
         has_places = (
             "at" in self.settings and len(x) == 1 and isinstance(x[0], Tensor) and isinstance(self.values, Tensor)
@@ -778,7 +800,7 @@ class Attribution(_Fields[Structured]):
         return self.on_input() if has_places else self
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows; without matplotlib, the same as `print`."""
+        """Return HTML for a notebook, or None without matplotlib; the notebook then shows the same as `print`."""
         try:
             from ig2 import plots
         except MissingExtraError:
@@ -823,7 +845,7 @@ def _join_few(texts: Sequence[str]) -> str:
 
 
 def name_positions(shape: Sequence[int]) -> list[str]:
-    """A name for each feature of a sample of this shape, by its position."""
+    """Return a name for each feature of a sample of this shape, by its position."""
     if len(shape) == 1:
         return [f"feature {i}" for i in range(shape[0])]
     return ["(" + ", ".join(map(str, position)) + ")" for position in np.ndindex(*shape)]
@@ -834,12 +856,12 @@ def _tensors(value: Structured) -> list[Tensor]:
 
 
 def _flatten(value: Structured) -> list[Tensor]:
-    """Each tensor with one row of features for each explicand, (B, features)."""
+    """Return each tensor with one row of features per explicand, (B, features)."""
     return [tensor.reshape(len(tensor), math.prod(tensor.shape[1:])) for tensor in _tensors(value)]
 
 
 def _concatenate(pieces: Sequence[Any]) -> Any:
-    """Concatenate tensors, or tuples or dicts of them, place by place."""
+    """Concatenate tensors, or tuples or dicts of them element by element."""
     first = pieces[0]
     if isinstance(first, tuple):
         return tuple(torch.cat(column) for column in zip(*pieces, strict=True))

@@ -1,4 +1,4 @@
-"""A network as the methods see it: a score to explain and a representation to walk in, both in the user's data space."""
+"""Models: a network with the score to explain and the representation to follow, both as functions of the user's data."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ ESTIMATOR = (
 
 
 class Function(nn.Module):
-    """A plain function as a module, so that everything below handles modules only; those it uses become its parts.
+    """A plain function as a module, so that all other code handles only modules. Modules that it uses become submodules.
 
     Args:
-        function: of tensors, or of arrays.
-        numpy: whether it is called with NumPy arrays.
+        function: a function of tensors, or of arrays.
+        numpy: whether to call it with NumPy arrays.
     """
 
     def __init__(self, function: Callable[..., Any], numpy: bool = False) -> None:
@@ -82,13 +82,13 @@ def _as_array(value: Any) -> Any:
 
 
 def _is_of_estimator(function: Any) -> bool:
-    """Whether a function is a method of an estimator of scikit-learn, or of a library that derives its own from it."""
+    """Return whether a function is a method of a scikit-learn estimator, or of another library's subclass of one."""
     kinds = type(getattr(function, "__self__", None)).__mro__ if isinstance(function, types.MethodType) else ()
     return any(kind.__module__.partition(".")[0] == "sklearn" for kind in kinds)
 
 
 def _holds_numbers(value: Any) -> bool:
-    """Whether a value is numbers that are no tensor: Python's, an array, or lists of Python's."""
+    """Return whether a value holds numbers without being a tensor: a Python number, an array, or lists of Python numbers."""
     if isinstance(value, (list, tuple)):
         return len(value) > 0 and all(not hasattr(item, "__array__") and _holds_numbers(item) for item in value)
     if isinstance(value, Tensor):
@@ -97,7 +97,11 @@ def _holds_numbers(value: Any) -> bool:
 
 
 def modules_used(function: Callable[..., Any]) -> dict[str, nn.Module]:
-    """The modules that `lambda x: net(x)[0]`, `net.encode` or `partial(net, mask=None)` let see, by the names they use."""
+    """Return the modules visible in a function such as `lambda x: net(x)[0]`, `net.encode` or `partial(net, mask=None)`.
+
+    Returns:
+        The modules by the names that the function uses for them.
+    """
     if isinstance(function, nn.Module):
         return {"net": function}
     if isinstance(function, functools.partial):
@@ -117,7 +121,7 @@ def modules_used(function: Callable[..., Any]) -> dict[str, nn.Module]:
 
 
 def _original(module: nn.Module) -> nn.Module:
-    """The network inside replicas and compiled copies, which would hide the layers that are read."""
+    """Return the network inside replicas and compiled copies, which would hide the layers to read."""
     while True:
         compiled_from = uncompiled_network(module)
         if compiled_from is None and not isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
@@ -127,26 +131,26 @@ def _original(module: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class Preparation:
-    """How the network is made fast for the length of a call. The user's own is never touched: a copy is.
+    """Optimisations of the network for the duration of a call. They change a copy, never the user's network.
 
-    What cannot be done to a network is left out, and `Attribution.settings["preparation"]` says so. The copy has to give the
-    network's own scores, or it is not used.
+    An optimisation that a network does not allow is skipped and listed in `Attribution.settings["preparation"]`. The copy is
+    used only if it reproduces the network's scores.
 
     Args:
-        fold: batch normalisation becomes part of the convolution or linear layer in front of it.
-        channels_last: two-dimensional convolutions get the memory layout in which they are fastest. "auto" leaves out networks
-            with depthwise convolutions on an NVIDIA GPU: there kernels are compiled for every new size of batch, which takes
-            seconds; for long work in batches of one size True is faster.
-        precision: of the network's arithmetic, "float32", "tf32", "bfloat16" or "float16"; by default that of its weights.
-            Paths, gradients and sums stay in float32. "tf32" is float32 whose matrix products round their factors to 11
-            bits, on an NVIDIA GPU, for the length of the call: PyTorch's default computes them in full, several times
-            slower.
-        compile: compile a whole step, the forward pass and its input gradients, with `torch.compile`. That takes a minute
-            or two for each size of batch, and pays on a GPU for long work.
+        fold: fold batch normalisation into the convolution or linear layer in front of it.
+        channels_last: give two-dimensional convolutions the memory layout in which they are fastest. "auto" skips networks
+            with depthwise convolutions on an NVIDIA GPU, where kernels are compiled for every new batch size, which takes
+            seconds; True is faster for long runs with one batch size.
+        precision: the precision of the network's arithmetic, "float32", "tf32", "bfloat16" or "float16"; by default that of
+            its weights. Paths, gradients and sums stay in float32. "tf32" is float32 with the factors of matrix products
+            rounded to 11 bits, on an NVIDIA GPU, for the duration of the call; PyTorch's default computes them in full,
+            several times slower.
+        compile: compile a whole step, the forward pass and its input gradients, with `torch.compile`. This takes a minute
+            or two for each batch size, and pays off on a GPU for long runs.
         graphs: on a GPU, record the kernels of a step on small batches once and replay them.
-        checkpoint: keep the input of each block alone, and run the block once more for its gradient: less memory, more time,
-            the same values. Blocks are modules of several layers, such as the layers of a transformer. Not with `at=`, and
-            not for DeepSHAP and the rule `secant`.
+        checkpoint: store only the input of each block, and run the block again for its gradient: less memory, more time,
+            the same values. Blocks are modules of several layers, such as the layers of a transformer. Not available with
+            `at=`, DeepSHAP and the rule `secant`.
     """
 
     fold: bool = True
@@ -166,7 +170,7 @@ class Preparation:
 
 @dataclass(frozen=True)
 class Layer:
-    """Where a representation is read: a module, at its input or its output."""
+    """The place where a representation is read: the input or output of a module."""
 
     name: str
     module: nn.Module
@@ -175,7 +179,7 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What `wrap` returns: the network, and what of it is explained. Only a call of the model runs the network."""
+    """A network and the score to explain, made by `wrap`. Only calling the model runs the network."""
 
     net: nn.Module
     representation: Layer | Literal["output"] | None
@@ -190,12 +194,12 @@ class Model:
     kept: Any = field(default=None, repr=False)
 
     def exchange(self, **parts: Any) -> Model:
-        """The model with other parts, and without what is known of the network it had."""
+        """Return the model with other parts, and without what was recorded about its previous network."""
         return replace(self, **parts, compiled={}, kept=None)
 
     @property
     def modules(self) -> list[tuple[str, nn.Module]]:
-        """Every module that runs, with the name the user knows it by; the preprocessing and the output too if they are."""
+        """Every module that runs, with its name in the user's code; preprocessing and output included if they are modules."""
         modules = list(self.net.named_modules())
         for prefix, part in (("preprocess", self.preprocess), ("output", self.output)):
             if isinstance(part, nn.Module):
@@ -204,7 +208,7 @@ class Model:
 
     @property
     def device(self) -> torch.device | None:
-        """Where the weights are, or nothing where there are none."""
+        """The device of the weights, or None if there are no weights."""
         for _, module in self.modules:
             for tensor in [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
                 if not tensor.is_meta:  # those are refused when the network is opened
@@ -213,13 +217,16 @@ class Model:
 
     @property
     def returns_probabilities(self) -> bool:
-        """Whether it is scikit-learn's `predict_proba`, of which no softmax is to be taken."""
+        """Whether the network is scikit-learn's `predict_proba`, which needs no softmax."""
         return isinstance(self.net, Function) and getattr(self.net.function, "__name__", "") == "predict_proba"
 
     def __call__(self, x: Any) -> Tensor:
-        """The explained outputs (B, classes) of x, as methods take it, with autograd's graph: for gradients of your own.
+        """Return the explained outputs (B, classes) of x, with the autograd graph, to compute your own gradients.
 
-        The network runs as it is and where it is, on all samples at once. `ig2.scores` checks, and goes by the memory.
+        The network runs unchanged on its device, on all samples at once. `ig2.scores` checks x and splits it to fit memory.
+
+        Args:
+            x: the input, as methods take it.
         """
         named = x if isinstance(x, Mapping) else dict(enumerate(x if isinstance(x, (tuple, list)) else (x,)))
         values = {key: _detach_held(item) for key, item in named.items()}
@@ -233,10 +240,13 @@ class Model:
         return self.scores(self.net(*args, **kwargs), rows[0])
 
     def ask(self, target: AnyTarget, against: Any = None) -> tuple[Model, Any, Any]:
-        """The model that explains a target, and the class and what it is explained against, as `open_task` takes them.
+        """Return the model that explains a target, with the class and the classes it is explained against.
+
+        Returns:
+            The model, target and against, as `open_task` takes them.
 
         Raises:
-            InputError: if a target that is no class is explained against one.
+            InputError: if a target that is not a class is explained against one.
         """
         target = as_target(target)
         if isinstance(target, Class):
@@ -251,16 +261,19 @@ class Model:
         return replace(self, target=target), None, None
 
     def preprocessed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What the network is called with, from arguments in the data space."""
+        """Return the arguments of the network for arguments in the data space."""
         return preprocess_arguments(self.preprocess, args, kwargs)
 
     def check_inside(self, samples: Tensor, name: str, precision: float | None = None) -> None:
-        """Refuse samples (n, ...) that leave the bounds.
+        """Check that samples (n, ...) are within the bounds.
 
         Args:
-            samples: in the data space.
-            name: what the user calls them, such as `x` or `references`.
-            precision: how far numbers of their first type may be off, as a share; by default those of their present type.
+            samples: the samples in the data space.
+            name: their name in errors, such as `x` or `references`.
+            precision: the relative rounding error of their original type; by default that of their present type.
+
+        Raises:
+            InputError: if a sample is outside the bounds.
         """
         if self.bounds is None:
             return
@@ -290,7 +303,7 @@ class Model:
             )
 
     def logits(self, raw: Any) -> Tensor:
-        """The tensor of scores in whatever the network returned."""
+        """Return the tensor of scores in the result of the network."""
         if isinstance(raw, Mapping) and "logits" in raw:
             raw = raw["logits"]
         elif not isinstance(raw, Tensor) and isinstance(getattr(raw, "logits", None), Tensor):
@@ -310,12 +323,12 @@ class Model:
         return raw
 
     def scores(self, raw: Any, rows: int, which: Tensor | None = None) -> Tensor:
-        """The explained outputs (rows, classes) from what the network returned for that many samples.
+        """Compute the explained outputs (rows, classes) from the result of the network.
 
         Args:
-            raw: what it returned.
-            rows: how many samples.
-            which: explicand each of them is, or is a variant of, (rows,); by default the first ones.
+            raw: the result of the network.
+            rows: the number of samples it was run on.
+            which: the explicand that each sample is, or is a variant of, (rows,); by default the first ones.
         """
         if self.target is not None:
             return self._read_target(self.target, raw, torch.arange(rows) if which is None else which)
@@ -351,7 +364,7 @@ class Model:
         return scores if callable(self.output) else OUTPUTS[self.output](scores)
 
     def _read_target(self, target: Target, raw: Any, rows: Tensor) -> Tensor:
-        """What a target makes of the network's result, (n, 1)."""
+        """Return the values of a target for the network's result, (n, 1)."""
         if isinstance(target, Difference):  # each of the two gets what it reads, logits or probabilities
             return self._read_target(target.first, raw, rows) - self._read_target(target.second, raw, rows)
         result = raw
@@ -380,7 +393,7 @@ class Model:
 def preprocess_arguments(
     preprocess: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a network is called with, from arguments in the data space and a function between the two."""
+    """Return the arguments of a network for arguments in the data space, with a function from one to the other."""
     if preprocess is None:
         return args, kwargs
     result = preprocess(*args, **kwargs)
@@ -390,7 +403,7 @@ def preprocess_arguments(
 
 
 def _detach_held(item: Any) -> Any:
-    """An input without its mark; what of it is fixed has no gradient."""
+    """Return an input without its `Fixed` mark; the fixed part has no gradient."""
     value = value_of(item)
     if not isinstance(item, Fixed) or item.where is None:
         return value
@@ -399,7 +412,7 @@ def _detach_held(item: Any) -> Any:
 
 
 def _as_tensor(numbers: Any, source: str) -> Tensor:
-    """Scores that are no tensor, where no gradient is going to be taken of them."""
+    """Return scores that are not a tensor as one, provided that no gradient of them is needed."""
     if torch.is_grad_enabled():  # as it is wherever a gradient is needed, and only there
         raise ModelError(
             f"{source} {describe(numbers)}, through which PyTorch has no gradients: return a tensor made by torch operations. "
@@ -417,32 +430,34 @@ def wrap(
     prepare: bool | Preparation = True,
     numpy: bool | None = None,
 ) -> Model:
-    """Say what of a network is explained. The network is not run, copied or changed.
+    """Wrap a network as a model: choose its score to explain, its representation and its data space.
+
+    The network is not run, copied or changed.
 
     Args:
         net: a module or any function of tensors that PyTorch can differentiate. `ig2.KernelSHAP`, `ig2.scores` and the metrics
             that only compare scores also take a function without gradients, which may return arrays or plain numbers.
-        representation: where GradPath measures distances. By default the input of the last linear layer, found when the
-            network first runs. A module or its name means that module's output, `"name:input"` its input, and
-            `"output"` the network's own output (also what a network without a linear layer gets).
+        representation: where GradPath measures distances; by default the input of the last linear layer, found when the
+            network first runs. A module or its name stands for that module's output, `"name:input"` for its input, and
+            `"output"` for the output of the network (the default for a network without a linear layer).
         output: the score to explain: `"logit"`, `"probability"`, `"log-probability"` (over the classes, or the logistic
-            function where there is a single output), `"sigmoid"` (independent labels), or a function from whatever the
-            network returns to scores (B, classes) or (B,).
+            function if there is a single output), `"sigmoid"` (independent labels), or a function from the result of the
+            network to scores (B, classes) or (B,).
         bounds: the smallest and the largest value of the data, numbers or tensors that broadcast to a sample. GradPath
-            stays inside; a feature whose two bounds are equal never moves.
-        preprocess: from the user's data space to what the network takes, called as the network would be; where that is
-            several inputs, it returns a tuple, or a dict where x is one. It belongs to the model: points, steps and
+            stays within them; a feature whose two bounds are equal never moves.
+        preprocess: a function from the user's data space to the input of the network, called as the network would be. For
+            several inputs it returns a tuple, or a dict if x is one. It belongs to the model: points, steps and
             attributions are all in the data space, where black means black.
-        prepare: how the network is made fast for the length of a call: True for what changes nothing but the rounding, False
-            to run it as it is, or a `Preparation` that says what.
-        numpy: whether a function is called with NumPy arrays in place of tensors. By default methods of scikit-learn's
-            estimators are, such as `forest.predict_proba`.
+        prepare: how to speed up the network for the duration of a call: True for optimisations that change only the rounding,
+            False for none, or a `Preparation`.
+        numpy: whether to call a function with NumPy arrays instead of tensors; by default only methods of scikit-learn's
+            estimators, such as `forest.predict_proba`.
 
     Returns:
         The model that methods and metrics take.
 
     Raises:
-        InputError: if an argument cannot be used, for example a representation that names no module.
+        InputError: if an argument is invalid, for example a representation that names no module.
 
     >>> import torch
     >>> model = wrap(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)), bounds=(0, 1))
@@ -474,7 +489,7 @@ def wrap(
 
 
 def as_model(model: Model | nn.Module | Callable[..., Any]) -> Model:
-    """A model as it is, or a network wrapped with the defaults."""
+    """Return a model unchanged, or a network wrapped with the defaults."""
     return model if isinstance(model, Model) else wrap(model)
 
 
@@ -483,15 +498,15 @@ def _find_representation(net: nn.Module, wanted: str | nn.Module | None) -> Laye
 
 
 def find_layer(net: nn.Module, wanted: str | nn.Module, option: str) -> Layer | Literal["output"]:
-    """The layer of a network that a user means.
+    """Find the layer of a network that a user named.
 
     Args:
         net: the network.
         wanted: a module, its name, "name:input", or "output".
-        option: what the user calls it.
+        option: the name of the argument, for errors.
 
     Raises:
-        InputError: if there is none, or it cannot be read.
+        InputError: if there is no such layer, or it cannot be read.
     """
     layer = _find_layer(net, wanted, option)
     if isinstance(layer, Layer) and isinstance(layer.module, torch.jit.ScriptModule):
@@ -522,7 +537,7 @@ def _find_layer(net: nn.Module, wanted: str | nn.Module, option: str) -> Layer |
 
 
 def _check_bounds(bounds: Bounds | None) -> Bounds | None:
-    """The bounds, if they can be: a feature may have one value alone, and then never moves; not all of them may."""
+    """Return the bounds if they are valid: a feature may have a single value, and then never moves, but not all features."""
     if bounds is None:
         return None
     try:
@@ -542,7 +557,7 @@ def _check_bounds(bounds: Bounds | None) -> Bounds | None:
 
 
 def _first(which: Tensor) -> tuple[int, ...]:
-    """Where the first True is."""
+    """Return the index of the first True."""
     return tuple(which.nonzero()[0].tolist())
 
 

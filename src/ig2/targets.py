@@ -1,4 +1,4 @@
-"""What of a network's result is explained: a class, a region of a map, a box of a detector, a likeness, a forecast, a sum."""
+"""Targets, the part of a network's result to explain: a class, a region, a detected box, a similarity, a forecast, a sum."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ QUERIES = ("class_queries_logits", "masks_queries_logits")
 
 
 def _each(axes: int, **default: Any) -> Any:
-    """A setting with so many axes, or one more where each explicand has its own."""
+    """A setting with this many axes, or one more if each explicand has its own."""
     return field(metadata={"axes": axes}, **default)
 
 
 @dataclass(frozen=True, eq=False)
 class Target(ABC):
-    """A number for each sample, made of what the network returns. Subclasses are frozen dataclasses of their settings.
+    """The base class of targets: a number for each sample, computed from the result of the network.
 
-    Every method and metric takes one as `target`. A target of your own:
+    Subclasses are frozen dataclasses of their settings. Every method and metric takes one as `target`. To write your own:
 
     >>> import ig2
     >>> @dataclass(frozen=True, eq=False)
@@ -46,35 +46,35 @@ class Target(ABC):
     """
 
     of_classes: ClassVar[bool] = False
-    """Whether it reads classes, of which a model may explain the probability; `read` is then given that."""
+    """Whether it reads classes. If the model explains their probabilities, `read` is called with these."""
 
     @abstractmethod
     def read(self, result: Any, rows: Tensor) -> Tensor:
-        """Return the number explained of n samples, (n,).
+        """Return the number to explain for each of n samples, (n,).
 
         Args:
-            result: what the network, or the model's `output` function, returned for them.
-            rows: the explicand that each sample is, or is a variant of, (n,): for settings with one for each.
+            result: the result of the network, or of the model's `output` function.
+            rows: the explicand that each sample is, or is a variant of, (n,); for settings with one value per explicand.
         """
 
     @abstractmethod
     def describe(self, row: int, name: Name = name_output) -> str:
-        """Say what is explained of an explicand.
+        """Describe in words what is explained for an explicand.
 
         Args:
-            row: its number.
-            name: the name of a class, by its number.
+            row: the index of the explicand.
+            name: a function from the number of a class to its name.
         """
 
     def check(self, outputs: Tensor) -> None:  # noqa: B027 - most have nothing to check
-        """See that there is something to explain, from the numbers of the explicands, (B,); by default there is.
+        """Check that there is something to explain, given the outputs of the explicands, (B,); by default there always is.
 
         Raises:
-            InputError: if there is not.
+            InputError: if there is nothing to explain.
         """
 
     def take(self, rows: Sequence[int] | Tensor) -> Self:
-        """The same for some of the explicands."""
+        """Return the target for some of the explicands."""
         taken: dict[str, Any] = {}
         for part in fields(self):
             value = getattr(self, part.name)
@@ -86,18 +86,18 @@ class Target(ABC):
 
     @property
     def has_each(self) -> bool:
-        """Whether some setting has one for each explicand."""
+        """Whether any setting has one value per explicand."""
         parts = {part.name: getattr(self, part.name) for part in fields(self)}
         return any(part.has_each if isinstance(part, Target) else self._has_each(name) for name, part in parts.items())
 
     def _has_each(self, name: str) -> bool:
-        """Whether a setting has one for each explicand."""
+        """Return whether a setting has one value per explicand."""
         axes = next(part.metadata.get("axes") for part in fields(self) if part.name == name)
         value = getattr(self, name)
         return axes is not None and value is not None and torch.as_tensor(value).ndim == axes + 1
 
     def _of(self, name: str, rows: Tensor) -> Tensor:
-        """A setting of each of n samples, (n, ...)."""
+        """Return the value of a setting for each of n samples, (n, ...)."""
         value = torch.as_tensor(getattr(self, name), device=rows.device)
         if not self._has_each(name):
             return value.expand(len(rows), *value.shape)
@@ -107,13 +107,13 @@ class Target(ABC):
         return value[rows]
 
     def _read_setting(self, name: str, row: int) -> Any:
-        """A setting of an explicand, in numbers."""
+        """Return the value of a setting for an explicand, as Python numbers."""
         return self._of(name, torch.tensor([row]))[0].tolist()
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def pack(self, prefix: str = "question") -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """What JSON can hold of it, and its tensors by name. A function becomes None."""
+        """Split the target into content for JSON and tensors by name. A function becomes None."""
         content: dict[str, Any] = {"type": type(self).__name__}
         tensors: dict[str, Tensor] = {}
         for part in fields(self):
@@ -129,7 +129,7 @@ class Target(ABC):
 
     @staticmethod
     def unpack(content: Mapping[str, Any], tensors: dict[str, Tensor]) -> Target:
-        """Make what `pack` took apart; of a class that is not of this module, and of a function, the words alone."""
+        """Rebuild a target that `pack` split; for a class from outside this module, or a function, only its description."""
         kind = globals().get(str(content["type"]))
         if not (isinstance(kind, type) and issubclass(kind, Target) and is_dataclass(kind)):
             return Apply(None, f"{content['type']}, a target that is not in the file")
@@ -144,10 +144,13 @@ class Target(ABC):
 
     @staticmethod
     def join(parts: Sequence[tuple[Target | None, int]]) -> Target:
-        """One target of the explicands of several, each with the number of its explicands.
+        """Join targets into one for the explicands of all.
+
+        Args:
+            parts: the targets, each with the number of its explicands.
 
         Raises:
-            InputError: if they do not ask the same.
+            InputError: if the targets differ.
         """
         first = parts[0][0]
         if first is None or any(type(target) is not type(first) for target, _ in parts):
@@ -169,10 +172,10 @@ class Target(ABC):
 
 
 def find_tensor(result: Any) -> Tensor:
-    """The tensor of scores in what a network returned: it, its "logits" or "out", or the only one.
+    """Find the tensor of scores in the result of a network: the result itself, its "logits" or "out", or its only tensor.
 
     Raises:
-        ModelError: if there is none, or several.
+        ModelError: if there is no tensor, or several.
     """
     if isinstance(result, Mapping):
         result = next((result[key] for key in ("logits", "out") if key in result), result)
@@ -193,10 +196,10 @@ def find_tensor(result: Any) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Class(Target):
-    """The output of a class, f_c; the same as its number. By default the class predicted for each explicand.
+    """The output of a class, f_c; equivalent to passing its number. By default the class predicted for each explicand.
 
     Args:
-        index: the number of the class, or one for each explicand; None for the one predicted.
+        index: the number of the class, or one for each explicand; None for the predicted class.
 
     >>> import ig2
     >>> ig2.Gradient()(torch.nn.Linear(3, 2), torch.zeros(1, 3), Class(1)).explained
@@ -222,11 +225,11 @@ class Class(Target):
 
 @dataclass(frozen=True, eq=False)
 class Difference(Target):
-    """One target less another, f_a − f_b: why a rather than b?
+    """The difference of two targets, f_a − f_b: why a rather than b?
 
     Args:
-        first: a class's number, or a target.
-        second: the same; of classes the same as `against=`.
+        first: the number of a class, or a target.
+        second: the number of a class, or a target; for classes, equivalent to `against=`.
 
     >>> import ig2
     >>> ig2.Gradient()(torch.nn.Linear(3, 3), torch.zeros(1, 3), Difference(1, 2)).explained
@@ -249,19 +252,19 @@ class Difference(Target):
 
 @dataclass(frozen=True, eq=False)
 class Region(Target):
-    """The mean output of a class over a region of a map, as segmentation and dense networks return it.
+    """The mean output of a class over a region of a map, such as those of segmentation and other dense networks.
 
-    f = Σ_p m_p · f_{c,p} / Σ_p m_p over the places p of a result (B, classes, *places), with m the mask. A mask of another
-    size, such as that of the input, is brought to the result's by the mean over each place. A result (B, *places), such as a
-    depth, is read without a class. Of MaskFormer and its relatives, whose queries have masks and classes, the map is
-    f_{c,p} = Σ_q softmax(classes)_{q,c} · σ(masks)_{q,p}, as transformers puts them together.
+    f = Σ_p m_p · f_{c,p} / Σ_p m_p over the positions p of a result (B, classes, *positions), with m the mask. A mask of
+    another size, such as that of the input, is resized to the result by averaging over each position. A result
+    (B, *positions), such as a depth map, is read without a class. For MaskFormer and related networks, whose queries have
+    masks and classes, the map is f_{c,p} = Σ_q softmax(classes)_{q,c} · σ(masks)_{q,p}, as transformers combines them.
 
     Args:
-        where: a mask (*places) of booleans, or the corners of a box: (x0, y0, x1, y1), of sound (start, end), of a volume
-            (x0, y0, z0, x1, y1, z1); or boxes (B, corners), one for each explicand.
+        where: a boolean mask (*positions), or the corners of a box: (x0, y0, x1, y1) in an image, (start, end) in sound,
+            (x0, y0, z0, x1, y1, z1) in a volume; or boxes (B, corners), one for each explicand.
         index: the class, or one for each explicand; None for the sum over classes.
-        size: of the picture that a box is of, (height, width); by default that of the result.
-        each: whether the mask is (B, *places), one for each explicand.
+        size: the size (height, width) of the image that the box refers to; by default that of the result.
+        each: whether the mask is (B, *positions), one for each explicand.
 
     Raises:
         InputError: if the region is empty.
@@ -293,12 +296,12 @@ class Region(Target):
 
     @property
     def of_classes(self) -> bool:  # type: ignore[override]
-        """Of the sum over classes the probability would be 1."""
+        """Whether a class is given: without one, the sum of the probabilities would be 1."""
         return self.index is not None
 
     @property
     def _axes(self) -> int:
-        """How many axes the places have."""
+        """The number of spatial axes."""
         where = torch.as_tensor(self.where)
         return where.ndim - self.each if self._is_mask else where.shape[-1] // 2
 
@@ -321,7 +324,7 @@ class Region(Target):
         return (chosen * weights).flatten(1).sum(dim=1)
 
     def _make_mask(self, scores: Tensor, rows: Tensor) -> Tensor:
-        """The weight of each place, (n, *places)."""
+        """Return the weight of each position, (n, *positions)."""
         places = scores.shape[2:]
         chosen = self._of("where", rows.to(scores.device)).to(scores.dtype)
         if chosen.ndim != (len(places) + 1 if self._is_mask else 2) or (
@@ -341,7 +344,7 @@ class Region(Target):
         return mask
 
     def _draw_box(self, corners: Tensor, places: torch.Size) -> Tensor:
-        """The share of each place that lies in a box, (n, *places)."""
+        """Return the share of each position that lies in a box, (n, *positions)."""
         mask, count = corners.new_ones(len(corners), *places), len(places)
         sizes = places if self.size is None else tuple(self.size)
         for axis, (cells, size) in enumerate(zip(places, sizes, strict=True)):
@@ -360,14 +363,14 @@ class Region(Target):
 
 
 def has_queries(result: Any) -> bool:
-    """Whether a network returned queries with masks and classes, which make a map of probabilities."""
+    """Return whether the result of a network holds queries with masks and classes, which combine to a probability map."""
     return all(isinstance(getattr(result, name, None), Tensor) for name in QUERIES) or (
         isinstance(result, Mapping) and all(name in result for name in QUERIES)
     )
 
 
 def _find_map(result: Any) -> Tensor:
-    """The map in what a network returned; of queries with masks and classes, what they make together."""
+    """Return the map in the result of a network; queries with masks and classes are combined to one."""
     if not has_queries(result):
         return find_tensor(result)
     classes, masks = (result[name] if isinstance(result, Mapping) else getattr(result, name) for name in QUERIES)
@@ -376,23 +379,23 @@ def _find_map(result: Any) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Box(Target):
-    """A detection: the score of a detector's best match for a box, times how much the two overlap.
+    """A detection: the score of a detector's best match for a box, times their overlap.
 
     f = max_j s_j · IoU(b_j, b) over the predictions j of the class whose overlap, intersection over union, is at least `iou`;
-    zero if there are none [Petsiuk 2021]. Read from torchvision's list of dicts (boxes, labels, scores), with boxes in
-    pixels; and from sets as DETR returns them (logits, pred_boxes), with s the softmax over classes, and boxes as shares of
-    width and height. The scores of Conditional and Deformable DETR, RT-DETR and others, which have no class for no object, are
-    sigmoids: `activation="sigmoid"`. A detector that drops predictions with low scores drops them on a path too: set its
-    threshold low, or use a complete rule.
+    zero if there are none [Petsiuk 2021]. The result may be torchvision's list of dicts (boxes, labels, scores), with boxes in
+    pixels, or a set as DETR returns it (logits, pred_boxes), with s the softmax over classes and boxes as fractions of width
+    and height. The scores of Conditional and Deformable DETR, RT-DETR and others without a "no object" class are sigmoids:
+    `activation="sigmoid"`. A detector that drops predictions with low scores drops them along a path too: set its threshold
+    low, or use a complete rule.
 
     Args:
         box: (x0, y0, x1, y1), or one for each explicand, (B, 4).
         index: the class, or one for each explicand.
-        iou: the least overlap of a match.
-        activation: what makes scores of a set's logits, "softmax" or "sigmoid".
+        iou: the smallest overlap of a match.
+        activation: the function from a set's logits to scores, "softmax" or "sigmoid".
 
     Raises:
-        InputError: if no prediction matches at an explicand.
+        InputError: if an explicand has no matching prediction.
 
     >>> import ig2
     >>> boxes = torch.tensor([[[0.5, 0.5, 0.4, 0.4]]])
@@ -447,7 +450,7 @@ class Box(Target):
 
 
 def _list_predictions(result: Any, count: int, index: Tensor, activation: str) -> list[tuple[Tensor, Tensor]]:
-    """Of each sample, the boxes (k, 4) and the scores (k,) of a detector's predictions of a class."""
+    """Return, for each sample, the boxes (k, 4) and scores (k,) of a detector's predictions of a class."""
     if (
         isinstance(result, (list, tuple))
         and len(result) == count
@@ -471,7 +474,7 @@ def _list_predictions(result: Any, count: int, index: Tensor, activation: str) -
 
 
 def _overlap(boxes: Tensor, box: Tensor) -> Tensor:
-    """Intersection over union of boxes (k, 4) with one, (k,)."""
+    """Return the intersection over union of boxes (k, 4) with one box, (k,)."""
     low, high = torch.maximum(boxes[:, :2], box[:2]), torch.minimum(boxes[:, 2:], box[2:])
     shared = (high - low).clamp(min=0).prod(dim=1)
     areas = (boxes[:, 2:] - boxes[:, :2]).clamp(min=0).prod(dim=1) + (box[2:] - box[:2]).prod()
@@ -480,9 +483,9 @@ def _overlap(boxes: Tensor, box: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Similarity(Target):
-    """How like an embedding is to another one: of what a network returns, (B, features), and a vector.
+    """The similarity of the embedding that a network returns, (B, features), to another embedding.
 
-    The cosine a·b / (‖a‖ ‖b‖), the product a·b, or minus the distance, −‖a − b‖. Of transformers' towers with a projection,
+    The cosine a·b / (‖a‖ ‖b‖), the product a·b, or minus the distance, −‖a − b‖. For towers of transformers with a projection,
     such as CLIP's, `image_embeds` or `text_embeds` is read.
 
     Args:
@@ -528,11 +531,11 @@ class Similarity(Target):
 
 @dataclass(frozen=True, eq=False)
 class Horizon(Target):
-    """The mean of a forecast over time steps: of what a network returns, (B, steps) or (B, steps, channels).
+    """The mean over time steps of the forecast that a network returns, (B, steps) or (B, steps, channels).
 
     Args:
         steps: a time step, several, or None for all; −1 is the last.
-        channel: which channel, of several; None for the sum over them.
+        channel: the channel, if there are several; None for the sum over them.
 
     >>> import ig2
     >>> net = torch.nn.Linear(3, 4, bias=False).eval()
@@ -569,7 +572,7 @@ class Horizon(Target):
 
 @dataclass(frozen=True, eq=False)
 class Sum(Target):
-    """The sum of all numbers the network returns for a sample.
+    """The sum of all numbers that the network returns for a sample.
 
     >>> import ig2
     >>> ig2.Gradient()(lambda x: x[:, None] * torch.ones(2, 1), torch.zeros(1, 3), Sum()).values
@@ -585,10 +588,10 @@ class Sum(Target):
 
 @dataclass(frozen=True, eq=False)
 class Norm(Target):
-    """The length of what the network returns for a sample, (Σ|f|ᵖ)^(1/p).
+    """The norm of the network's result for a sample, (Σ|f|ᵖ)^(1/p).
 
     Args:
-        order: p.
+        order: the order p of the norm.
     """
 
     order: float = 2.0
@@ -602,11 +605,11 @@ class Norm(Target):
 
 @dataclass(frozen=True, eq=False)
 class Apply(Target):
-    """Any function of what the network returns; a function alone as `target` becomes one.
+    """Any function of the network's result. A function passed as `target` is wrapped in this class.
 
     Args:
-        function: from the network's result to (B,).
-        words: what it explains.
+        function: a function from the network's result to (B,).
+        words: a description of what it explains.
 
     >>> import ig2
     >>> ig2.Gradient()(torch.nn.Linear(3, 2), torch.zeros(1, 3), lambda result: result.square().mean(dim=1)).explained
@@ -626,7 +629,7 @@ class Apply(Target):
 
     @staticmethod
     def name(function: Callable[..., Any]) -> str:
-        """A function in words: by its name, if it has one."""
+        """Return a description of a function: by its name, if it has one."""
         named = getattr(function, "__name__", "<lambda>")
         return "a function of the output" if named == "<lambda>" else f"{named} of the output"
 
@@ -635,7 +638,7 @@ AnyTarget = int | Sequence[int] | Tensor | Target | Callable[[Any], Tensor] | No
 
 
 def as_target(target: AnyTarget) -> Target:
-    """A target as it is; a number, or none, as the class, and a function as what it makes of the result."""
+    """Return a target unchanged, a number or None as a `Class`, and a function as an `Apply`."""
     if isinstance(target, Target):
         return target
     if callable(target) and not isinstance(target, (Tensor, type)):

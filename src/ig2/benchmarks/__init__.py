@@ -1,4 +1,4 @@
-"""Methods compared on data with metrics: suites, the runner, and their tables."""
+"""Benchmarks, which compare methods on data with metrics: suites, the runner, and their tables."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Public data sets: their layout, terms and source, how to fetch one, and what a survey of its folder reports."""
+"""Public data sets: their layout, terms and source, their download, and surveys of their folders."""
 
 from __future__ import annotations
 
@@ -24,66 +24,66 @@ Reading = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Survey:
-    """What the folder of a data set holds, and what is wrong with it."""
+    """The contents of a data set's folder, and the problems in it."""
 
     source: str
-    """Which data this is, and which of it is skipped."""
+    """A description of the data, and of the part that is skipped."""
     counts: dict[str, int]
-    """How many samples each class has, duplicates included."""
+    """The number of samples in each class, duplicates included."""
     duplicates: tuple[tuple[str, ...], ...] = ()
     """The names of identical samples, in groups."""
     problems: tuple[str, ...] = ()
-    """What is missing, broken or does not fit, a sentence each."""
+    """Missing, broken or inconsistent files, a sentence each."""
     total: int | None = None
-    """How many samples there are, if they have several labels; otherwise None, and the counts add up to it."""
+    """The number of samples if they have several labels; otherwise None, and it is the sum of the counts."""
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A public data set, and how to get it."""
+    """A public data set and how to obtain it."""
 
     name: str
     about: str
-    """What it is, in a few words."""
+    """A short description."""
     suites: tuple[str, ...]
-    """Which suites of `ig2 bench` read it; none for what `ig2 explain` reads."""
+    """The suites of `ig2 bench` that read it; empty for data of `ig2 explain`."""
     layout: str
-    """What its folder must hold."""
+    """The required contents of its folder."""
     page: str
-    """The page of its publishers."""
+    """The web page of its publishers."""
     terms: str
-    """The terms of its use."""
+    """Its terms of use."""
     default: str
-    """What suites use without a folder."""
+    """The data that suites use if no folder is given."""
     survey: Callable[[str | PathLike[str], Reading | None], Survey]
-    """Reads everything in a folder, and returns how much there is, what is duplicated and what is broken."""
+    """A function that reads a whole folder and reports sizes, duplicates and problems."""
     files: tuple[PublicFile, ...] = ()
-    """What `fetch` downloads; empty if the terms demand a registration or an agreement."""
+    """The files that `fetch` downloads; empty if the terms require a registration or an agreement."""
 
     @property
     def folder(self) -> Path:
-        """Where `fetch` puts it by default, in the cache."""
+        """The default folder of `fetch`, in the cache."""
         return find_cache() / "data" / self.name
 
     @property
     def is_fetched(self) -> bool:
-        """Whether that folder holds it."""
+        """Whether the default folder holds the data set."""
         if self.files:
             return all((self.folder / (file.unpacks_to or file.name)).exists() for file in self.files)
         return self.folder.is_dir() and any(self.folder.iterdir())
 
     def fetch(self, to: str | PathLike[str] | None = None, progress: Fetching | None = None) -> Path:
-        """Download its files, except those that are there already.
+        """Download the files of the data set, except those already in the folder.
 
         Args:
-            to: the folder for them; by default one in the cache.
+            to: the folder for the files; by default one in the cache.
             progress: called with a file's name, the bytes fetched so far, and their total.
 
         Returns:
             The folder.
 
         Raises:
-            InputError: if its terms do not allow it.
+            InputError: if the terms of the data set do not allow it.
             FetchError: if a file is not available, or differs from the expected one.
         """
         from ig2._utils import downloads
@@ -100,4 +100,4 @@ class DataSet:
 
 
 DATASETS = Registry("ig2.datasets", "data set", "ig2-paper", built_in={"imagenet-photos": "ig2.demo.pool:DATASET"})
-"""The data sets of installed packages, each a `DataSet`, by name, and the photos that `ig2 explain` contrasts with."""
+"""The data sets of installed packages, each a `DataSet`, by name, and the photos that `ig2 explain` uses as references."""

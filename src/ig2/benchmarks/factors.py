@@ -1,4 +1,4 @@
-"""What each of several factors contributes to a score, from a full factorial on the same samples."""
+"""The contributions of several factors to a score, from a full factorial on the same samples."""
 
 from __future__ import annotations
 
@@ -26,25 +26,26 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Effect(Interval):
-    """What something contributes."""
+    """The contribution of a factor, level or interaction, with its interval."""
 
     what: str
 
 
 @dataclass(frozen=True)
 class Effects:
-    """What each factor contributes, by metric. Differences are positive where that is better."""
+    """The contributions of all factors, by metric. Positive differences are improvements."""
 
     title: str
     data: str
     samples: int
     quick: bool
     shares: dict[str, list[Effect]]
-    """Of the variance between the combinations' means, the share that each factor explains alone, and each pair beyond that."""
+    """The share of the variance between the means of the combinations that each factor explains alone, and each pair beyond
+    that."""
     levels: dict[str, list[Effect]]
-    """How much better each level of a factor is than its first, the mean over all else."""
+    """The improvement of each level of a factor over its first level, averaged over all other factors."""
     interactions: dict[str, list[Effect]]
-    """Of each pair of factors, the two levels that together differ most from the sum of their effects."""
+    """For each pair of factors, the two levels whose joint effect differs most from the sum of their effects."""
 
     def to_json(self) -> str:
         """Return everything as JSON."""
@@ -52,10 +53,10 @@ class Effects:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Effects:
-        """Read a file of `to_json`.
+        """Read a file written by `to_json`.
 
         Raises:
-            InputError: if it is none.
+            InputError: if it is not such a file.
         """
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -72,7 +73,7 @@ class Effects:
             raise InputError(f"{path} holds no effects: {type(error).__name__}: {error}") from error
 
     def to_markdown(self) -> str:
-        """Return what each contributes, as tables."""
+        """Return the contributions as Markdown tables."""
         parts = []
         for title, effects, form in (
             ("Share of the variance between combinations", self.shares, _format_share),
@@ -104,18 +105,19 @@ def _bold(effect: Effect, form: Any) -> str:
 
 
 def analyse(scores: Array, levels: Mapping[str, Sequence[str]], better: str = "higher") -> tuple[list[Effect], ...]:
-    """Separate what factors contribute, with intervals by the bootstrap over samples.
+    """Separate the contributions of factors, with bootstrap intervals over samples.
 
-    With y the mean over samples of every combination, a the mean of y over all factors but one less the grand mean, and ab that
-    over all but two less both a and b and the grand mean: the share of a factor is Σa² over Σ(y − ȳ)², and that of a pair Σab².
+    Let y be the mean over samples of every combination, a the mean of y over all factors but one minus the grand mean, and ab
+    the mean over all but two minus a, b and the grand mean. The share of a factor is Σa² / Σ(y − ȳ)², and that of a pair
+    Σab² / Σ(y − ȳ)².
 
     Args:
-        scores: (samples, levels of the first factor, of the second, …); without NaN.
-        levels: the names of the levels by factor.
-        better: "lower" turns all differences.
+        scores: the scores (samples, levels of the first factor, of the second, …), without NaN.
+        levels: the names of the levels of each factor, by factor.
+        better: the better direction; "lower" changes the sign of all differences.
 
     Returns:
-        The shares of factors and of pairs; how much better each level is than the first of its factor; and the largest
+        The shares of factors and pairs; the improvement of each level over the first of its factor; and the largest
         interaction of each pair.
 
     >>> scores = np.zeros((8, 2, 2)) + np.array([0.0, 1.0])[:, None]

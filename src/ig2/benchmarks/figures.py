@@ -1,4 +1,4 @@
-"""Figures: what one is computed from, how it is stored and drawn, and those of installed packages."""
+"""Figures: their options, their stored numbers and their pictures, and the figures of installed packages."""
 
 from __future__ import annotations
 
@@ -45,20 +45,24 @@ def show_nothing(what: str) -> ProgressOption:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(DataOptions):
-    """What a figure is computed from."""
+    """The options that a figure is computed with."""
 
     data: Path | None = option(
         None,
         "The folder that holds the data sets, each in a folder of its name (ig2 figures --list). Default, and for one that is "
         "missing: what comes with the package.",
     )
-    """The folder that holds data sets by their names. A missing set is replaced by what comes with the package."""
+    """The folder that holds data sets by name. A missing data set is replaced by the one that comes with the package."""
     watch: Watch = field(default=show_nothing, repr=False, compare=False)
-    """Called with what begins; returns what a method takes as `progress`."""
+    """A function called with the name of the work that begins; it returns the `progress` argument for a method."""
 
 
 def check_holds_data(folder: Path) -> None:
-    """Refuse a folder that no figure can read anything from, whether or not this one would."""
+    """Check that a folder holds data that some figure can read, whether or not this one does.
+
+    Raises:
+        InputError: if it cannot be read, or holds none.
+    """
     names = dict.fromkeys(name for figure in FIGURES.values() for name in figure.uses)
     try:
         is_folder, holds_some = folder.is_dir(), any((folder / name).is_dir() for name in names)
@@ -71,7 +75,7 @@ def check_holds_data(folder: Path) -> None:
 
 
 def digest_folder(folder: Path) -> str | None:
-    """Return a digest of the names, sizes and times of a folder's files, or None if there is no such folder."""
+    """Return a digest of the names, sizes and times of the files in a folder, or None if there is no such folder."""
     if not folder.is_dir():
         return None
     files = []
@@ -85,21 +89,21 @@ def digest_folder(folder: Path) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """What was computed for a figure: numbers and short texts, enough to draw it."""
+    """The stored results of a figure: the numbers and short texts it is drawn from."""
 
     arrays: Mapping[str, Array]
     """Numbers, by name."""
     texts: Mapping[str, Any]
     """Texts and lists of texts, by name, and whatever else JSON can hold."""
     source: str
-    """Which data and which network this is from, for the line below the figure."""
+    """The data and network it was computed from, for the line below the figure."""
 
     def save(self, path: Path, key: Mapping[str, Any]) -> None:
         """Write everything to an .npz file, atomically.
 
         Args:
             path: the file.
-            key: what it was computed from; `load` returns it only for the same.
+            key: everything the results depend on; `load` returns them only for the same key.
         """
         import numpy as np
 
@@ -112,11 +116,14 @@ class Stored:
 
     @classmethod
     def load(cls, path: Path, key: Mapping[str, Any]) -> Stored | None:
-        """Return what `save` wrote for the same key; None if there is no such file, or it is broken or has another key.
+        """Read the results that `save` wrote for the same key.
 
         Args:
             path: the file.
-            key: what it must have been computed from.
+            key: everything the results must depend on.
+
+        Returns:
+            The results, or None if there is no such file, or it is broken or has another key.
         """
         import numpy as np
 
@@ -138,10 +145,10 @@ class Stored:
 
 @dataclass(frozen=True)
 class Figure:
-    """Numbers to compute, stored in a file, and a picture drawn from that file alone."""
+    """A figure: numbers that are computed and stored in a file, and a picture drawn from that file alone."""
 
     about: str
-    """What it shows, in a few words."""
+    """A short description of what it shows."""
     compute: Callable[[Options], Stored]
     """Computes its numbers."""
     draw: Callable[[Stored], MatplotlibFigure]
@@ -149,10 +156,10 @@ class Figure:
     uses: tuple[str, ...] = ()
     """The data sets it reads if they are available, by the names of their folders."""
     version: int = 2
-    """To be raised when it computes something else: what was stored before is then computed again."""
+    """Increment it when the computation changes: results stored before are then computed again."""
 
     def key(self, options: Options) -> dict[str, Any]:
-        """Return what its numbers depend on."""
+        """Return everything that its numbers depend on."""
         data = None
         if options.data is not None and self.uses:
             data = {name: digest_folder(options.data / name) for name in self.uses}
@@ -161,18 +168,18 @@ class Figure:
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """A figure that was made, and where it is."""
+    """A finished figure and its files."""
 
     name: str
     """The name of the figure."""
     picture: Path
-    """The file to look at."""
+    """The file of the picture."""
     numbers: Path
-    """The file it was drawn from."""
+    """The file of the numbers it was drawn from."""
     source: str
-    """Which data and which network it is from."""
+    """The data and network it was computed from."""
     computed: bool
-    """Whether the numbers were computed now; otherwise they were stored."""
+    """Whether the numbers were computed now, rather than read from the file."""
 
 
 def make(
@@ -187,15 +194,15 @@ def make(
     """Compute a figure unless its numbers are stored, draw it, and write both as NAME.npz and NAME.png.
 
     Args:
-        name: one of those in `FIGURES`.
-        options: what it is computed from. Numbers stored for other options, or other files of data, are computed again.
+        name: the name of a figure in `FIGURES`.
+        options: the options to compute it with. Numbers stored for other options or data files are computed again.
         out: the folder for the files.
-        fresh: compute again what is stored.
+        fresh: whether to compute stored numbers again.
         file_format: the format of the picture, "png", "pdf" or "svg".
-        dpi: pixels per inch, for formats of pixels.
+        dpi: pixels per inch, for raster images.
 
     Returns:
-        Where the files are.
+        The figure with the paths of its files.
 
     Raises:
         InputError: for an unknown name or format, data that cannot be read, or a folder that cannot be written to.

@@ -1,4 +1,4 @@
-"""Intervals of means by the bootstrap, over samples that several scores share."""
+"""Bootstrap intervals of means, over samples that several scores share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its 95 % interval, by the bootstrap over samples."""
+    """An estimate with its 95 % bootstrap interval over samples."""
 
     mean: float
     low: float
@@ -31,9 +31,9 @@ class Interval:
 
 @lru_cache(maxsize=8)  # the same for every pair of methods and every metric of a data set
 def resample(count: int, draws: int = DRAWS, seed: int = 0) -> Array:
-    """Return the weight of each of `count` samples in each draw with replacement, (draws, count); a row sums to one.
+    """Return the weight of each of `count` samples in each draw with replacement, (draws, count); each row sums to one.
 
-    The product of these with scores (count, ...) is the mean of every draw, the same samples for all scores: paired.
+    Their product with scores (count, ...) is the mean of every draw. All scores share the same samples, so draws are paired.
     """
     generator = np.random.default_rng(seed)
     chosen = generator.integers(count, size=(draws, count))
@@ -44,9 +44,9 @@ def resample(count: int, draws: int = DRAWS, seed: int = 0) -> Array:
 
 
 def bootstrap(differences: ArrayLike, seed: int = 0) -> tuple[float, float, float]:
-    """Return the mean of differences (n,) with its 95 % interval, by the percentiles of 2000 draws with replacement.
+    """Return the mean of differences (n,) with its 95 % interval, from the percentiles of 2000 draws with replacement.
 
-    Differences that are NaN are left out; with fewer than two the ends are NaN.
+    NaN differences are skipped; with fewer than two others the ends are NaN.
 
     >>> mean, low, high = bootstrap([1.0, 2.0, 3.0, 2.0])
     >>> mean, low <= mean <= high
@@ -61,7 +61,7 @@ def bootstrap(differences: ArrayLike, seed: int = 0) -> tuple[float, float, floa
 
 
 def bootstrap_rows(differences: Array) -> tuple[Array, Array, Array]:
-    """Return `bootstrap` of every row of differences (k, n): means and both ends, each (k,); much faster where none is NaN.
+    """Apply `bootstrap` to every row of differences (k, n): means and both ends, each (k,); much faster without NaN.
 
     >>> mean, low, high = bootstrap_rows(np.array([[1.0, 2.0, 3.0, 2.0]]))
     >>> (float(mean[0]), float(low[0]), float(high[0])) == bootstrap([1.0, 2.0, 3.0, 2.0])

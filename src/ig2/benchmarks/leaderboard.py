@@ -1,4 +1,4 @@
-"""The leaderboard: every method of the roster on every data set, each at the scale chosen for it; resumed where it stopped."""
+"""The leaderboard: every method of the roster on every data set, at the scale chosen for it, in a run that can be resumed."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class Contest:
     """A data set of the leaderboard."""
 
     name: str
-    """Also of its folder."""
+    """The name of the data set and of its folder."""
     suite: str
-    """As `find_suite` takes it."""
+    """The suite, as `find_suite` takes it."""
     scales: tuple[float, ...] = ()
     embedded: bool = True
-    """Whether the suite has data of its own where no folder is given."""
+    """Whether the suite has its own data if no folder is given."""
     samples: int = TEST
     factors: bool = False
     """Whether path × rule × references × scale are studied on it."""
 
     @property
     def makes_data(self) -> bool:
-        """Whether there is no folder at all."""
+        """Whether the suite generates its data, without a folder."""
         return ":" not in self.suite
 
 
@@ -83,32 +83,31 @@ def run_leaderboard(
     """Score every method of `ig2.benchmarks.roster.ROSTER` on every data set.
 
     The scale of each method is chosen on the validation split, by the lowest mean rank over the metrics among its own scales,
-    and reported on the test split with the raw maps beside it. With a folder every score is stored as soon as it is computed,
-    and the boards are added to the leaderboard.json that is there. Where it has fewer samples of a data set than are asked for,
-    its rows keep their scales, and the samples that they lack are scored; of data that a suite makes, all are scored again.
-    Where a stored row fails on them, the board stays as it was.
+    and reported on the test split beside the raw maps. With a folder, every score is stored as soon as it is computed, and the
+    boards are added to the leaderboard.json in it. If that file has fewer samples of a data set than requested, its rows keep
+    their scales and only the missing samples are scored; for data that a suite generates, all samples are scored again. If a
+    stored row fails on the new samples, the board stays as it was.
 
     Args:
         names: data sets of `CONTESTS`; by default all.
-        methods: of the roster, by their labels or the first words of them; by default all.
-        own: methods of your own by their labels, called as `method(model, x, target, references, seed=...)`.
-        data: a folder that holds the data sets by name; those that are missing are named in `skipped`. By default the suites'
-            own data.
-        samples: how many are explained of each data set, by default 100, or as many as the rows have that are stored and not
-            chosen; to choose scales, as many and at most 40.
-        quick: a small run, to see that it runs.
+        methods: methods of the roster, by their labels or the first words of them; by default all.
+        own: your own methods by label, called as `method(model, x, target, references, seed=...)`.
+        data: a folder that holds the data sets by name; missing ones are listed in `skipped`. By default the suites' own data.
+        samples: the number of samples to explain of each data set; by default 100, or that of stored rows whose methods are
+            not chosen. Scales are chosen on the same number, but at most 40.
+        quick: whether to do a small run, to test that everything works.
         seed: the random seed.
-        device: where networks run.
+        device: the device of the networks.
         out: a folder for leaderboard.json and the scores.
-        fresh: score again what is stored.
-        progress: True for bars, or a function called with a `Step`.
+        fresh: whether to compute stored scores again.
+        progress: True for progress bars, or a function called with a `Step`.
 
     Returns:
-        What this run scored, and what the folder had before.
+        The boards of this run, added to those already in the folder.
 
     Raises:
         ChoiceError: for a data set or method that does not exist.
-        InputError: if the folder has rows of other samples of the same data set.
+        InputError: if the folder has rows for other samples of the same data set.
     """
     folder = None if out is None else Path(out)
     own = own or {}
@@ -157,12 +156,12 @@ def run_factors(
     fresh: bool = False,
     progress: Callable[[Step], object] | bool = False,
 ) -> dict[str, Effects]:
-    """Score every combination of path, rule, references and scale, and separate what each contributes.
+    """Score every combination of path, rule, references and scale, and separate their contributions.
 
-    The scales are the two widest of the data set's own, beside raw maps. The arguments are those of `run_leaderboard`.
+    The scales are the two widest of the data set, beside raw maps. The arguments are those of `run_leaderboard`.
 
     Returns:
-        The effects by data set, of those that are available.
+        The effects by data set, for the data sets that are available.
     """
     effects = {}
     for contest in _choose_contests(names or [contest.name for contest in CONTESTS.values() if contest.factors]):
@@ -193,9 +192,9 @@ def write_pages(
 
     Args:
         leaderboard: the standings.
-        effects: of the factors, by data set.
-        folder: where they go.
-        ending: what the first page ends with.
+        effects: the effects of the factors, by data set.
+        folder: the folder for the pages.
+        ending: text to end the first page with.
 
     Returns:
         The pages, leaderboard.md first.
@@ -228,7 +227,7 @@ def _choose_contests(names: Sequence[str] | None) -> list[Contest]:
 
 
 def _find_data(contest: Contest, root: str | PathLike[str] | None) -> Path | str | None:
-    """Return the folder of the data, None for the suite's own, or why there is neither."""
+    """Return the folder of the data, None for the suite's own data, or the reason why there is neither."""
     if contest.makes_data:
         return None
     if root is None:
@@ -249,7 +248,10 @@ def _score(
     progress: Callable[[Step], object] | bool,
     failures: list[Failure],
 ) -> tuple[Board | None, Board | None]:
-    """Return the samples that stored rows lack, and all samples of the other methods; failures are added to the list."""
+    """Return a board of the samples that stored rows lack, and one of all samples of the other methods.
+
+    Failures are added to the list.
+    """
     suite, roster = _build_suite(contest, place, "test", options)
     left_out = {label: _explain_absence(label) for label in labels if label not in roster and label not in own_methods}
     methods = {label: roster[label] for label in labels if label in roster and label not in own_methods} | dict(own_methods)
@@ -284,10 +286,10 @@ def _score(
 
 
 def _choose_samples(stored: Board, contest: Contest, samples: int | None, labels: set[str]) -> int | None:
-    """Return how many samples new rows have, so that they fit beside the stored ones; None for the data set's default.
+    """Return the number of samples for new rows to match the stored ones; None for the data set's default.
 
     Raises:
-        ChoiceError: if a number is asked for that does not fit, before anything is scored.
+        ChoiceError: if the requested number does not match, before anything is scored.
     """
     has = int(stored.settings.get("samples", stored.samples))
     behind = [standing.method for standing in stored.standings if standing.method not in labels]

@@ -1,4 +1,4 @@
-"""Options, each declared once: a dataclass field with its help, from which the command line makes its own."""
+"""Options, each declared once as a dataclass field with its help, from which the command line is built."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def option(
     panel: str | None = HOW,
     refusal: str = "",
 ) -> Any:
-    """Declare a field of a dataclass of options.
+    """Declare an option as a field of a dataclass.
 
     Args:
-        default: its default.
-        help: what `--help` says of it; markup of Rich is allowed.
-        flags: what is typed, by default the name of the field after two dashes.
-        metavar: what the help calls its value, by default N for a number, FOLDER for a path, otherwise the name of the option.
-        bounds: the least and the greatest number it may be on the command line.
-        complete: what a shell offers: names, or a function of what is typed so far.
-        panel: the heading of the help it is listed under; None for the first one.
-        refusal: why a suite that does not use the option refuses it, as the end of a sentence.
+        default: the default value.
+        help: its text in `--help`; Rich markup is allowed.
+        flags: its flags on the command line; by default the name of the field after two dashes.
+        metavar: the name of its value in the help; by default N for a number, FOLDER for a path, otherwise the option's name.
+        bounds: the smallest and largest number allowed on the command line.
+        complete: shell completions: names, or a function of the text typed so far.
+        panel: the heading that lists it in the help; None for the first one.
+        refusal: the reason in the error of a suite that does not use the option, as the end of a sentence.
     """
     details = {"help": help, "flags": flags, "metavar": metavar, "bounds": bounds, "complete": complete, "panel": panel}
     return field(default=default, metadata={**details, "refusal": refusal})
@@ -45,7 +45,7 @@ def option(
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """The options of everything that runs a network."""
+    """The options of commands that run a network."""
 
     seed: int = option(0, "The random seed.", bounds=(0, 2**63 - 1))
     """The random seed; with several seeds, the first."""
@@ -54,7 +54,7 @@ class RunOptions:
         "The device to run on: cpu, cuda, cuda:1, mps; [bold]auto[/bold] takes a GPU if there is one.",
         complete=DEVICES,
     )
-    """Where networks run; "auto" is "cuda" if there is a GPU, otherwise "cpu"."""
+    """The device of the networks; "auto" is "cuda" if there is a GPU, otherwise "cpu"."""
 
     def __post_init__(self) -> None:
         try:
@@ -66,11 +66,11 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions(RunOptions):
-    """The options of everything that runs networks on data sets."""
+    """The options of commands that run networks on data sets."""
 
     quick: bool = option(False, "A small run, to see that everything runs.")
-    """A small run, to see that it runs."""
+    """Whether to do a small run, to test that everything works."""
     data: Path | None = option(
         None, "The folder of the data. Default: what comes with the suite.", refusal="makes its own data"
     )
-    """A folder with the data; by default what the suite makes itself."""
+    """A folder with the data; by default the suite's own data."""

@@ -1,4 +1,4 @@
-"""The leaderboard in Markdown: what it says in three sentences, one table, and pages of each data set that it links to."""
+"""The leaderboard in Markdown: three sentences of findings, one table, and links to a page for each data set."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ FOLDER = "leaderboard"  # of the pages that the first one links to, beside it
 def render_pages(
     leaderboard: Leaderboard, effects: Mapping[str, Effects], picture: str | None = None, ending: str = ""
 ) -> dict[str, str]:
-    """Return the pages below `FOLDER` by their names, after the first, whose name is empty.
+    """Render the first page, whose name is empty, and the pages below `FOLDER`.
 
     Args:
         leaderboard: the standings.
-        effects: of path, rule, references and scale, by data set.
-        picture: the file of quality against cost, beside the first page.
-        ending: what the first page ends with.
+        effects: the effects of path, rule, references and scale, by data set.
+        picture: the file of the picture of quality against cost, beside the first page.
+        ending: text to end the first page with.
+
+    Returns:
+        The pages by name, the first page first.
     """
     pages = {"": _join([*_render_first(leaderboard, effects, picture), ending])}
     pages |= {name: _join(render_board(board)) for name, board in leaderboard.boards.items()}
@@ -79,7 +82,7 @@ def _note_source(leaderboard: Leaderboard) -> list[str]:
 
 
 def render_findings(leaderboard: Leaderboard) -> str:
-    """Return what the numbers say, in three sentences made of nothing else."""
+    """Return the findings in three sentences, computed from the numbers alone."""
     boards = [board for board in leaderboard.boards.values() if board.standings]
     records = leaderboard.records
     if not records:
@@ -119,12 +122,12 @@ def render_findings(leaderboard: Leaderboard) -> str:
 
 
 def find_worthwhile(leaderboard: Leaderboard) -> list[str]:
-    """Return the methods that none beats in both wins and cost, from the cheapest on; noise costs nothing and is none."""
+    """Return the methods that no other beats in both wins and cost, cheapest first. Noise, which costs nothing, is excluded."""
     return find_front({label: point for label, point in leaderboard.trade_off().items() if label != NOISE})
 
 
 def _note_effects(effects: Mapping[str, Effects]) -> list[str]:
-    """What the parts of a method contribute, in three sentences: their shares, GradPath, and the widest blur."""
+    """Return the contributions of a method's parts in three sentences: their shares, GradPath, and the widest blur."""
     studied = {name: study for name, study in effects.items() if not study.quick}
     if not studied:
         return []
@@ -143,13 +146,13 @@ def _note_effects(effects: Mapping[str, Effects]) -> list[str]:
 
 
 def _range(shares: Mapping[str, list[Effect]], factor: int) -> str:
-    """What a factor alone explains, from the metric with the least to that with the most."""
+    """Return the range over metrics of the share that a factor explains alone."""
     means = [each[factor].mean for each in shares.values()]
     return f"{100 * min(means):.0f} to {_percent(max(means))}"
 
 
 def _tell_level(studied: Mapping[str, Effects], levels: Mapping[str, str]) -> Iterator[str]:
-    """By data set, the clear changes that its level brings, positive where that is better."""
+    """Yield the clear effects of a level, by data set; positive is better."""
     for name, study in studied.items():
         changes = [
             f"{metric} {change.mean:+.3f}"
@@ -175,18 +178,18 @@ def _note_scales(leaderboard: Leaderboard) -> list[str]:
 
 
 def _gain(board: Board, standing: Standing) -> float:
-    """By how much the scaled maps are better than the raw ones, the sum over the metrics that count."""
+    """Return the improvement of the scaled maps over the raw ones, summed over the metrics that count."""
     signs = {metric: 1 if board.metrics[metric].better == "higher" else -1 for metric in board.counted}
     return sum(sign * (standing.mean(metric) - standing.mean(metric, raw=True)) for metric, sign in signs.items())
 
 
 def render_overview(leaderboard: Leaderboard, rows: int | None = None) -> str:
-    """Return how often each method wins, and its place on each data set.
+    """Return a table of how often each method wins, and its place on each data set.
 
     Args:
         leaderboard: the standings.
-        rows: only so many, and the best of IG², Random and methods that are not of the roster; by default all, those that are
-            not ranked at the end.
+        rows: show only this many, and the best of IG², Random and methods outside the roster; by default all, with unranked
+            methods at the end.
     """
     records, boards = leaderboard.records, leaderboard.boards
     places = {name: board.places() for name, board in boards.items()}
@@ -212,7 +215,7 @@ def render_overview(leaderboard: Leaderboard, rows: int | None = None) -> str:
 
 
 def _render_links(leaderboard: Leaderboard) -> str:
-    """A line for each data set: the first three, the best of IG², and where the rest is."""
+    """Return a line for each data set: the first three methods, the best of IG², and a link to the rest."""
     lines = ["| data set | values | first | second | third | best of IG² |", "|---" * 6 + "|"]
     for name, board in leaderboard.boards.items():
         places = board.places()
@@ -227,7 +230,7 @@ def _render_links(leaderboard: Leaderboard) -> str:
 
 
 def render_board(board: Board) -> list[str]:
-    """Return the page of a data set: scores, costs, paired differences, and what is left out."""
+    """Return the page of a data set: scores, costs, paired differences, and methods without a row."""
     ranks, raw_ranks, cheap = board.mean_ranks(), board.mean_ranks(raw=True), board.cost_ranks()
     heads = [f"{label} {ARROWS[column.better]}" for label, column in board.metrics.items()]
     lines = [f"| method | rank | px | raw rank | {' | '.join(heads)} | forwards | gradients | s | cost rank |"]

@@ -1,4 +1,4 @@
-"""The methods of the leaderboard: one list for all data sets, each with what makes the comparison fair."""
+"""The methods of the leaderboard: one list for all data sets, each with the settings for a fair comparison."""
 
 from __future__ import annotations
 
@@ -52,71 +52,71 @@ NEEDS = {
     CLASSES: "classes that exclude each other",
     SEGMENTS: "the package scikit-image",
 }
-"""What a method may need of a data set; it is left out where that is missing."""
+"""The requirements that methods may have of a data set. Methods are skipped on data sets that do not meet them."""
 POOL = 100  # references that LPI chooses from at most: it runs the network on all of them in each call
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What the methods need to know of a data set. Numbers are shared where methods spend them alike."""
+    """The properties of a data set that methods are built from. Methods that use a number in the same way share it."""
 
     images: bool = True
-    """Whether inputs are pictures."""
+    """Whether inputs are images."""
     classes: bool = True
-    """Whether outputs are classes of which one is predicted."""
+    """Whether outputs are classes, one of which is predicted."""
     one_reference: bool = False
-    """Whether the truth is against the given reference, so that methods with a baseline of their own get it too."""
+    """Whether the ground truth is relative to the given reference, so that methods with their own baseline also use it."""
     steps: int = 50
-    """Of GradPath."""
+    """The number of steps of GradPath."""
     step_size: float | None = None
-    """Of GradPath; None as for `ig2.paths.GradPath`."""
+    """The step length of GradPath; None for the default of `ig2.paths.GradPath`."""
     references: int = 10
-    """How many each explicand has."""
+    """The number of references for each explicand."""
     straight: int = 50
-    """Gradients on a straight line, copies with noise, steps of an attack."""
+    """The number of gradients on a straight line, of noisy copies, and of steps of an attack."""
     guided: int = 200
-    """Steps of Guided IG."""
+    """The number of steps of Guided IG."""
     coalitions: int = 2048
-    """Of KernelSHAP, and masks of RISE."""
+    """The number of coalitions of KernelSHAP, and of masks of RISE."""
     groups: Groups | Tensor | None = field(default=None, repr=False)
-    """The features that KernelSHAP and Occlusion take together."""
+    """The groups of features that KernelSHAP and Occlusion treat as one."""
 
     @property
     def available(self) -> set[str]:
-        """Which of `NEEDS` there are."""
+        """The keys of `NEEDS` that are met."""
         flags = {IMAGES: self.images, CLASSES: self.classes, SEGMENTS: find_spec("skimage") is not None}
         return {need for need, there in flags.items() if there}
 
     def alone(self, method: MethodLike) -> MethodLike:
-        """Return a method that is published with a baseline of its own, without the references."""
+        """Return a method that was published with its own baseline, without the references."""
         return method if self.one_reference else WithoutReferences(method)
 
     def ig2(self, **changes: Any) -> IG2:
-        """Return IG² with these steps, or others."""
+        """Return IG² with the steps of these conditions, or with changed arguments."""
         return IG2(**{"steps": self.steps, "step_size": self.step_size, **changes})
 
     def secants(self, segments: int) -> AtGradCF:
-        """Return secants on so many equal segments from one end of GradPath to the other."""
+        """Return secants on this many equal segments from one end of GradPath to the other."""
         return AtGradCF(PathMethod(Straight(segments), None, rules.secant), GradPath(self.steps, self.step_size))
 
     def turns(self) -> Turns:
-        """Return blocks of features in turn; places of pictures on a grid of its own."""
+        """Return blocks of features in turn; for images, the cells of the default grid of `Turns`."""
         few = min(10, self.straight)
         return Turns(2 * few, 2 * few, None if self.images else self.groups)
 
     def noised_ig2(self) -> SmoothGrad:
-        """Return IG² over four noised copies, on a path of the same length in half as many steps."""
+        """Return IG² averaged over four noisy copies, on a path of the same length in half as many steps."""
         size = None if self.step_size is None else 2 * self.step_size
         return SmoothGrad(self.ig2(steps=max(1, self.steps // 2), step_size=size), samples=min(4, self.straight), sigma=0.1)
 
     def attacks(self) -> tuple[Descent, Descent]:
-        """Return the attacks by which BIG looks for the boundary."""
+        """Return the attacks with which BIG searches for the decision boundary."""
         return Descent(2 * self.straight, 0.01, Sign()), Descent(2 * self.straight, 0.1)
 
 
 @dataclass(frozen=True)
 class AtGradCF:
-    """A method whose baselines are where GradPath leads from the explicand."""
+    """A method whose baselines are the ends of GradPath from the explicand."""
 
     method: MethodLike
     path: GradPath
@@ -127,7 +127,7 @@ class AtGradCF:
 
 @dataclass(frozen=True)
 class FromPool:
-    """LPI, which chooses among the references of all explicands that are explained together, up to 100."""
+    """LPI, which chooses from the references of all explicands in a call, up to 100."""
 
     steps: int
     count: int
@@ -149,9 +149,9 @@ class Contender:
     """A method of the leaderboard."""
 
     build: Callable[[Conditions], MethodLike]
-    """Makes the method for a data set."""
+    """A function that builds the method for a data set."""
     needs: tuple[str, ...] = ()
-    """What it needs of a data set, of `NEEDS`."""
+    """The keys of `NEEDS` that it requires of a data set."""
 
 
 ROSTER: dict[str, Contender] = {
@@ -200,11 +200,11 @@ ROSTER: dict[str, Contender] = {
     "IG² (blended)": Contender(lambda c: c.ig2(rule=rules.blended)),
     "IG² in SmoothGrad": Contender(lambda c: c.noised_ig2()),
 }
-"""Every method of the leaderboard, by its label; a line adds one. Those that take references get those of other classes."""
+"""Every method of the leaderboard, by label; one line adds a method. Methods with references get those of other classes."""
 
 
 def build_roster(conditions: Conditions) -> dict[str, MethodLike]:
-    """Return the methods of the leaderboard for a data set, by their labels, without those that need what it lacks.
+    """Return the methods of the leaderboard for a data set, by label, without those whose needs it does not meet.
 
     >>> list(build_roster(Conditions(images=False, classes=False)))[:3]
     ['Random', 'Gradient', 'Input × gradient']

@@ -1,4 +1,4 @@
-"""The runner of suites: every method on every part, resumed where it was stopped, and made into a table."""
+"""The runner of suites: it scores every method on every part, can be resumed, and builds a table."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ PREPARING, FACTS = "preparing", "facts"  # kinds of work beside the methods
 
 @dataclass(frozen=True)
 class Step:
-    """How far a run is."""
+    """The progress of a run."""
 
     done: int
-    """How many pairs of part and method are scored, or failed."""
+    """The number of pairs of part and method that are scored or failed."""
     total: int
-    """How many there are."""
+    """The number of all pairs."""
     now: str
-    """What is being done."""
+    """A description of the current work."""
     left: float | None
-    """Seconds probably left, by what each method took before; None until one has ended."""
+    """The estimated seconds left, from the time each method took before; None until one has finished."""
 
 
 ProgressOption = bool | Callable[[Step], object]
@@ -64,20 +64,20 @@ def run(
 ) -> Table:
     """Score methods on a suite.
 
-    A method that fails on a part is listed in the table's `failures`; the others go on. With a folder, every score is stored
-    there as soon as it is computed, so that the same call resumes a run that was stopped.
+    A method that fails on a part is listed in the table's `failures`; the others continue. With a folder, every score is
+    stored as soon as it is computed, so that the same call resumes an interrupted run.
 
     Args:
-        suite: a name of `ig2.benchmarks.SUITES`, or a suite of your own.
-        methods: the suite's methods to run, by their labels or the first words of them, by default all; or, in a dict, methods
-            of your own to run beside all.
-        own: methods of your own by their labels, to run beside those chosen; one with a label of the suite's replaces it. Each
+        suite: a name in `ig2.benchmarks.SUITES`, or your own suite.
+        methods: the suite's methods to run, by their labels or the first words of them, by default all; or a dict of your own
+            methods, to run beside all of the suite's.
+        own: your own methods by label, to run beside those chosen; one with the label of a suite's method replaces it. Each
             is called as `method(model, x, target, references, seed=...)` and returns an `Attribution` or a tensor like x.
         out: a folder for NAME.json, NAME.md and NAME.cells.jsonl; by default nothing is written.
-        fresh: score again what the folder already has. A method of your own is scored again anyway when its settings or its
+        fresh: whether to compute scores in the folder again. Your own method is always scored again when its settings or its
             source file change, but not when other code that it calls does.
-        progress: True for a bar, or a function called with a `Step`.
-        options: for a suite with a name, any fields of `BenchOptions`: `quick=True`, `data="folder"`, `device="cuda"`, ...
+        progress: True for a progress bar, or a function called with a `Step`.
+        options: for a suite given by name, any fields of `BenchOptions`: `quick=True`, `data="folder"`, `device="cuda"`, ...
 
     Returns:
         The table.
@@ -112,14 +112,14 @@ def run(
 
 
 def choose_methods(suite: Suite, names: Sequence[str] | None, own_methods: Mapping[str, MethodLike]) -> dict[str, MethodLike]:
-    """Return the suite's methods of these names (None for all) in its order, then the user's own."""
+    """Return the suite's methods with these names (None for all) in its order, then the user's own."""
     return select_methods(suite.methods(), names, own_methods)
 
 
 def select_methods(
     suites: Mapping[str, MethodLike], names: Sequence[str] | None, own_methods: Mapping[str, MethodLike]
 ) -> dict[str, MethodLike]:
-    """Return those of a suite's methods that have these names (None for all), then the user's own."""
+    """Return the methods of a suite with these names (None for all), then the user's own."""
     if isinstance(names, str):
         raise ChoiceError(f"methods must be a list of labels, got the text {describe(names)}")
     for label, method in own_methods.items():
@@ -141,7 +141,7 @@ def select_methods(
 
 
 def _find_labels(name: str, labels: Sequence[str]) -> list[str]:
-    """Return the label of this name, or those that begin with it: ig2 is IG², or else IG² (left) and IG² (shared)."""
+    """Return the label with this name, or those that begin with it: ig2 is IG², or else IG² (left) and IG² (shared)."""
     typed = "".join(_words(name))
     exact = [label for label in labels if label == name] or [label for label in labels if "".join(_words(label)) == typed]
     return exact[:1] or [label for label in labels if typed in _beginnings(label)]
@@ -159,7 +159,7 @@ def _beginnings(label: str) -> list[str]:
 
 
 def _words(label: object) -> list[str]:
-    """Return a label without what is hard to type: IG² (left) is ig2 left."""
+    """Return the words of a label without characters that are hard to type: IG² (left) is ig2 left."""
     return re.findall(r"[^\W_]+", unicodedata.normalize("NFKC", str(label)).lower())
 
 
@@ -179,7 +179,7 @@ def _check_free(folder: Path, name: str) -> None:
 
 
 class _Run:
-    """One run: the scores so far, the failures, and how long things take."""
+    """One run: the scores so far, the failures, and the time each method takes."""
 
     def __init__(
         self, suite: Suite, methods: Mapping[str, MethodLike], cells: Cells, fresh: bool, report: Callable[[Step], object]
@@ -227,7 +227,7 @@ class _Run:
         self._report("", "")
 
     def _forget_other_networks(self) -> None:
-        """Drop the scores of a network that was trained elsewhere: they do not belong beside those of this one."""
+        """Drop the scores of a network trained elsewhere, which are not comparable with those of this one."""
         network, known = self.suite.digest_network(), self.cells.known
         if network:
             self.environment["network"] = network
@@ -309,7 +309,7 @@ class _Run:
 
 
 def _kind(label: str | None) -> str:
-    """Return what kind of work a cell is."""
+    """Return the kind of work of a cell."""
     return FACTS if label is None else label
 
 
@@ -321,19 +321,19 @@ def _check_known(scores: Any, suite: Suite) -> None:
 
 
 def _describe_method(method: MethodLike) -> Any:
-    """Return a method in words and numbers; a function by where it is defined."""
+    """Return a description of a method in words and numbers; for a function, the place of its definition."""
     return summary(method) if is_dataclass(method) else place(method if hasattr(method, "__qualname__") else type(method))
 
 
 def _first_warning(label: str | None, cells: Sequence[Cell]) -> str:
-    """Return the first warning and how many there were: those of other parts tend to be the same about other numbers."""
+    """Return the first warning and the number of warnings: those of other parts tend to differ only in their numbers."""
     texts = [f"{cell.part}: {text}" for cell in cells for text in cell.warnings]
     more = f" (and {format_count(len(texts) - 1, 'more warning')})" if len(texts) > 1 else ""
     return f"{_kind(label)}, {texts[0]}{more}"
 
 
 def describe_environment(device: str) -> dict[str, str]:
-    """Return what a result may depend on beside its settings."""
+    """Return the versions and hardware that a result may depend on besides its settings."""
     return {
         "ig2": ig2.__version__,
         "code": code_digest(),
@@ -350,7 +350,7 @@ def describe_environment(device: str) -> dict[str, str]:
 def _seed_globally(key: str) -> Iterator[None]:
     """Make global random numbers depend on the key alone, and restore their state afterwards.
 
-    Our methods do not use them; a user's may, and must score the same whether or not the run was stopped before it.
+    Our methods do not use them. A user's method may, and must score the same whether or not the run was interrupted before.
     """
     number = zlib.crc32(key.encode())
     before_python, before_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
@@ -367,7 +367,7 @@ def _seed_globally(key: str) -> Iterator[None]:
 
 @contextmanager
 def _record_warnings() -> Iterator[list[str]]:
-    """Yield a list that holds our warnings at the end: they belong to a score and are stored with it."""
+    """Yield a list that holds our warnings on exit; they belong to a score and are stored with it."""
     texts: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", IG2Warning)

@@ -15,18 +15,18 @@ RANK = "rank"
 
 
 def choose_scales(table: Table, criterion: str = RANK) -> dict[str, float]:
-    """Choose a scale for each method of a table that has its rows at several.
+    """Choose a scale for each method of a table with rows at several scales.
 
-    By "rank", the scales of a method, 0 for its raw maps among them, are ranked by each metric's mean, equal ones by the mean
-    of their ranks, and the scale with the lowest mean rank over the metrics is chosen. By a metric, the one with the best mean
-    is. Of scales that are level, the smallest is chosen; a scale without a score comes last.
+    With "rank", the scales of a method, including 0 for its raw maps, are ranked by the mean of each metric (ties share the
+    mean of their ranks), and the scale with the lowest mean rank over the metrics is chosen. With a metric, the scale with
+    the best mean is chosen. Ties go to the smallest scale; a scale without a score comes last.
 
     Args:
-        table: of a suite with `scales`, on its validation split.
+        table: the table of a suite with `scales`, on its validation split.
         criterion: "rank", or the label of a metric that has a better direction.
 
     Returns:
-        The pixels of each method, by its label; 0 for its raw maps.
+        The scale of each method in pixels, by label; 0 for its raw maps.
 
     Raises:
         InputError: if the table has no such metric, or no method at several scales.
@@ -44,14 +44,14 @@ def choose_scales(table: Table, criterion: str = RANK) -> dict[str, float]:
 
 
 def select_scales(table: Table, scales: Mapping[str, float]) -> Table:
-    """Select the rows to report: each method's raw maps, and beside them those at the scale that was chosen for it.
+    """Select the rows to report: the raw maps of each method, and its maps at the chosen scale.
 
     Args:
-        table: of the same suite, on its test split.
-        scales: what `choose_scales` returned for the validation split.
+        table: the table of the same suite, on its test split.
+        scales: the scales that `choose_scales` returned for the validation split.
 
     Returns:
-        The table with these rows, and a note on what was chosen.
+        The table with these rows, and a note on the chosen scales.
 
     Raises:
         InputError: if the table lacks a method or a scale.
@@ -71,7 +71,7 @@ def select_scales(table: Table, scales: Mapping[str, float]) -> Table:
 
 
 def _group_scales(table: Table) -> dict[str, dict[float, str]]:
-    """Return the labels of each method's rows by their scales, ascending; 0 is the method itself."""
+    """Return the labels of each method's rows by scale, ascending; 0 is the method itself."""
     sigmas = {
         label: float(about["sigma"])
         for label, about in table.methods.items()
@@ -93,5 +93,5 @@ def _score(table: Table, method: str, metric: str) -> float:
 
 
 def rank(scores: Sequence[float]) -> list[float]:
-    """Return ranks of scores from 1, the highest; equal ones share the mean of their ranks."""
+    """Return the ranks of scores, 1 for the highest; ties share the mean of their ranks."""
     return [1 + sum(o > score for o in scores) + (sum(o == score for o in scores) - 1) / 2 for score in scores]

@@ -1,4 +1,4 @@
-"""Standings: methods on data sets, each at its own scale, with ranks, paired differences, costs, and a file others add to."""
+"""Standings of methods on data sets, each at its own scale: ranks, paired differences, costs, and a file to add to."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ class Standing:
 
     method: str
     about: Any
-    """What the method is made of, in words and numbers."""
+    """The parts and settings of the method, in words and numbers."""
     scale: float
     """The pixels its maps are blurred by, chosen on the validation split; 0 for raw maps."""
     raw: Scores = field(repr=False)
-    """The scores of its raw maps, by metric, one for each sample; NaN where not defined."""
+    """The scores of its raw maps, by metric, one for each sample; NaN if undefined."""
     scaled: Scores = field(repr=False)
-    """The same at the chosen scale. These are ranked."""
+    """The scores of its maps at the chosen scale, which are ranked."""
     cost: dict[str, float | None]
-    """Forwards, gradients and seconds for each input; None where not known, as of methods from elsewhere."""
+    """Forwards, gradients and seconds per input; None if unknown, as for methods from other libraries."""
 
     @property
     def work(self) -> float | None:
-        """What it takes for an input in gradients, (forwards + 2·gradients)/3: a pass back costs about two forward."""
+        """The cost per input in gradients, (forwards + 2·gradients)/3: a backward pass costs about two forward passes."""
         forwards, gradients = self.cost["forwards"], self.cost["gradients"]
         return None if forwards is None or gradients is None else (forwards + 2 * gradients) / 3
 
     def mean(self, metric: str, raw: bool = False) -> float:
-        """Return the mean over samples with a score; NaN if there are none."""
+        """Return the mean of a metric over the samples with a score; NaN if there are none."""
         values = [value for value in (self.raw if raw else self.scaled)[metric] if math.isfinite(value)]
         return fmean(values) if values else math.nan
 
@@ -65,18 +65,18 @@ class Board:
     name: str
     title: str
     data: str
-    """Which data, in a sentence."""
+    """A description of the data, in a sentence."""
     samples: int
     quick: bool
     scales: tuple[float, ...]
-    """Those that were chosen among, beside 0."""
+    """The scales that were chosen from, besides 0."""
     settings: dict[str, Any]
     environment: dict[str, str]
     metrics: dict[str, Column]
-    """Those that count in the mean rank are `ranked`."""
+    """The metrics by label; those that count in the mean rank are `ranked`."""
     standings: tuple[Standing, ...]
     left_out: dict[str, str] = field(default_factory=dict)
-    """Methods of the roster without a row, and why."""
+    """Methods of the roster without a row, and the reason."""
     embedded: bool = False
     """Whether the data came with the suite, in place of the public data set."""
 
@@ -90,16 +90,16 @@ class Board:
         embedded: bool = False,
         chosen: Mapping[str, float] | None = None,
     ) -> Board:
-        """Return the standings of a data set.
+        """Build the board of a data set from its tables.
 
         Args:
-            name: of the data set.
-            test: its table on the test split, with a row for every method, and one at the scale that is chosen for it.
-            validation: the same on the validation split, on which the scale of each method is chosen by the lowest mean rank
-                over the metrics among its own scales; None where there are no scales.
-            left_out: methods without a row, and why.
+            name: the name of the data set.
+            test: its table on the test split, with a row for every method, and one at the scale chosen for it.
+            validation: its table on the validation split, on which the scale of each method is chosen by the lowest mean rank
+                over the metrics among its own scales; None if there are no scales.
+            left_out: methods without a row, and the reason.
             embedded: whether the data came with the suite.
-            chosen: the scale of each method where it was chosen before.
+            chosen: the scale of each method, if it was chosen before.
         """
         if chosen is None:
             chosen = choose_scales(validation) if validation is not None else dict.fromkeys(test.methods, 0.0)
@@ -152,7 +152,7 @@ class Board:
     def ranks(self, metric: str, raw: bool = False) -> dict[str, float]:
         """Return the rank of each method by a metric's mean, 1 for the best.
 
-        Means that are equal to the digits shown share the mean of their ranks: what is left of exact methods is rounding.
+        Means that are equal to the digits shown share the mean of their ranks, since exact methods differ only by rounding.
         """
         column = self.metrics[metric]
         sign = 1 if column.better == "higher" else -1
@@ -161,18 +161,18 @@ class Board:
         return {standing.method: place for standing, place in zip(self.standings, ranks, strict=True)}
 
     def mean_ranks(self, raw: bool = False) -> dict[str, float]:
-        """Return the mean rank of each method over the metrics that count, the best first."""
+        """Return the mean rank of each method over the metrics that count, best first."""
         each = [self.ranks(metric, raw) for metric in self.counted]
         means = {standing.method: fmean(ranks[standing.method] for ranks in each) for standing in self.standings}
         return dict(sorted(means.items(), key=lambda item: item[1]))
 
     def places(self) -> dict[str, int]:
-        """Return the place of each method by its mean rank, 1 for the first; those with equal ranks share the better place."""
+        """Return the place of each method by its mean rank, 1 for the first; ties share the better place."""
         means = self.mean_ranks()
         return {method: 1 + sum(other < mean for other in means.values()) for method, mean in means.items()}
 
     def cost_ranks(self) -> dict[str, float]:
-        """Return the rank by `Standing.work` of each method for which it is known, 1 for the cheapest."""
+        """Return the rank by `Standing.work` of each method whose work is known, 1 for the cheapest."""
         known = {standing.method: work for standing in self.standings if (work := standing.work) is not None}
         return dict(zip(known, rank([-cost for cost in known.values()]), strict=True))
 
@@ -185,7 +185,7 @@ class Board:
             metric: the label of the metric.
 
         Returns:
-            By how much the first is better, whichever direction that is, with its 95 % interval.
+            The improvement of the first over the second, positive if the first is better, with its 95 % interval.
 
         Raises:
             InputError: if the board has no such method.
@@ -195,12 +195,12 @@ class Board:
         return Interval(*bootstrap([sign * (score - other) for score, other in zip(first, second, strict=True)]))
 
     def outcomes(self) -> dict[tuple[str, str], list[int]]:
-        """Compare every two methods by every metric that counts.
+        """Compare every pair of methods by every metric that counts.
 
         Returns:
-            For each two methods and metric 1 if the first is ahead, −1 if it is behind, and 0 if they are level: the 95 %
-            interval of the paired difference includes zero, or the difference is less than half of the last digit shown. A
-            method without any score is behind one that has some.
+            For each pair and metric, 1 if the first is ahead, −1 if it is behind, and 0 if they tie: the 95 % interval of the
+            paired difference includes zero, or the difference is less than half of the last digit shown. A method without
+            any score is behind one with scores.
         """
         pairs = list(combinations(range(len(self.standings)), 2))
         signs = {pair: list[int]() for pair in pairs}
@@ -221,11 +221,11 @@ class Board:
     # -- adding --------------------------------------------------------------------------------------------------------
 
     def same_samples(self, other: Board) -> bool:
-        """Return whether scores of the other are of the same samples, so that its rows may stand beside these."""
+        """Return whether the other board has the same samples, so that their rows can be compared."""
         return self.samples == other.samples and self.same_study(other)
 
     def same_study(self, other: Board) -> bool:
-        """Return whether the other has the same data, network and settings, whatever the number of samples."""
+        """Return whether the other board has the same data, network and settings, whatever the number of samples."""
 
         def identify(board: Board) -> tuple[Any, ...]:
             network = [board.environment.get(name) for name in ("data", "network")]
@@ -237,15 +237,15 @@ class Board:
         return identify(self) == identify(other)
 
     def covers(self, other: Board) -> bool:
-        """Return whether this is the other with more samples, and with a row or a reason for each of its methods."""
+        """Return whether this is the other board with more samples, and a row or a reason for each of its methods."""
         known = {*self.left_out, *(standing.method for standing in self.standings)}
         return other.samples < self.samples and self.same_study(other) and known.issuperset(o.method for o in other.standings)
 
     def add(self, other: Board) -> Board:
-        """Return the board with the rows of another; a method of the same label is replaced.
+        """Return the board with the rows of another; a method with the same label is replaced.
 
         Raises:
-            InputError: if the other's scores are of other samples.
+            InputError: if the scores of the other board are for other samples.
         """
         if not self.same_samples(other):
             raise InputError(
@@ -258,16 +258,16 @@ class Board:
         return replace(self, standings=tuple(rows.values()), left_out=left_out, environment=environment)
 
     def extend(self, later: Board) -> Board:
-        """Return the board with the scores of further samples behind its own, of the methods that have both.
+        """Return the board with the scores of further samples appended, for the methods that have both.
 
-        Costs are the mean of both, or those of the further samples where the others are of another device or state of the code:
-        a mean over two machines is the cost on none.
+        Costs are the mean of both, or those of the further samples if the others are from another device or version of the
+        code: a mean over two machines is the cost on neither.
 
         Args:
-            later: the board of these samples alone, each method at the scale it has here.
+            later: the board of the further samples alone, each method at the scale it has here.
 
         Raises:
-            InputError: if the other is of other data, networks or settings.
+            InputError: if the other board has other data, networks or settings.
         """
         if not self.same_study(later):
             raise InputError(
@@ -319,7 +319,7 @@ def find_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Record:
-    """How often a method is ahead of the others, level with them and behind: shares of its comparisons."""
+    """The shares of its comparisons in which a method is ahead, level and behind."""
 
     ahead: float
     level: float
@@ -327,7 +327,7 @@ class Record:
 
     @property
     def won(self) -> float:
-        """The share that it is ahead in, those that are level counted half; methods are ordered by it."""
+        """The share of comparisons won, with ties counted half; methods are ordered by it."""
         return self.ahead + self.level / 2
 
 
@@ -337,19 +337,19 @@ class Leaderboard:
 
     boards: dict[str, Board] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
-    """Data sets without a board, and why."""
+    """Data sets without a board, and the reason."""
     failures: tuple[Failure, ...] = field(default=(), repr=False, compare=False)
-    """Of the run that returned it, with their errors; not stored in the file."""
+    """The failures of the run that returned it, with their errors; not stored in the file."""
 
     def add(self, other: Leaderboard, fresh: bool = False) -> Leaderboard:
-        """Return this with the boards and rows of another.
+        """Return the leaderboard with the boards and rows of another.
 
         Args:
-            other: what is added; a method of the same label is replaced.
-            fresh: whether a board of other samples is replaced; otherwise only one that the other covers is.
+            other: the leaderboard to add; its methods replace those with the same label.
+            fresh: whether to replace boards of other samples; otherwise only boards that the other covers are replaced.
 
         Raises:
-            InputError: if rows of one data set are of other samples.
+            InputError: if the rows of a data set are for different samples.
         """
         boards = dict(self.boards)
         for name, board in other.boards.items():
@@ -363,8 +363,8 @@ class Leaderboard:
     def ranked(self) -> list[str]:
         """The methods with a row on more than half of the data sets that they apply to.
 
-        One that was scored on few is not compared as a whole: a lead on a single data set would place it before those that
-        lead on several.
+        A method scored on few is not ranked overall: a lead on a single data set would place it before those that lead on
+        several.
         """
         methods = dict.fromkeys(standing.method for board in self.boards.values() for standing in board.standings)
         has_row = {name: {standing.method for standing in board.standings} for name, board in self.boards.items()}
@@ -377,10 +377,10 @@ class Leaderboard:
 
     @cached_property
     def records(self) -> dict[str, Record]:
-        """How each of the `ranked` methods compares with every other of them, the best first.
+        """The record of each of the `ranked` methods against all others, best first.
 
-        Two methods are compared on the data sets that have both, by every metric that counts, as in `Board.outcomes`. Metrics
-        of a data set, data sets of a pair and opponents of a method count alike.
+        Two methods are compared on the data sets that have both, by every metric that counts, as in `Board.outcomes`. The
+        metrics of a data set, the data sets of a pair and the opponents of a method each have equal weight.
         """
         ranked = self.ranked
         every = [board.outcomes() for board in self.boards.values()]
@@ -397,7 +397,7 @@ class Leaderboard:
         return dict(sorted(records.items(), key=lambda item: -item[1].won))
 
     def work(self, method: str) -> float | None:
-        """Return the median over data sets of a method's `Standing.work`; None where it is not known."""
+        """Return the median over data sets of a method's `Standing.work`; None if it is unknown."""
         works = [
             standing.work
             for board in self.boards.values()
@@ -407,7 +407,7 @@ class Leaderboard:
         return median(works) if works else None
 
     def trade_off(self) -> dict[str, tuple[float, float]]:
-        """Return the work of each ranked method for which it is known, and the share of comparisons that it wins."""
+        """Return the work of each ranked method, if known, and the share of comparisons that it wins."""
         return {
             method: (work, record.won) for method, record in self.records.items() if (work := self.work(method)) is not None
         }
@@ -434,10 +434,10 @@ class Leaderboard:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Leaderboard:
-        """Read a file of `to_json`, and check it.
+        """Read and check a file written by `to_json`.
 
         Raises:
-            InputError: if it is no leaderboard, of another format, or its rows do not fit each other.
+            InputError: if it is not a leaderboard, has another format, or its rows are inconsistent.
         """
         check_regular(path)
         try:
@@ -454,7 +454,7 @@ class Leaderboard:
 
 
 def round_score(value: float) -> float:
-    """Return a score to four digits."""
+    """Return a score rounded to four digits."""
     return float(f"{value:.4g}")
 
 
@@ -486,7 +486,7 @@ def _read_standing(board: str, row: dict[str, Any], metrics: Mapping[str, Column
 
 
 def _tidy(thing: Any) -> Any:
-    """Return what JSON can hold: numbers to four digits, NaN as null."""
+    """Return a value that JSON can hold: numbers to four digits, NaN as null."""
     if isinstance(thing, Mapping):
         return {str(key): _tidy(value) for key, value in thing.items()}
     if isinstance(thing, (list, tuple)):

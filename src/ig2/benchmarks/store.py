@@ -47,9 +47,9 @@ def key_of(*content: Any) -> str:
 
 
 def fingerprint(thing: Any, _inside: tuple[int, ...] = ()) -> Any:
-    """Return what something is made of: its settings, the numbers in its tensors, the source files of its functions.
+    """Return what an object consists of: its settings, the numbers in its tensors, the source files of its functions.
 
-    What those functions call elsewhere is not considered. Things that cannot be compared are never the same twice.
+    Code that those functions call elsewhere is not considered. Objects that cannot be compared are never the same twice.
     """
     if thing is None or isinstance(thing, (str, int, float, bool)):
         return thing
@@ -99,7 +99,7 @@ def place(thing: Any) -> str:
 
 
 def _source(thing: Any) -> str:
-    """Return a digest of its source files: who works on a method wants the new one scored. Ours go by the version."""
+    """Return a digest of the source files, so that a method is scored again when it is edited. Ours go by the version."""
     if str(thing.__module__).partition(".")[0] == "ig2":
         return ""
     members = vars(thing) if isinstance(thing, type) else {"": thing}
@@ -127,13 +127,13 @@ def describe_code(code: CodeType) -> list[Any]:
 
 
 def _constant(constant: Any) -> str:
-    """Write a constant of a function; a set, which Python writes in another order in every process, in that of its members."""
+    """Return a constant of a function as text; a set, whose order differs between processes, sorted by its members."""
     return repr(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)
 
 
 @functools.cache  # the running code is that of the start
 def code_digest() -> str:
-    """Return a digest of our own code, except what only shows results: it changes between two versions, too."""
+    """Return a digest of our own code, which may change without a new version, except code that only shows results."""
     root = Path(__file__).parent.parent
     shows = ("cli", "plots", "report", "compat")
     files = sorted(path for path in root.rglob("*.py") if path.relative_to(root).parts[0] not in shows)
@@ -148,7 +148,7 @@ def _digest(content: bytes | memoryview) -> str:
 
 
 class Cells:
-    """The cells known, in a file of one JSON line each if there is a folder."""
+    """The cells scored so far; with a folder, in a file with one JSON line for each."""
 
     def __init__(self, folder: Path | None, name: str) -> None:
         self.known: dict[str, Cell] = {}
@@ -182,7 +182,7 @@ class Cells:
             self._write()
 
     def add(self, key: str, cell: Cell) -> None:
-        """Store a cell; once this returns, it survives the end of the process and of the machine."""
+        """Store a cell; once this returns, the cell survives a crash of the process or the machine."""
         if self.path is not None:
             try:
                 with self.path.open("ab", buffering=0) as file:
@@ -193,7 +193,7 @@ class Cells:
         self.known[key] = cell
 
     def forget(self, keys: Collection[str]) -> None:
-        """Drop cells, in the file too."""
+        """Drop cells, also from the file."""
         dropped = [key for key in keys if self.known.pop(key, None) is not None]
         if dropped:
             self._write()

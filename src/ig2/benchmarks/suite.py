@@ -1,4 +1,4 @@
-"""Suites: methods, data and metrics that belong in one table; their options, and those of installed packages."""
+"""Suites: the methods, data and metrics of one table; their options, and the suites of installed packages."""
 
 from __future__ import annotations
 
@@ -31,54 +31,54 @@ class Column:
     """A column of the table: how one metric is shown."""
 
     better: Better
-    """Which direction is better."""
+    """The better direction."""
     digits: int = 3
     """Digits shown after the point."""
     about: str = ""
-    """What it measures, and with which settings, in a sentence below the table."""
+    """What it measures and with which settings: a sentence below the table."""
     ranked: bool = True
-    """Whether the best value is marked; False for a metric that only describes."""
+    """Whether the best value is marked; False for a purely descriptive metric."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Suite(ABC):
-    """Methods compared on data with metrics; the base class of all suites. Subclasses are dataclasses of their settings.
+    """The base class of suites, which compare methods on data with metrics. Subclasses are dataclasses of their settings.
 
-    The work is cut into independent parts. The scores of each part and method are stored as soon as they are computed, under a
-    key made of `name`, `version`, `identity()`, the data and its description, the part and the method. So whatever changes the
-    scores must be a setting: a field, unless it has `repr=False`.
+    The work is divided into independent parts. The scores of each part and method are stored as soon as they are computed,
+    under a key made of `name`, `version`, `identity()`, the data and its description, the part and the method. So everything
+    that changes the scores must be a setting: a field without `repr=False`.
     """
 
     name: ClassVar[str]
-    """Its name on the command line, and of its files."""
+    """The name of the suite on the command line, and of its files."""
     about: ClassVar[str] = ""
-    """What is compared on which data, in a few words, for the list of suites."""
+    """A short description of the comparison and its data, for the list of suites."""
     studies: ClassVar[Mapping[str, Any]] = {}
-    """What can be compared instead of the methods, by name; few suites have any."""
+    """Studies that can be run instead of the comparison of methods, by name; few suites have any."""
     title: ClassVar[str]
     """The heading of the table."""
     unit: ClassVar[str] = "sample"
-    """What each value of a metric belongs to, in the singular: "sample", "seed"."""
+    """The unit that each value of a metric belongs to, in the singular: "sample", "seed"."""
     shows: ClassVar[Shows] = "sd"
-    """What stands after ± in the table: the standard deviation of the values, or the standard error of their mean."""
+    """The number after ± in the table: the standard deviation of the values, or the standard error of their mean."""
     version: ClassVar[int] = 1
-    """Increment it when a change of the code alters the scores: those stored under another version are not used."""
+    """Increment it when a change in the code alters the scores: scores stored under another version are not used."""
 
     seed: int = 0
     """The random seed."""
     quick: bool = False
-    """Whether this is a small run, to see that it runs."""
+    """Whether this is a small run, to test that everything works."""
     device: str = field(default="cpu", repr=False)
-    """Where networks run."""
+    """The device of the networks."""
     # pixels, the same for all methods or one of each by its label; they add rows, and change none
     scales: tuple[float, ...] | Mapping[str, float] = field(default=(), repr=False)
-    """Each method gets a row more for each of these, its maps blurred by so many pixels."""
+    """Scales in pixels; for each, every method has another row with its maps blurred by that many pixels."""
 
     @classmethod
     def from_options(cls, options: BenchOptions) -> Self:
-        """Return the suite with a user's options; refuse those it does not use with `options.check`.
+        """Build the suite with a user's options; call `options.check` to reject those it does not use.
 
-        By default a suite uses `seed`, `quick` and `device` alone.
+        By default a suite uses only `seed`, `quick` and `device`.
         """
         options.check(cls.name)
         return cls(seed=options.seed, quick=options.quick, device=options.device)
@@ -89,7 +89,7 @@ class Suite(ABC):
 
     @abstractmethod
     def methods(self) -> Mapping[str, MethodLike]:
-        """Return the methods compared, by the label each has in the table."""
+        """Return the methods to compare, by their labels in the table."""
 
     @abstractmethod
     def metrics(self) -> Mapping[str, Column]:
@@ -100,13 +100,13 @@ class Suite(ABC):
         """Return a sentence about the data of the table, without the folder it is in."""
 
     def digest_data(self) -> str:
-        """Return a digest of the data, so that scores of other data are not used for it; "" if the settings determine it."""
+        """Return a digest of the data, so that scores of other data are not used; "" if the settings determine the data."""
         return ""
 
     def digest_network(self) -> str:
         """Return a digest of the network if all parts share one; called after `check`, and only if a score is missing.
 
-        Training on another machine gives a different network, which classifies other samples correctly.
+        Training on another machine yields a different network, which classifies other samples correctly.
         """
         return ""
 
@@ -115,26 +115,26 @@ class Suite(ABC):
 
     @abstractmethod
     def prepare(self, part: str) -> Any:
-        """Return the data, the trained network, the references of a part; called once, and only if a score is missing."""
+        """Return the data, the trained network and the references of a part; called once, and only if a score is missing."""
 
     @abstractmethod
     def score(self, part: str, prepared: Any, method: MethodLike) -> Mapping[str, Sequence[float]]:
-        """Return the values of each metric by its label: one for each sample, or one for the whole part; NaN if undefined.
+        """Return the values of each metric by label: one for each sample, or one for the whole part; NaN if undefined.
 
-        A method is called as `method(model, x, target, references, seed=...)`. A user's method may return a plain tensor, and
-        may write into its arguments: pass copies of what other methods will see.
+        Call a method as `method(model, x, target, references, seed=...)`. A user's method may return a plain tensor, and may
+        modify its arguments: pass copies of tensors that other methods use.
         """
 
     def skip_samples(self, count: int) -> Self | None:
-        """Return the suite without its first samples, whose scores are known; None where its samples have no such order."""
+        """Return the suite without its first `count` samples, whose scores are known; None if samples have no such order."""
         return None
 
     def facts(self, part: str, prepared: Any) -> Mapping[str, Sequence[float]]:
-        """Return what else is to be known of a part, such as the accuracy of its network: values by their labels."""
+        """Return further facts about a part, such as the accuracy of its network: values by label."""
         return {}
 
     def paper(self) -> Mapping[str, Mapping[str, float]]:
-        """Return the paper's published scores, by the label of the method, then of the metric."""
+        """Return the scores published in the paper, by the label of the method, then of the metric."""
         return {}
 
     @property
@@ -149,7 +149,7 @@ class Suite(ABC):
         return {part.name: summary(getattr(self, part.name)) for part in fields(self) if part.repr}
 
     def identity(self) -> Any:
-        """Return what the scores of a part depend on beside its name; by default all settings.
+        """Return everything the scores of a part depend on besides its name; by default all settings.
 
         A suite whose parts are seeds omits their number, so that more seeds can be added to those already scored.
         """
@@ -168,10 +168,10 @@ class WithoutReferences:
 
 @dataclass(frozen=True)
 class AtScale:
-    """A method whose maps are blurred by `sigma` pixels, their sums kept: what `attribution.smooth(sigma)` returns.
+    """A method whose maps are blurred by `sigma` pixels with their sums kept, as by `attribution.smooth(sigma)`.
 
-    A suite whose `scales` are set scores each method so. One that computes an attribution once for all scales looks for this
-    class, and calls `blur`.
+    A suite with `scales` wraps each method in it. A suite that computes an attribution once for all scales checks for this
+    class and calls `blur`.
     """
 
     method: MethodLike
@@ -181,7 +181,7 @@ class AtScale:
         return self.blur(self.method(*args, **options))
 
     def blur(self, attribution: Any) -> Any:
-        """Return what the method returned, an Attribution or a tensor like x, blurred."""
+        """Blur the result of the method, an Attribution or a tensor like x."""
         from ig2._utils.blur import find_space, smooth
         from ig2.attribution import Attribution
 
@@ -200,7 +200,7 @@ def label_scale(label: str, sigma: float) -> str:
 
 
 def add_scales(methods: Mapping[str, MethodLike], scales: Sequence[float] | Mapping[str, float]) -> dict[str, MethodLike]:
-    """Return the methods with their rows at these scales, each method's after it; 0 is what it has anyway."""
+    """Return the methods, each followed by its rows at these scales; scale 0 is the method itself."""
     rows: dict[str, MethodLike] = {}
     for label, method in methods.items():
         rows[label] = method
@@ -214,16 +214,16 @@ def add_scales(methods: Mapping[str, MethodLike], scales: Sequence[float] | Mapp
 
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions(DataOptions):
-    """What a user may choose about a suite with a name; a suite refuses what it does not use with `check`.
+    """The options of suites given by name. A suite rejects those it does not use with `check`.
 
-    A new option is a field here, and is used in the `from_options` of the suites it is for: `ig2 bench` and `run` take it
-    from this class.
+    To add an option, add a field here and use it in the `from_options` of its suites: `ig2 bench` and `run` take it from this
+    class.
     """
 
     seeds: int | None = option(
         None, "How many seeds. Default: the suite's own number.", bounds=(1, 10_000), refusal="has no seeds to repeat"
     )
-    """How many seeds; by default the suite's own number."""
+    """The number of seeds; by default that of the suite."""
     study: str | None = option(
         None,
         "Run one of the suite's studies instead of its methods: rules, ablation, …; [bold]--list[/bold] names them.",
@@ -236,14 +236,14 @@ class BenchOptions(DataOptions):
         bounds=(1, 1_000_000),
         refusal="has a fixed number of samples",
     )
-    """How many samples are explained; by default the suite's own number."""
+    """The number of samples to explain; by default that of the suite."""
     split: Split | None = option(
         None,
         "The split to explain: [bold]test[/bold], or [bold]validation[/bold] to choose settings on. Default: test.",
         complete=get_args(Split),
         refusal="has no validation split",
     )
-    """Which split of the samples: "test" by default, "validation" to choose settings on."""
+    """The split of the samples: "test" by default, "validation" to choose settings."""
 
     scales: tuple[float, ...] = option(
         (),
@@ -251,7 +251,7 @@ class BenchOptions(DataOptions):
         metavar="PIXELS",
         refusal="has no pixels to blur",
     )
-    """Pixels that maps are blurred by, each a row more for every method."""
+    """Scales in pixels to blur maps by; each adds a row for every method."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -265,7 +265,7 @@ class BenchOptions(DataOptions):
 
     @classmethod
     def parse(cls, **options: Any) -> BenchOptions:
-        """Return options by name, a folder of data as a path.
+        """Build the options from keyword arguments; a folder of data becomes a path.
 
         Raises:
             ChoiceError: for an unknown name or a wrong value.
@@ -280,14 +280,14 @@ class BenchOptions(DataOptions):
         return BenchOptions(data=None if data is None else Path(data), scales=tuple(scales), **options)
 
     def check(self, suite: str, *takes: str) -> None:
-        """Refuse options that a suite does not use.
+        """Check that only options that a suite uses are set.
 
         Args:
-            suite: its name.
-            takes: the options it uses, of those with a default of None or nothing.
+            suite: the name of the suite.
+            takes: the options it uses, among those whose default is None or empty.
 
         Raises:
-            ChoiceError: for an option that is set and not among them.
+            ChoiceError: for an option that is set and not in `takes`.
         """
         for part in fields(BenchOptions):
             if part.default in (None, ()) and part.name not in takes and getattr(self, part.name) != part.default:
@@ -306,15 +306,15 @@ SUITES = Registry(
         "xai-tris": "ig2.benchmarks.suites.xai_tris:XAITris",
     },
 )
-"""The suites of this package and of those installed, each a class, by name."""
+"""The suites of this and other installed packages, each a class, by name."""
 
 
 def find_suite(name: str, options: BenchOptions | None = None) -> Suite:
-    """Return the suite of this name with these options.
+    """Build the suite of this name with these options.
 
     Args:
-        name: one of `SUITES`, or `module:Class`.
-        options: what a user chose; by default each suite's own settings.
+        name: a name in `SUITES`, or `module:Class`.
+        options: the user's options; by default the suite's own settings.
 
     Returns:
         The suite, ready to run.
@@ -330,14 +330,14 @@ def find_suite(name: str, options: BenchOptions | None = None) -> Suite:
 
 
 def check_returned(attribution: Any, x: Any) -> None:
-    """Check that a method returned what metrics can score.
+    """Check that metrics can score the result of a method.
 
     Args:
-        attribution: what it returned.
-        x: what it was called with.
+        attribution: the result of the method.
+        x: the input it was called with.
 
     Raises:
-        InputError: for anything but an Attribution, or tensors like x.
+        InputError: if it is not an Attribution, or tensors like x.
     """
     from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""The table of a suite: a row for each method and metric, its files, and how it is shown."""
+"""The table of a suite: a row for each method and metric, its files, and its display."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ SHOWN: dict[Shows, str] = {"sd": "deviation", "se": "error"}
 
 @dataclass(frozen=True)
 class Row:
-    """The scores of one method by one metric."""
+    """The scores of one method on one metric."""
 
     method: str
     metric: str
     mean: float
-    """Over the values that are defined; NaN if none is."""
+    """The mean over the values that are defined; NaN if none is."""
     sd: float
     """Standard deviation of those values (of a sample: n − 1); NaN with fewer than two."""
     n: int
-    """How many values are defined."""
+    """The number of defined values."""
     undefined: int
-    """How many are not defined, and not part of the mean."""
+    """The number of undefined values, which are not part of the mean."""
     better: Better
-    """Which direction is better."""
+    """The better direction."""
     paper: float | None
     """The paper's figure, if it has one."""
     values: tuple[float, ...] = field(default=(), repr=False, compare=False)
-    """One for each sample, or for each part; NaN where it is not defined. In the file to six digits."""
+    """One value for each sample, or for each part; NaN if undefined. In the file to six digits."""
 
     @property
     def se(self) -> float:
@@ -59,18 +59,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Gap:
-    """By how much one method is better than another on the same samples."""
+    """The improvement of one method over another on the same samples."""
 
     mean: float
-    """Positive if the first is better, whichever direction that is; NaN if no sample has scores of both."""
+    """The mean difference, positive if the first is better; NaN if no sample has scores of both."""
     se: float
     """Standard error of that mean; NaN with fewer than two samples."""
     n: int
-    """How many samples have scores of both."""
+    """The number of samples with scores of both."""
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % confidence interval of the gap, by the normal distribution."""
+        """The 95 % confidence interval of the gap, from the normal distribution."""
         return self.mean - 1.96 * self.se, self.mean + 1.96 * self.se
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
 
 
 def merge_environments(*environments: Mapping[str, str]) -> dict[str, str]:
-    """Return all values that each entry has, one after the other.
+    """Merge environments: each entry lists all its distinct values.
 
     >>> merge_environments({"device": "cpu"}, {"device": "cuda, cpu", "data": "1f"})
     {'device': 'cpu, cuda', 'data': '1f'}
@@ -120,9 +120,9 @@ class Failure:
 
     part: str
     method: str | None
-    """None if the part itself failed."""
+    """The label of the method; None if the part itself failed."""
     said: str
-    """The error in a line."""
+    """The error message on one line."""
     error: Exception | None = field(default=None, repr=False, compare=False)
     """The error itself, for its traceback; not stored in the file."""
 
@@ -138,35 +138,35 @@ class Shown:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table:
-    """The scores of methods by metrics, with everything needed to read them. A notebook shows it as a table."""
+    """The scores of methods on metrics, with everything needed to read them. A notebook shows it as a table."""
 
     suite: str
     title: str
     unit: str
-    """What each value belongs to: "sample", "seed"."""
+    """The unit that each value belongs to: "sample", "seed"."""
     quick: bool
-    """Whether it is from a small run, which only shows that everything runs."""
+    """Whether it is from a small run, which only tests that everything works."""
     data: str
-    """Which data it is from."""
+    """A description of the data."""
     settings: dict[str, Any]
     environment: dict[str, str]
     """Versions and machine; several if some scores are from a run elsewhere."""
     methods: dict[str, Any]
-    """The methods compared, by label: what each is made of."""
+    """The parts and settings of each method, by label."""
     metrics: dict[str, Column]
     rows: tuple[Row, ...]
     facts: tuple[Fact, ...] = ()
     failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
     shows: Shows = "sd"
-    """What stands after ±: the standard deviation of the values, or the standard error of their mean."""
+    """The number after ±: the standard deviation of the values, or the standard error of their mean."""
     ranked: bool = True
     """Whether all methods are scored on the same samples, so that their means can be compared."""
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def row(self, method: str, metric: str) -> Row:
-        """Return the scores of a method by a metric.
+        """Return the scores of a method on a metric.
 
         Raises:
             InputError: if the table has no such row.
@@ -179,7 +179,7 @@ class Table:
         )
 
     def best(self, metric: str) -> set[str]:
-        """Return the methods whose mean, as shown, no other beats; none if they are of different samples."""
+        """Return the methods whose mean, as shown, no other beats; none if methods have different samples."""
         if not (self.ranked and self.metrics[metric].ranked):
             return set()
         digits = self.metrics[metric].digits
@@ -191,7 +191,7 @@ class Table:
         return {method for method, mean in means.items() if mean == max(means.values())} if len(means) > 1 else set()
 
     def gap(self, method: str, other: str, metric: str) -> Gap:
-        """Compare two methods sample by sample, over the samples that both have scores of.
+        """Compare two methods sample by sample, over the samples with scores of both.
 
         Args:
             method: the label of the first method.
@@ -199,10 +199,10 @@ class Table:
             metric: the label of the metric.
 
         Returns:
-            By how much the first is better.
+            The improvement of the first over the second.
 
         Raises:
-            InputError: if their scores are not of the same samples.
+            InputError: if their scores are not for the same samples.
         """
         first, second = self.row(method, metric), self.row(other, metric)
         failed, others = ({failure.part for failure in self.failures if failure.method == label} for label in (method, other))
@@ -244,7 +244,7 @@ class Table:
         """Read the NAME.json of a run.
 
         Raises:
-            InputError: if the file is no table of `ig2 bench`.
+            InputError: if the file is not a table of `ig2 bench`.
         """
         check_regular(path)
         try:
@@ -276,7 +276,7 @@ class Table:
         return Shown(ours, paper, method in self.best(metric))
 
     def columns(self, metrics: Sequence[str] | None = None) -> list[tuple[str, list[tuple[str, bool]]]]:
-        """Return the columns as text: of each metric our scores, then the paper's figures if there are any.
+        """Return the columns as text: for each metric our scores, then the paper's figures if there are any.
 
         Args:
             metrics: the labels of the metrics; by default all.
@@ -293,7 +293,7 @@ class Table:
         return columns
 
     def usual_n(self, metric: str) -> int:
-        """Return how many values most methods' means are over."""
+        """Return the number of values in the means of most methods."""
         counts = Counter(row.n for row in self.rows if row.metric == metric and row.n)
         return counts.most_common(1)[0][0] if counts else 0
 
@@ -302,12 +302,12 @@ class Table:
         return any(row.paper is not None for row in self.rows if row.metric == metric)
 
     def heading(self, metric: str) -> str:
-        """Return the metric with an arrow in the better direction, if one is better."""
+        """Return the metric with an arrow in the better direction, if it has one."""
         column = self.metrics[metric]
         return f"{metric} {ARROWS[column.better]}" if column.ranked else metric
 
     def caption(self) -> list[str]:
-        """Return how to read the numbers, in sentences without markup."""
+        """Return sentences on how to read the numbers, without markup."""
         counts = {metric: self.usual_n(metric) for metric in self.metrics}
         first = next(iter(counts.values()), 0)
         others = [f"{metric}: {n}" for metric, n in counts.items() if n != first]
@@ -329,11 +329,11 @@ class Table:
         return lines
 
     def remarks(self) -> list[str]:
-        """Return what failed, and what is not counted."""
+        """Return notes on failures and on values that are not counted."""
         return [*_failures(self.failures), *self._incomplete(), *self.notes]
 
     def _incomplete(self) -> list[str]:
-        """Return whose means are over fewer values than the others'."""
+        """Return notes on methods whose means have fewer values than the others'."""
         metrics: dict[tuple[str, str], list[str]] = {}
         for row in self.rows:
             undefined = f", {row.undefined} not defined and left out" if row.undefined else ""
@@ -350,7 +350,7 @@ class Table:
         ]
 
     def to_markdown(self) -> str:
-        """Return the whole table in Markdown, its columns aligned so that it reads as plain text too."""
+        """Return the whole table in Markdown, with columns aligned so that it also reads as plain text."""
         columns = self.columns()
         heads = ["method", *(escape_cell(heading) for heading, _ in columns)]
         lines = [
@@ -448,7 +448,7 @@ def _read(key: str, value: Any) -> Any:
 
 
 def _sound(thing: Any) -> Any:
-    """Return what JSON can hold, whatever the settings are: an hour's work must not end with an error in writing it."""
+    """Return a value that JSON can hold, whatever the settings: an hour of work must not be lost to an error in writing."""
     if isinstance(thing, Mapping):
         return {str(key): _sound(value) for key, value in thing.items()}
     if isinstance(thing, (list, tuple)):
@@ -468,12 +468,12 @@ def _one_line(text: object) -> str:
 
 
 def _md(text: object) -> str:
-    """Return foreign text on one line, with everything escaped that means something in Markdown or HTML."""
+    """Return foreign text on one line, with all Markdown and HTML escaped."""
     return re.sub(r"([\\`*_\[\]~])", r"\\\1", html.escape(_one_line(text), quote=False))
 
 
 def escape_cell(text: object) -> str:
-    """Return the same for a table, where a bar would begin the next cell."""
+    """Return `_md` of a text with bars escaped, since in a table they would begin the next cell."""
     return _md(text).replace("|", "\\|")
 
 

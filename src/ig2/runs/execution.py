@@ -1,4 +1,4 @@
-"""`ig2.run`: every item of a source explained once, into a store that survives whatever stops it."""
+"""`ig2.run`: explain every item of a source once, into a store that survives any interruption."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ IN_FLIGHT = 4  # batches that wait for the writer, besides the one being explain
 
 @dataclass(frozen=True)
 class Cluster:
-    """How a run is spread by Ray.
+    """The workers of a run with Ray.
 
     Args:
-        workers: how many processes explain, each with the model.
-        gpus_per_worker: of the GPUs that Ray knows; 0 for CPUs alone.
-        address: of a Ray cluster; by default one is started on this machine.
+        workers: the number of processes that explain, each with its own copy of the model.
+        gpus_per_worker: the number of Ray's GPUs for each worker; 0 to run on CPUs.
+        address: the address of a Ray cluster; by default one is started on this machine.
     """
 
     workers: int = 1
@@ -114,56 +114,58 @@ def run(
 ) -> Store:
     """Explain every item of a source, and store a row for each.
 
-    The same call goes on where an earlier one stopped, whatever stopped it: items on the disk are not explained again, and the
-    rows are those of a run that was never stopped. An item that cannot be explained becomes a row with its error.
+    The same call resumes an interrupted run: items on disk are not explained again, and the rows are those of a run without
+    interruption. An item that cannot be explained becomes a row with its error.
 
     Args:
-        source: a folder, file or pattern of images, tables (Parquet, CSV, TSV, JSON lines) or texts; `module:function`; a data
-            set of Hugging Face or PyTorch; a `Source`. It may have grown since the last run.
+        source: a folder, file or pattern of images, tables (Parquet, CSV, TSV, JSON lines) or texts; `module:function`; a
+            Hugging Face or PyTorch data set; or a `Source`. It may have grown since the last run.
         model: a subject of `ig2.adapters`, which knows its data; a language model of `ig2.adapters.lm`, for sources of prompts,
-            whose rows may have columns "target", "against" and "rather_than" of their own; a network or what `ig2.wrap`
-            returned, for sources of tensors; or a name, as `ig2.adapters.loading.load_network` takes it.
-        method: by default `IG2()`, of a language model its own. Or a function of (subject, batch) that returns one, of a
-            language model of (model, prompt).
+            whose rows may have their own columns "target", "against" and "rather_than"; a network or the result of
+            `ig2.wrap`, for sources of tensors; or a name, as `ig2.adapters.loading.load_network` takes it.
+        method: a method, or a function of (subject, batch) that returns one, for a language model of (model, prompt). By
+            default `IG2()`, or the default method of the language model.
         out: the folder of the store.
-        target: the class explained, by number or name. By default that predicted. Or a target of `ig2.targets` that is the same
-            for every item, such as a region of a map.
-        against: the classes it is explained against, as every method takes them. By default "next" of a subject with several
-            classes, None of anything else.
-        references: a strategy of `ig2.references` or samples, for every call of the method; or a source, of which 200 evenly
-            spaced items are the pool that a subject chooses from. By default a subject's own pool, for methods that need
-            references.
-        count: how many references a subject chooses for each item.
+        target: the class to explain, by number or name, by default the predicted one; or a target of `ig2.targets` that is
+            the same for every item, such as a region of a map.
+        against: the classes it is explained against, as every method takes them. By default "next" for a subject with several
+            classes, otherwise None.
+        references: a strategy of `ig2.references` or samples, for every call of the method; or a source, 200 evenly spaced
+            items of which form the pool that a subject chooses from. By default the subject's own pool, for methods that
+            need references.
+        count: the number of references that a subject chooses for each item.
         seed: the random seed.
-        values: what to keep of the values: "float32", "float16", "units" (a number for each word or column), a grid or regions
-            (`ig2.Grid(14, 14)`, `ig2.Superpixels(50)`), or "none". By default units of texts and tables, float32 of the rest.
-        gradcf: keep where the paths ended, of methods that end in a counterfactual.
-        per_reference: keep each reference's own values too, of methods that follow paths. The store grows with their number.
-        metrics: to score every item by, by name or in a list.
+        values: the form in which values are stored: "float32", "float16", "units" (a number for each word or column), a grid
+            or regions (`ig2.Grid(14, 14)`, `ig2.Superpixels(50)`), or "none". By default units for texts and tables, float32
+            otherwise.
+        gradcf: whether to store the ends of the paths, for methods that end in a counterfactual.
+        per_reference: whether to store the values for each reference too, for methods that follow paths. The store grows with
+            the number of references.
+        metrics: the metrics to score every item with, by name or in a list.
         id: the column of the source with the ids.
         label: the column of the source with the classes.
-        column: the column with the text or the image, of rows that have several.
-        prepare: how the network of a language model is made fast, as its `explain` takes it, for example
-            `ig2.Preparation(precision="bfloat16")`. Other networks say it themselves: `ig2.wrap(net, prepare=…)`.
-        batch: items in one call of the method. Results do not depend on it, but for rounding.
-        device: where the network runs; "auto" takes a GPU if there is one. With Ray, `cluster` decides.
-        readers: threads or processes that read ahead. By default 2; for a GPU as many as there are cores, 8 at most.
-        reader_processes: whether processes read, and not threads. By default they do for images and signals on a GPU, on
-            Linux. They are forked: what a source of your own counts or caches stays in each. False keeps it in this process.
-        retry_failed: explain again the items that failed before.
-        engine: "local" for this process, "ray" for several, of this machine or a cluster.
-        cluster: how the work is spread by Ray.
-        part_bytes: the size of a part of the store, as rows in memory.
-        flush_seconds: how long rows wait at most before they are on the disk.
-        progress: True for a bar, or a function called with (done, total).
+        column: the column with the text or image, if rows have several.
+        prepare: how to speed up the network of a language model, as its `explain` takes it, for example
+            `ig2.Preparation(precision="bfloat16")`. For other networks, use `ig2.wrap(net, prepare=…)`.
+        batch: the number of items in one call of the method. It changes results only by rounding.
+        device: the device of the network; "auto" takes a GPU if there is one. With Ray, `cluster` decides.
+        readers: the number of threads or processes that read ahead; by default 2, for a GPU one per core, at most 8.
+        reader_processes: whether to read in processes instead of threads; by default for images and signals on a GPU, on
+            Linux. They are forked: the counters and caches of your own source stay in each. False keeps them in this process.
+        retry_failed: whether to explain items again that failed before.
+        engine: "local" for this process, "ray" for several on this machine or a cluster.
+        cluster: the workers of Ray.
+        part_bytes: the size of a part of the store, measured as rows in memory.
+        flush_seconds: the longest time before rows are written to disk.
+        progress: True for a progress bar, or a function called with (done, total).
 
     Returns:
         The store, opened.
 
     Raises:
-        InputError: if an argument cannot be used; if the store is of another run, with what differs; if another process writes
-            to it; if not one of the first items can be explained.
-        FileError: if the store cannot be written. What was written stays, and the same call goes on.
+        InputError: if an argument is invalid; if the store belongs to another run, with the differences; if another process
+            is writing to it; if none of the first items can be explained.
+        FileError: if the store cannot be written. Rows already written stay, and the same call resumes the run.
 
     >>> import tempfile, torch, ig2
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -227,13 +229,16 @@ def run_plan(
     flush_seconds: float = FLUSH_SECONDS,
     progress: ProgressOption = False,
 ) -> Store:
-    """Explain the items of a plan that a store does not have; see `run`.
+    """Explain the items of a plan that are missing from a store. The other arguments are those of `run`.
 
     Args:
-        plan: what decides the rows.
-        fingerprint: the same in words and digests, by which the store knows its run.
-        folder: of the store.
-        device: where the network is.
+        plan: everything that determines the rows.
+        fingerprint: the plan in words and digests, by which the store recognises its run.
+        folder: the folder of the store.
+        device: the device of the network.
+
+    Returns:
+        The store, opened.
     """
     items = plan.source
     with ExitStack() as stack:
@@ -267,17 +272,17 @@ def run_plan(
 def explain_locally(
     plan: Plan, batches: Iterator[list[Item]], readers: int, device: str, processes: bool | None = None
 ) -> Generator[Finish, None, None]:
-    """Explain batches in this process, in their order, while others are read that come next, and finished that came before.
+    """Explain batches in this process, in order, while later ones are read and earlier ones are finished.
 
     Args:
-        plan: what decides the rows.
-        batches: the items.
-        readers: how many threads or processes read.
-        device: where the network is.
-        processes: whether processes read. By default images and signals for a GPU, on Linux.
+        plan: everything that determines the rows.
+        batches: the items of each batch.
+        readers: the number of threads or processes that read.
+        device: the device of the network.
+        processes: whether to read in processes; by default for images and signals on a GPU, on Linux.
 
     Yields:
-        What waits for the rows of a batch. It can be called after the end too, so that nothing explained is lost.
+        A function that waits for the rows of a batch. It can still be called after the end, so that no result is lost.
     """
     # Finding regions in each image takes long enough to have threads of its own; other rows are made by who writes them.
     finds_regions = isinstance(plan.values, Groups) and not isinstance(plan.values, Grid)
@@ -303,10 +308,10 @@ def explain_locally(
 
 @contextmanager
 def _switch_often() -> Iterator[None]:
-    """Let no thread keep Python's lock for long while another waits for it.
+    """Keep threads from holding Python's lock for long while another waits for it.
 
-    The thread that launches kernels gives the lock up at many of them, and by default waits up to 5 ms to have it back: with a
-    network of 60 tiny layers, runs were 7 % faster so.
+    The thread that launches kernels releases the lock at many of them, and by default waits up to 5 ms to get it back. With a
+    network of 60 tiny layers, this made runs 7 % faster.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(before, SWITCH_SECONDS))
@@ -333,18 +338,18 @@ def _read_in_order(
 
 
 def count_readers(device: str) -> int:
-    """How many read ahead: on a CPU they take time from the network, on a GPU they must keep up with it."""
+    """Return the number of readers: on a CPU they take time from the network, on a GPU they must keep up with it."""
     return min(GPU_READERS, max(READERS, os.cpu_count() or 1)) if device.startswith("cuda") else READERS
 
 
 def _read_ahead(read: Read, items: list[Item], device: str) -> Loaded:
-    """Read items, into memory that a GPU copies from without waiting."""
+    """Read items into memory from which a GPU copies asynchronously."""
     loaded = read(items)
     return pin(loaded) if device.startswith("cuda") else loaded
 
 
 def _write_rows(plan: Plan, explained: Iterator[Finish], writer: Writer, state: _State, bar: Progress) -> None:
-    """Write rows in the order they come, in a thread of their own, a few batches behind the explaining."""
+    """Write rows in the order they arrive, in a separate thread, a few batches behind the explanation."""
     schema = _stored_schema(state.folder)
     early: list[Row] = []  # failures from before the first success, which shows the shape of the values
     writes: deque[Future[int]] = deque()
@@ -402,7 +407,7 @@ def _stored_schema(folder: Path) -> Any:
 
 @dataclass
 class _State:
-    """How far the run is, and its aggregates, beside the rows on the disk."""
+    """The progress and aggregates of a run, stored beside its rows."""
 
     folder: Path
     plan: Plan
@@ -420,7 +425,7 @@ class _State:
     items: int = 0
 
     def catch_up(self) -> None:
-        """Read the aggregates, and add the rows of the file that was written just before a run was killed."""
+        """Read the aggregates, and add the rows of the file written just before the run was killed."""
         path = self.folder / PROGRESS
         self.before = read_json(path) if path.exists() else {}
         content = read_json(self.folder / AGGREGATES) if (self.folder / AGGREGATES).exists() else {}
@@ -442,7 +447,7 @@ class _State:
         self.write()
 
     def absorb(self, table: Any) -> None:
-        """Add rows on their way to the disk. Aggregates are written after them, so that they never have more."""
+        """Add rows about to be written. Aggregates are written after them, so they never cover rows that are not on disk."""
         if table["error"].null_count < len(table):
             table = table.filter(arrow("pyarrow.compute").is_null(table["error"]))
         wanted = find_columns(self.plan.metrics)
@@ -452,7 +457,7 @@ class _State:
             self.aggregates.absorb_columns(columns, list(self.plan.metrics))
 
     def save(self, rows: int, failed: int) -> None:
-        """Note that rows are on the disk; aggregates every few seconds, since a run that goes on reads the rows they lack."""
+        """Record that rows are on disk. Aggregates are saved every few seconds; a resumed run reads the rows they lack."""
         self.files = self.number()
         self.done += rows
         self.items += rows
@@ -463,7 +468,7 @@ class _State:
             self._write_progress()
 
     def write(self) -> None:
-        """Write the aggregates, and how far the run is."""
+        """Write the aggregates and the progress of the run."""
         write_json(self.folder / AGGREGATES, {"files": self.files, **self.aggregates.to_json()}, indent=None)
         self.saved = time.monotonic()
         self._write_progress()

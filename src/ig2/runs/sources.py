@@ -1,7 +1,7 @@
-"""Where the items of a run come from, and by what ids they are known.
+"""Sources: the items of a run and their ids.
 
-A source yields its items in one order, always the same, without reading what is in them: an id, and a small handle that `load`
-turns into the input. So ids are listed quickly, items on the disk are skipped unread, and a handle travels to another machine.
+A source yields its items in a fixed order without reading their contents: an id, and a small handle that `load` turns into the
+input. So ids are listed quickly, items already on disk are skipped unread, and a handle can be sent to another machine.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HERE = Path(".")
 
 @dataclass(frozen=True)
 class Item:
-    """One item of a source: its id, a handle for `Source.load`, and its class where the source knows it."""
+    """An item of a source: its id, a handle for `Source.load`, and its class if the source knows it."""
 
     id: str
     content: Any
@@ -54,25 +54,25 @@ class Item:
 
 
 class Source(ABC):
-    """A sequence of items in a fixed order. Subclass it and write `items` and `describe`."""
+    """The base class of sources: a sequence of items in a fixed order. Subclasses implement `items` and `describe`."""
 
     kinds: ClassVar[tuple[Kind, ...]]
-    """What its items can be."""
+    """The kinds of data that its items can be."""
 
     @abstractmethod
     def items(self) -> Iterator[Item]:
-        """Yield every item, without reading more of it than its id."""
+        """Yield every item, reading no more of it than its id."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """What makes another source: its place and options, not how many items it has by now."""
+        """Return what distinguishes this source from others: its location and options, not its current number of items."""
 
     def ids(self) -> Iterator[str]:
-        """Yield the id of every item; a source that has a quicker way than `items` takes it."""
+        """Yield the id of every item. Override it if there is a faster way than `items`."""
         return (item.id for item in self.items())
 
     def load(self, content: Any) -> Any:
-        """Return the input that a handle stands for. By default the handle is the input."""
+        """Return the input for a handle. By default the handle is the input."""
         return content
 
     def __iter__(self) -> Iterator[Item]:
@@ -88,7 +88,7 @@ class Images(Source):
 
     Args:
         place: a folder, a pattern such as `photos/*.jpg`, or a list of files.
-        skip: a folder to leave aside: the store, where it is inside.
+        skip: a folder to skip: the store, if it is inside.
     """
 
     place: str | PathLike[str] | tuple[str, ...]
@@ -116,7 +116,7 @@ class Images(Source):
 
 @dataclass(frozen=True)
 class Sounds(Images):
-    """The files of sound of a folder and its sub-folders, or of a list or pattern; as `Images`."""
+    """The sound files of a folder and its sub-folders, or of a list or pattern. The arguments are those of `Images`."""
 
     kinds: ClassVar[tuple[Kind, ...]] = ("signal",)
     suffixes: ClassVar[tuple[str, ...]] = SOUNDS
@@ -124,13 +124,13 @@ class Sounds(Images):
 
 @dataclass(frozen=True)
 class Rows(Source):
-    """The rows of a Parquet, CSV, TSV or JSON-lines file, of a folder or pattern of them.
+    """The rows of a Parquet, CSV, TSV or JSON-lines file, or of a folder or pattern of such files.
 
     Args:
         place: the file, folder or pattern.
         id: the column with the ids; by default an id is the file's name and the number of the row, from 1.
         label: the column with the classes, if there is one.
-        skip: a folder to leave aside: the store, where it is inside.
+        skip: a folder to skip: the store, if it is inside.
     """
 
     place: str | PathLike[str]
@@ -186,7 +186,7 @@ class Rows(Source):
 
 @dataclass(frozen=True)
 class Lines(Source):
-    """The lines of a text file, or of a folder of them; an id is the file's name and the number of the line, from 1."""
+    """The lines of a text file, or of a folder of text files; an id is the file's name and the number of the line, from 1."""
 
     place: str | PathLike[str]
     kinds: ClassVar[tuple[Kind, ...]] = ("text",)
@@ -208,13 +208,13 @@ class Lines(Source):
 
 @dataclass(frozen=True, eq=False)
 class HuggingFace(Source):
-    """A data set of Hugging Face `datasets`; an id is a column, or the number of the row.
+    """A data set of Hugging Face `datasets`; ids are from a column, or the numbers of the rows.
 
     Args:
         data: a `datasets.Dataset`.
         id: the column with the ids.
         label: the column with the classes.
-        name: what the manifest calls it; by default its own name, or the folder it was loaded from.
+        name: its name in the manifest; by default its own name, or the folder it was loaded from.
     """
 
     data: Any = field(repr=False)
@@ -248,8 +248,8 @@ class Samples(Source):
     """A `torch.utils.data.Dataset`, or anything with a length and items: samples, or (sample, label); ids are positions.
 
     Args:
-        data: the data set, or `module:function` that returns it.
-        name: what the manifest calls it; by default the function, or the data set's class.
+        data: the data set, or a `module:function` that returns it.
+        name: its name in the manifest; by default the function, or the class of the data set.
     """
 
     data: Any = field(repr=False)
@@ -270,7 +270,7 @@ class Samples(Source):
         return self.data[content]
 
     def describe(self) -> dict[str, Any]:
-        """The data set by its name; an array, whose class says nothing of it, by its first sample, since it may grow."""
+        """Return the data set's name; for an array, whose class is no description, also its first sample, since it may grow."""
         description = {"type": "samples", "name": self.name or type(self.data).__name__}
         if not isinstance(self.data, (Tensor, np.ndarray)) or not len(self.data):
             return description
@@ -283,15 +283,15 @@ class Samples(Source):
 def find_source(
     place: Any, *, id: str | None = None, label: str | None = None, skip: Path | None = None, name: str | None = None
 ) -> Source:
-    """Return the source that a path, a pattern, a `module:function` or an object stands for.
+    """Return the source for a path, a pattern, a `module:function` or an object.
 
     Args:
-        place: a folder, file or pattern of images, tables (Parquet, CSV, TSV, JSON lines) or texts; a folder that
-            `datasets.save_to_disk` made; `module:function`; a data set; or a source, which is returned.
-        id: the column with the ids, of rows.
-        label: the column with the classes, of rows.
-        skip: a folder to leave aside.
-        name: what the manifest calls an object.
+        place: a folder, file or pattern of images, tables (Parquet, CSV, TSV, JSON lines) or texts; a folder written by
+            `datasets.save_to_disk`; `module:function`; a data set; or a source, which is returned unchanged.
+        id: the column with the ids, for rows.
+        label: the column with the classes, for rows.
+        skip: a folder to skip.
+        name: the name of an object in the manifest.
 
     Raises:
         InputError: if it is none of these.
@@ -357,7 +357,7 @@ def _first_match(place: str) -> str | None:
 
 
 def _match(place: str, suffixes: Sequence[str], skip: Path | None = None) -> list[str]:
-    """Return the files that a path or pattern names, but for those in a folder to leave aside."""
+    """Return the files that a path or pattern matches, except those in the folder to skip."""
     if Path(place).exists():
         return [place]
     paths = sorted(path for path in glob.glob(place, recursive=True) if not suffixes or path.lower().endswith(tuple(suffixes)))
@@ -383,7 +383,7 @@ def _raise(error: OSError) -> None:
 
 
 def _describe_place(place: Any) -> str:
-    """The folder, file or pattern. A list may grow like a folder, and its ids are whole paths, so it has no place."""
+    """Return the folder, file or pattern. A list may grow like a folder, and its ids are whole paths, so it has none."""
     return "a list of files" if isinstance(place, tuple) else str(Path(place).resolve())
 
 
@@ -391,7 +391,7 @@ def _describe_place(place: Any) -> str:
 
 
 def _read_rows(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
-    """Yield the rows of a file as dicts, and what is wrong with those that cannot be read; of Parquet, some columns."""
+    """Yield the rows of a file as dicts, and errors for those that cannot be read; of Parquet, only the given columns."""
     suffix = path.suffix.lower()
     check_regular(path)
     if suffix in PARQUET:
@@ -444,10 +444,10 @@ def _find_cell(row: Mapping[str, Any], column: str, where: str) -> Any:
 
 
 def extract_input(content: Any, kind: Kind, column: str | None) -> Any:
-    """Return what a subject of this kind reads, from what a source loaded: a path, a row, a text, a sample.
+    """Return the input for a subject of this kind from the content that a source loaded: a path, a row, a text, a sample.
 
     Raises:
-        InputError: if there is nothing of this kind in it.
+        InputError: if the content holds no input of this kind.
     """
     if isinstance(content, (tuple, list)) and content and kind in ("image", "text", "table", "signal"):
         content = content[0]  # a data set's (sample, label)
@@ -497,7 +497,7 @@ def _open_image(content: bytes) -> Any:
 
 
 def split_label(content: Any) -> Any:
-    """The class of a data set's (sample, label); None where there is none."""
+    """Return the class in a data set's (sample, label), or None if there is none."""
     if isinstance(content, (tuple, list)) and len(content) == 2:
         label = content[1]
         return label.item() if hasattr(label, "item") and getattr(label, "ndim", 0) == 0 else label
@@ -505,6 +505,6 @@ def split_label(content: Any) -> Any:
 
 
 def group_items(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
-    """Yield lists of so many items; the last may be shorter."""
+    """Yield lists of `size` items; the last may be shorter."""
     while batch := list(itertools.islice(items, size)):
         yield batch

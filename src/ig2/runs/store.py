@@ -1,4 +1,4 @@
-"""A store of attributions, read lazily: what is asked for is read, and nothing is held."""
+"""A store of attributions, read lazily: only requested rows are read, and nothing is kept in memory."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ SHAPE = "values_shape"  # the column with each row's shape, where shapes differ
 
 
 def open(path: str | PathLike[str]) -> Store:
-    """Open a store that `ig2 run` made, or is making.
+    """Open a store that `ig2 run` wrote or is writing.
 
     Args:
-        path: its folder.
+        path: the folder of the store.
 
     Returns:
-        The rows that are on the disk now.
+        A store of the rows that are on disk now.
 
     Raises:
-        InputError: if it is no store, or a damaged one.
+        InputError: if the folder is not a store, or is damaged.
     """
     folder = Path(path)
     return Store(folder, read_manifest(folder), tuple(list_parts(folder)))
@@ -53,16 +53,16 @@ def open(path: str | PathLike[str]) -> Store:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Store:
-    """The rows of a run: one for each item, by its id. Made by `ig2.open`."""
+    """The rows of a run, one for each item, by id. Opened by `ig2.open`."""
 
     folder: Path
     manifest: dict[str, Any]
-    """What made it: code, model, method, settings, source."""
+    """The origin of the rows: code, model, method, settings, source."""
     files: tuple[Path, ...]
     condition: Any = field(default=None)
-    """The Arrow expression that rows fulfil."""
+    """The condition that the rows satisfy, as an Arrow expression."""
     conditions: tuple[str, ...] = ()
-    """The same in words."""
+    """The condition as text, one for each call of `where`."""
 
     # -- what there is -------------------------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class Store:
 
     @property
     def scalars(self) -> list[str]:
-        """The columns with one number or text for each row, which conditions can compare."""
+        """The names of the columns with one number or text per row, which conditions can compare."""
         return list(self._comparable.names)
 
     @property
@@ -101,19 +101,19 @@ class Store:
 
     @property
     def ids(self) -> list[str]:
-        """The ids of all rows, in their order."""
+        """The ids of all rows, in order."""
         return [str(text) for text in self._read(["id"])["id"].to_pylist()]
 
     @property
     def failures(self) -> dict[str, int]:
-        """How many items failed, by the kind of their errors."""
+        """The number of items that failed, by the kind of error."""
         kinds = self.where("error is not None")._read(["error_kind"])["error_kind"] if self.files else None
         counts = [] if kinds is None else kinds.value_counts().to_pylist()
         return dict(sorted((str(count["values"]), int(count["counts"])) for count in counts))
 
     @property
     def progress(self) -> dict[str, float]:
-        """How far the run is: `total`, `done` and `failed` items, rows of items that are `gone` from the source, `items`
+        """The progress of the run: `total`, `done` and `failed` items, rows of items that are `gone` from the source, `items`
         explained in `seconds`, and the last `rate`."""
         path = self.folder / PROGRESS
         content = read_json(path) if path.exists() else {}
@@ -131,7 +131,7 @@ class Store:
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def __getitem__(self, which: int | str) -> dict[str, Any]:
-        """A row by its id, or by its position.
+        """Return a row by its id or position.
 
         Raises:
             KeyError: if there is no such id.
@@ -166,33 +166,40 @@ class Store:
         raise IndexError(f"row {which} of {len(self)}")
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows one after another: cells that are empty are None, tensors are NumPy arrays."""
+        """Yield the rows one by one; empty cells are None, tensors are NumPy arrays."""
         return self.iterate()
 
     def iterate(self, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the rows with some of their columns only."""
+        """Yield the rows with these columns only; by default all."""
         for batch in self._read_batches(columns):
             yield from read_rows(batch)
 
     def where(self, condition: str) -> Store:
-        """Return the rows that fulfil a condition, such as "trust < 0.2 and target != label".
+        """Return the rows that satisfy a condition, such as "trust < 0.2 and target != label".
 
         Args:
             condition: comparisons of columns and constants, joined by and, or, not; also in (…), is None, abs(), + - * /.
+                It is parsed, and never executed as code.
+
+        Returns:
+            A store of these rows.
 
         Raises:
-            InputError: for anything else, and for columns that the store does not have. Nothing of it is executed.
+            InputError: for any other expression, or a column that the store does not have.
         """
         expression = self._both(parse_condition(condition, self._comparable))
         return Store(self.folder, self.manifest, self.files, expression, (*self.conditions, condition))
 
     def join(self, other: Store, suffix: str = "_other", columns: Sequence[str] | None = None) -> Any:
-        """Return an Arrow table of the rows that both stores have, side by side: of two models or two methods.
+        """Join the rows that two stores share, side by side, to compare two models or two methods.
 
         Args:
             other: the other store.
-            suffix: what is put after the names of its columns.
-            columns: which to read of both; by default those with one number or text for each row.
+            suffix: the suffix of the names of its columns.
+            columns: the columns to read from both; by default those with one number or text per row.
+
+        Returns:
+            An Arrow table.
         """
         compute, pyarrow = arrow("pyarrow.compute"), arrow()
         tables = []
@@ -206,7 +213,7 @@ class Store:
         return pyarrow.table(joined | {name + suffix: right[name] for name in right.column_names if name != "id"})
 
     def find(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return rows by their ids; those that the store does not have are missing."""
+        """Return the rows with these ids, by id; ids that the store does not have are missing from the result."""
         wanted = arrow().array([clean_text(identity) for identity in ids], "string")
         is_wanted = self._both(arrow("pyarrow.compute").field("id").isin(wanted))
         with self._name_damage():
@@ -214,19 +221,19 @@ class Store:
         return {row["id"]: row for row in read_rows(table)}
 
     def score(self, metric: Any, source: Any, model: Any, **options: Any) -> Any:
-        """Score the values of all rows without errors by a metric that was not asked for in the run.
+        """Score the values of all rows without errors with a metric that was not part of the run.
 
         Args:
-            metric: of `ig2.metrics`; one that compares with no truth.
-            source: where the inputs are, as for `ig2.run`.
-            model: the model explained, as for `ig2.run`.
+            metric: a metric of `ig2.metrics` that needs no ground truth.
+            source: the source of the inputs, as for `ig2.run`.
+            model: the model that was explained, as for `ig2.run`.
             options: `column`, `batch` and `seed`, as for `ig2.run`.
 
         Returns:
             `ig2.metrics.Scores`, in the order of `where("error is None").ids`.
 
         Raises:
-            InputError: if the store keeps the values pooled, or not at all.
+            InputError: if the values are stored pooled, or not at all.
         """
         from ig2.runs.scoring import score_store
 
@@ -239,7 +246,7 @@ class Store:
         return self._read(columns)
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
-        """Return the rows as a pandas DataFrame; tensors are NumPy arrays in their shape."""
+        """Return the rows as a pandas DataFrame; tensors are NumPy arrays of their original shape."""
         pandas = import_extra("pandas", "table", "to_pandas()")
         names = self.columns if columns is None else list(columns)
         frame = pandas.DataFrame(self.iterate(names), columns=[name for name in names if name != SHAPE])
@@ -265,12 +272,12 @@ class Store:
         return shap.Explanation(**content, base_values=np.array(base), feature_names=names)
 
     def tabulate(self) -> ColumnValues:
-        """Return a number for each row and column of a table, with what stands there, for `ig2.plots.beeswarm` and its like.
+        """Return a number for each row and column of a table, with the contents of its cell, for `ig2.plots.beeswarm` etc.
 
         Rows with errors are skipped.
 
         Raises:
-            InputError: if the store is not of a table, or does not keep a number for each column.
+            InputError: if the run was not on a table, or a number for each column is not stored.
         """
         from ig2.names import ColumnValues, name_output
 
@@ -360,7 +367,7 @@ def read_rows(batch: Any) -> Iterator[dict[str, Any]]:
 
 
 def read_columns(batch: Any, names: Iterable[str]) -> dict[str, list[Any]]:
-    """Return columns of an Arrow table or batch, with tensors in their shape."""
+    """Return columns of an Arrow table or batch, with tensors in their original shape."""
     pyarrow = arrow()
     cells: dict[str, list[Any]] = {}
     for name in names:
