@@ -1,1 +1,1 @@
-"""From the things people have (photos, sentences, tables, models by name) to tensors, and back to what they can read."""
+"""Adapters from photos, sentences, tables, signals and named models to tensors, and back to readable results."""

@@ -1,4 +1,4 @@
-"""What every kind of data offers to the command, the pictures and the report."""
+"""The base class of subjects: the interface of every kind of data to the command, the figures and the report."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REFERENCES = 10  # for each sample, unless another number is asked for
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Samples that have been read: what a method is called with, and how a person knows them."""
+    """Samples as read: the input of a method, with their names, units and labels."""
 
     names: tuple[str, ...]  # a file's name, a sentence, a row
     x: Any  # a tensor, or a tuple or dict of them with ig2.Fixed
@@ -51,14 +51,14 @@ class Batch:
 
     @property
     def attributed(self) -> Tensor:
-        """The one tensor of x that moves along a path."""
+        """The single tensor of x that moves along a path."""
         items = self.x.values() if isinstance(self.x, Mapping) else self.x if isinstance(self.x, (tuple, list)) else [self.x]
         (tensor,) = [value_of(item) for item in items if not is_fixed(item)]
         assert isinstance(tensor, Tensor)
         return tensor
 
     def like_x(self, tensor: Tensor) -> Any:
-        """References for these samples in the structure that methods expect: that of x, less what is fixed."""
+        """Return references for these samples in the structure that methods expect: that of x without its fixed parts."""
         if isinstance(self.x, Mapping):
             return {key: tensor for key, item in self.x.items() if not is_fixed(item)}
         return (tensor,) if isinstance(self.x, (tuple, list)) else tensor
@@ -66,7 +66,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Contrast:
-    """The samples each explicand is contrasted with: B explicands, R references each."""
+    """The references of B explicands, R for each."""
 
     samples: Any  # what a method takes as `references`: (B, R, ...), or `Weighted` where some explicands have fewer than R
     names: tuple[tuple[str, ...], ...]
@@ -75,11 +75,11 @@ class Contrast:
 
     @property
     def tensors(self) -> Any:
-        """The samples alone, (B, R, ...); an explicand with fewer has some of its own again, which do not count."""
+        """The samples without weights, (B, R, ...); an explicand with fewer has duplicates, whose weight is zero."""
         return self.samples.references if isinstance(self.samples, Weighted) else self.samples
 
     def samples_for(self, method: Method) -> Any:
-        """What this method takes as `references`: without weights, as many for each as the one with the fewest."""
+        """Return the `references` for a method; if it takes no weights, each explicand gets as many as the one with fewest."""
         if not isinstance(self.samples, Weighted) or not isinstance(method, (KernelSHAP, Occlusion, RISE)):
             return self.samples
         fewest = min(map(len, self.names))
@@ -88,7 +88,7 @@ class Contrast:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Subject(ABC):
-    """A model together with the data it understands."""
+    """A model together with the kind of data it takes."""
 
     kind: ClassVar[Kind]
     batches: ClassVar[type[Batch]] = Batch  # what it reads samples into
@@ -104,11 +104,11 @@ class Subject(ABC):
     # -- classes -------------------------------------------------------------------------------------------------------
 
     def label(self, index: int) -> str:
-        """An output in words."""
+        """Return the name of an output."""
         return name_output(index, self.classes, self.outputs)
 
     def index(self, wanted: str | int) -> int:
-        """The class a person means: its number, its name, or a part of the name that no other has."""
+        """Return the index of a class from its number, its name, or a part of the name that no other class has."""
         text = str(wanted).strip()
         if re.fullmatch("-?[0-9]{1,18}", text) and (self.classes is None or text not in self.classes):
             number = int(text)
@@ -130,13 +130,13 @@ class Subject(ABC):
         raise InputError(f"the model has no class {text!r}{suggest(text, self.classes, 3, 'it has')}")
 
     def _read_classes(self, wanted: Any) -> Any:
-        """Classes as a method takes them, from names and numbers, alone or in lists; other things as they are."""
+        """Convert names and numbers, alone or in lists, to the classes that a method takes; return other values unchanged."""
         if isinstance(wanted, (list, tuple)):
             return [self._read_classes(item) for item in wanted]
         return self.index(wanted) if isinstance(wanted, str) and wanted != "next" else wanted
 
     def _check_names(self, outputs: int) -> None:
-        """See that there is a name for each output, as soon as their number is known."""
+        """Check that there is a name for each output, once their number is known."""
         if self.classes is not None and len(self.classes) != outputs:
             raise InputError(
                 f"{self.name} has {outputs} output{'s' * (outputs != 1)} and {len(self.classes)} names for them, "
@@ -147,42 +147,42 @@ class Subject(ABC):
 
     @abstractmethod
     def read(self, sources: Any) -> Batch:
-        """Samples from what a person has: files, sentences, rows."""
+        """Read samples from files, sentences or rows."""
 
     @abstractmethod
     def pool(self, sources: Any = None) -> Batch:
-        """Samples to contrast with: those given, or those that come with the model."""
+        """Return samples to choose references from: those given, by default those that come with the model."""
 
     def _pool_of(self, classes: Collection[int] | None) -> Batch:
-        """What comes with the model to contrast with, of these classes among others."""
+        """Return the samples that come with the model, including some of these classes."""
         return self.pool()
 
     def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
-        """Each sample's attribution as it is shown: a map (H, W) of an image, a number a word or column.
+        """Return each sample's attribution as it is shown: a map (H, W) for an image, a number for each word or column.
 
-        Numbers of words or columns add up to the attribution's total. `values` stands in for `attribution.values` where
-        something else of its shape is shown, such as one reference's share.
+        The numbers of words or columns add up to the attribution's total. `values` replaces `attribution.values` to show
+        something else of its shape, such as the share of one reference.
         """
         return self.names(batch).sum_units(extract_tensor(attribution, values))
 
     def picture(self, sample: Tensor) -> NDArray[np.uint8] | None:
-        """One sample of the data space to look at, (H, W, 3); None for words and columns."""
+        """Return one sample of the data space as an image, (H, W, 3); None for words and columns."""
         return None
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
     def groups(self, batch: Batch) -> tuple[tuple[int, ...], ...] | None:
-        """Which of its units each position of a sample is of, −1 for none; None where samples have no units."""
+        """Return the unit of each position of each sample, −1 for no unit; None if samples have no units."""
         return None
 
     def number_units(self, batch: Batch) -> Tensor:
-        """The unit that each position is of: `groups` for `ig2.KernelSHAP`, `Occlusion`, `Turns` and `ig2.paths.InTurn`.
+        """Return the unit of each position: `groups` for `ig2.KernelSHAP`, `Occlusion`, `Turns` and `ig2.paths.InTurn`.
 
-        Each word or column is then exchanged as a whole with a reference's: of a category, nothing between two values is ever
-        shown to the network. Integers that broadcast to the attributed tensor (B, positions, ...), −1 for no unit, as padding.
+        Each word or column is then exchanged as a whole with a reference's: the network never sees anything between two values
+        of a category. Integers that broadcast to the attributed tensor (B, positions, ...), −1 for no unit, such as padding.
 
         Raises:
-            InputError: where samples have no units.
+            InputError: if samples have no units.
         """
         groups = self.groups(batch)
         if groups is None:
@@ -191,25 +191,25 @@ class Subject(ABC):
         return numbers.view(*numbers.shape, *[1] * (batch.attributed.ndim - 2))
 
     def names(self, batch: Batch) -> Names:
-        """The names of a batch, as an attribution keeps them; words and columns where there are `groups`."""
+        """Return the names of a batch that an attribution keeps; with words or columns if there are `groups`."""
         groups = self.groups(batch)
         names = Names(self.kind, batch.names, self.classes, self.outputs)
         return names if groups is None else replace(names, units=batch.units, groups=groups, cells=batch.cells)
 
     def describe_counterfactual(self, attribution: Attribution) -> tuple[tuple[str, ...], ...] | None:
-        """What the columns of each explicand would become, in the user's units; None where there are no columns."""
+        """Return the counterfactual values of each explicand's columns, in the user's units; None if there are no columns."""
         return None
 
     def add_names(self, batch: Batch, attribution: Attribution, outputs: Tensor | None = None) -> Attribution:
-        """The attribution of a batch with its names, which it then keeps in files, parts, prints and figures.
+        """Return the attribution of a batch with its names, which it keeps in files, slices, reports and figures.
 
         Args:
             batch: the samples.
-            attribution: of them.
-            outputs: the model's, of the samples that were not skipped, if the attribution is to keep its predictions too.
+            attribution: the attribution of these samples.
+            outputs: the model's outputs for the samples that were not skipped, to add its predictions too.
 
         Raises:
-            InputError: if it is of another number of samples, less those it skipped.
+            InputError: if the number of attributions differs from the number of samples that were not skipped.
         """
         skipped = {entry["row"] for entry in attribution.settings.get("skipped", ())}
         names = self.names(batch)[[row for row in range(len(batch)) if row not in skipped]]
@@ -218,27 +218,27 @@ class Subject(ABC):
         return attribution.with_names(replace(names, becomes=becomes, predictions=predictions))
 
     def ask(self: SomeSubject, target: AnyTarget) -> SomeSubject:
-        """The same, as a model of the one number that a target of `ig2.targets` makes of its result; of a class, as it is."""
+        """Return the subject whose output is the number that a target of `ig2.targets` computes; unchanged for a class."""
         model = self.model.ask(target)[0]
         return self if model is self.model else replace(self, model=model, classes=None, outputs="numbers")
 
     # -- what the model says -------------------------------------------------------------------------------------------
 
     def to(self: SomeSubject, device: str | torch.device) -> SomeSubject:
-        """Move the network, and with it the work, to a device. Samples are brought there by the methods."""
+        """Move the network, and so the computation, to a device. The methods move the samples there."""
         self.model.net.to(device)
         if isinstance(self.model.preprocess, nn.Module):
             self.model.preprocess.to(device)
         return self
 
     def predict(self, batch: Batch) -> Tensor:
-        """The outputs of all classes, (B, classes)."""
+        """Return the outputs of all classes, (B, classes)."""
         outputs = scores(self.model, batch.x).cpu()
         self._check_names(outputs.shape[1])
         return outputs
 
     def probabilities(self, scores: Tensor) -> Tensor | None:
-        """Outputs as probabilities, or nothing where they are none."""
+        """Convert outputs to probabilities; None if they have no such meaning."""
         if self.outputs == "numbers" or not isinstance(self.model.output, str):
             return None
         if self.model.output == "log-probability":
@@ -250,7 +250,7 @@ class Subject(ABC):
     # -- references ----------------------------------------------------------------------------------------------------
 
     def candidates(self, pool: Batch, batch: Batch) -> Tensor:
-        """The pool's samples as references for a batch: (P, ...) for every explicand, or (B, P, ...) for each its own."""
+        """Return the pool's samples as references for a batch: (P, ...) for all explicands, or (B, P, ...)."""
         return pool.attributed
 
     def contrast(
@@ -264,24 +264,24 @@ class Subject(ABC):
         against: Against = None,
         most: int = REFERENCES,
     ) -> Contrast:
-        """Choose references for each sample: never the sample itself, never one that the model gives the explained class.
+        """Choose references for each sample, excluding the sample itself and samples predicted as the explained class.
 
-        Of independent labels, those whose answer to the explained label is the opposite; of plain numbers, any. Of these, those
-        of the classes `against` where the pool has any for that sample, otherwise all; `why` of the contrast says which.
+        For independent labels, samples with the opposite prediction of the explained label; for plain numbers, any. Of these,
+        samples of the classes `against` if the pool has any for that sample, otherwise all; the result's `why` states which.
 
         Args:
             batch: the samples to explain.
-            target: the class explained, one for all or one for each; by default the class predicted. Of another target of
-                `ig2.targets`, any samples are chosen.
-            pool: samples to choose from, as `read` or `pool` gives them. By default those that come with the model.
-            count: how many; each class gives one before any gives two. A sample for which there are fewer gets those, with a
+            target: the explained class, one for all or one for each sample; by default the predicted class. For another target
+                of `ig2.targets`, any samples are chosen.
+            pool: samples to choose from, as returned by `read` or `pool`. By default those that come with the model.
+            count: the number of references, chosen round-robin over classes. A sample with fewer candidates gets those, with a
                 warning. By default as many as there are, up to `most`.
-            seed: of the choice, which is the same for a sample whatever else is in the batch.
-            against: the classes that references should be of, as every method takes them: "why the target rather than these?"
-            most: how many at most, where no `count` is asked for.
+            seed: the seed of the choice, which does not depend on the other samples of the batch.
+            against: the classes of the references, in the form that every method takes: "why the target rather than these?"
+            most: the maximum number of references if no `count` is given.
 
         Raises:
-            InputError: if the pool has nothing to contrast a sample with, or an argument cannot be used.
+            InputError: if the pool has no reference for a sample, or an argument is not valid.
         """
         subject = self.ask(target)
         if subject is not self:
@@ -345,7 +345,7 @@ class Subject(ABC):
         )
 
     def _shape_candidates(self, pool: Batch, batch: Batch, inputs: Inputs) -> Tensor:
-        """The pool's samples as references for each explicand, (B, P, ...)."""
+        """Return the pool's samples as references for each explicand, (B, P, ...)."""
         candidates = self.candidates(pool, batch).detach().to(inputs.data)
         if candidates.is_inference():
             with torch.inference_mode(False):
@@ -360,7 +360,7 @@ class Subject(ABC):
 
     @staticmethod
     def _score_candidates(task: Task, inputs: Inputs, candidates: Tensor) -> Tensor:
-        """What the model says of each explicand's candidates (B, P, ...): (B, P, classes)."""
+        """Return the model's outputs for each explicand's candidates (B, P, ...): (B, P, classes)."""
         # what is fixed comes from the explicand, so a candidate shared by all may be another thing beside each
         explicands_own = inputs.held or any(isinstance(value, Tensor) for value in inputs.fixed.values())
         shared = candidates.stride(0) == 0 and not explicands_own
@@ -369,12 +369,12 @@ class Subject(ABC):
         return torch.stack(outputs).cpu().expand(len(inputs), -1, -1)
 
     def _class_key(self, pool: Batch, number: int, scores: Tensor) -> Any:
-        """What counts as one class when references are spread over classes."""
+        """Return the class of a sample by which references are chosen round-robin."""
         declared = pool.labels[number] if pool.labels else None
         return declared or (self.describe_output(scores) if self.outputs == "classes" else number)
 
     def _contrasts(self, pool: Batch, number: int, scores: Tensor, explicand_scores: Tensor, target: int) -> bool:
-        """Whether a sample of the pool is something else than what is explained."""
+        """Return whether a sample of the pool is a valid reference for the explained class."""
         if self.outputs == "numbers":
             return True
         if self.outputs == "labels" or len(scores) == 1:
@@ -383,13 +383,13 @@ class Subject(ABC):
         return int(scores.argmax()) != target and declared.lower() != self.label(target).lower()
 
     def _is_of(self, scores: Tensor, wanted: Sequence[int]) -> bool:
-        """Whether the model says that a sample is of one of these classes."""
+        """Return whether the model predicts one of these classes."""
         if self.outputs == "labels":
             return any(self._is_positive(scores[index]) for index in wanted)
         return self.outputs == "classes" and int(scores.argmax()) in wanted
 
     def _explain_choice(self, target: int, wanted: Sequence[int], has_wanted: bool, total: int) -> str:
-        """Which samples of the pool an explicand gets, and why."""
+        """Describe which samples of the pool an explicand gets, and why."""
         if self.outputs == "numbers":
             return "any samples, since the outputs are numbers and not classes"
         classes = " or ".join(repr(self.label(index)) for index in wanted)
@@ -400,7 +400,7 @@ class Subject(ABC):
         return f"samples the model {answer} {self.label(target)!r}{missing}"
 
     def _is_positive(self, score: Tensor) -> bool:
-        """Whether an output says yes to its label."""
+        """Return whether an output predicts its label."""
         return bool(score > YES_ABOVE.get(str(self.model.output), 0.5))
 
     # -- attributions --------------------------------------------------------------------------------------------------
@@ -417,26 +417,26 @@ class Subject(ABC):
         seed: int = 0,
         **options: Any,
     ) -> Attribution:
-        """Read inputs, choose references, explain, and name the result: everything in one call.
+        """Read inputs, choose references, explain, and add names to the result, all in one call.
 
         Args:
-            inputs: what `read` takes, or what it returned.
-            method: by default `IG2()`.
-            target: the class explained, by name or number; one for all or a list with one for each. By default that predicted.
-                Or a target of `ig2.targets`.
-            against: "why the target rather than this?", by name or number, or "next" for the runner-up: the output explained is
-                then the difference of the two, and references are of that class where the pool has any. None explains the
-                target's output alone. By default "next" of a model of several classes, None of labels and numbers.
-            count: how many references, see `contrast`.
-            pool: samples to choose them from: what `pool` takes, or what `read` returned. By default those of the model.
+            inputs: the argument of `read`, or its result.
+            method: the method, by default `IG2()`.
+            target: the explained class, by name or number; one for all or a list with one for each. By default the predicted
+                class. Or a target of `ig2.targets`.
+            against: "why the target rather than this?", by name or number, or "next" for the runner-up: the explained output is
+                then the difference of the two, and references are of that class if the pool has any. None explains the
+                target's output alone. By default "next" for a model of several classes, None for labels and numbers.
+            count: the number of references, see `contrast`.
+            pool: samples to choose references from: the argument of `pool`, or the result of `read`. By default the model's.
             seed: the random seed.
-            options: those of the method's call, such as `curves=True`; `references` takes the place of the choice.
+            options: options of the method's call, such as `curves=True`; `references` replaces the choice.
 
         Returns:
-            An attribution with `names`. Its `settings["contrast"]` say for each input which references it got, and why.
+            An attribution with `names`. Its `settings["contrast"]` list the references of each input and why they were chosen.
 
         Raises:
-            InputError: if the inputs cannot be read, or an argument cannot be used; the message says what to do.
+            InputError: if the inputs cannot be read, or an argument is not valid; the message states the remedy.
         """
         batch = inputs if isinstance(inputs, self.batches) else self.read(inputs)
         method, target = method or IG2(), self._read_classes(target)
@@ -463,7 +463,7 @@ class Subject(ABC):
         return self.add_names(batch, attribution, scores(self.model, batch.x if inside else attribution.x).cpu())
 
     def describe_output(self, scores: Tensor) -> str:
-        """What the model says of a sample, in words."""
+        """Describe the model's prediction for a sample in words."""
         if self.outputs == "numbers":
             return ", ".join(f"{float(score):.4g}" for score in scores[:4])
         if self.outputs == "labels" or len(scores) == 1:
@@ -472,12 +472,12 @@ class Subject(ABC):
 
 
 def extract_tensor(attribution: Attribution, values: Any) -> Tensor:
-    """The values to show: those given, or the attribution's, where exactly one tensor is attributed."""
+    """Return the values to show, by default the attribution's, as float64 on the CPU; exactly one tensor is attributed."""
     return find_tensor(attribution, values).cpu().double()
 
 
 def find_tensor(attribution: Attribution, values: Any) -> Tensor:
-    """The same as `extract_tensor`, in the precision that the values have, and where they are."""
+    """Return the values as `extract_tensor` does, in their own precision and on their own device."""
     values = attribution.values if values is None else values
     if isinstance(values, Mapping):
         values = tuple(values.values())
@@ -489,6 +489,6 @@ def find_tensor(attribution: Attribution, values: Any) -> Tensor:
 
 
 def quote_names(names: Sequence[str], most: int) -> str:
-    """The first of some names, quoted, and how many more there are."""
+    """Return the first `most` names, quoted, and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(repr, names[:most])) + more

@@ -1,11 +1,11 @@
 """Estimators of scikit-learn on tables: pipelines, forests, boosted trees, anything with `predict_proba` or `predict`.
 
-They have no gradients that PyTorch could take. What needs none explains them: `ig2.KernelSHAP`, `ig2.Occlusion`, `ig2.scores`,
+PyTorch cannot compute their gradients. They are explained by what needs none: `ig2.KernelSHAP`, `ig2.Occlusion`, `ig2.scores`,
 and the metrics that compare scores, such as insertion and deletion. IG², integrated gradients and every other path method need
-gradients: rebuild a linear model or a perceptron from torch layers, or train a network on what the estimator predicts.
+gradients: rebuild a linear model or a perceptron from torch layers, or train a network on the estimator's predictions.
 
-A column is exchanged as a whole between a row and its references, and so is a category: the estimator sees values that stand in
-rows, never a mixture of two.
+Columns, and so categories, are exchanged as a whole between a row and its references: the estimator sees only values that occur
+in rows, never a mixture of two.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ig2.model import wrap
 
 @dataclass(frozen=True, eq=False)
 class Code(Category):
-    """A category whose feature is the number of its value, for what exchanges columns and mixes nothing."""
+    """A category whose feature is the index of its value, for methods that exchange columns and never mix values."""
 
     @property
     def table(self) -> Tensor:
@@ -39,19 +39,19 @@ class Code(Category):
 
 
 class Predictor:
-    """An estimator as a function of features (B, columns): they become the rows that it was fitted on.
+    """An estimator as a function of features (B, columns), which are decoded to rows like those it was fitted on.
 
     Args:
-        estimator: of scikit-learn, or one with its methods.
-        columns: in the order of the features.
-        named: whether the estimator wants a data frame with the columns' names, or a plain array.
+        estimator: an estimator of scikit-learn, or an object with its methods.
+        columns: the columns in the order of the features.
+        named: whether the estimator takes a data frame with the columns' names; otherwise a plain array.
     """
 
     def __init__(self, estimator: Any, columns: Sequence[Column], named: bool) -> None:
         self.estimator, self.columns, self.named = estimator, tuple(columns), named
 
     def decode(self, features: NDArray[Any]) -> Any:
-        """Return the rows with their categories' own values."""
+        """Return the rows with the original values of their categories."""
         if not self.named:
             return features
         cells: dict[str, Any] = {}
@@ -70,13 +70,13 @@ class Predictor:
         return np.asarray(self.estimator.predict_proba(self.decode(features)))
 
     def predict(self, features: NDArray[Any]) -> NDArray[Any]:
-        """Return the number predicted for each row, (B,)."""
+        """Return the predicted number for each row, (B,)."""
         return np.asarray(self.estimator.predict(self.decode(features)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EstimatorSubject(TableSubject):
-    """An estimator and the columns it understands."""
+    """An estimator with the columns it takes."""
 
     has_gradients: ClassVar[bool] = False
     dtype: ClassVar[torch.dtype] = torch.float64  # the estimators' numbers
@@ -85,10 +85,10 @@ class EstimatorSubject(TableSubject):
         return None if self.outputs == "numbers" else scores
 
     def explain(self, inputs: Any, method: Method | None = None, *args: Any, **options: Any) -> Attribution:
-        """Read rows, choose references, explain, and name the result, as any subject does; by default with `KernelSHAP()`.
+        """Read rows, choose references, explain, and add names, as `Subject.explain` does; by default with `KernelSHAP()`.
 
         Raises:
-            InputError: if the method needs gradients, and as `Subject.explain` does.
+            InputError: if the method needs gradients, and in the cases of `Subject.explain`.
         """
         method = method or KernelSHAP()
         self.check_method(method)
@@ -104,7 +104,7 @@ class EstimatorSubject(TableSubject):
 
 
 def is_estimator(value: object) -> bool:
-    """Whether something predicts as scikit-learn's estimators do."""
+    """Return whether a value has the interface of scikit-learn's estimators."""
     return not isinstance(value, (type, torch.nn.Module)) and callable(getattr(value, "predict", None))
 
 
@@ -117,24 +117,24 @@ def subject(
     leave_out: str | Sequence[str] = (),
     name: str | None = None,
 ) -> EstimatorSubject:
-    """Any estimator of scikit-learn, or a pipeline, on rows of a table.
+    """Create a subject from any estimator or pipeline of scikit-learn on rows of a table.
 
-    With `predict_proba` its outputs are the probabilities of its classes; without, `predict` returns a number to explain.
+    With `predict_proba`, the outputs are the probabilities of the classes; without it, the explained number is from `predict`.
 
     Args:
-        estimator: fitted on a data frame, whose columns it then knows, or on an array.
-        rows: the rows it was fitted on, or others like them, as `TableSubject.read` takes them; references are chosen from
-            them. The columns are those the estimator names, or else all.
+        estimator: a fitted estimator; fitted on a data frame, it knows its columns, fitted on an array, it does not.
+        rows: the rows it was fitted on, or similar ones, in any form that `TableSubject.read` accepts; references are chosen
+            from them. The columns are those that the estimator names, otherwise all.
         classes: names of the outputs; by default those of the estimator.
-        categories: columns of numbers that are codes; columns of text are categories anyway.
-        leave_out: columns that are no inputs, of an estimator that does not name its own.
-        name: to show; by default the estimator's class.
+        categories: numeric columns to treat as categories; columns of text always are.
+        leave_out: columns that are not inputs, for an estimator that does not name its columns.
+        name: the name to show; by default the estimator's class.
 
     Returns:
         A subject for the methods and metrics that need no gradients.
 
     Raises:
-        InputError: if it is no estimator, is not fitted, or the rows lack a column.
+        InputError: if it is not an estimator, is not fitted, or the rows lack a column.
 
     >>> import pandas
     >>> from sklearn.tree import DecisionTreeClassifier
@@ -171,18 +171,18 @@ def subject(
 
 
 def load(path: str | PathLike[str], *, trust: bool = False) -> Any:
-    """Open an estimator that `skops.io.dump` wrote. Pickles and joblib files, which can run any code, are not opened.
+    """Load an estimator written by `skops.io.dump`. Pickles and joblib files, which can run any code, are not opened.
 
     Args:
         path: the .skops file.
-        trust: open it also where it holds what skops cannot vouch for, such as functions of your own, and the trees of forests,
-            whose numbers scikit-learn does not check. Set it for files whose origin you trust as you trust code.
+        trust: whether to load types that skops cannot vouch for, such as custom functions, and the trees of forests, whose
+            numbers scikit-learn does not check. Set it for files whose origin you trust as you trust code.
 
     Returns:
         The estimator.
 
     Raises:
-        InputError: if it is no such file, or holds what needs trust.
+        InputError: if the file is not valid, or has types that need trust.
     """
     skops = import_extra("skops.io", "estimators", f"reading {path}")
     check_regular(path)
@@ -201,7 +201,7 @@ def load(path: str | PathLike[str], *, trust: bool = False) -> Any:
 
 
 def _as_code(column: Column, frame: Any) -> Column:
-    """A column for exchange alone: numbers as they are, categories by the number of their value, with the values' own type."""
+    """Return a column for exchange only: numbers unscaled, categories by the index of their value, with the original type."""
     if isinstance(column, Number):
         return Number(column.name)
     originals = {str(value).strip(): value for value in frame[column.name].dropna().unique()}
@@ -213,6 +213,6 @@ def _as_code(column: Column, frame: Any) -> Column:
 
 
 def _name(estimator: Any) -> str:
-    """The class of an estimator; of a pipeline, that of its last step."""
+    """Return the name of an estimator's class; for a pipeline, that of its last step."""
     steps = getattr(estimator, "steps", None)
     return type(steps[-1][1] if steps else estimator).__name__

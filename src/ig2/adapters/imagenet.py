@@ -1,4 +1,4 @@
-"""The thousand classes of ILSVRC 2012, in the order that every classifier of them uses."""
+"""The thousand classes of ILSVRC 2012, in the order used by its classifiers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def _lines() -> tuple[tuple[str, str], ...]:
 
 @cache
 def names() -> tuple[str, ...]:
-    """A short name for each class, and no name twice."""
+    """Return a short name for each class, without duplicates."""
     return tuple(name for _, name in _lines())
 
 
 @cache
 def wnids() -> tuple[str, ...]:
-    """The number of each class in WordNet, such as n01440764: what its folder and its annotations are called."""
+    """Return the WordNet ID of each class, such as n01440764: the name of its folder and its annotations."""
     return tuple(wnid for wnid, _ in _lines())

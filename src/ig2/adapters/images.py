@@ -1,4 +1,4 @@
-"""Image files as people have them, brought to plain pictures; each way to fail is a sentence."""
+"""Reading and framing of image files, with a clear error for each file that cannot be read."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ LONGEST = 8
 
 
 def read_image(source: object, grey: bool = False, *, turn: bool = True) -> Any:
-    """A Pillow image in RGB (or grey) from a path, the bytes of a file, a Pillow image or an array of uint8 (H, W) or
+    """Return a Pillow image in RGB (or grey) from a path, the bytes of a file, a Pillow image or an array of uint8 (H, W) or
     (H, W, 3 or 4).
 
-    The camera's orientation is applied, transparency is laid on white, 16 bits become 8, CMYK becomes RGB, and of an
-    animation the first frame is taken.
+    The camera's orientation is applied, transparency is composited on white, 16 bits become 8, CMYK becomes RGB, and only the
+    first frame of an animation is read.
 
     Args:
-        source: what to read.
-        grey: whether it becomes grey.
-        turn: whether the camera's orientation is applied. Boxes and masks of public data are those of the pixels as stored.
+        source: the image.
+        grey: whether to convert it to grey.
+        turn: whether to apply the camera's orientation. Boxes and masks of public data refer to the pixels as stored.
     """
     pillow = import_extra("PIL.Image", "image", "reading images")
     if isinstance(source, (str, PathLike)):
@@ -76,7 +76,7 @@ def _read_file(path: Path, pillow: Any, grey: bool, turn: bool) -> Any:
 
 
 def _decode(file: Any, name: str, pillow: Any, grey: bool, turn: bool) -> Any:
-    """An image from a path or an open file; errors call it by its name."""
+    """Read an image from a path or an open file, called `name` in errors."""
     pillow.init()
     try:
         with warnings.catch_warnings():
@@ -97,7 +97,7 @@ def _decode(file: Any, name: str, pillow: Any, grey: bool, turn: bool) -> Any:
 
 
 def _convert(image: Any, pillow: Any, grey: bool, name: str, turn: bool) -> Any:
-    """An image of any mode as RGB, or grey, the right way up."""
+    """Convert an image of any mode to RGB, or grey, and turn it upright."""
     if turn:
         image = import_extra("PIL.ImageOps", "image", "reading images").exif_transpose(image)
     if image.mode.startswith("I") or image.mode == "F":
@@ -117,7 +117,7 @@ def _reduce_depth(image: Any, pillow: Any, name: str) -> Any:
 
 
 def parse_size(size: Any, name: str) -> tuple[int, int]:
-    """Height and width from a pair, or from the side of a square."""
+    """Return height and width from a pair, or from the side of a square."""
     try:
         sides = (size, size) if is_count(size) else tuple(size)
     except TypeError:  # no sequence
@@ -129,11 +129,11 @@ def parse_size(size: Any, name: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Framing:
-    """How a photo is brought to the size a network takes: scaled to cover `cover`, then the middle of `size` is kept.
+    """Scaling of a photo to the input size of a network: scaled to cover `cover`, then cropped to the central `size`.
 
     Args:
-        size: height and width that the network takes, or the side of a square; likewise `cover`.
-        cover: height and width that the scaled photo must cover; by default `size`. Larger leaves a margin off.
+        size: height and width of the network's input, or the side of a square; likewise `cover`.
+        cover: height and width that the scaled photo must cover; by default `size`. A larger value crops a margin.
         interpolation: `"bilinear"`, `"bicubic"`, `"lanczos"`, `"nearest"`, `"box"` or `"hamming"`.
     """
 
@@ -169,7 +169,7 @@ class Framing:
 
 
 def crop_strip(image: Any) -> Any:
-    """The middle of a strip; an image of ordinary proportions as it is."""
+    """Crop a very long strip to its middle; return an image of ordinary proportions unchanged."""
     width, height = image.size
     longest = LONGEST * min(width, height)
     if max(width, height) <= longest:

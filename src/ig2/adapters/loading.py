@@ -1,17 +1,17 @@
-"""Models as a person names them on a command line, and what may be trusted in a file.
+"""Loading of models named on the command line, and the trust that each file format requires.
 
 What opening a file can do:
 
-- *safetensors* holds numbers and nothing else.
-- *A state dict* (`torch.save(net.state_dict(), ...)`) is a pickle. It is read with PyTorch's restricted unpickler, which makes
-  tensors and plain containers and calls nothing else.
-- *TorchScript* and *torch.export* files are programs: they can do what you can do, some of it as soon as they are opened. They
-  are opened with `trust=True` and refused without.
-- *A pickled network* (`torch.save(net, ...)`) can run any code too. It is always refused: its weights are enough.
-- *An estimator of scikit-learn* is opened from a file of skops, which says what is in it before it makes anything: types that
-  it cannot vouch for need `trust=True`. Pickles and joblib files of estimators are refused.
+- *safetensors* contains only numbers.
+- *A state dict* (`torch.save(net.state_dict(), ...)`) is a pickle. It is read with PyTorch's restricted unpickler, which
+  creates tensors and plain containers and calls nothing else.
+- *TorchScript* and *torch.export* files are programs: they can do whatever you can do, some of it as soon as they are opened.
+  They are opened only with `trust=True`.
+- *A pickled network* (`torch.save(net, ...)`) can run any code too. It is never opened: its weights are enough.
+- *An estimator of scikit-learn* is loaded from a skops file, whose types are listed before any is created: types that skops
+  cannot vouch for need `trust=True`. Pickles and joblib files of estimators are never opened.
 
-A function named as `module:function` is your own code, and it is imported and called.
+A function named as `module:function` is your own code: it is imported and called.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ SUFFIXES = (
 def load_subject(
     spec: str | None, kind: Kind, *, trust: bool = False, adapt: Callable[[Any, str], Subject] | None = None
 ) -> Subject:
-    """The model for a kind of data: the built-in one without a name, otherwise what `load_network` finds.
+    """Load the model for a kind of data: by default the built-in one, otherwise the one that `load_network` finds.
 
-    A bare network is taken to want images of 224 × 224, or of the size it was exported for, with values from 0 to 1. For
-    anything else name a function that returns a subject.
+    A bare network is assumed to take images of 224 × 224, or of the size it was exported for, with values from 0 to 1. For
+    anything else, name a function that returns a subject.
 
     Args:
         spec: as for `load_network`.
         kind: `"image"`, `"text"`, `"table"` or `"signal"`.
         trust: as for `load_network`.
-        adapt: makes a subject from a bare network or an estimator, and its name; by default `as_vision_subject`, for images.
+        adapt: creates a subject from a bare network or estimator and its name; by default `as_vision_subject`, for images.
     """
     if spec is None:
         if kind == "signal":
@@ -90,7 +90,7 @@ def load_subject(
 
 
 def as_vision_subject(net: nn.Module, name: str, **settings: Any) -> vision.VisionSubject:
-    """A bare network as a classifier of images, of the size it was exported for if it was; settings as for `vision.subject`."""
+    """Wrap a bare network as an image classifier, of the size it was exported for, if any; settings as for `vision.subject`."""
     # the layers of a program cannot be read, so distances are measured at its output
     closed = isinstance(net, (torch.jit.ScriptModule, torch.fx.GraphModule))
     where = "output" if closed else None
@@ -103,17 +103,17 @@ def as_vision_subject(net: nn.Module, name: str, **settings: Any) -> vision.Visi
 
 
 def load_network(spec: str, *, trust: bool = False) -> Any:
-    """A network, an estimator of scikit-learn, or a subject that knows its data too.
+    """Load a network, an estimator of scikit-learn, or a subject.
 
     Args:
-        spec: a known name (see `vision.load`, `text.load`, `tabular.load`); `module:function`, called without arguments, of
-            an installed module or one in the current folder, to get a network or a subject; the same with `@file`, weights to
-            fill it with; or a file of TorchScript, `torch.export` or skops.
-        trust: whether to open TorchScript, `torch.export` and doubtful skops files, which can do whatever you can do. Set it
+        spec: a known name (see `vision.load`, `text.load`, `tabular.load`); `module:function`, a function without arguments, of
+            an installed module or one in the current folder, that returns a network or a subject; the same with `@file`, the
+            weights to load into it; or a file of TorchScript, `torch.export` or skops.
+        trust: whether to open TorchScript, `torch.export` and untrusted skops files, which can do whatever you can do. Set it
             for files whose origin you trust as you trust code.
 
     Raises:
-        InputError: for a name that leads nowhere, a file that is no model, and a program without `trust`.
+        InputError: for an unknown name, a file that is not a model, and a program without `trust`.
     """
     if not isinstance(spec, str) or not spec.strip():
         raise InputError(f"a model is named by a string, got {describe(spec)}")
@@ -152,7 +152,7 @@ def _exists(path: str) -> bool:
 
 
 def load_function(spec: str) -> Any:
-    """What a `module:name` stands for, of an installed module or one in the current folder."""
+    """Import the object named `module:name` from an installed module or one in the current folder."""
     if not isinstance(spec, str) or not FUNCTION.fullmatch(spec):
         raise InputError(f"a function is named as module:function, got {describe(spec)}")
     module, _, function = spec.partition(":")
@@ -194,7 +194,7 @@ def _call(spec: str) -> Any:
 
 @contextmanager
 def import_from_here() -> Iterator[None]:
-    """The current folder on the path, as it is for a script, but not for an installed command."""
+    """Add the current folder to the import path, as Python does for a script, but not for an installed command."""
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:
@@ -208,7 +208,7 @@ def import_from_here() -> Iterator[None]:
 
 
 def _load_file(path: Path, trust: bool) -> Any:
-    """A network from a file that holds one, and a sentence for every file that does not."""
+    """Load a network from a file, or raise an error that states what else the file is."""
     if path.is_dir():
         if (path / "config.json").is_file():
             raise InputError(f"{path} is a folder; for a Hugging Face model say transformers:{path}")
@@ -230,7 +230,7 @@ def _load_file(path: Path, trust: bool) -> Any:
 
 
 def _detect_kind(path: Path) -> Literal["torch.export", "TorchScript", "archive", "safetensors", "pickle", "skops"]:
-    """What a file is, by what is in it. Nothing rests on the answer: programs need trust, the rest is read without running."""
+    """Detect a file's format from its content. Safety does not rest on it: programs need trust, the rest runs no code."""
     try:
         check_regular(path)
         with path.open("rb") as file:
@@ -257,7 +257,7 @@ def _detect_kind(path: Path) -> Literal["torch.export", "TorchScript", "archive"
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
-    """Named tensors from safetensors or a state dict."""
+    """Read named tensors from safetensors or a state dict."""
     kind = _detect_kind(path)
     if kind in ("torch.export", "TorchScript", "skops"):
         raise InputError(f"{path} is a program of {kind}, which has its weights in it: give it alone")
@@ -323,7 +323,7 @@ def _open_exported(path: Path) -> nn.Module:
 
 
 def _open_program(path: Path, kind: str, load: Callable[[], Opened]) -> Opened:
-    """Open a program quietly, and say in a sentence why it failed."""
+    """Open a program without its log output, and report why it failed."""
     silent = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # torch.export logs its own errors before it raises them
     try:

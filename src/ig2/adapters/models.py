@@ -1,4 +1,4 @@
-"""Models by name: those the demo brings, and those of installed packages."""
+"""Models by name: those of the demo, and those of installed packages."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class ModelRegistry(Registry):
     """Functions without arguments that return a subject, by name."""
 
     def load(self, name: str, kind: type[AnySubject]) -> AnySubject:
-        """The subject of this name.
+        """Return the subject of this name.
 
         Raises:
-            InputError: where there is none, or it is of another kind.
+            InputError: if there is none, or it is of another kind.
         """
         subject = self[name]()
         if not isinstance(subject, kind):
@@ -40,9 +40,9 @@ MODELS = ModelRegistry(
         "diabetes": "ig2.demo.tables:load_diabetes",
     },
 )
-"""Named models: those of the demo, and what installed packages register under the entry-point group `ig2.models`."""
+"""Named models: those of the demo, and those that installed packages register in the entry-point group `ig2.models`."""
 
 
 def default_photos(classes: Collection[str] | None = None) -> Any:
-    """Photos to contrast with where a model brings none: the demo's, of these classes and of a few others."""
+    """Return the demo's photos of these classes and a few others, the references for a model that comes with none."""
     return importlib.import_module("ig2.demo.photos").photos(classes)

@@ -1,8 +1,8 @@
 """Networks on signals: time series and sound in, an attribution over time out.
 
-A signal has an axis of time and, mostly, one of channels, in either order: (T, C) as recurrent networks have it, (C, T) as
-convolutions do. A subject ties the layout to the sampling rate, the channels' names and the windows that are read as one
-thing: single steps of a sound mean nothing to a person, and a network hardly notices one of them.
+A signal has a time axis and usually a channel axis, in either order: (T, C) for recurrent networks, (C, T) for convolutions. A
+subject combines the layout with the sampling rate, the channels' names and the windows that are read as units: a single time
+step of a sound has no meaning to a person, and hardly any effect on a network.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ PICTURE = (120, 480)  # height and width of a signal in the report, in pixels
 
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """A signal with the name it is known by, and its class where that is known.
+    """A signal with its name, and its class if known.
 
     Args:
-        source: a file of sound, an array or a tensor.
-        name: to show; by default the file's name.
-        label: its class.
+        source: a sound file, an array or a tensor.
+        name: the name to show; by default the file's name.
+        label: the class of the signal.
     """
 
     source: Any
@@ -53,18 +53,18 @@ class Clip:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SignalSubject(Subject):
-    """A network on signals, and how they reach it."""
+    """A network on signals, with their layout, rate, channels and windows."""
 
     layout: Layout
     steps: int
-    """How many steps of time the network takes."""
+    """The number of time steps that the network takes."""
     rate: float | None = None
-    """Steps of time in a second."""
+    """The sampling rate, in time steps per second."""
     channels: tuple[str, ...] = ("signal",)
     window: int = 1
-    """Steps of time in a window, which is one unit."""
+    """The number of time steps in a window, which is one unit."""
     clips: Any = None
-    """What to contrast with, as `read` takes it; or a function that returns it."""
+    """The default signals to choose references from, in any form that `read` accepts, or a function that returns them."""
     kind: ClassVar[Kind] = "signal"
 
     @property
@@ -74,21 +74,21 @@ class SignalSubject(Subject):
 
     @property
     def windows(self) -> Windows:
-        """The windows as groups of `ig2.KernelSHAP` and others, and as features of metrics."""
+        """The windows as groups for `ig2.KernelSHAP` and other methods, and as features for metrics."""
         return Windows(self.window, self.time_axis)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def read(self, sources: Any) -> Batch:
-        """Signals from files of sound, arrays or tensors.
+        """Read signals from sound files, arrays or tensors.
 
         Args:
             sources: a WAV file (FLAC and OGG with the extra `sound`), an array or tensor in the subject's layout, a `Clip`, or
-                a list of them; an array with one axis more is a batch of signals. A longer signal is cut where the network's
-                length ends, with a warning.
+                a list of them; an array with one more axis is a batch of signals. A signal longer than the network takes is
+                truncated, with a warning.
 
         Raises:
-            InputError: if one cannot be read, is too short, or has another rate or other channels than the network.
+            InputError: if a signal cannot be read, is too short, or has another rate or other channels than the network.
         """
         clips = [_as_clip(source, number) for number, source in enumerate(self._list(sources), start=1)]
         if not clips:
@@ -105,7 +105,7 @@ class SignalSubject(Subject):
         return sources if axes == len(self.layout) + 1 else [sources]
 
     def _read(self, clip: Clip) -> tuple[str, Tensor]:
-        """The name and the signal of a clip, (T,), (T, C) or (C, T)."""
+        """Return the name and the signal of a clip, (T,), (T, C) or (C, T)."""
         name, source = str(clip.name), clip.source
         if isinstance(source, (str, PathLike)):
             signal, rate = read_sound(source)
@@ -152,7 +152,7 @@ class SignalSubject(Subject):
         return [f"{self._format_time(start)}–{self._format_time(end)}{unit}" for start, end in zip(starts, ends, strict=True)]
 
     def groups(self, batch: Batch) -> tuple[tuple[int, ...], ...]:
-        """Which window each step of time is of."""
+        """Return the window of each time step."""
         return (tuple(step // self.window for step in range(self.steps)),) * len(batch)
 
     def number_units(self, batch: Batch) -> Tensor:
@@ -164,9 +164,9 @@ class SignalSubject(Subject):
     # -- pictures ------------------------------------------------------------------------------------------------------
 
     def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
-        """Each signal's attribution as the report shows it: a map (H, W), a band for each channel, time from left to right.
+        """Return each signal's attribution for the report: a map (H, W), a band for each channel, time from left to right.
 
-        A map sums to the attribution's total. `attribution.sum_units()` has a number for each window.
+        A map sums to the attribution's total. `attribution.sum_units()` returns a number for each window.
         """
         height, width = self._picture_size()
         maps = []
@@ -176,7 +176,7 @@ class SignalSubject(Subject):
         return maps
 
     def picture(self, sample: Tensor) -> NDArray[np.uint8]:
-        """One signal to look at: (H, W, 3), a band for each channel with its lowest and highest values over time."""
+        """Draw one signal: (H, W, 3), a band for each channel with its lowest and highest values over time."""
         height, width = self._picture_size()
         series = self._order(sample.detach().cpu().double()).numpy()
         edges = -(-np.arange(width) * series.shape[1] // width)
@@ -190,16 +190,16 @@ class SignalSubject(Subject):
         return np.repeat(np.where(dark, 40, 250).astype(np.uint8)[:, :, None], 3, axis=2)
 
     def _picture_size(self) -> tuple[int, int]:
-        """The height of a channel's band, and the width of all."""
+        """Return the height of a channel's band, and the width of all bands."""
         return max(24, PICTURE[0] // len(self.channels)), min(PICTURE[1], self.steps)
 
     def _order(self, sample: Tensor) -> Tensor:
-        """One sample as (channels, T)."""
+        """Return one sample as (channels, T)."""
         return sample[None] if self.layout == "T" else sample.T if self.layout == "TC" else sample
 
 
 def sum_bins(series: NDArray[Any], count: int) -> NDArray[np.float64]:
-    """Sums over `count` stretches of time of about equal length of series (channels, T), (channels, count).
+    """Sum series (channels, T) over `count` time intervals of about equal length, (channels, count).
 
     >>> sum_bins(np.ones((1, 5)), 2)
     array([[3., 2.]])
@@ -213,16 +213,16 @@ def sum_bins(series: NDArray[Any], count: int) -> NDArray[np.float64]:
 
 
 def read_sound(path: str | PathLike[str]) -> tuple[NDArray[np.float32], int]:
-    """Read a file of sound: WAV files of whole numbers by Python itself, others with the extra `sound` (soundfile).
+    """Read a sound file: integer WAV files with the standard library, others with the extra `sound` (soundfile).
 
     Args:
         path: the file.
 
     Returns:
-        The sound (T, channels), from −1 to 1, and its rate, steps in a second.
+        The sound (T, channels), from −1 to 1, and its rate in time steps per second.
 
     Raises:
-        InputError: if it is no sound, or too long to be explained whole.
+        InputError: if the file is not a sound, is empty, or is too long.
     """
     check_regular(path)
     sound = _read_wav(path) if Path(path).suffix.lower() == ".wav" else None
@@ -240,7 +240,7 @@ def read_sound(path: str | PathLike[str]) -> tuple[NDArray[np.float32], int]:
 
 
 def list_sounds(place: str | PathLike[str]) -> list[Path]:
-    """The files of sound of a folder and its sub-folders, in the order of their names; or the one file that is named.
+    """List the sound files of a folder and its sub-folders, ordered by name; or the file itself if `place` is one.
 
     Raises:
         InputError: if there are none.
@@ -253,7 +253,7 @@ def list_sounds(place: str | PathLike[str]) -> list[Path]:
 
 
 def _read_wav(path: str | PathLike[str]) -> tuple[NDArray[np.float32], int] | None:
-    """A WAV file of 8 to 32 bits; None where it holds something else than whole numbers."""
+    """Read an integer WAV file of 8 to 32 bits; None if its samples are not integers."""
     try:
         with wave.open(fspath(path), "rb") as file:
             width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
@@ -309,28 +309,28 @@ def subject(
     bounds: Bounds | None = None,
     clips: Any = None,
 ) -> SignalSubject:
-    """Any network that takes signals of one length.
+    """Create a subject from any network that takes signals of one length.
 
     Args:
-        net: takes x, (B, C, T), (B, T, C) or (B, T).
-        steps: T, how many steps of time it takes.
-        layout: which of these: `"CT"`, `"TC"` or `"T"`.
+        net: a network of x, (B, C, T), (B, T, C) or (B, T).
+        steps: T, the number of time steps it takes.
+        layout: the layout of x: `"CT"`, `"TC"` or `"T"`.
         classes: names of the outputs.
-        rate: steps of time in a second; files of sound must have it, and times are then shown in seconds.
-        channels: names of the channels, or how many there are.
-        window: how long a window is: seconds where there is a rate, steps where there is none. By default about a fiftieth.
-        name: to show; by default the network's class.
+        rate: time steps per second; sound files must have this rate, and times are then shown in seconds.
+        channels: names of the channels, or their number.
+        window: the length of a window, in seconds with a rate, otherwise in time steps. By default about a fiftieth of T.
+        name: the name to show; by default the network's class.
         representation: see `ig2.wrap`.
         output: see `ig2.wrap`.
-        outputs: what they are: `"classes"` of which one is right, independent `"labels"`, or plain `"numbers"`.
+        outputs: the kind of outputs: mutually exclusive `"classes"`, independent `"labels"`, or plain `"numbers"`.
         bounds: see `ig2.wrap`; sound is from −1 to 1.
-        clips: what to contrast with, as `read` takes it, or a function that returns it.
+        clips: the default signals to choose references from, in any form that `read` accepts, or a function returning them.
 
     Returns:
         A subject.
 
     Raises:
-        InputError: if an argument does not fit the others.
+        InputError: if an argument is not valid, or inconsistent with the others.
 
     >>> import ig2
     >>> net = nn.Sequential(nn.Conv1d(2, 4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 96, 2)).eval()

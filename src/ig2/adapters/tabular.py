@@ -1,10 +1,10 @@
 """Networks on tables: rows in, a number for each column out.
 
-A person gives and reads rows in their own units; the network gets every number less its column's mean, divided by its column's
-standard deviation. A path, though, has to move in the units of the network: a step has one length over all columns, and beside
-an area of 1,000 a smoothness of 0.1 weighs nothing. On scikit-learn's breast cancer rows, IG² in the rows' own units walked
-4,500 standard deviations away, and left 90 times the change in the output unaccounted for; in standard units, 0.7 %.
-Straight paths give the same attribution in either.
+Rows are read and shown in the user's units; the network receives every number minus its column's mean, divided by its column's
+standard deviation. Paths, however, have to move in the network's units: a step has one length over all columns, and next to an
+area of 1,000, a smoothness of 0.1 has no weight. On scikit-learn's breast cancer rows, IG² in the rows' units moved 4,500
+standard deviations away, and left 90 times the change in the output unexplained; in standard units, 0.7 %. Straight paths give
+the same attribution in both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MISSING = ("na", "nan", "n/a", "null", "none", "-", "?")
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers, and what the network wants subtracted and divided by."""
+    """A column of numbers, with the mean and standard deviation that standardise it for the network."""
 
     name: str
     mean: float = 0.0
@@ -58,10 +58,10 @@ class Category:
     """A column with a few possible values.
 
     Args:
-        name: of the column.
-        values: those it can have, in the order of the network's codes; read as text.
-        embedding: the network's own table of vectors for them. By default a value is a one in a row of zeros.
-        fixed: hand the value's number to the network as it is, never moved and never attributed.
+        name: the name of the column.
+        values: the possible values, in the order of the network's codes; read as text.
+        embedding: the network's embedding of the values; by default one-hot.
+        fixed: whether to pass the value's index to the network unchanged, never moved and never attributed.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Category:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The values as they stand in a table."""
+        """The values as they are written in a table."""
         return tuple(map(_as_text, self.values))
 
     @property
@@ -89,7 +89,7 @@ class Category:
 
     @property
     def width(self) -> int:
-        """How many features the column has."""
+        """The number of features of the column."""
         return self.table.shape[1]
 
 
@@ -97,15 +97,15 @@ Column = Number | Category
 
 
 class MissingColumnsError(InputError):
-    """A table is not of the kind the network understands."""
+    """The table lacks columns that the network takes."""
 
 
 class BadRowsError(InputError):
-    """Rows whose cells in one column the network cannot take; others of the table may be fine.
+    """Some rows have invalid cells in one column; other rows of the table may be valid.
 
     Args:
-        problems: what is wrong with each, by the number of the row, counted from 1.
-        remedy: what to do about it.
+        problems: the problem of each row, by row number, counted from 1.
+        remedy: how to fix it.
     """
 
     def __init__(self, problems: dict[int, str], remedy: str) -> None:
@@ -115,7 +115,7 @@ class BadRowsError(InputError):
 
 
 class Standardise(nn.Module):
-    """(x − mean) / std for each feature; what is fixed is passed on."""
+    """Standardise each feature, (x − mean) / std; fixed inputs are passed on."""
 
     mean: Tensor
     std: Tensor
@@ -132,7 +132,7 @@ class Standardise(nn.Module):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TableSubject(Subject):
-    """A network on rows of a table and the columns it understands."""
+    """A network on rows of a table, with the columns it takes."""
 
     columns: tuple[Column, ...]
     space: Space = "standard"
@@ -142,22 +142,22 @@ class TableSubject(Subject):
 
     @property
     def attributed(self) -> tuple[Column, ...]:
-        """The columns that are not held fixed, in the order of the features."""
+        """The columns that are not fixed, in the order of the features."""
         return tuple(column for column in self.columns if not column.fixed)
 
     @property
     def widths(self) -> list[int]:
-        """How many features each attributed column has."""
+        """The number of features of each attributed column."""
         return [column.width for column in self.attributed]
 
     def read(self, sources: Any, rows: Callable[[int], Sequence[int]] | None = None) -> Batch:
-        """Rows of a table.
+        """Read rows of a table.
 
         Args:
-            sources: a CSV, TSV or Parquet file, a pandas DataFrame, or a list of dicts; columns go by their names, in any
+            sources: a CSV, TSV or Parquet file, a pandas DataFrame, or a list of dicts; columns are matched by name, in any
                 order, and others are ignored.
-            rows: from how many there are, the numbers of those to take, counted from 0; what stands in others does not
-                matter. By default all.
+            rows: a function from the number of rows to the indices of those to read, counted from 0; the other rows are not
+                checked. By default all.
         """
         frame = read_frame(sources)
         names = [str(name) for name in frame.columns]
@@ -203,7 +203,7 @@ class TableSubject(Subject):
         return (numbers - column.mean) / column.std if self.space == "standard" else numbers
 
     def cells(self, sample: Tensor) -> tuple[str, ...]:
-        """One sample of the data space in the rows' own units: each attributed column's number, or its nearest value."""
+        """Return one sample of the data space in the rows' units: each attributed column's number or nearest category."""
         texts = []
         for column, piece in zip(self.attributed, torch.split(sample.detach().cpu(), self.widths), strict=True):
             if isinstance(column, Number):
@@ -214,11 +214,11 @@ class TableSubject(Subject):
         return tuple(texts)
 
     def groups(self, batch: Batch) -> tuple[tuple[int, ...], ...]:
-        """Which column each feature is of."""
+        """Return the column of each feature."""
         return (tuple(number for number, width in enumerate(self.widths) for _ in range(width)),) * len(batch)
 
     def describe_counterfactual(self, attribution: Attribution) -> tuple[tuple[str, ...], ...] | None:
-        """Each explicand's row where GradPath ended, the mean over references; None for methods without one."""
+        """Return each explicand's row at the end of GradPath, the mean over references; None for methods without it."""
         if attribution.gradcf is None:
             return None
         ends, weights = extract_tensor(attribution, attribution.gradcf), attribution.weights
@@ -235,7 +235,7 @@ class TableSubject(Subject):
 
 
 def read_frame(sources: Any) -> Any:
-    """A DataFrame with rows numbered from 1, as a person counts; from a CSV file, of texts just as they stand there."""
+    """Read a DataFrame with rows numbered from 1; the cells of a CSV file are kept as text, unchanged."""
     pandas = import_extra("pandas", "table", "reading tables")
     frame = _to_frame(sources, pandas)
     return frame.set_axis(range(1, len(frame) + 1), axis=0)
@@ -300,7 +300,7 @@ def _as_text(value: Any) -> str:
 
 
 def _as_cell(value: Any) -> str:
-    """A number as it stands in the file; one of more digits than a person writes, as programs write them, with six."""
+    """Return a number as written in the file, or with six digits if it has more than a person would write."""
     text = _as_text(value)
     return _as_text(float(text)) if len(text) > LONGEST_NUMBER else text
 
@@ -356,13 +356,13 @@ def _parse_codes(series: Any, column: Category) -> Tensor:
 def infer_columns(
     frame: Any, categories: str | Sequence[str] = (), fixed: str | Sequence[str] = (), leave_out: str | Sequence[str] = ()
 ) -> tuple[Column, ...]:
-    """The columns of the table a network was trained on, with their means, deviations and values.
+    """Infer columns, with their means, standard deviations and values, from the table a network was trained on.
 
     Args:
-        frame: the training rows, as `TableSubject.read` takes them.
-        categories: columns of numbers that are codes; columns of text are categories anyway.
+        frame: the training rows, in any form that `TableSubject.read` accepts.
+        categories: numeric columns to treat as categories; columns of text always are.
         fixed: categories that are never moved or attributed.
-        leave_out: columns that are no inputs, such as the answer.
+        leave_out: columns that are not inputs, such as the label.
     """
     table = read_frame(frame)
     categories, fixed, leave_out = ([names] if isinstance(names, str) else names for names in (categories, fixed, leave_out))
@@ -400,20 +400,20 @@ def subject(
     outputs: Outputs = "classes",
     rows: Any = None,
 ) -> TableSubject:
-    """Any network that takes rows of features (B, F).
+    """Create a subject from any network that takes rows of features (B, F).
 
     Args:
-        net: takes the columns' features side by side, standardised numbers and one-hot or embedded categories, in the order of
-            `columns`; and, if some are fixed, their codes (B, fixed columns) as a second argument.
-        columns: `Number`s and `Category`s, as `infer_columns` returns them; a bare name is a number that is not standardised.
+        net: a network of the columns' features, concatenated in the order of `columns`: standardised numbers and one-hot or
+            embedded categories; and, if some are fixed, their codes (B, fixed columns) as a second argument.
+        columns: `Number`s and `Category`s, as returned by `infer_columns`; a bare name is a number that is not standardised.
         classes: names of the outputs.
-        space: where paths move. `"standard"`: in units of each column's deviation, which GradPath needs. `"raw"`: in the rows'
-            own units, with standardising done inside the model.
-        name: to show; by default the network's class.
+        space: the units in which paths move. `"standard"`: each column's standard deviation, as GradPath needs. `"raw"`: the
+            rows' units, with standardisation inside the model.
+        name: the name to show; by default the network's class.
         representation: see `ig2.wrap`.
         output: see `ig2.wrap`.
-        outputs: what they are: `"classes"` of which one is right, independent `"labels"`, or plain `"numbers"`.
-        rows: what to contrast with unless others are given.
+        outputs: the kind of outputs: mutually exclusive `"classes"`, independent `"labels"`, or plain `"numbers"`.
+        rows: the default rows to choose references from.
     """
     known = tuple(Number(column) if isinstance(column, str) else column for column in columns)
     if not known or not all(isinstance(column, (Number, Category)) for column in known):
@@ -441,11 +441,11 @@ def subject(
 
 
 def load(model: str = "breast-cancer") -> TableSubject:
-    """A table model by its name.
+    """Load a table model by name.
 
     Args:
-        model: one of the registered names; the demo brings `"breast-cancer"`, `"wine"` and `"iris"`, which tell classes apart,
-            and `"diabetes"`, which predicts a number. Each is trained when first used on one of scikit-learn's tables.
+        model: a registered name; the demo provides the classifiers `"breast-cancer"`, `"wine"` and `"iris"`, and `"diabetes"`,
+            which predicts a number. Each is trained on one of scikit-learn's tables on first use.
     """
     if model in MODELS:
         return MODELS.load(model, TableSubject)

@@ -1,8 +1,8 @@
-"""Classifiers of text: sentences in, a number for each word out.
+"""Text classifiers: sentences in, a number for each word out.
 
-Token ids cannot be moved along a path, so what is attributed is the embedding of each token; a token's share is the sum over
-its embedding, a word's the sum over its tokens. Special tokens and padding are fixed: no path moves them, their share is zero,
-and metrics do not count them.
+Token ids cannot move along a path, so the embedding of each token is attributed; a token's share is the sum over its embedding,
+a word's share the sum over its tokens. Special tokens and padding are fixed: no path moves them, their share is zero, and
+metrics do not count them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNLIMITED = 100_000  # tokenizers without a limit say 10³⁰
 
 @dataclass(frozen=True)
 class Tokens:
-    """One text, cut up."""
+    """One text as tokens."""
 
     ids: Sequence[int]
     spans: Sequence[tuple[int, int]]  # where each token stands in the text
@@ -48,7 +48,7 @@ class TextBatch(Batch):
 
 
 class FromEmbeddings(nn.Module):
-    """A network from its embeddings on."""
+    """A network as a function of embeddings instead of tokens."""
 
     def __init__(self, net: nn.Module, call: Callable[[nn.Module, Tensor, Tensor], Any]) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class FromEmbeddings(nn.Module):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextSubject(Subject):
-    """A classifier of text and how texts reach it. Made by `from_transformers`, `from_parts` or `load`."""
+    """A text classifier with its tokenizer and embedding. Created by `from_transformers`, `from_parts` or `load`."""
 
     tokenize: Callable[[str], Tokens]
     embed: Callable[[Tensor], Tensor]  # from ids (..., L) to embeddings (..., L, E)
@@ -75,14 +75,14 @@ class TextSubject(Subject):
     batches: ClassVar[type[Batch]] = TextBatch
 
     def read(self, sources: Any) -> TextBatch:
-        """The same as `encode`."""
+        """Read texts, as `encode` does."""
         return self.encode(sources)
 
     @torch.no_grad()
     def encode(self, texts: str | Sequence[str]) -> TextBatch:
-        """Texts as embeddings (B, L, E) with their mask; `units` are the words.
+        """Encode texts as embeddings (B, L, E) with their mask; `units` are the words.
 
-        Where texts are padded, one is tried alone as well: a model whose answer depends on padding is refused.
+        If texts are padded, one is also run without padding: a model whose output depends on padding raises a `ModelError`.
         """
         texts = [texts] if isinstance(texts, str) else list(texts)
         if not texts:
@@ -128,7 +128,7 @@ class TextSubject(Subject):
         return self.embed(ids).detach().cpu()
 
     def _check_padding(self, batch: TextBatch, row: int) -> None:
-        """Compare what the model says of a text beside a longer one with what it says of it alone."""
+        """Compare the model's output for a padded text with its output for the same text alone."""
         alone = self._make_batch([batch.names[row]])
         answers = []
         for texts, number in ((batch, row), (alone, 0)):
@@ -146,10 +146,10 @@ class TextSubject(Subject):
     # -- references ----------------------------------------------------------------------------------------------------
 
     def references(self, texts: str | Sequence[str], batch: TextBatch) -> Any:
-        """Other texts as references for each sample of a batch, (B, R, L, E).
+        """Return other texts as references for each sample of a batch, (B, R, L, E).
 
-        A reference takes the places of the sample's words: a longer one is cut off, a shorter one is filled up with the
-        padding token. Special tokens and padding are the sample's own, so nothing moves there.
+        The tokens of a reference replace those of the sample's words: a longer reference is truncated, a shorter one filled up
+        with the padding token. Special tokens and padding remain the sample's, so nothing moves there.
         """
         return batch.like_x(self.candidates(self.pool(texts), batch))
 
@@ -169,8 +169,8 @@ class TextSubject(Subject):
 
     @torch.no_grad()
     def baseline(self, batch: TextBatch, kind: Baseline = "pad") -> Any:
-        """One reference for each sample, (B, 1, L, E), with every word replaced: by the zero vector, or the embedding of the
-        padding or the mask token. Special tokens stay."""
+        """Return one reference for each sample, (B, 1, L, E), with every word replaced by the zero vector, or by the embedding
+        of the padding or mask token. Special tokens remain."""
         if kind not in ("zero", "pad", "mask"):
             raise InputError(f"baseline {kind!r} is unknown: use 'zero', 'pad' or 'mask'")
         if kind == "mask" and self.mask_id is None:
@@ -191,15 +191,15 @@ class TextSubject(Subject):
     # -- results -------------------------------------------------------------------------------------------------------
 
     def groups(self, batch: Batch) -> tuple[tuple[int, ...], ...]:
-        """Which word each token is of."""
+        """Return the word of each token."""
         assert isinstance(batch, TextBatch)
         return tuple(map(tuple, batch.word.tolist()))
 
 
 def join_words(text: str, tokens: Tokens) -> tuple[list[int], list[str]]:
-    """Which word each token is of, −1 for special ones, and the words as they stand in the text.
+    """Return the word of each token, −1 for special ones, and the words as they are written in the text.
 
-    Tokens are of one word where the tokenizer says so and no blank is between them.
+    Tokens belong to one word if the tokenizer groups them and there is no whitespace between them.
     """
     numbers: list[int] = []
     spans: list[tuple[int, int]] = []
@@ -235,7 +235,7 @@ def _are_close(tensor: Tensor, other: Tensor) -> bool:
 
 
 def _name_inside(representation: str | nn.Module | None) -> str | nn.Module | None:
-    """A layer's name inside the network, which is one level down."""
+    """Return the name of a layer of the network, which is nested one level down."""
     named = isinstance(representation, str) and representation != "output"
     return f"net.{representation}" if named else representation
 
@@ -257,23 +257,23 @@ def from_parts(
     outputs: Outputs = "classes",
     texts: Sequence[str] = (),
 ) -> TextSubject:
-    """An embedding layer, the rest of a network, and a function that cuts text into tokens.
+    """Create a subject from an embedding layer, the rest of a network, and a tokenizer function.
 
     Args:
-        embedding: from ids to embeddings, such as an `nn.Embedding`.
-        network: from embeddings (B, L, E), and a mask (B, L) of ones and zeros, to scores.
-        tokenize: from a text to (id, start, end) for each token, with its place in the text.
+        embedding: maps ids to embeddings, such as an `nn.Embedding`.
+        network: maps embeddings (B, L, E), and a mask (B, L) of ones and zeros, to scores.
+        tokenize: maps a text to (id, start, end) for each token, with its position in the text.
         classes: names of the outputs.
         takes_mask: whether the network is called with the mask.
-        pad_id: the token that fills up shorter texts.
-        mask_id: the token that stands for a hidden word, if there is one.
-        length: pad every text to this many tokens, for a network that was trained so.
+        pad_id: the token that pads shorter texts.
+        mask_id: the token for a hidden word, if there is one.
+        length: the number of tokens that every text is padded to, for a network trained with a fixed length.
         bounds: the range of embeddings that a path may not leave.
-        name: to show; by default the network's class.
+        name: the name to show; by default the network's class.
         representation: see `ig2.wrap`; a name is a module of `network`.
         output: see `ig2.wrap`.
-        outputs: what they are: `"classes"` of which one is right, independent `"labels"`, or plain `"numbers"`.
-        texts: what to contrast with unless others are given.
+        outputs: the kind of outputs: mutually exclusive `"classes"`, independent `"labels"`, or plain `"numbers"`.
+        texts: the default texts to choose references from.
     """
 
     def cut(text: str) -> Tokens:
@@ -310,22 +310,22 @@ def from_transformers(
     outputs: Outputs | None = None,
     texts: Sequence[str] = (),
 ) -> TextSubject:
-    """A model of Hugging Face transformers, in eval mode, with its fast tokenizer.
+    """Create a subject from a Hugging Face transformers model, in eval mode, and its fast tokenizer.
 
     Args:
-        model: takes `input_ids` or `inputs_embeds`, and `attention_mask`: a sequence classifier, or a module of your own with
-            such a model inside. An encoder or a causal model needs `output`.
-        tokenizer: a fast one, which knows where its tokens stand in the text.
+        model: a model that takes `input_ids` or `inputs_embeds`, and `attention_mask`: a sequence classifier, or a custom
+            module that contains such a model. An encoder or a causal model needs `output`.
+        tokenizer: a fast tokenizer, which provides the position of each token in the text.
         classes: names of the outputs; by default those of a classifier's config.
-        name: to show; by default the model's own.
+        name: the name to show; by default the model's.
         representation: see `ig2.wrap`; a name is a module of `model`.
-        output: see `ig2.wrap`. Of an encoder a function of what it returns, such as
-            `lambda result: head(result.last_hidden_state[:, 0])`; of a causal model `lambda result: result.logits[:, -1]`, the
-            scores of the next token.
-        outputs: what they are: `"classes"` of which one is right, independent `"labels"`, or plain `"numbers"`. By default
-            what a classifier's config says; classes where the model returns several logits or their names are given; numbers
-            otherwise.
-        texts: what to contrast with unless others are given.
+        output: see `ig2.wrap`. For an encoder, a function of its result, such as
+            `lambda result: head(result.last_hidden_state[:, 0])`; for a causal model, `lambda result: result.logits[:, -1]`,
+            the scores of the next token.
+        outputs: the kind of outputs: mutually exclusive `"classes"`, independent `"labels"`, or plain `"numbers"`.
+            By default as in a classifier's config; classes if the model returns several logits or their names are given;
+            otherwise numbers.
+        texts: the default texts to choose references from.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(f"{type(tokenizer).__name__} does not say where its tokens stand in the text: use a fast tokenizer")
@@ -384,9 +384,9 @@ def from_transformers(
 
 @torch.no_grad()
 def _try_embeddings(subject: TextSubject, model: nn.Module) -> tuple[int, bool]:
-    """How many outputs there are, and whether the model itself returns scores.
+    """Return the number of outputs, and whether the model itself returns scores.
 
-    It must say the same from embeddings as from tokens: some models scale or normalise them in between.
+    The output from embeddings must equal that from tokens: some models scale or normalise embeddings in between.
     """
     device, named = _device(model), not callable(subject.model.output)
     try:
@@ -421,13 +421,13 @@ def _try_embeddings(subject: TextSubject, model: nn.Module) -> tuple[int, bool]:
 
 
 def keep_gradients(net: nn.Module) -> None:
-    """See that layers of bitsandbytes stay as they can be differentiated.
+    """Keep bitsandbytes layers differentiable.
 
-    On a CPU that computes in bfloat16 they pack their 4 bits anew in the first pass that asks for no gradient, for a kernel
-    that has none. PyTorch then takes the gradient of every layer for zero: secants on a Llama were off by 150 % of the change.
+    On a CPU that computes in bfloat16, they repack their 4 bits in the first pass without gradients, for a kernel that has no
+    gradient. PyTorch then treats the gradient of every layer as zero: secants on a Llama were off by 150 % of the change.
 
     Raises:
-        ModelError: if they are packed already, which loses digits and cannot be undone.
+        ModelError: if they are already repacked, which loses digits and cannot be undone.
     """
     for name, module in net.named_modules():
         if getattr(getattr(getattr(module, "weight", None), "quant_state", None), "packing_format_for_cpu", False):
@@ -441,17 +441,17 @@ def keep_gradients(net: nn.Module) -> None:
 
 @torch.enable_grad()
 def check_gradients(net: nn.Module, run: Callable[[Tensor], object], embeddings: Tensor) -> None:
-    """See that each layer with weights passes a gradient on: a quantised one may be for inference alone.
+    """Check that each layer with weights propagates gradients: a quantised layer may support only inference.
 
-    Around such layers a gradient goes on through the residual connections, and attributions leave out what they do.
+    Gradients bypass such layers through the residual connections, and attributions then ignore the layers' effect.
 
     Args:
-        net: whose layers are looked at.
-        run: runs it from embeddings.
-        embeddings: (n, L, E).
+        net: the network to check.
+        run: runs the network from embeddings.
+        embeddings: the embeddings to run it on, (n, L, E).
 
     Raises:
-        ModelError: if one does not.
+        ModelError: if a layer does not.
     """
     blocked: list[str] = []
 
@@ -491,11 +491,11 @@ def _move_ids(embedding: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tenso
 
 
 def load(model: str = "questions") -> TextSubject:
-    """A classifier by its name.
+    """Load a text classifier by name.
 
     Args:
-        model: `"questions"`, which tells six kinds of question apart and is trained when first used; or
-            `"transformers:NAME"`, a sequence classifier of Hugging Face in its cache, in a folder, or on the network.
+        model: `"questions"`, which distinguishes six kinds of question and is trained on first use; or `"transformers:NAME"`,
+            a sequence classifier of Hugging Face in its cache, in a folder, or on the network.
     """
     source, _, name = model.partition(":") if isinstance(model, str) else ("", "", "")
     if model in MODELS:

@@ -1,4 +1,4 @@
-"""Opening what others made: nothing hidden in it is run."""
+"""Loading of files from others without running code hidden in them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ SWITCH = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 @contextmanager
 def weights_only() -> Iterator[None]:
-    """Inside, torch.load makes tensors and plain containers alone, whatever its callers ask of it.
+    """Restrict torch.load to tensors and plain containers, whatever its callers request.
 
-    torch.hub and torch.export ask for the full unpickler, so it is not enough to be careful in our own calls.
+    torch.hub and torch.export request the full unpickler, so restricting only our own calls is not enough.
     """
     before = os.environ.get(SWITCH)
     os.environ[SWITCH] = "1"

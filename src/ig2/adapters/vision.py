@@ -1,7 +1,7 @@
-"""Classifiers of images: by name, or any network in a few words; photos in, heat maps out.
+"""Image classifiers, by name or from any network: photos in, heat maps out.
 
-Points, steps and attributions live in the space of pictures, [0, 1] for each channel unless asked otherwise. What a network
-wants subtracted and divided is a part of the model, so that black means black.
+Points, steps and attributions are in the space of images, by default [0, 1] for each channel. The normalisation that a network
+needs is part of the model, so that black means black.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ig2.references.choice import interleave
 
 @dataclass(frozen=True, eq=False)
 class Photo:
-    """A picture to read: where it is, what to call it, and its class if someone said so."""
+    """An image to read: its source, its name, and its class if known."""
 
     source: Any  # a path, a Pillow image or an array of uint8
     name: str
@@ -43,7 +43,7 @@ class Photo:
 
 
 class Normalise(nn.Module):
-    """(x − mean) / std for each channel."""
+    """Normalise each channel, (x − mean) / std."""
 
     mean: Tensor
     std: Tensor
@@ -59,7 +59,7 @@ class Normalise(nn.Module):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VisionSubject(Subject):
-    """A classifier of images and the pictures it understands."""
+    """An image classifier, with the size, channels and value range of its images."""
 
     size: tuple[int, int]  # height and width
     frame: Callable[[Any], Any]  # from a Pillow image of any size to one of `size`
@@ -69,10 +69,10 @@ class VisionSubject(Subject):
     kind: ClassVar[Kind] = "image"
 
     def read(self, sources: Any) -> Batch:
-        """Pictures as the network takes them, (B, channels, H, W), from 0 to `value_range`.
+        """Read images as the network takes them, (B, channels, H, W), from 0 to `value_range`.
 
         Args:
-            sources: paths, Pillow images, arrays of uint8, `Photo`s, or one of these.
+            sources: a path, Pillow image, uint8 array or `Photo`, or a list of them.
         """
         if isinstance(sources, (str, PathLike, np.ndarray, Photo)) or hasattr(sources, "convert"):
             sources = [sources]
@@ -96,14 +96,14 @@ class VisionSubject(Subject):
         return np.ascontiguousarray(picture)
 
     def picture(self, sample: Tensor) -> NDArray[np.uint8]:
-        """One sample (channels, H, W) of the data space, to look at: (H, W, 3)."""
+        """Convert one sample (channels, H, W) of the data space to an image, (H, W, 3)."""
         if sample.shape != (self.channels, *self.size):
             raise InputError(f"a picture is made of one sample {(self.channels, *self.size)}, got {describe(sample)}")
         pixels = (sample.detach().cpu().double() * (255 / self.value_range)).round().clamp(0, 255).to(torch.uint8)
         return pixels.expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()
 
     def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
-        """One map (H, W) for each sample: the sum over its channels."""
+        """Return a map (H, W) for each sample: the sum over its channels."""
         return list(extract_tensor(attribution, values).sum(dim=1).numpy())
 
     def pool(self, sources: Any = None) -> Batch:
@@ -137,24 +137,24 @@ def subject(
     outputs: Outputs = "classes",
     photos: Callable[[], Sequence[Photo]] | None = None,
 ) -> VisionSubject:
-    """Any network that takes images (B, channels, H, W).
+    """Create a subject from any network that takes images (B, channels, H, W).
 
     Args:
         net: the network, in eval mode.
-        size: height and width that it takes, or the side of a square.
-        mean: what it wants subtracted, in the units of `value_range`; one number or one a channel.
-        std: what it wants divided by, likewise.
-        classes: names of its outputs, or `"imagenet"` for the usual thousand.
-        value_range: white in the data space, 1 or 255.
-        cover: height and width that a photo is scaled to cover before its middle is cut out; by default `size`.
-        interpolation: how photos are scaled.
-        frame: takes the place of both, a function from a Pillow image to one of `size`.
+        size: height and width of its input, or the side of a square.
+        mean: the mean for normalisation, in the units of `value_range`; one number, or one for each channel.
+        std: the standard deviation for normalisation, likewise.
+        classes: names of its outputs, or `"imagenet"` for the thousand classes of ILSVRC 2012.
+        value_range: the value of white in the data space, 1 or 255.
+        cover: height and width that a photo is scaled to cover before it is centre-cropped; by default `size`.
+        interpolation: the interpolation for scaling photos.
+        frame: a function from a Pillow image to one of `size`, which replaces `cover` and `interpolation`.
         channels: 3, or 1 for grey images.
-        name: to show; by default the network's class.
+        name: the name to show; by default the network's class.
         representation: see `ig2.wrap`.
         output: see `ig2.wrap`.
-        outputs: what they are: `"classes"` of which one is right, independent `"labels"`, or plain `"numbers"`.
-        photos: gives pictures to contrast with; by default the demo's photos.
+        outputs: the kind of outputs: mutually exclusive `"classes"`, independent `"labels"`, or plain `"numbers"`.
+        photos: a function that returns photos to choose references from; by default the demo's photos.
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 2))
@@ -207,14 +207,14 @@ def _spread_over_channels(value: float | Sequence[float], channels: int, name: s
 
 
 def load(model: str | nn.Module = "efficientnet-lite0", *, pretrained: bool = True) -> VisionSubject:
-    """A classifier by its name, with its own preprocessing and class names.
+    """Load an image classifier by name, with its preprocessing and class names.
 
     Args:
         model: `"efficientnet-lite0"`, an ImageNet classifier whose weights come in a package; `"digits"`, trained on
-            handwritten digits, white on black, when first used; `"torchvision:NAME"` or `"timm:NAME"`; a bare name, which is
-            looked for in both, torchvision first; or a network, which then gets the defaults of `subject`.
-        pretrained: whether torchvision and timm fetch weights, from their usual cache or the network. Without, they are
-            random from a fixed seed, for trying things out.
+            handwritten digits, white on black, on first use; `"torchvision:NAME"` or `"timm:NAME"`; a bare name, which is
+            looked up in both, torchvision first; or a network, with the defaults of `subject`.
+        pretrained: whether torchvision and timm load trained weights, from their usual cache or the network. Otherwise
+            weights are random with a fixed seed, for trying things out.
     """
     if isinstance(model, nn.Module):
         return subject(model)
@@ -330,7 +330,7 @@ def _check_name(name: str, names: Sequence[str], source: str) -> None:
 
 @contextmanager
 def _fetch_weights(name: str, pretrained: bool) -> Iterator[None]:
-    """Fetch weights without running what may be hidden in them, and say in a sentence why it failed."""
+    """Fetch weights without running code hidden in them, and report why it failed."""
     try:
         with weights_only():
             yield
@@ -345,7 +345,7 @@ def _fetch_weights(name: str, pretrained: bool) -> Iterator[None]:
 
 
 def imagenet_classes() -> tuple[str, ...]:
-    """A short name for each of the thousand classes, in the usual order."""
+    """Return a short name for each of the thousand classes, in the usual order."""
     return imagenet.names()
 
 
@@ -353,12 +353,12 @@ def imagenet_classes() -> tuple[str, ...]:
 
 
 def read_folder(folder: str | PathLike[str], limit: int | None = None, seed: int = 0) -> list[Photo]:
-    """The images of a folder; where they lie in sub-folders, those are their classes.
+    """List the images of a folder; the name of a sub-folder is the class of its images.
 
     Args:
-        folder: where to look.
-        limit: how many at most, taken from all sub-folders alike; by default all.
-        seed: of the choice where there are more.
+        folder: the folder.
+        limit: the maximum number of images, chosen round-robin over sub-folders; by default all.
+        seed: the seed of the choice if there are more.
     """
     root = Path(folder)
     if not root.is_dir():

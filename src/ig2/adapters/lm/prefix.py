@@ -1,4 +1,4 @@
-"""The beginning of a prompt that never moves, run once: its keys and values serve every point of every path."""
+"""The fixed beginning of a prompt, run once: its keys and values are reused at every point of every path."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 
 class Prefix(nn.Module):
-    """Keys and values of the first tokens of a prompt in each layer of a causal model, as `run_prefix` found them.
+    """Keys and values of the first tokens of a prompt in each layer of a causal model, as computed by `run_prefix`.
 
-    A causal model computes them from these tokens alone, so they are the same at every point that agrees there.
+    A causal model computes them from these tokens alone, so they are the same at every point with these tokens.
     """
 
     def __init__(self, cache: Any, length: int) -> None:
@@ -29,7 +29,7 @@ class Prefix(nn.Module):
         self.training = False
 
     def expand(self, rows: int) -> Any:
-        """A cache of transformers for passes of so many rows. Passes leave it as it is, so parts of them can be run again."""
+        """Return a cache of transformers for passes of `rows` rows. Passes do not modify it, so parts of them can be rerun."""
         cache = copy(self.cache)
         cache.layers = [copy(layer) for layer in self.cache.layers]
         for number, layer in enumerate(cache.layers):
@@ -44,7 +44,7 @@ def _append(keys: Tensor, values: Tensor, new_keys: Tensor, new_values: Tensor, 
 
 @torch.no_grad()
 def run_prefix(net: Any, embeddings: Tensor) -> Prefix | None:
-    """Run a causal model on the embeddings (k, E) of its first tokens; None where it keeps anything but keys and values."""
+    """Run a causal model on the embeddings (k, E) of its first tokens; None if it caches anything but keys and values."""
     mask = torch.ones(1, len(embeddings), dtype=torch.long, device=embeddings.device)
     cache = getattr(net(inputs_embeds=embeddings[None], attention_mask=mask, use_cache=True), "past_key_values", None)
     layers = getattr(cache, "layers", None)  # older ones of transformers are tuples

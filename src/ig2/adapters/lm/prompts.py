@@ -1,4 +1,4 @@
-"""A prompt as a language model gets it: tokens, the words they are of, spans, and what of it is fixed."""
+"""Prompts as inputs of language models: tokens, their words, spans, and fixed parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 @dataclass(frozen=True)
 class Span:
-    """Some tokens of a prompt under one name: a sentence, a message of a chat, a document."""
+    """A named range of tokens of a prompt: a sentence, a message of a chat, a document."""
 
     name: str
     start: int
@@ -26,7 +26,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A text cut into tokens. What is fixed, special tokens and the markup of a chat, is of no word."""
+    """A tokenized text. Special tokens and the markup of a chat are fixed, and belong to no word."""
 
     text: str
     ids: tuple[int, ...]
@@ -34,16 +34,16 @@ class Prompt:
     """The piece of text of each token."""
     words: tuple[str, ...]
     word: tuple[int, ...]
-    """Which word each token is of, −1 where it is fixed."""
+    """The word of each token, −1 if the token is fixed."""
     spans: tuple[Span, ...] = ()
     extra: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """What else the network takes for each token, such as `token_type_ids`."""
+    """Other inputs of the network for each token, such as `token_type_ids`."""
     offsets: tuple[tuple[int, int], ...] = ()
-    """Where each token stands in the text of its part; empty where the tokenizer does not know."""
+    """The start and end of each token in the text of its part; empty if the tokenizer does not provide them."""
     part: tuple[int | None, ...] = ()
-    """Of two texts, which one each token is of."""
+    """For two texts, the text of each token."""
     documents: tuple[Mapping[str, str], ...] | None = None
-    """Of a chat, those it was read with."""
+    """For a chat, the documents it was read with."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -54,18 +54,18 @@ class Prompt:
         return [position for position, word in enumerate(self.word) if word >= 0]
 
     def tokens_of(self, word: int) -> list[int]:
-        """The positions of a word's tokens."""
+        """Return the positions of a word's tokens."""
         return [position for position, other in enumerate(self.word) if other == word]
 
     def find_tokens(self, piece: str, part: int | None = None) -> tuple[int, int]:
-        """The first and one past the last token of a piece of the text.
+        """Return the first and one past the last token of a piece of the text.
 
         Args:
-            piece: what to look for.
-            part: of two texts, in which.
+            piece: the piece to find.
+            part: for two texts, the one to search.
 
         Raises:
-            InputError: if the text does not have it.
+            InputError: if the text does not contain it.
         """
         in_part = [i for i in self.positions if part is None or (self.part and self.part[i] == part)]
         text, ends = "", []
@@ -90,17 +90,17 @@ def read_prompt(
     documents: Sequence[Mapping[str, str]] | None = None,
     continues: bool = False,
 ) -> Prompt:
-    """Cut a prompt into tokens.
+    """Tokenize a prompt.
 
     Args:
-        tokenizer: of transformers; one that does not know where its tokens stand in the text will do.
+        tokenizer: a tokenizer of transformers; for a text, it need not provide the positions of its tokens.
         prompt: a text, two texts (first, second), or the messages of a chat, dicts with "role" and "content".
-        spans: pieces of the text by the names they are shown under.
-        documents: of a chat whose template takes them.
-        continues: whether the model continues the text, so that an end mark the tokenizer adds is dropped.
+        spans: pieces of the text, by the names to show.
+        documents: the documents of a chat whose template takes them.
+        continues: whether the model continues the text, so that an end token added by the tokenizer is dropped.
 
     Raises:
-        InputError: if it is something else, or nothing of it is left to attribute.
+        InputError: if the prompt is of another type, or has nothing to attribute.
     """
     if documents and isinstance(prompt, (str, tuple)) and all(isinstance(part, str) for part in prompt):
         raise InputError("documents= is for a chat, [{'role': 'user', 'content': …}]: put them into the text of the prompt")
@@ -137,7 +137,7 @@ def _read_text(tokenizer: Any, text: str, continues: bool) -> Prompt:
 
 
 def check_text(text: str) -> None:
-    """Raise an InputError for a text with half a character, as bytes that are no UTF-8 become on a command line."""
+    """Raise an `InputError` if a text has lone surrogates, which invalid UTF-8 on a command line becomes."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -145,7 +145,7 @@ def check_text(text: str) -> None:
 
 
 def cut_text(tokenizer: Any, text: str, **options: Any) -> tuple[list[int], Any, list[bool], Any]:
-    """Ids, offsets (or None), which tokens are special, and the tokenizer's words (or None)."""
+    """Return ids, offsets (or None), which tokens are special, and the tokenizer's words (or None)."""
     check_text(text)
     if getattr(tokenizer, "is_fast", False):
         encoding = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False, **options)
@@ -157,7 +157,7 @@ def cut_text(tokenizer: Any, text: str, **options: Any) -> tuple[list[int], Any,
 
 
 def _locate(tokenizer: Any, text: str, ids: Sequence[int], special: Sequence[bool]) -> list[tuple[int, int]] | None:
-    """Where tokens stand in a text, found by their own pieces of it; None where a piece is not in it, as an unknown one."""
+    """Locate tokens in a text by their decoded pieces; None if the text lacks a piece, such as an unknown token."""
     offsets, position = [], 0
     for index, is_special in zip(ids, special, strict=True):
         piece = "" if is_special else tokenizer.decode([index])
@@ -173,7 +173,7 @@ def _locate(tokenizer: Any, text: str, ids: Sequence[int], special: Sequence[boo
 def _assemble(
     tokenizer: Any, text: str, ids: Sequence[int], offsets: Any, special: Sequence[bool], groups: Any, **more: Any
 ) -> Prompt:
-    """A prompt from what the tokenizer says; special tokens that were typed are fixed too."""
+    """Create a prompt from the tokenizer's output; special tokens in the text itself are fixed too."""
     known = set(getattr(tokenizer, "all_special_ids", ())) - {getattr(tokenizer, "unk_token_id", None)}
     fixed = [flag or index in known for flag, index in zip(special, ids, strict=True)]
     if offsets is None:  # each token is then a word of its own
@@ -192,7 +192,7 @@ def _assemble(
 
 
 def _find_sentences(prompt: Prompt) -> tuple[Span, ...]:
-    """The sentences of a text that has several."""
+    """Return the sentences of a text that has several."""
     ends = [match.start() for match in SENTENCE_END.finditer(prompt.text)]
     if not ends or not prompt.offsets:
         return ()
@@ -206,7 +206,7 @@ def _find_sentences(prompt: Prompt) -> tuple[Span, ...]:
 
 
 def _read_pair(tokenizer: Any, first: str, second: str) -> Prompt:
-    """Two texts as the tokenizer joins them."""
+    """Read two texts as the tokenizer joins them."""
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(f"{type(tokenizer).__name__} does not say which of two texts a token is of: use a fast tokenizer")
     check_text(first + second)
@@ -229,7 +229,7 @@ def _read_pair(tokenizer: Any, first: str, second: str) -> Prompt:
 
 
 def _read_chat(tokenizer: Any, messages: Sequence[Message], documents: Sequence[Mapping[str, str]] | None) -> Prompt:
-    """The messages of a chat in its template: their contents are spans, everything else is fixed."""
+    """Read the messages of a chat in its template: their contents are spans, everything else is fixed."""
     if not getattr(tokenizer, "chat_template", None):
         raise InputError("this tokenizer has no chat template: give the prompt as a text")
     if not getattr(tokenizer, "is_fast", False):
@@ -268,6 +268,6 @@ def _read_chat(tokenizer: Any, messages: Sequence[Message], documents: Sequence[
 
 
 def _overlaps(text: str, pair: tuple[int, int], low: int, high: int) -> bool:
-    """Whether a token has something of a content, or is a blank inside of it."""
+    """Return whether a token overlaps a content, or is whitespace inside it."""
     start, end = max(pair[0], low), min(pair[1], high)
     return start < end and (bool(text[start:end].strip()) or (pair[0] >= low and pair[1] <= high))

@@ -1,4 +1,4 @@
-"""References for prompts, each with the question it asks: what would the model say if these words were others?"""
+"""References for prompts, each with the question it answers: what would the model predict with other words?"""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class Drawn:
     """R references for one prompt of L tokens."""
 
     embeddings: Tensor
-    """(R, L, E)."""
+    """The embeddings, (R, L, E)."""
     texts: tuple[str, ...]
-    """How each reads."""
+    """The text of each reference."""
     note: str = ""
-    """What could not be done, in words."""
+    """A note on words that could not be aligned."""
 
 
 class TextReferences(ABC):
-    """A strategy that makes references for a prompt. Fixed tokens stay, whatever it returns there."""
+    """A strategy that draws references for a prompt. Fixed tokens keep their values, whatever it returns for them."""
 
     label: ClassVar[str] = "reference"
-    """What each is, in a word or two."""
+    """A name for each reference, in a word or two."""
     question: ClassVar[str] = ""
-    """What contrasting with them asks."""
+    """The question that these references answer."""
 
     @abstractmethod
     def draw(self, lm: LanguageModel, prompt: Prompt) -> Drawn:
@@ -51,11 +51,11 @@ class Pairs(TextReferences):
     """Minimal pairs: "why this, rather than what the model says of that prompt?"
 
     The words of each pair are aligned with the prompt's, see `ig2.adapters.lm.align`; only those that differ move. A word of
-    the prompt that has no partner goes to the filler token; a word of the pair that has none is dropped, and the explanation
-    says so.
+    the prompt without a counterpart is replaced by the filler token; a word of the pair without one is dropped, and the
+    explanation notes it.
 
     Args:
-        prompts: the pairs, each as `LanguageModel.explain` takes a prompt.
+        prompts: the pairs, each in any form that `LanguageModel.explain` accepts.
     """
 
     label = "pair"
@@ -94,10 +94,10 @@ class Pairs(TextReferences):
 class OtherPrompts(TextReferences):
     """Other prompts, aligned from the right: "why this, rather than what is usual among those prompts?"
 
-    A longer one is cut at its beginning, a shorter one is preceded by the filler token.
+    A longer prompt is truncated at its beginning, a shorter one is preceded by the filler token.
 
     Args:
-        prompts: at least one.
+        prompts: the prompts, at least one.
     """
 
     label = "other prompt"
@@ -115,11 +115,11 @@ class OtherPrompts(TextReferences):
 
 @dataclass(frozen=True)
 class Filler(TextReferences):
-    """Every word replaced by the same: "why this, rather than what the model says without these words?"
+    """Every token replaced by the same filler: "why this, rather than what the model says without these words?"
 
     Args:
-        kind: "mask", "pad", "unk", "eos" or "bos", the tokenizer's token; "zero" or "mean", the zero vector or the mean of the
-            vocabulary; "auto", the first of these tokens that the tokenizer has.
+        kind: "mask", "pad", "unk", "eos" or "bos", the tokenizer's token; "zero" or "mean", the zero vector or the mean
+            embedding of the vocabulary; "auto", the first of these tokens that the tokenizer has.
     """
 
     label = "filler"
@@ -148,11 +148,11 @@ class Filler(TextReferences):
 class LikelyWords(TextReferences):
     """Every token replaced by the most likely other one: "why this, rather than with the words one would have expected?"
 
-    A causal model predicts each token from those before it, a masked model from all others. Reference r has at each position
-    the r-th most likely token but the prompt's own.
+    A causal model predicts each token from those before it, a masked model from all others. Reference r has, at each position,
+    the r-th most likely token other than the prompt's.
 
     Args:
-        count: how many references.
+        count: the number of references.
     """
 
     label = "likely words"
@@ -172,10 +172,10 @@ class LikelyWords(TextReferences):
 class Neighbours(TextReferences):
     """Every token replaced by its neighbours among the embeddings: "why this, rather than with words that are much the same?"
 
-    Reference r has at each position the token whose vector has the r-th largest cosine with the prompt's own.
+    Reference r has, at each position, the token whose embedding has the r-th largest cosine with that of the prompt's token.
 
     Args:
-        count: how many references.
+        count: the number of references.
     """
 
     label = "neighbours"
@@ -192,7 +192,7 @@ class Neighbours(TextReferences):
 
 
 def _draw_ranked(lm: LanguageModel, prompt: Prompt, scores: Tensor, count: int) -> Drawn:
-    """Reference r has at each position that is not fixed the token of the r-th highest score, from (positions, vocabulary)."""
+    """Draw references by scores (positions, vocabulary): reference r has the token with the r-th highest at each position."""
     special = sorted({*lm.tokenizer.all_special_ids} & set(range(scores.shape[1])))
     scores[:, special] = -torch.inf
     most = int((scores > -torch.inf).sum(dim=1).min())
@@ -207,7 +207,7 @@ def _draw_ranked(lm: LanguageModel, prompt: Prompt, scores: Tensor, count: int) 
 
 
 def _embed_cells(lm: LanguageModel, prompt: Prompt, aligned: Sequence[Alignment], note: str = "") -> Drawn:
-    """Embeddings of what stands in each place, the mean where that is several tokens, and how it reads."""
+    """Embed the tokens at each position, as their mean if there are several, and decode them to text."""
     rows, texts = [], []
     for alignment in aligned:
         ids = [
@@ -220,10 +220,10 @@ def _embed_cells(lm: LanguageModel, prompt: Prompt, aligned: Sequence[Alignment]
 
 
 def as_text_references(wanted: object) -> TextReferences:
-    """The strategy that `rather_than` stands for: a strategy, a prompt, or a list of prompts.
+    """Convert `rather_than`, a strategy, a prompt or a list of prompts, to a strategy.
 
     Raises:
-        InputError: if it is something else.
+        InputError: if it is of another type.
     """
     if isinstance(wanted, TextReferences):
         return wanted
