@@ -1,4 +1,4 @@
-"""Methods compared on your own explicands: each is run once and scored by every metric."""
+"""Comparison of methods on a batch of explicands: each method runs once and is scored by every metric."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SECONDS, GRADIENTS = "seconds", "gradients"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """Methods × metrics. `print` and notebooks show the means ± standard errors, and what each method took."""
+    """The scores of methods × metrics. `print` and notebooks show means ± standard errors, and the cost of each method."""
 
     scores: Table
-    """The same as `ig2.benchmarks` has it: `scores.gap(method, other, metric)` compares two explicand by explicand."""
+    """The scores as a table of `ig2.benchmarks`: `scores.gap(method, other, metric)` compares two methods by explicand."""
     attributions: dict[str, Attribution]
-    """What each method returned."""
+    """The attribution by each method."""
 
     @property
     def table(self) -> Any:
@@ -38,7 +38,7 @@ class Comparison:
         return import_extra("pandas", "table", "the table of a comparison").DataFrame(rows, columns=names)
 
     def figure(self) -> Any:
-        """Draw a panel for each metric with a bar for each method, whiskers for standard errors, and the best one in red."""
+        """Draw a panel for each metric with a bar for each method, whiskers for standard errors, and the best in red."""
         from ig2.plots.canvas import FOR, QUIET, Canvas
         from ig2.plots.labels import clean_text, text_options
 
@@ -73,23 +73,23 @@ def compare(
     seed: int = 0,
     **options: Any,
 ) -> Comparison:
-    """Explain x by each method, and score what they return by each metric.
+    """Explain x by each method, and score each attribution by each metric.
 
     Args:
-        model: as every method takes it.
+        model: the network, as for every method.
         x: the explicands.
-        methods: by name, or a list, in which each has the name of its class. One that should keep its own baseline beside
-            others with references is `ig2.benchmarks.WithoutReferences(method)`.
-        metrics: by name, or a list, in which each has its own.
-        truth: for the metrics that compare with one.
+        methods: methods by name, or a list, in which each is named by its class. Wrap a method that should keep its default
+            baseline beside others with references in `ig2.benchmarks.WithoutReferences(method)`.
+        metrics: metrics by name, or a list, in which each is named by itself.
+        truth: the ground truth, for metrics that compare with one.
         seed: the random seed.
-        options: those of every method's call, such as `references`, `target` and `against`.
+        options: options of every method's call, such as `references`, `target` and `against`.
 
     Returns:
-        The scores, and the attributions. Scores that are not defined are counted, and not part of the mean.
+        The scores and the attributions. Scores that are not defined are counted, but excluded from the mean.
 
     Raises:
-        InputError: if two methods or metrics have one name, or a call raises it.
+        InputError: if two methods or metrics share a name, or a call raises it.
 
     >>> net, x = torch.nn.Linear(3, 2).eval(), torch.eye(3)
     >>> comparison = compare(net, x, {"IG": ig2.IntegratedGradients(), "noise": ig2.Random()}, [ig2.metrics.Deletion()])
@@ -121,7 +121,7 @@ def compare(
 
 
 def _name_parts(parts: Any) -> dict[str, Any]:
-    """Methods or metrics by their names."""
+    """Return methods or metrics by name."""
     named = list(parts.items() if isinstance(parts, Mapping) else ((getattr(p, "name", type(p).__name__), p) for p in parts))
     if not named or any(not callable(part) or isinstance(part, type) for _, part in named):
         raise InputError(f"expected methods and metrics, each in a list or in a dict by name; got {describe(parts)}")

@@ -1,4 +1,4 @@
-"""What can go wrong, and who can fix it."""
+"""Errors and warnings, by who can fix them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _CONTEXTS = str(contextlib.__file__)  # what opens and closes things stands in b
 
 
 class IG2Error(Exception):
-    """Every error this library raises on purpose.
+    """The base class of all errors that this library raises on purpose.
 
     Args:
-        args: what came, what was expected, what to do.
-        rows: the explicands at fault, where only some are.
+        args: the message: the value received, the value expected, and the remedy.
+        rows: the explicands at fault, if only some are.
     """
 
     def __init__(self, *args: object, rows: Sequence[int] = ()) -> None:
@@ -30,23 +30,23 @@ class IG2Error(Exception):
 
 
 class InputError(IG2Error, ValueError):
-    """An argument or a tensor is not what the call can use."""
+    """Raised if the call cannot use an argument or a tensor."""
 
 
 class ModelError(IG2Error, RuntimeError):
-    """The network, as it is, cannot be explained."""
+    """Raised if the network cannot be explained as it is."""
 
 
 class MissingExtraError(IG2Error, ImportError):
-    """An optional package is needed and not installed."""
+    """Raised if a required optional package is not installed."""
 
 
 class IG2Warning(UserWarning):
-    """Something runs, and probably not as it was meant."""
+    """Issued if a call runs, but probably not as intended."""
 
 
 def warn(text: str) -> None:
-    """Warn, at the line outside this package that led here, however deep inside it is noticed."""
+    """Issue a warning at the line outside this package that led here, at any depth of the call stack."""
     frame, depth = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, _CONTEXTS)):
         frame, depth = frame.f_back, depth + 1
@@ -54,7 +54,7 @@ def warn(text: str) -> None:
 
 
 def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
-    """Import an optional package where it is used, or say how to get it."""
+    """Import an optional package, or raise an error that states how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -62,7 +62,7 @@ def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
 
 
 def format_count(number: int, word: str) -> str:
-    """A number and the word for so many: "1 class", "2 batches"."""
+    """Return a number with its noun in singular or plural: "1 class", "2 batches"."""
     ending = "" if number == 1 else "es" if word.endswith(("s", "ch")) else "s"
     return f"{number:,} {word}{ending}"
 
@@ -85,7 +85,7 @@ def describe(value: object) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Why something failed, on one line."""
+    """Return the reason of a failure on one line."""
     text = str(error.strerror) if isinstance(error, OSError) and error.strerror else str(error)
     line = " ".join(text.split())
     line = line if len(line) <= 200 else line[:199] + "…"

@@ -1,4 +1,4 @@
-"""How a person knows what is explained: the inputs, the outputs, the words or columns, and what stands in them."""
+"""Human-readable names of what is explained: inputs, outputs, words or columns, and their contents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ig2.errors import InputError, describe
 
 
 def name_output(index: int, classes: Sequence[str] | None = None, outputs: str = "classes") -> str:
-    """An output in words: its name, or its number and what it is.
+    """Return an output in words: its name, or its number and kind.
 
     >>> name_output(0), name_output(0, ["price"], "numbers"), name_output(1, None, "numbers")
     ('class 0', 'price', 'output 1')
@@ -28,7 +28,7 @@ def name_output(index: int, classes: Sequence[str] | None = None, outputs: str =
 
 @dataclass(frozen=True)
 class Names:
-    """The names of B explicands. Fields of tuples of tuples have one row for each.
+    """The names of B explicands. Fields that are tuples of tuples have one row for each.
 
     >>> names = Names("table", ("row 1",), units=(("age", "town"),), groups=((0, 1, 1),))
     >>> names.sum_units(torch.tensor([[1.0, 2.0, 3.0]]))
@@ -36,29 +36,29 @@ class Names:
     """
 
     kind: str
-    """What the explicands are: "image", "text", "table" or "signal"."""
+    """The kind of the explicands: "image", "text", "table" or "signal"."""
     samples: tuple[str, ...]
-    """A file's name, a sentence, a row."""
+    """The name of each explicand: a file name, a sentence or a row."""
     classes: tuple[str, ...] | None = None
     """The names of the model's outputs."""
     outputs: str = "classes"
-    """What these are: "classes", "labels" or "numbers"."""
+    """The kind of the outputs: "classes", "labels" or "numbers"."""
     units: tuple[tuple[str, ...], ...] | None = None
     """Each explicand's words, columns or windows of time; None for images."""
     groups: tuple[tuple[int, ...], ...] | None = None
-    """Which unit each position of the values is of, a token or a feature; −1 for none."""
+    """The unit that each position of the values, a token or a feature, belongs to; −1 for none."""
     cells: tuple[tuple[str, ...], ...] | None = None
-    """What stands in the columns, in the user's units."""
+    """The contents of the columns, in the user's units."""
     becomes: tuple[tuple[str, ...], ...] | None = None
-    """What stands there in the counterfactual, where GradPath ended, the mean over references."""
+    """The contents in the counterfactual, the end of GradPath; the mean over references."""
     predictions: tuple[str, ...] | None = None
-    """What the model says of each."""
+    """The model's prediction for each explicand."""
     time_axis: int | None = None
-    """The axis of the values that is time, of signals."""
+    """The time axis of the values, for signals."""
     rate: float | None = None
-    """Steps of time in a second, of signals."""
+    """The sampling rate in steps per second, for signals."""
     channels: tuple[str, ...] | None = None
-    """The names of the channels, of signals."""
+    """The names of the channels, for signals."""
 
     def __post_init__(self) -> None:
         for name in self._list_row_fields():
@@ -76,14 +76,14 @@ class Names:
         return ("samples", "units", "groups", "cells", "becomes", "predictions")
 
     def name_output(self, index: int) -> str:
-        """An output in words."""
+        """Return an output in words."""
         return name_output(index, self.classes, self.outputs)
 
     def sum_units(self, values: Tensor) -> list[NDArray[np.float64]]:
-        """A number for each unit of each explicand from values (B, positions, ...); they add up to the sum of all values.
+        """Return the sum of values (B, positions, ...) over each unit of each explicand; the total is preserved.
 
         Raises:
-            InputError: if the values have other positions than the explicands.
+            InputError: if the positions of the values do not match the explicands.
         """
         rows = values.detach().cpu().double()
         if self.time_axis is not None and rows.ndim > self.time_axis:
@@ -102,16 +102,16 @@ class Names:
         return [row.numpy() for row in sums]
 
     def __getitem__(self, rows: Sequence[int]) -> Names:
-        """The names of some explicands, by their numbers."""
+        """Return the names of the selected explicands."""
         taken: dict[str, Any] = {name: _take(getattr(self, name), rows) for name in self._list_row_fields()}
         return replace(self, **taken)
 
     @classmethod
     def join(cls, parts: Sequence[Names]) -> Names:
-        """The names of the explicands of several attributions.
+        """Return the names of the explicands of several attributions.
 
         Raises:
-            InputError: if they are not of one model's inputs.
+            InputError: if they do not belong to inputs of one model.
         """
         first, joined = parts[0], dict[str, Any]()
         for field in fields(cls):
@@ -123,7 +123,7 @@ class Names:
         return replace(first, **joined)
 
     def to_json(self) -> dict[str, Any]:
-        """What JSON can hold; rows that are all the same, such as columns, stand there once."""
+        """Return a JSON-compatible form; rows that are all equal, such as columns, are stored once."""
         return {
             name: value[:1] if name in self._list_row_fields()[1:] and value and len(set(value)) == 1 else value
             for name, value in asdict(self).items()
@@ -131,10 +131,10 @@ class Names:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Names:
-        """Read what `to_json` returned.
+        """Read the result of `to_json`.
 
         Raises:
-            InputError: if it is of something else.
+            InputError: if it has another form.
         """
         count = len(content["samples"])
         read = {name: _freeze(value) for name, value in content.items()}
@@ -146,28 +146,28 @@ class Names:
 
 @dataclass(frozen=True, eq=False)
 class ColumnValues:
-    """The attributions of N rows of a table with F columns: what figures of a whole table and SHAP's plots are made from."""
+    """The attributions of N rows of a table with F columns, as used by figures of a whole table and by SHAP's plots."""
 
     names: tuple[str, ...]
-    """The columns."""
+    """The names of the columns."""
     samples: tuple[str, ...]
-    """How each row is called."""
+    """The name of each row."""
     values: NDArray[np.float64]
-    """A number for each row and column, (N, F)."""
+    """The attribution of each row and column, (N, F)."""
     cells: Sequence[Sequence[str]]
-    """What stands there, as a person reads it."""
+    """The contents of the cells, as readable text."""
     explained: tuple[str, ...]
-    """What is explained of each row, in words."""
+    """The explained output of each row, in words."""
     targets: tuple[int, ...]
-    """The class explained of each row."""
+    """The explained class of each row."""
     outputs: NDArray[np.float64] | None = None
-    """f of each row, (N,)."""
+    """The output f of each row, (N,)."""
     baselines: NDArray[np.float64] | None = None
-    """f at each row's baseline, (N,); None for methods without one."""
+    """The output f at each row's baseline, (N,); None for methods without one."""
 
     @property
     def data(self) -> NDArray[Any]:
-        """The cells with numbers as numbers, (N, F) objects; in a column that has some other text, all are texts."""
+        """The cells, (N, F) objects: numbers in columns that hold only numbers, and text in all others."""
         data = np.array([list(row) for row in self.cells], dtype=object).reshape(self.values.shape)
         for column in data.T:
             with suppress(ValueError):
@@ -175,7 +175,7 @@ class ColumnValues:
         return data
 
     def __getitem__(self, rows: Sequence[int] | NDArray[np.intp]) -> ColumnValues:
-        """Some of the rows, by their numbers."""
+        """Return the selected rows."""
         numbers = [int(row) for row in rows]
         rowed: dict[str, Any] = {name: _take(getattr(self, name), numbers) for name in ("samples", "explained", "targets")}
         arrays = {name: getattr(self, name) for name in ("values", "outputs", "baselines")}

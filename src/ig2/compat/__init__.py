@@ -1,4 +1,4 @@
-"""Our methods behind the calls of Captum, Quantus, SHAP and PAIR's saliency: one module for each library."""
+"""Adapters with the interfaces of Captum, Quantus, SHAP and PAIR's saliency: one module for each library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AnyModel = Model | nn.Module | Callable[..., Any]
 
 
 def as_method(method: object) -> Method:
-    """Check that this is one of our methods: these libraries name their own by strings or build them from a network."""
+    """Check that this is an ig2 method: these libraries name their methods by strings or build them from a network."""
     if not isinstance(method, Method):
         raise InputError(f"method must be an ig2 method, for example ig2.IG2(), got {describe(method)}")
     return method
@@ -41,7 +41,7 @@ def as_tensor(data: Any, model: Model, name: str) -> Tensor:
 
 
 def as_references(references: Any, model: Model) -> Any:
-    """Convert samples to a tensor; strategies and numbers stay as they are."""
+    """Convert samples to a tensor; strategies and numbers are returned unchanged."""
     if references is None or isinstance(references, (References, int, float)):
         return references
     return as_tensor(references, model, "references")

@@ -1,11 +1,11 @@
 """PAIR's `GetMask(x_value, call_model_function, ...)` on our engine, and that of the authors of IG² [Zhuo 2024].
 
-The user's function runs the network and its gradients, in whatever framework it is written; the engine sees a network with
-one output whose gradient is what the function returns. Such a function need not return the output itself, so a mask comes
-without a residual, and rules that share out the change in the output (`ig2.rules.shared`, `scaled`, ...) need one that
-also answers `OUTPUT_LAYER_VALUES`.
+The user's function runs the network and its gradients in any framework; the engine sees a network with one output whose
+gradient is returned by the function. Such a function need not return the output itself, so a mask has no residual, and rules
+that distribute the change in the output (`ig2.rules.shared`, `scaled`, ...) require a function that also supports
+`OUTPUT_LAYER_VALUES`.
 
-The authors' notebooks run as they are, but for two lines:
+The authors' notebooks run unchanged, except for two lines:
 
     from ig2.compat import pair as ig2
     from ig2.compat.pair import REP_LAYER_VALUES, REP_DISTANCE_GRADIENTS
@@ -35,16 +35,16 @@ INPUT_OUTPUT_GRADIENTS = "INPUT_OUTPUT_GRADIENTS"
 OUTPUT_LAYER_VALUES = "OUTPUT_LAYER_VALUES"
 """The explained output, (n,)."""
 REP_LAYER_VALUES = "REP_LAYER_VALUES"
-"""The representation; that of the references comes back in `call_model_args["layer_baseline"]`."""
+"""The representation; that of the references is passed in `call_model_args["layer_baseline"]`."""
 REP_DISTANCE_GRADIENTS = "REP_DISTANCE_GRADIENTS"
-"""The gradient of minus the distance to that, which points downhill, in the shape of the samples; its length is not used."""
+"""The negative gradient of the distance to `layer_baseline`, in the shape of the samples; its length is not used."""
 
 Array = NDArray[Any]
 CallModel = Callable[..., Mapping[str, Any]]
 
 
 class _Callback:
-    """One call: the sample in double precision, and the user's function, its arguments and the precision it gets."""
+    """One call: the sample in double precision, and the user's function with its arguments and precision."""
 
     def __init__(self, x_value: ArrayLike, function: CallModel, args: Any) -> None:
         if not callable(function):
@@ -65,7 +65,7 @@ class _Callback:
         return answer[key]
 
     def read(self, key: str, samples: Tensor, args: Any = None) -> Tensor:
-        """Ask for numbers: one output for each sample, or a gradient in their shape."""
+        """Call the function for numbers: one output for each sample, or a gradient in their shape."""
         answer = self.ask(key, samples, args)
         try:
             numbers = answer.detach().cpu() if isinstance(answer, Tensor) else torch.as_tensor(np.array(answer))
@@ -79,7 +79,7 @@ class _Callback:
 
 
 class _KnownGradient(torch.autograd.Function):
-    """Numbers (n,) at samples (n, ...), with a gradient that comes from a function and is computed only when needed."""
+    """Numbers (n,) at samples (n, ...), with a gradient that a function computes only when needed."""
 
     @staticmethod
     def forward(ctx: Any, samples: Tensor, numbers: Tensor, gradient: Callable[[Tensor], Tensor]) -> Tensor:
@@ -110,7 +110,7 @@ class _Network(nn.Module):
 
 
 class _Distance:
-    """The distance in the user's representation, as one between samples; only its gradient is known."""
+    """The distance in the user's representation, as a distance between samples; only its gradient is known."""
 
     def __init__(self, callback: _Callback, shape: tuple[int, ...]) -> None:
         self.callback, self.shape = callback, shape
@@ -130,7 +130,7 @@ class _Distance:
 
 
 def _read_array(value: ArrayLike, name: str) -> tuple[Tensor, np.dtype[Any]]:
-    """Return an array in double precision, and the precision in which the user's function gets it."""
+    """Return an array in double precision, and the precision that the user's function receives."""
     array = np.asarray(value)
     try:
         wide = array.astype(np.float64)
@@ -158,7 +158,7 @@ def _mask(
 
 
 class _Saliency:
-    """What PAIR's `CoreSaliency` offers; a subclass writes `GetMask`."""
+    """The interface of PAIR's `CoreSaliency`; a subclass implements `GetMask`."""
 
     GetMask: Callable[..., Any]
 
@@ -179,9 +179,9 @@ class _Saliency:
 
         Args:
             stdev_spread: the standard deviation of the noise, as a share of the sample's range.
-            nsamples: how many copies.
-            magnitude: take the mean of squares.
-            seed: for the noise. PAIR draws it from NumPy's global state.
+            nsamples: the number of copies.
+            magnitude: whether to average squares.
+            seed: the seed of the noise. PAIR draws it from NumPy's global state.
             kwargs: further arguments of `GetMask`.
 
         Returns:
@@ -204,8 +204,8 @@ class IntegratedGradients(_Saliency):
     """PAIR's `IntegratedGradients` [Sundararajan 2017].
 
     Args:
-        rule: by default PAIR's own sum, the mean of the gradient at `x_steps` points from end to end. Any of `ig2.rules` is
-            applied on each of `x_steps` segments instead; `gauss(1)` and `trapezoid` are much closer to the integral.
+        rule: by default PAIR's sum, the mean of the gradient at `x_steps` points from end to end. Any of `ig2.rules` is
+            instead applied to each of `x_steps` segments; `gauss(1)` and `trapezoid` are much closer to the integral.
     """
 
     def __init__(self, rule: Rule | None = None) -> None:
@@ -224,19 +224,19 @@ class IntegratedGradients(_Saliency):
 
         Args:
             x_value: the sample, without a batch axis.
-            call_model_function: called with samples (n, ...), `call_model_args=` and `expected_keys=`, returns a dict with
+            call_model_function: a function of samples (n, ...), `call_model_args=` and `expected_keys=` that returns a dict of
                 those keys: `INPUT_OUTPUT_GRADIENTS` in the shape of the samples.
-            call_model_args: passed on to it.
-            x_baseline: where the line ends, by default at zero.
-            x_steps: how many gradients are taken.
-            batch_size: how many samples the function gets at once.
+            call_model_args: passed on to the function.
+            x_baseline: the end of the line, by default zero.
+            x_steps: the number of gradients.
+            batch_size: the number of samples per call of the function.
 
         Returns:
             The attribution, in the shape of the sample.
 
         Raises:
             InputError: if an argument cannot be used.
-            ModelError: if the function does not return what it was asked for.
+            ModelError: if the function does not return the expected keys and shapes.
         """
         check_count(x_steps, "x_steps")
         method: PathMethod
@@ -249,7 +249,7 @@ class IntegratedGradients(_Saliency):
 
 
 class GuidedIG(_Saliency):
-    """PAIR's `GuidedIG` [Kapishnikov 2021], with the published sum unless another rule is given."""
+    """PAIR's `GuidedIG` [Kapishnikov 2021], with the published sum by default."""
 
     def __init__(self, rule: Rule = rules.right) -> None:
         self.rule = rule
@@ -264,13 +264,13 @@ class GuidedIG(_Saliency):
         fraction: float = 0.25,
         max_dist: float = 0.02,
     ) -> Array:
-        """Attribute one sample, as `IntegratedGradients.GetMask` does; the function gets one at a time.
+        """Attribute one sample, as `IntegratedGradients.GetMask` does; the function receives one sample per call.
 
         Args:
-            x_baseline: where the path begins, by default at zero.
-            x_steps: how many steps.
-            fraction: the share of features, smallest gradients first, that moves at a time.
-            max_dist: how far a feature may be ahead of the straight line or behind, as a share of it.
+            x_baseline: the start of the path, by default zero.
+            x_steps: the number of steps.
+            fraction: the share of features, smallest gradients first, that move at a time.
+            max_dist: the maximum deviation of a feature from the straight line, ahead or behind, as a share of it.
         """
         method = ig2.GuidedIG(x_steps, fraction, max_dist, self.rule)
         return _mask(_Callback(x_value, call_model_function, call_model_args), method, x_baseline)
@@ -279,8 +279,8 @@ class GuidedIG(_Saliency):
 class BlurIG(_Saliency):
     """PAIR's `BlurIG` [Xu 2020] of images (H, W, C) or (H, W), black beyond their edges as in PAIR.
 
-    Where PAIR multiplies the gradient by the blur's derivative by sigma, our path has straight segments between the blurred
-    images: the two agree in the limit of many steps.
+    PAIR multiplies the gradient by the derivative of the blur with respect to sigma, whereas this path has straight segments
+    between the blurred images: the two agree in the limit of many steps.
     """
 
     def __init__(self, rule: Rule = rules.left) -> None:
@@ -295,13 +295,13 @@ class BlurIG(_Saliency):
         steps: int = 100,
         batch_size: int = 1,
     ) -> Array:
-        """Attribute one image, as `IntegratedGradients.GetMask` does a sample.
+        """Attribute one image, as `IntegratedGradients.GetMask` does for a sample.
 
         Args:
             x_value: the image, channels last.
             max_sigma: the blur at the end of the path, in pixels.
-            steps: how many segments.
-            batch_size: how many images the function gets at once.
+            steps: the number of segments.
+            batch_size: the number of images per call of the function.
         """
         if np.ndim(x_value) not in (2, 3):
             raise InputError(f"Blur IG takes an image (H, W, C) or (H, W), got {describe(x_value)}")
@@ -311,10 +311,10 @@ class BlurIG(_Saliency):
 
 
 class IG2(_Saliency):
-    """IG² with the authors' call [Zhuo 2024].
+    """IG² with the authors' interface [Zhuo 2024].
 
     Args:
-        rule: by default the published one. None follows the paths alone.
+        rule: by default the published one. None computes only the paths.
     """
 
     def __init__(self, rule: Rule | None = rules.left) -> None:
@@ -337,22 +337,22 @@ class IG2(_Saliency):
         Args:
             x_value: the sample, without a batch axis.
             baselines: the references, (R, ...).
-            call_model_function: called with samples (n, ...), `call_model_args=` and `expected_keys=`, returns a dict with
+            call_model_function: a function of samples (n, ...), `call_model_args=` and `expected_keys=` that returns a dict of
                 those keys: `INPUT_OUTPUT_GRADIENTS`, `REP_LAYER_VALUES` or `REP_DISTANCE_GRADIENTS`.
-            call_model_args: passed on to it, with `"layer_baseline"` added in a copy: the references' representation.
-            steps: how many steps of GradPath.
-            step_size: their Euclidean length. It is in the space of the samples, while the function's gradients are in
-                whatever space it takes them: if it normalises, let it take them before.
-            clip_min_max: the smallest and the largest value a sample may have, or None.
-            return_path: also return the points of all paths, as `Get_GradPath` does.
-            batch_size: how many samples the function gets at once, by default all references.
+            call_model_args: passed on to the function, with `"layer_baseline"` added in a copy: the references' representation.
+            steps: the number of steps of GradPath.
+            step_size: their Euclidean length in the space of the samples. The function's gradients should be in the same
+                space: if it normalises its input, compute them with respect to the input before.
+            clip_min_max: the smallest and the largest value of a sample, or None.
+            return_path: whether to also return the points of all paths, as `Get_GradPath` does.
+            batch_size: the number of samples per call of the function, by default all references.
 
         Returns:
             The attribution, in the shape of the sample, or (attribution, path).
 
         Raises:
             InputError: if an argument cannot be used.
-            ModelError: if the function does not return what it was asked for.
+            ModelError: if the function does not return the expected keys and shapes.
         """
         callback = _Callback(x_value, call_model_function, call_model_args)
         x, references = callback.x, _read_array(baselines, "baselines")[0]
@@ -387,9 +387,9 @@ class IG2(_Saliency):
         clip_min_max: Sequence[float] | None = (0, 255),
         batch_size: int | None = None,
     ) -> list[Array]:
-        """Return the points of all paths; no output is explained.
+        """Return the points of all paths, without explaining an output.
 
-        Arguments and errors are those of `GetMask`, but that `x_value` may also be (R, ...), a sample for each reference.
+        Arguments and errors are those of `GetMask`, except that `x_value` may also be (R, ...), a sample for each reference.
 
         Returns:
             `steps` + 1 arrays (R, ...), from the sample to the GradCFs.

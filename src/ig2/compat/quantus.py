@@ -31,9 +31,9 @@ def explain_func(
     bounds: Bounds | None = None,
     preprocess: Callable[..., Any] | None = None,
 ) -> ExplainFunc:
-    """Make the function `explain(model, inputs, targets, **kwargs)` that stands in for `quantus.explain`.
+    """Return a function `explain(model, inputs, targets, **kwargs)` that replaces `quantus.explain`.
 
-    Quantus passes the network on every call, so what `ig2.wrap` is told about it is given here once.
+    Quantus passes the network on every call, so the arguments of `ig2.wrap` are passed here once.
 
     >>> import numpy as np, torch, ig2
     >>> explain = explain_func(ig2.IntegratedGradients())
@@ -41,14 +41,14 @@ def explain_func(
     (4, 3)
 
     Args:
-        method: for example `ig2.IG2(steps=200)`.
-        references: an array of samples (R, ...), a number, or a strategy of `ig2.references`. Quantus chooses the batches
-            it explains, so that references (B, R, ...) for each input do not fit.
-        reduce_axes: axes of images and sequences (three axes and more) to sum over; the channels, as in Quantus. () keeps
-            them.
-        keepdims: whether the axes summed over stay, with length one.
-        seed: for all random draws.
-        batch_size: how many points the network sees at once.
+        method: an ig2 method, for example `ig2.IG2(steps=200)`.
+        references: an array of samples (R, ...), a number, or a strategy of `ig2.references`. Quantus chooses the batches,
+            so references (B, R, ...) for each input are not supported.
+        reduce_axes: axes of images and sequences (three axes and more) to sum over; by default the channels, as in Quantus.
+            () keeps them.
+        keepdims: whether to keep the summed axes, with length one.
+        seed: the seed of all random draws.
+        batch_size: the number of points per batch of the network.
         representation: as for `ig2.wrap`.
         output: as for `ig2.wrap`.
         bounds: as for `ig2.wrap`. Quantus perturbs inputs; values beyond the bounds are clipped to them.
@@ -69,7 +69,7 @@ def explain_func(
         """Attribute the classes `targets` (B,) to `inputs` (B, ...).
 
         `device` moves the network there first, as Quantus does; `references`, `reduce_axes`, `keepdims` and `seed` replace
-        the defaults. `method`, in which `quantus.evaluate` passes the name of the entry, has no effect.
+        the defaults. `method`, the name of the entry in `quantus.evaluate`, has no effect.
         """
         kwargs.pop("method", None)
         if unknown := sorted(set(kwargs) - set(defaults)):

@@ -16,7 +16,7 @@ from ig2.methods import Method
 
 
 class Explainer:
-    """What `shap.Explainer(model, masker)` is in SHAP: a method, a model and references, to be called on data.
+    """The counterpart of `shap.Explainer(model, masker)`: a method, a model and references, called on data.
 
     >>> import numpy as np, torch, ig2
     >>> explainer = Explainer(ig2.ExpectedIG(), torch.nn.Linear(3, 2), np.zeros((5, 3)), outputs=[0, 1])
@@ -24,16 +24,16 @@ class Explainer:
     (4, 3, 2)
 
     Args:
-        method: for example `ig2.IG2(steps=200)`.
-        model: a network, or what `ig2.wrap` returned.
+        method: an ig2 method, for example `ig2.IG2(steps=200)`.
+        model: a network, or the result of `ig2.wrap`.
         references: an array of samples (R, ...), a number, or a strategy of `ig2.references`.
-        outputs: the output to explain for all samples, or several, which then are the last axis. By default the predicted
+        outputs: the output to explain for all samples, or several, which become the last axis. By default the predicted
             class of each sample.
         feature_names: names of the columns; by default those of a data frame.
-        output_names: names of all the network's outputs, in order; shown where several are explained.
-        channels_last: put the channels of images (B, C, H, W) last in the explanation, where `shap.plots.image` expects them.
-        seed: for all random draws.
-        batch_size: how many points the network sees at once.
+        output_names: names of all the network's outputs, in order; shown if several are explained.
+        channels_last: whether to put the channels of images (B, C, H, W) last, as `shap.plots.image` expects.
+        seed: the seed of all random draws.
+        batch_size: the number of points per batch of the network.
 
     Raises:
         InputError: if `method` is not an ig2 method, or `outputs` is empty.
@@ -60,7 +60,7 @@ class Explainer:
         self.channels_last, self.seed, self.batch_size = channels_last, seed, batch_size
 
     def __call__(self, data: Any) -> Any:
-        """Explain samples (B, ...): an array, a data frame or a tensor.
+        """Explain samples (B, ...), as an array, a data frame or a tensor.
 
         Returns:
             A `shap.Explanation`. Its base values are the output at the baseline, the mean over references, or zero for
@@ -86,7 +86,7 @@ class Explainer:
         )
 
     def shap_values(self, data: Any) -> NDArray[Any]:
-        """Return the values alone, in the shape of the data, with a last axis for the outputs where there are several."""
+        """Return only the values, in the shape of the data, with a last axis for the outputs if there are several."""
         return self._stack([self._to_array(attribution.values) for attribution in self._attribute(data)])
 
     def _attribute(self, data: Any) -> list[Attribution]:
@@ -98,7 +98,7 @@ class Explainer:
         return [self.method(self.model, x, target, self.references, **options) for target in targets]
 
     def _stack(self, arrays: list[NDArray[Any]]) -> NDArray[Any]:
-        """Put several outputs on the last axis."""
+        """Stack several outputs along the last axis."""
         return np.stack(arrays, axis=-1) if isinstance(self.outputs, Sequence) else arrays[0]
 
     def _to_array(self, tensor: Any) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""The numbers and names of all items in memory, and which of them a query asks for."""
+"""The numbers and names of all items in memory, and queries of them."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Query:
-    """Which items, and in which order. Everything that is given must be fulfilled.
+    """A selection of items and their order. All conditions must be fulfilled.
 
     Args:
-        where: a condition, as `Store.where` takes it.
+        where: a condition, as for `Store.where`.
         text: a part of the id, the words or the cells, in any case.
-        ranges: (column, least, most) of numbers; the least belongs to it, and so does the most.
+        ranges: (column, least, most) of numbers, both ends included.
         cell: the label and the prediction of a cell of the confusion matrix, by their names.
         brush: (left, top, right, bottom) on the map of all items.
-        cluster: of explanations, by its number.
+        cluster: a cluster of explanations, by number.
         sort: a column, with a minus in front for the largest first; by default the order of the store.
         layout: the map that the brush is on: "pca" or "umap".
     """
@@ -53,7 +53,7 @@ class Query:
 class Catalogue:
     """The columns with one number or text for each item, of a store and of those it is compared with.
 
-    Columns of the second store end in `_2`, those of the third in `_3`. What another store does not have is empty there.
+    Columns of the second store end in `_2`, those of the third in `_3`. Values missing in another store are empty.
 
     Args:
         stores: the first has the items; the others are joined by the ids.
@@ -95,12 +95,12 @@ class Catalogue:
         """Return the positions of the items that fulfil a query, in its order.
 
         Args:
-            query: which.
-            points: where each item is on the map, for a brush.
+            query: the query.
+            points: the position of each item on the map, for a brush.
             clusters: the number of each item's cluster.
 
         Raises:
-            InputError: if the query cannot be understood, or asks for a map that is not made yet.
+            InputError: if the query is invalid, or requires a map that is not yet available.
         """
         kept = np.ones(len(self), dtype=bool)
         if query.where.strip():
@@ -197,7 +197,7 @@ class Catalogue:
         return [name for name in [*known, *metrics] if _differs(_drop_empty(self.read_numbers(name)))]
 
     def _distribute(self, name: str, positions: Positions) -> dict[str, Any]:
-        """Count the values of a column; the first and the last bin take what lies farther out."""
+        """Count the values of a column; the first and the last bin include values beyond them."""
         numbers = self.read_numbers(name)
         if name not in self._scales:
             finite = _drop_empty(numbers)
@@ -263,7 +263,7 @@ def _need(values: Any, purpose: str) -> Any:
 
 
 def _read_texts(store: Store, ids: Any) -> Any:
-    """Return what a search looks through: the id, with the words of a text or the cells of a row."""
+    """Return the searchable text of each item: the id, with the words of a text or the cells of a row."""
     compute = arrow("pyarrow.compute")
     name = next((name for name in ("units", "cells") if name in store.columns), None)
     if name is None:

@@ -1,4 +1,4 @@
-"""The stores that are looked at: their catalogue, rows, pictures and projection, and what each page asks of them."""
+"""The displayed stores: their catalogue, rows, pictures and projection, and the queries of each page."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ MISSING = (
 
 
 class Collection:
-    """One or several stores, read once and kept up with.
+    """One or several stores, read once and refreshed as runs write to them.
 
     Args:
         stores: their folders. The first has the items; the others are compared with it.
-        source: where the images are, for stores of images.
+        source: the source of the images, for stores of images.
 
     Raises:
-        InputError: if one is no store, or a damaged one, or the source has no images.
+        InputError: if a folder is not a store, a store is damaged, or the source has no images.
     """
 
     def __init__(self, stores: Sequence[str | PathLike[str]], source: Any = None) -> None:
@@ -92,7 +92,7 @@ class Collection:
     # -- what pages ask ------------------------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
-        """Return what is served: for each store its name, kind, method, model and how many items."""
+        """Return a description of each store: its name, kind, method, model and number of items."""
         stores = []
         for name, store, reader in zip(self.names, self.stores, self.readers, strict=True):
             fingerprint = store.manifest["fingerprint"]
@@ -114,7 +114,7 @@ class Collection:
         }  # fmt: skip
 
     def find(self, query: Query) -> Positions:
-        """Return the positions that a query asks for; those of the last queries are kept, since a list asks often."""
+        """Return the positions that match a query; the last queries are cached, since a list repeats them often."""
         if query.brush is not None or query.cluster is not None:
             self.project()
         catalogue, shown = self.catalogue, self.projection
@@ -159,7 +159,7 @@ class Collection:
         return row
 
     def read_maps(self, position: int) -> list[Map | None]:
-        """Return an item's map by each store; None where a store has none."""
+        """Return an item's map in each store; None if a store has none."""
         return [self._read_maps(number, np.array([position]))[0] for number in range(len(self.stores))]
 
     def _read_maps(self, number: int, positions: Positions) -> list[Map | None]:
@@ -240,7 +240,7 @@ class Collection:
     # -- the map of all items ------------------------------------------------------------------------------------------
 
     def project(self) -> Projection | None:
-        """Return the projection, made now if it is not there; None if too few items have values."""
+        """Return the projection, computed if missing; None if too few items have values."""
         with self._projecting:
             if self.projection is None and self.progress != 1.0:
                 self.progress, stores = 0.0, self.stores
@@ -250,7 +250,7 @@ class Collection:
             return self.projection
 
     def lay_out(self) -> Matrix | None:
-        """Return the map by UMAP, made now if it is not there; None if too few items have values."""
+        """Return the map by UMAP, computed if missing; None if too few items have values."""
         with self._laying_out:
             if self.umap is None and self.umap_progress != 1.0:
                 self.umap_progress, stores = 0.0, self.stores
@@ -260,7 +260,7 @@ class Collection:
             return self.umap
 
     def start_projection(self, layout: str = "pca") -> float:
-        """Begin to make a map in a thread of its own, once; return how far it is."""
+        """Start to compute a map in a separate thread, once; return its progress."""
         if self.progress is None:
             self.progress = 0.0
             self._start(self._project_quietly)
@@ -293,14 +293,14 @@ class Collection:
         self.umap_progress = min(share, 0.99)
 
     def encode_points(self, layout: str = "pca", positions: Positions | None = None) -> dict[str, Any]:
-        """Return where each item is on the map, its cluster, its class and whether it is right, as packed numbers.
+        """Return each item's position on the map, its cluster, its class and whether it is right, as packed numbers.
 
         Args:
-            layout: "pca" or "umap", if it is made.
-            positions: which items; by default all.
+            layout: "pca" or "umap", if available.
+            positions: the items; by default all.
 
         Raises:
-            InputError: if they are too many for a page.
+            InputError: if there are too many for a page.
         """
         shown, catalogue = self.projection, self.catalogue
         layouts = {"pca": None if shown is None else shown.points, "umap": self.umap}
@@ -334,7 +334,7 @@ class Collection:
         """Return the clusters: how many items, right and wrong, their mean map, their most typical items, their classes.
 
         Args:
-            positions: of the items that count; by default all. The mean is always that of all.
+            positions: the items to count; by default all. The mean is always over all items.
         """
         shown = self.project()
         if shown is None:

@@ -1,4 +1,4 @@
-"""A selection to take along: as a table, as the rows themselves, as the report, or as figures."""
+"""Exports of a selection: as a table, as rows with values, as the report, or as figures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DRAWING = threading.Lock()  # matplotlib's fonts are for one thread at a time
 
 
 def write_csv(collection: Collection, positions: Positions) -> Iterator[str]:
-    """Yield the lines of a CSV file with the numbers and names of items, those of compared stores beside them."""
+    """Yield the lines of a CSV file with the numbers and names of items, with those of compared stores beside them."""
     catalogue = collection.catalogue
     for start in range(0, max(1, len(positions)), ROWS_AT_ONCE):
         stream = io.StringIO()
@@ -55,7 +55,7 @@ def write_parquet(collection: Collection, positions: Positions) -> bytes:
     """Return a Parquet file of the rows of the first store, with their values.
 
     Raises:
-        InputError: if they are too many to be held in memory.
+        InputError: if there are too many to hold in memory.
     """
     store, length = collection.stores[0], collection.readers[0].length
     size = sum(path.stat().st_size for path in store.files) / max(1, length) * len(positions)
@@ -128,7 +128,7 @@ def draw_view(view: InputView) -> Any:
 
 
 def _as_attribution(method: MethodView, explicand: torch.Tensor) -> Attribution:
-    """Return what plots take: a map is enlarged to its image."""
+    """Return an attribution for plots: a map is enlarged to its image."""
     values = torch.from_numpy(np.array(method.scores, dtype=np.float32))[None]
     if values.ndim == 3:
         values = torch.nn.functional.interpolate(values[None], explicand.shape[-2:])[0]

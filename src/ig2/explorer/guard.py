@@ -1,5 +1,4 @@
-"""What every request must fulfil before anything is read: the right host, the token, no body but where one belongs, not too
-many, not too long."""
+"""Checks of every request before anything is read: host, token, a body only where one is expected, rate and length."""
 
 from __future__ import annotations
 
@@ -36,15 +35,15 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 @dataclass
 class Guard:
-    """Refuses what is not for this server, and adds the headers of every answer.
+    """Middleware that rejects requests not meant for this server, and adds the headers of every response.
 
     Args:
-        app: what answers.
-        hosts: the names that a request may call this server by, without the port.
-        token: what a request must bring, in the address or the cookie; None on a loopback address.
-        any_address: whether an IP address will do for a name, where the server listens on all of them.
-        clock: the time in seconds.
-        posts: the paths that take POST with a body; all others take none.
+        app: the application behind the guard.
+        hosts: the accepted host names of this server, without the port.
+        token: the token required in the address or the cookie; None on a loopback address.
+        any_address: whether to accept an IP address as a host name, if the server listens on all addresses.
+        clock: a function that returns the time in seconds.
+        posts: the paths that accept POST with a body; all others accept none.
     """
 
     app: Any
@@ -101,7 +100,7 @@ class Guard:
             self.body_bytes -= rest
 
     def _refuse(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[int, str, dict[str, str]] | None:
-        """Return the status, the reason and the headers of a refusal; None for a request that may pass."""
+        """Return the status, the reason and the headers of a rejection; None for an accepted request."""
         now = self.clock()
         self.allowance = min(BURST, self.allowance + (now - self.last) * RATE)
         self.post_allowance = min(POST_BURST, self.post_allowance + (now - self.last) * POST_RATE)
@@ -132,7 +131,7 @@ class Guard:
         return self._refuse_post(headers) if is_post else None
 
     def _refuse_post(self, headers: Mapping[str, str]) -> tuple[int, str, dict[str, str]] | None:
-        """The same of requests with a body: from this server's own page, of a known length, not too large, not too many."""
+        """Check a request with a body, as `_refuse` does: sent by this page, of known length, not too large or too many."""
         origin = headers.get("origin")
         if HEADER not in headers or (origin is not None and urlsplit(origin).netloc.lower() != headers["host"].lower()):
             return 403, "another page asked for this", {"connection": "close"}

@@ -1,4 +1,4 @@
-"""Inputs that people made and want to keep: a small store beside the one they look at."""
+"""Storage of inputs that users made: a small store beside the displayed one."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LONGEST_NAME = 80
 
 
 class Keeper:
-    """A store beside another, of limited size: whoever asks can fill it, and not the disk.
+    """A store beside another, of limited size, so that requests cannot fill the disk.
 
     Args:
-        plan: what the rows are made by.
-        store: the folder beside which it is. Nothing is written before the first item is kept.
+        plan: the plan that makes the rows.
+        store: the folder of the other store. Nothing is written before the first item is kept.
     """
 
     def __init__(self, plan: Plan, store: Path) -> None:
@@ -38,7 +38,7 @@ class Keeper:
         return self._store.with_name(f"{self._store.name}{SUFFIX}{f'-{number}' if number > 1 else ''}")
 
     def add(self, row: Row, name: str, picture: bytes | None = None) -> str:
-        """Write a row, and its image; return the id it got.
+        """Write a row and its image, and return its new id.
 
         Raises:
             InputError: if the store is full.
@@ -65,7 +65,7 @@ class Keeper:
                 return identity
 
     def _open(self) -> None:
-        """Make the folder of the store, or find the one of this model and method."""
+        """Create the folder of the store, or find the one of this model and method."""
         for number in range(1, MOST_FOLDERS + 1):
             self.folder = self._name(number)
             make_folder(self.folder)
@@ -81,7 +81,7 @@ class Keeper:
 
 
 def make_id(name: str, taken: list[str], suffix: str = "") -> str:
-    """Return an id that is a plain name of a file and not taken.
+    """Return an unused id that is a plain file name.
 
     >>> make_id("../a cat.png", ["a-cat.png"], ".png")
     'a-cat-2.png'

@@ -23,10 +23,10 @@ MOST_BYTES = 256 * 2**20  # of row groups that are kept in memory
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """The values of one item, as they are shown.
+    """The values of one item, in their displayed form.
 
     Args:
-        kind: how.
+        kind: the kind of display.
         scores: (H, W) of an image, otherwise a number for each unit.
         units: words, or names of columns.
         cells: the columns' values, as text.
@@ -39,7 +39,7 @@ class Map:
 
 
 class Reader:
-    """Rows of a store by their positions, with the row groups read last kept in memory."""
+    """Rows of a store by position, with the most recent row groups cached in memory."""
 
     def __init__(self, store: Store, most_bytes: int = MOST_BYTES) -> None:
         self.store, self.most_bytes = store, most_bytes
@@ -60,7 +60,7 @@ class Reader:
         """Return a row.
 
         Raises:
-            InputError: if there is none at this position, or its file is gone or damaged.
+            InputError: if there is none at this position, or its file is missing or damaged.
         """
         return self.read([position])[0]
 
@@ -96,9 +96,9 @@ class Reader:
 
 
 def read_map(row: Mapping[str, Any], manifest: Mapping[str, Any]) -> Map | None:
-    """Return the values of a row as they are shown; None where it has none.
+    """Return the values of a row in their displayed form; None if it has none.
 
-    Images are summed over channels. The sum of a superpixel is spread evenly over its pixels, so that sums stay.
+    Images are summed over channels. The sum of a superpixel is spread evenly over its pixels, which preserves sums.
     """
     if row.get("values") is None:
         return None
@@ -119,7 +119,7 @@ def read_map(row: Mapping[str, Any], manifest: Mapping[str, Any]) -> Map | None:
 
 
 def pool(scores: Numbers, rows: int, columns: int) -> Numbers:
-    """Return the sums of a map over a grid of at most `rows` × `columns` fields; the sum of all stays.
+    """Return the sums of a map over a grid of at most `rows` × `columns` fields; the total is preserved.
 
     >>> pool(np.ones((4, 6)), 2, 3)
     array([[4., 4., 4.],
@@ -133,7 +133,7 @@ def pool(scores: Numbers, rows: int, columns: int) -> Numbers:
 
 
 def match(maps: Sequence[Map]) -> list[Map] | None:
-    """Return maps of one item by several stores in one shape, the smallest; None if they cannot be brought to one."""
+    """Return maps of one item by several stores in one shape, the smallest; None if there is none."""
     if len({map.kind for map in maps}) > 1:
         return None
     if maps[0].kind != "image":
@@ -144,7 +144,7 @@ def match(maps: Sequence[Map]) -> list[Map] | None:
 
 
 def subtract(first: Map, second: Map) -> Numbers:
-    """Return the difference of two maps, each as shares of the sum of its own strengths: of two models or methods alike."""
+    """Return the difference of two maps, of models or methods, each normalised by the sum of its magnitudes."""
     shares = [map.scores / (np.abs(map.scores).sum() or 1.0) for map in (first, second)]
     difference: Numbers = shares[0] - shares[1]
     return difference

@@ -1,4 +1,4 @@
-"""The images of a run, from the source that the command named: never from a path that a request or a store names."""
+"""The images of a run, from the source named in the command: never from a path in a request or a store."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SMALL = 96  # pixels of a thumbnail's longer side
 class Pictures:
     """Images by the ids of their items, as the network saw them.
 
-    The source is listed once. A request can ask for the ids in that list and for nothing else.
+    The source is listed once. A request can access only the ids in that list.
 
     Args:
         source: a folder or pattern of images, a data set, or a `Source`.
-        manifest: of the store; it has the framing and the column.
+        manifest: the manifest of the store, with the framing and the column.
 
     Raises:
         InputError: if the source has no images by id.
@@ -48,10 +48,10 @@ class Pictures:
 
         Args:
             identity: the id.
-            shape: of the item's map; where the framing is not known, the middle of the image in this proportion is shown.
+            shape: the shape of the item's map; if the framing is unknown, the centre of the image in this proportion is shown.
 
         Raises:
-            InputError: if there is no image of that id, or it is broken.
+            InputError: if there is no image with that id, or it is broken.
         """
         if identity not in self.handles:
             raise InputError(f"there is no image {describe(identity)} in the source")

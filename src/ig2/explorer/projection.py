@@ -1,4 +1,4 @@
-"""A map of all items by what the model looks at, and clusters of it: made once, stored beside the rows."""
+"""A map of all items by their explanations, and clusters: computed once, stored beside the rows."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ Matrix = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """Where each item is, and the clusters of explanations.
+    """The position of each item, and the clusters of explanations.
 
     Args:
-        kind: of the maps.
+        kind: the kind of the maps.
         points: (N, 2), from 0 to 1 each way; NaN for items without values.
         clusters: (N,), the number of each item's cluster, -1 for items without values.
         means: (K, F), the mean shares of each cluster.
         typical: (K, T), the positions of the items nearest to each mean; -1 where a cluster has fewer.
-        names: of the F fields; of images none.
-        shape: of the fields of an image.
-        explained: the share of the variance that the two directions have.
+        names: the names of the F fields; none for images.
+        shape: the shape of the fields of an image.
+        explained: the share of the variance along the two directions.
     """
 
     kind: Shown
@@ -64,9 +64,9 @@ class Projection:
 
 
 def open_projection(store: Store, progress: Callable[[float], None] = lambda share: None) -> Projection | None:
-    """Return the projection of a store: that in its folder if its rows are the same, otherwise one that is made and stored.
+    """Return the projection of a store: the one in its folder if its rows are the same, otherwise a new one, which is stored.
 
-    A store that cannot be written to is no error: the projection is made again next time.
+    A store that cannot be written to is not an error: the projection is computed again next time.
 
     Returns:
         None if fewer than three items have values.
@@ -90,9 +90,9 @@ def make_projection(store: Store, progress: Callable[[float], None] = lambda sha
     [Arthur 2007].
 
     Args:
-        store: whose rows.
-        progress: called with the share that is done.
-        seed: of the first centres.
+        store: the store of the rows.
+        progress: called with the completed share.
+        seed: the seed of the first centres.
 
     Returns:
         None if fewer than three items have values.
@@ -142,13 +142,13 @@ def read_umap(store: Store) -> Matrix | None:
 def open_umap(store: Store, progress: Callable[[float], None] = lambda share: None, seed: int = 0) -> Matrix | None:
     """Place all items by UMAP [McInnes 2018], which keeps neighbours together where two directions cannot.
 
-    It sees what `make_projection` sees: the first sixteen principal components of the strengths. Like that it is made once, and
-    kept in the store's folder.
+    Its input is that of `make_projection`: the first sixteen principal components of the strengths. It is also computed once
+    and kept in the store's folder.
 
     Args:
-        store: whose rows.
-        progress: called with the share that is done.
-        seed: of the first places.
+        store: the store of the rows.
+        progress: called with the completed share.
+        seed: the seed of the first positions.
 
     Returns:
         (N, 2), from 0 to 1 each way, NaN for items without values; None if fewer than three have some.
@@ -175,7 +175,7 @@ def open_umap(store: Store, progress: Callable[[float], None] = lambda share: No
 def reduce_dimensions(features: Matrix, count: int) -> tuple[NDArray[np.float64], float]:
     """Return the first principal components of rows, and the share of the variance that the first two have.
 
-    Each component's sign makes its largest coefficient positive, so that a map is not mirrored from one time to the next.
+    Each component's sign makes its largest coefficient positive, so that a map is not mirrored between computations.
     """
     mean = features.mean(axis=0, dtype=np.float64)
     covariance = features.T.astype(np.float64) @ features / len(features) - np.outer(mean, mean)

@@ -1,4 +1,4 @@
-"""The addresses of what if: questions come as JSON, answers go out line by line while they are worked at."""
+"""The routes of what-if: questions are JSON, answers are streamed line by line as they are computed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POSTS = (READ, KEEP, EXPLAIN)
 
 
 def add_whatif(app: Any, whatif: WhatIf) -> None:
-    """Add the addresses of what if to an application."""
+    """Add the routes of what-if to an application."""
     responses = import_extra("fastapi.responses", "serve", "ig2 serve")
     fastapi = import_extra("fastapi", "serve", "ig2 serve")
     threads = import_extra("fastapi.concurrency", "serve", "ig2 serve")
@@ -79,7 +79,7 @@ def encode_json(content: Any) -> bytes:
 
 
 async def _send_events(job: Job, events: asyncio.Queue[Event], turns: Turns) -> AsyncIterator[bytes]:
-    """Yield the events of a job as lines; whatever ends the sending ends the job."""
+    """Yield the events of a job as lines; the job is cancelled when the stream ends."""
     try:
         while True:
             try:

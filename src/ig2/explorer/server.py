@@ -1,4 +1,4 @@
-"""The web server of the explorer: addresses, what they answer, and on which address it listens."""
+"""The web server of the explorer: its routes, their responses, and the address it listens on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def parse_query(
 
     Args:
         where: a condition.
-        text: what is searched for.
+        text: the search text.
         ranges: `trust:0:0.5,output:-1:2`.
         cell: a label and a prediction, as JSON.
         brush: `left,top,right,bottom`.
@@ -62,7 +62,7 @@ def parse_query(
         layout: the map that the brush is on; by default pca.
 
     Raises:
-        InputError: if one of them is something else.
+        InputError: if one of them has another form.
     """
     pieces = [piece.split(":") for piece in ranges.split(",") if piece]
     if len(pieces) > MOST_RANGES or not all(len(piece) == 3 for piece in pieces):
@@ -102,7 +102,7 @@ def make_app(collection: Collection, whatif: WhatIf | None = None) -> Any:
     """Return the web application over a collection, without its guard.
 
     Args:
-        collection: what it shows.
+        collection: the displayed stores.
         whatif: the model that explains new inputs.
 
     Raises:
@@ -155,7 +155,7 @@ def make_app(collection: Collection, whatif: WhatIf | None = None) -> Any:
 
     @add("/api/place")
     def send_place(id: str, query: Query = url_query) -> Any:
-        """Where an item is in a list, so that the list can be scrolled there."""
+        """Send the position of an item in a list, so that the list can be scrolled there."""
         places = np.flatnonzero(collection.find(query) == collection.locate(id))
         return answer_json({"place": int(places[0]) if len(places) else None})
 
@@ -169,7 +169,7 @@ def make_app(collection: Collection, whatif: WhatIf | None = None) -> Any:
 
     @add("/api/selection")
     def send_selection(query: Query = url_query) -> Any:
-        """One bit for each item: whether the query asks for it."""
+        """Send one bit for each item: whether it matches the query."""
         chosen = np.zeros(len(collection.catalogue), dtype=bool)
         chosen[collection.find(query)] = True
         return answer_json({"bits": base64.b64encode(np.packbits(chosen, bitorder="little").tobytes()).decode()})
@@ -255,16 +255,16 @@ def serve(
 
     Args:
         stores: the folders of one or several runs. The first has the items; the others are compared with it.
-        source: where the images of the first store are.
-        whatif: makes the model that explains new inputs from what is shown, such as
+        source: the source of the images of the first store.
+        whatif: a function from the collection to the model that explains new inputs, such as
             `lambda shown: WhatIf(shown, subject, ig2.IG2())`.
-        host: the address to listen on. Any but a loopback address asks everyone for a token, which is part of the address that
-            `started` gets.
-        port: by default 8642, or the next that is free.
+        host: the address to listen on. Any but a loopback address requires a token, which is part of the address passed to
+            `started`.
+        port: the port, by default 8642 or the next free one.
         started: called with the address to open, once it answers.
 
     Raises:
-        InputError: if something is no store, or the address cannot be listened on.
+        InputError: if a folder is not a store, or the address cannot be listened on.
         MissingExtraError: if FastAPI or uvicorn is not installed.
     """
     collection = Collection(stores, source)

@@ -1,4 +1,4 @@
-"""The explorer as a folder of files, for any web server: the same page over answers that were written beforehand."""
+"""Export of the explorer as a folder of static files for any web server: the same page over precomputed answers."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ def export_site(
     limit: int = LIMIT,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> int:
-    """Write a collection as a site of plain files: list, filters, map, clusters and items, without a server of ours.
+    """Write a collection as a site of static files: list, filters, map, clusters and items.
 
-    All files are written beside `out` first and moved there at the end, so that a site is there completely or not at all.
+    All files are written beside `out` first and moved there at the end, so that a site is either complete or absent.
 
     Args:
-        collection: what it shows.
-        out: the folder. An earlier export is replaced; anything else that is there is an error.
-        where: a condition, as `Store.where` takes it.
-        limit: how many items at most, the first ones.
-        progress: called with how many items are written, of how many.
+        collection: the collection to export.
+        out: the folder. An earlier export is replaced; any other content is an error.
+        where: a condition, as for `Store.where`.
+        limit: the maximum number of items, the first ones.
+        progress: called with the number of written items and the total.
 
     Returns:
-        How many items the site has.
+        The number of items of the site.
 
     Raises:
-        InputError: if the folder holds something else, no item fulfils the condition, or the limit is out of range.
+        InputError: if the folder has other content, no item fulfils the condition, or the limit is out of range.
         IG2Error: if the folder cannot be written to.
     """
     if not 1 <= limit <= LIMIT:
@@ -108,7 +108,7 @@ def _is_export(path: Path) -> bool:
 
 
 def _move(draft: Path, folder: Path) -> None:
-    """Put the draft in the place of an earlier export, which stays if that fails."""
+    """Replace an earlier export by the draft; the earlier one is kept on failure."""
     if not folder.exists():
         os.replace(draft, folder)
         return
@@ -156,7 +156,7 @@ def _write(collection: Collection, positions: Positions, of: int, draft: Path, p
 
 
 def _describe_columns(collection: Collection, positions: Positions) -> dict[str, Any]:
-    """Return what filters, sorting and the overview read: the columns with one number or text for each item."""
+    """Return the columns for filters, sorting and the overview, with one number or text for each item."""
     catalogue, types = collection.catalogue, arrow("pyarrow.types")
     columns = {}
     for name in catalogue.columns:
@@ -179,7 +179,7 @@ def _describe_columns(collection: Collection, positions: Positions) -> dict[str,
 
 
 def _spell(number: float | None) -> float | str | None:
-    """Return a number as JSON has it: NaN and the infinities as words, which `Number` of JavaScript reads."""
+    """Return a number for JSON: NaN and the infinities as words, which `Number` of JavaScript parses."""
     if number is None or math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"

@@ -1,4 +1,4 @@
-"""An attribution that gets finer: the running mean over references, one batch of them after another."""
+"""Streaming of attributions: the running mean over references, batch by batch."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ OF_REFERENCES = ("baseline_outputs", "gradcf", "steps_taken", "trust", "arrival"
 
 @dataclass(frozen=True, eq=False)
 class Partial:
-    """An attribution by some of its references.
+    """An attribution from some of its references.
 
     Args:
-        attribution: the mean over the references that were done.
-        done: how many.
-        total: how many there will be.
+        attribution: the mean over the completed references.
+        done: the number of completed references.
+        total: the total number of references.
     """
 
     attribution: Attribution
@@ -49,20 +49,20 @@ def stream(
 ) -> Iterator[Partial]:
     """Explain one explicand, and yield the running mean φ⁽ⁿ⁾ = φ⁽ⁿ⁻¹⁾ + (φₙ − φ⁽ⁿ⁻¹⁾) / n after every batch of references.
 
-    The mean is taken reference by reference in their order, as a method's own call takes it, so that the last attribution is
-    that of `method(model, x, target, references)`, but for its `gradcfe`. Methods that are no mean over samples come in one
-    piece.
+    The mean is updated reference by reference in their order, as in the method's call, so that the last attribution is that of
+    `method(model, x, target, references)`, except for its `gradcfe`. Methods that are not a mean over samples yield one
+    attribution.
 
     Args:
-        method: what explains.
-        model: what is explained.
-        x: one explicand, as the method takes it.
-        target: the class explained.
+        method: the method.
+        model: the model to explain.
+        x: one explicand, as for the method.
+        target: the explained class.
         references: samples (1, R, ...) or in the structure of x, a strategy, or None.
-        against: as the method takes it.
+        against: as for the method.
         seed: the random seed.
-        at_once: references of a batch.
-        progress: called with (done, total) points of a batch; whatever it raises ends the work.
+        at_once: the number of references per batch.
+        progress: called with (done, total) points of a batch; any exception it raises stops the computation.
 
     >>> import ig2
     >>> net = ig2.wrap(lambda x: x @ torch.tensor([[2.0], [1.0]]))
@@ -91,7 +91,7 @@ def stream(
 
 
 def count_references(method: Method, references: Any) -> int:
-    """Return how many references the mean is over; 1 where it cannot be taken apart."""
+    """Return the number of references in the mean; 1 if it cannot be split."""
     # a subclass with a run of its own, such as GradCFE, may make something else of the references
     is_mean = isinstance(method, PathMethod) and type(method).run is PathMethod.run and method.path.uses_reference
     tensors = [part for part in tree_iter(references) if isinstance(part, Tensor)] if is_mean else []
@@ -109,7 +109,7 @@ def _like(tree: Any, tensors: Iterable[Tensor]) -> Any:
 
 
 def _join(whole: Attribution | None, part: Attribution, moments: list[Moments], before: int, done: int) -> Attribution:
-    """Return an attribution by `before` references and one by those after them as one by all."""
+    """Combine an attribution from `before` references with one from those after them."""
     values = _like(part.values, (mean.mean.clone() for mean in moments))
     spread = _like(part.values, (mean.deviation(done) for mean in moments)) if done > 1 else None
     joined: dict[str, Any] = {"values": values, "spread": spread, "per_reference": None, "gradcfe": None}

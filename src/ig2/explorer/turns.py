@@ -1,4 +1,4 @@
-"""Whose turn it is: many people ask, one network answers."""
+"""The queue of jobs: many users ask, one network answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Event = dict[str, Any]
 
 
 class Stopped(Exception):
-    """The job was cancelled while it ran."""
+    """Raised if a job is cancelled while it runs."""
 
 
 @dataclass(eq=False)
@@ -23,8 +23,8 @@ class Job:
     """Work in steps, each of which ends in an event.
 
     Args:
-        key: whose it is; who asks again gives up what they asked before.
-        steps: makes the work, from a function that says whether to go on: it raises `Stopped` once the job is cancelled.
+        key: the owner; a new job of the same owner replaces the earlier one.
+        steps: a function that returns the steps, from a check that raises `Stopped` once the job is cancelled.
         tell: called with each event, from any thread.
     """
 
@@ -44,10 +44,10 @@ class Job:
 
 
 class Turns:
-    """Jobs in the order they came, in one thread. The first step of each, the prediction, comes before later steps of others.
+    """A queue of jobs in one thread. The first step of each, the prediction, precedes later steps of others.
 
     Args:
-        most: jobs that may wait.
+        most: the maximum number of waiting jobs.
     """
 
     def __init__(self, most: int = MOST_WAITING) -> None:
@@ -58,11 +58,11 @@ class Turns:
         self._current: Job | None = None
 
     def add(self, job: Job) -> None:
-        """Take a job in. Its events are those of its steps; `{"event": "waiting", "ahead": n}` whenever its place changes; and
+        """Add a job. Its events are those of its steps; `{"event": "waiting", "ahead": n}` whenever its place changes; and
         in the end one of `end`, `cancelled` and `error`. An event with `is_last` ends the job at once.
 
         Raises:
-            InputError: if too many wait already.
+            InputError: if too many are already waiting.
         """
         with self._lock:
             earlier = [other for other in self.jobs if other.key == job.key]

@@ -1,4 +1,4 @@
-"""What if the input were another: read it, ask the model, explain it as the run of a store was explained."""
+"""What-if questions: read a new input, predict, and explain it with the settings of a store's run."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ NUMBERS = ("output", "baseline_output", "residual", "relative_residual", "trust"
 
 @dataclass(frozen=True)
 class Question:
-    """What a page asks.
+    """A question sent by a page.
 
     Args:
         content: an image as `WhatIf.read_image` returns it, a text, or cells by the names of their columns.
-        explain: whether to explain; otherwise the prediction is enough.
-        target: the class explained, by name or number; None for that of the run.
+        explain: whether to explain, or only predict.
+        target: the explained class, by name or number; None for that of the run.
         against: the classes it is explained against; () for none, None for those of the run.
-        count: how many references; None for that of the run.
-        classes: that references are to be of; () for any.
-        origin: the id of the item that was edited.
+        count: the number of references; None for that of the run.
+        classes: the classes of the references; () for any.
+        origin: the id of the edited item.
     """
 
     content: Batch | str | dict[str, str]
@@ -73,7 +73,7 @@ class Question:
 
 
 class Nothing(Source):
-    """The source of inputs that people make: it has no items of its own."""
+    """The source of inputs that users make: it has no items."""
 
     def items(self) -> Iterator[Item]:
         return iter(())
@@ -86,13 +86,13 @@ class WhatIf:
     """A model that explains new inputs by the settings of a store.
 
     Args:
-        collection: the stores that are shown; the settings are those of the first.
+        collection: the displayed stores; the settings are those of the first.
         subject: the model.
         method: a method, or a function of (subject, batch) that returns one.
-        target: the class explained by default; "store" for the setting of the store, likewise the others.
-        against: those it is explained against.
-        references: a strategy, or a source that references are chosen from. By default those that come with the model.
-        count: how many references.
+        target: the class explained by default; "store" for the setting of the store, likewise below.
+        against: the classes it is explained against.
+        references: a strategy, or a source that references are chosen from. By default those of the model.
+        count: the number of references.
         seed: the random seed.
 
     Raises:
@@ -129,7 +129,7 @@ class WhatIf:
         self._notes = self._list_differences()  # once: weights are many
 
     def _open_pool(self) -> tuple[Batch | None, list[int]]:
-        """Return what references are chosen from, and what the model says each of them is."""
+        """Return the pool of references, and the model's prediction for each of them."""
         if not self.plan.contrast:
             return None, []
         pool = self.plan.choose_pool()
@@ -139,7 +139,7 @@ class WhatIf:
     # -- what there is -------------------------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
-        """Return what a page needs to know: the model, its classes, its columns, and what can be chosen."""
+        """Return a description for the page: the model, its classes, its columns, and the available choices."""
         subject, plan = self.subject, self.plan
         about: dict[str, Any] = {
             "kind": subject.kind,
@@ -173,7 +173,7 @@ class WhatIf:
         return [f"The store was made with other weights ({there.get('name')}): before and after are of two models."]
 
     def show_item(self, identity: str) -> dict[str, Any]:
-        """Return an item of the store as it can be edited, with its explanation from the store.
+        """Return an item of the store in editable form, with its explanation from the store.
 
         Raises:
             InputError: if there is no such item.
@@ -211,14 +211,14 @@ class WhatIf:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def read_upload(self, content: bytes, name: str) -> dict[str, Any]:
-        """Return a file, or what was pasted, as it can be edited.
+        """Return a file, or pasted content, in editable form.
 
         Args:
-            content: of the file.
-            name: of the file, by which a table is told from others.
+            content: the content of the file.
+            name: the name of the file, which identifies tables.
 
         Raises:
-            InputError: if the model cannot read it; the message says why.
+            InputError: if the model cannot read it; the message gives the reason.
         """
         if self.subject.kind == "image":
             return {"picture": self._encode_picture(self.read_image(content))}
@@ -294,14 +294,14 @@ class WhatIf:
     # -- asking --------------------------------------------------------------------------------------------------------
 
     def ask(self, question: Question, check: Callable[..., None]) -> Iterator[Event]:
-        """Yield what the model says of an input, then the explanation, finer with every batch of references.
+        """Yield the prediction for an input, then the explanation, refined with every batch of references.
 
         Args:
-            question: what is asked.
-            check: called between batches, and while one is worked at; whatever it raises ends the work.
+            question: the question.
+            check: called between and during batches; any exception it raises stops the computation.
 
         Raises:
-            InputError: if the input or what is asked of it cannot be used.
+            InputError: if the input or the question cannot be used.
         """
         content = question.content
         batch = content if isinstance(content, Batch) else self.subject.read([content])
@@ -332,7 +332,7 @@ class WhatIf:
         yield {"event": "done", "trial": self._remember(row, batch, question.origin)}
 
     def _plan(self, question: Question) -> Plan:
-        """Return the plan of the run with what was chosen on the page."""
+        """Return the plan of the run with the choices made on the page."""
         plan, subject = self.plan, self.subject
         if question.target is not None:
             plan = replace(plan, target=subject.index(question.target))
@@ -370,10 +370,10 @@ class WhatIf:
         return trial
 
     def keep(self, trial: str, name: str) -> str:
-        """Write an explained input into the store beside; return its id.
+        """Write an explained input to the adjacent store; return its id.
 
         Raises:
-            InputError: if it is not remembered any more, or the store is full.
+            InputError: if it is no longer remembered, or the store is full.
         """
         with self._lock:
             if trial not in self.trials:
@@ -389,7 +389,7 @@ def parse_question(fields: Mapping[str, Any], kind: str) -> Question:
     """Return a question from the object that a page sends; the content of an image is left empty.
 
     Raises:
-        InputError: if something in it is not what it should be.
+        InputError: if a field is invalid.
     """
     known = ("input", "explain", "target", "against", "count", "classes", "origin")
     for name in fields:

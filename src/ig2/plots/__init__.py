@@ -1,6 +1,6 @@
 """Figures of attributions. Needs matplotlib: pip install 'ig2[plots]'.
 
-Every function but the two that return HTML returns a matplotlib figure of its own, outside pyplot: change it, save it with
+Every function, except the two that return HTML, returns a new matplotlib figure outside pyplot: change it, save it with
 `savefig`, or let a notebook show it.
 
 >>> import torch, ig2

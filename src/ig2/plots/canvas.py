@@ -1,4 +1,4 @@
-"""The figure itself: a canvas outside pyplot, images on it, bare axes and the note below."""
+"""The canvas of a figure outside pyplot, with images, bare axes and a note below."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_SLENDER = 6.0
 
 
 class Canvas(Figure):
-    """A matplotlib figure that pyplot knows nothing of, and that a notebook shows by itself."""
+    """A matplotlib figure outside pyplot, which notebooks display."""
 
     def __init__(self, width: float, height: float, **options: Any) -> None:
         super().__init__(figsize=(width, height), **options)
@@ -41,7 +41,7 @@ def encode_png(figure: Figure) -> bytes:
 
 
 def draw_image(axes: Axes, image: NDArray[np.float64], **options: Any) -> AxesImage:
-    """An image in [0, 1], (H, W) in grey or (H, W, 3); or, with other options of `imshow`, a map (H, W)."""
+    """Draw an image in [0, 1], (H, W) in grey or (H, W, 3); or, with other options of `imshow`, a map (H, W)."""
     height, width = image.shape[:2]
     aspect = "equal" if max(height, width) <= MOST_SLENDER * min(height, width) else "auto"
     options = {"cmap": "gray", "vmin": 0, "vmax": 1, "aspect": aspect, "interpolation": "antialiased", **options}
@@ -51,7 +51,7 @@ def draw_image(axes: Axes, image: NDArray[np.float64], **options: Any) -> AxesIm
 
 
 def remove_frame(axes: Axes) -> None:
-    """No ticks and no frame; unlike `set_axis_off` this keeps the labels."""
+    """Remove ticks and frame; unlike `set_axis_off`, this keeps the labels."""
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
 
@@ -63,7 +63,7 @@ def align_end_labels(axes: Axes) -> None:
 
 
 def add_note(figure: Figure, *notes: str) -> None:
-    """A quiet line below everything, of those notes that are not empty."""
+    """Add a subdued line below the figure, with the notes that are not empty."""
     note = "; ".join(filter(None, notes))
     if note:
         # the smallest letters are about a sixteenth of an inch

@@ -1,4 +1,4 @@
-"""How a map becomes colours: which part of it is shown, in which colours, and where they end."""
+"""Colours of maps: the part that is shown, the colour map, and the ends of the scale."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ LOWEST_PANEL = 1.2
 
 
 class ColourScale(NamedTuple):
-    """Where the colours of a map end, and whether some of the map lies beyond."""
+    """The end of the colours of a map, and whether some values lie beyond it."""
 
     end: float
     is_cut: bool
 
 
 def fit_scales(maps: Sequence[Array], scale: Sharing, percentile: float = 100.0) -> list[ColourScale]:
-    """A scale for each map, its own or the same for all, that ends at this percentile of the absolute values."""
+    """Return a scale for each map, individual or shared, that ends at this percentile of the absolute values."""
     check_choice(scale, ("each", "shared"), "scale")
     if scale == "shared":
         return fit_scales([np.concatenate([values.ravel() for values in maps])], "each", percentile) * len(maps)
@@ -53,24 +53,24 @@ def fit_scales(maps: Sequence[Array], scale: Sharing, percentile: float = 100.0)
 
 @dataclass(frozen=True)
 class MapStyle:
-    """How maps are drawn. The image figures take these fields as keywords.
+    """The style of maps. The image figures accept these fields as keyword arguments.
 
     Colours end at a high percentile of the absolute values, because a few extreme pixels would otherwise turn the rest
-    white; the colour bar is pointed where values lie beyond its end, and the figure says so. A signed scale is symmetric
-    about zero: white means nothing, and equal strength for and against the class has equally strong colours.
+    white; the colour bar is pointed where values lie beyond its end, and the figure notes it. A signed scale is symmetric
+    about zero: white means zero, and equal strength for and against the class has equally strong colours.
 
     Args:
         kind: "signed" (red speaks for the explained class, blue against it), "magnitude" (the absolute value) or "positive"
-            (only what speaks for the class). Channels are summed before. Figures of attributions take "magnitude" by default
-            where the trust of any of them is low, and say so: its signs are not to be believed.
-        scale: "each" map has its own scale, which shows where it is strong; "shared" gives the maps of one method the same,
-            so that they can be compared.
-        percentile: of the absolute values, where colours end. 100 cuts nothing.
-        overlay: draw the map over the explicand in grey, this opaque (0 to 1) where it is strongest and clear where it is
-            zero. None draws the map alone.
-        smooth: blur the map with a Gaussian of this many pixels. The figure says so.
+            (only evidence for the class). Channels are summed before. Figures of attributions use "magnitude" by default if
+            the trust of any of them is low, and note it: its signs are unreliable.
+        scale: "each" uses one scale per map, which shows where it is strong; "shared" uses one for all maps of a method, so
+            that they can be compared.
+        percentile: the percentile of the absolute values at which colours end. 100 cuts nothing.
+        overlay: the opacity (0 to 1) of the map at its strongest point, drawn over the explicand in grey and clear where it
+            is zero. None draws the map alone.
+        smooth: the width in pixels of a Gaussian that blurs the map. The figure notes it.
         cmap: a matplotlib colour map; by default RdBu_r (bwr over an image) for signed maps and inferno for others.
-        bounds: the data values shown as black and white; by default (0, 1) or (0, 255) where the data lie inside, and
+        bounds: the data values shown as black and white; by default (0, 1) or (0, 255) if the data lie inside, and
             otherwise the smallest and the largest value.
         size: the width of a panel in inches.
 
@@ -114,21 +114,21 @@ class MapStyle:
         return self.cmap or (signed if self.kind == "signed" else "inferno")
 
     def transform(self, maps: Array) -> Array:
-        """The part of signed maps (N, H, W) that is shown.
+        """Return the part of signed maps (N, H, W) that is shown.
 
-        The part is taken before the blur: neighbours of opposite signs would cancel, and a method with signs would look weaker
-        beside one without.
+        The part is selected before the blur: neighbours of opposite signs would cancel, and a method with signs would look
+        weaker than one without.
         """
         if self.kind != "signed":
             maps = np.abs(maps) if self.kind == "magnitude" else np.maximum(maps, 0)
         return blur(torch.from_numpy(maps), self.smooth).numpy() if self.smooth else maps
 
     def fit_scales(self, maps: Array) -> list[ColourScale]:
-        """A scale for each map (N, H, W): its own, or the same for all."""
+        """Return a scale for each map (N, H, W), individual or shared."""
         return fit_scales(list(maps), self.scale, self.percentile)
 
     def format_note(self, scales: Sequence[ColourScale], whose: str = "") -> str:
-        """What was done to the maps on the way to their colours; `whose` scales those are, where no colour bar shows them."""
+        """Return a note on how maps were turned into colours; `whose` names their scales, if no colour bar shows them."""
         is_cut = any(scale.is_cut for scale in scales)
         end = f"percentile {self.percentile:g} of |values|" if is_cut else "the largest |value|"
         cut = f"{whose and whose + ' '}colours end at {end}" if whose or is_cut else ""
@@ -152,7 +152,7 @@ class MapStyle:
         quantity: str | None = "attribution",
         **options: Any,
     ) -> None:
-        """One for each map, or one for all if they share a scale; marked at its ends, pointed where values lie beyond."""
+        """Add a colour bar for each map, or one for a shared scale; marked at its ends, pointed where values lie beyond."""
         labels = {"signed": quantity or "", "magnitude": f"|{quantity}|", "positive": f"{quantity}, positive part"}
         for i, drawn in enumerate(maps[:1] if self.scale == "shared" else maps):
             ends = drawn.get_clim()
@@ -169,11 +169,11 @@ class MapStyle:
             bar.outline.set_linewidth(0.5)
 
     def place_colour_bars(self, height: float, rows: int) -> dict[str, Any]:
-        """Options for colour bars of a column of panels: beside them, or below where panels are too low, as for wide images."""
+        """Return options for colour bars of a column of panels: beside, or below if panels are too low, as for wide images."""
         if height < LOWEST_PANEL:
             return {"location": "bottom", "aspect": 30, "pad": 0.05}
         return {"shrink": min(1.0, 1.5 / rows)} if self.scale == "shared" else {}
 
     def panel_height(self, height: int, width: int) -> float:
-        """The height of a panel for this image, in inches. A tall image is narrower than its panel."""
+        """Return the height of a panel for this image, in inches. A tall image is narrower than its panel."""
         return self.size * min(max(height / width, 1 / MOST_SLENDER), 2.0)

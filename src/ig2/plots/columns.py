@@ -1,4 +1,4 @@
-"""Attributions of a whole table: which columns matter, in which direction, and how that depends on what stands in them."""
+"""Figures of attributions of a whole table: which columns matter, in which direction, and how that depends on their values."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ ROW = 0.32  # inches
 
 
 class Tabular(Protocol):
-    """An attribution of rows, or a store of them."""
+    """An attribution of rows, or a store of such attributions."""
 
     def tabulate(self) -> ColumnValues:
-        """Return a number for each row and column, with what stands there."""
+        """Return the attribution of each row and column, with the contents of the cells."""
 
 
 def beeswarm(result: Tabular, *, top: int = 15, target: str | int | None = None) -> Figure:
-    """Draw a line of points for each column, a point for each row: how much the column mattered there, and its value's colour.
+    """Draw a line of points for each column, a point for each row: its attribution, coloured by the column's value.
 
-    Columns are ordered by the mean of |φ|. A point's colour is the rank of the cell among those of its column, dark for the
-    lowest and bright for the highest; categories have no order, and are grey. Points that would cover each other are stacked.
+    Columns are ordered by the mean of |φ|. A point's colour is the rank of the cell within its column, dark for the lowest and
+    bright for the highest; categories have no order, and are grey. Points that would overlap are stacked.
 
     Args:
         result: an `Attribution` of a table or of rows of features, or a `Store` of them.
-        top: how many columns are shown.
-        target: show only rows that explain this class, by name or number. By default all rows; the figure says so where they
-            explain several, since what speaks for one class speaks against another.
+        top: the number of columns to show.
+        target: show only rows that explain this class, by name or number. By default all rows; the figure notes it if they
+            explain several classes, since evidence for one class is evidence against another.
 
     Returns:
         A matplotlib figure.
@@ -89,12 +89,12 @@ def beeswarm(result: Tabular, *, top: int = 15, target: str | int | None = None)
 def importance(result: Tabular, *, top: int = 15, target: str | int | None = None) -> Figure:
     """Draw a bar for each column: the mean of |φ| over all rows, and a mark at the mean of φ.
 
-    A mark near the end of its bar says that the column spoke in the same direction in every row, one near zero that it spoke
-    for the class as often as against it.
+    A mark near the end of its bar means that the column had the same sign in every row, one near zero that it spoke for the
+    class as much as against it.
 
     Args:
         result: an `Attribution` of a table or of rows of features, or a `Store` of them.
-        top: how many columns get a bar of their own; the last bar is the sum of the others.
+        top: the number of columns with a bar; the last bar is the sum of the others.
         target: show only rows that explain this class, by name or number.
 
     Returns:
@@ -131,19 +131,19 @@ def importance(result: Tabular, *, top: int = 15, target: str | int | None = Non
 
 
 def waterfall(result: Tabular, row: int = 0, *, top: int = 12) -> Figure:
-    """Draw how one row's columns lead from the output at the baseline to the row's own, the strongest column last.
+    """Draw how one row's columns lead from the output at the baseline to the row's output, the strongest column last.
 
     Args:
         result: an `Attribution` of a table or of rows of features, or a `Store` of them.
-        row: which, counted from 0.
-        top: how many columns have a step of their own; the others are one step, in grey. What the attribution does not
-            account for is a step too, if it is a hundredth of the change in the output or more.
+        row: the index of the row.
+        top: the number of columns with a step; the others share one step, in grey. The residual of the attribution is a
+            step too, if it is at least a hundredth of the change in the output.
 
     Returns:
         A matplotlib figure.
 
     Raises:
-        InputError: if there is no such row, or the method has no baseline to begin at.
+        InputError: if there is no such row, or the method has no baseline.
     """
     check_count(top, "top")
     columns, _ = collect_columns(result, None)
@@ -196,13 +196,13 @@ def waterfall(result: Tabular, row: int = 0, *, top: int = 12) -> Figure:
 def dependence(
     result: Tabular, column: str | int, *, colour: str | int | None = None, target: str | int | None = None
 ) -> Figure:
-    """Draw a point for each row: what stands in a column, and how much the column mattered there.
+    """Draw a point for each row: the value of a column against the column's attribution.
 
-    Where the points of one value lie apart, other columns have a say: colour shows one of them.
+    If points of one value are spread out, other columns interact with it: colour shows one of them.
 
     Args:
         result: an `Attribution` of a table or of rows of features, or a `Store` of them.
-        column: the column, by name or number. A category's values stand side by side.
+        column: the column, by name or number. The values of a category are placed side by side.
         colour: another column, whose cells colour the points: numbers by their rank, a category by its values, up to seven.
         target: show only rows that explain this class, by name or number.
 
@@ -265,10 +265,10 @@ def dependence(
 
 
 def collect_columns(result: object, target: str | int | None) -> tuple[ColumnValues, str]:
-    """Return the columns of the rows that explain a target, by default of all, and a note where these explain several.
+    """Return the columns of the rows that explain a target, by default of all rows, and a note if they explain several.
 
     Raises:
-        InputError: if the result is no attribution or store of a table, or no rows explain the target.
+        InputError: if the result is not an attribution or store of a table, or no rows explain the target.
     """
     if not hasattr(result, "tabulate"):
         raise InputError(f"result must be an Attribution, as methods return it, or a Store (ig2.open); got {describe(result)}")
@@ -297,7 +297,7 @@ def _finish(axes: Axes, columns: ColumnValues, label: str) -> None:
 
 
 def _add_colour_bar(figure: Figure, axes: Axes, label: str) -> None:
-    """Explain the colours of points, which are the ranks of cells."""
+    """Add a colour bar for the points, whose colours are the ranks of cells."""
     bar = figure.colorbar(ScalarMappable(Normalize(0, 1), SCALE), ax=axes, shrink=0.8, aspect=30)
     bar.set_ticks([0, 1], labels=["low", "high"])
     bar.ax.tick_params(labelsize="x-small", length=0)
@@ -312,14 +312,14 @@ def _describe_explained(columns: ColumnValues) -> str:
 
 
 def _rank_columns(columns: ColumnValues) -> NDArray[np.intp]:
-    """The numbers of the columns, by the mean of |φ|, the strongest first."""
+    """Return the indices of the columns by the mean of |φ|, the strongest first."""
     return np.argsort(-np.abs(columns.values).mean(axis=0), kind="stable")
 
 
 def _rank_cells(cells: NDArray[Any]) -> Array | None:
-    """The rank of each cell among those of its column, 0 to 1, equal ones alike; None where some are no numbers.
+    """Return the rank of each cell within its column, 0 to 1, the same for ties; None if some are not numbers.
 
-    True is above False, also where a table has them as text.
+    True ranks above False, also if the table holds them as text.
     """
     if {str(cell) for cell in cells} <= {"False", "True"}:
         cells = np.array([str(cell) == "True" for cell in cells])
@@ -332,7 +332,7 @@ def _rank_cells(cells: NDArray[Any]) -> Array | None:
 
 
 def _as_numbers(cells: NDArray[Any]) -> Array | None:
-    """The cells of a column of numbers, and None of another."""
+    """Return the cells of a column of numbers; None for any other column."""
     try:
         return cells.astype(np.float64)
     except (TypeError, ValueError):
@@ -340,7 +340,7 @@ def _as_numbers(cells: NDArray[Any]) -> Array | None:
 
 
 def _stack(values: Array, width: float) -> Array:
-    """How far each point is moved aside, within ±0.4, so that those at about the same value stand beside each other."""
+    """Return the sideways offset of each point, within ±0.4, that places points of similar values side by side."""
     bins = np.floor((values - values.min(initial=0.0)) / width * BINS).astype(np.int64)
     aside = np.zeros(len(values))
     for number in np.unique(bins):

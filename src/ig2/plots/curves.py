@@ -1,4 +1,4 @@
-"""What happens along the paths: the output, and GradPath's distance to the reference."""
+"""Figures of curves along the paths: the output, and GradPath's distance to the reference."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Field = Literal["output_curve", "distance_curve"]
 
 
 def output_curve(results: Results, *, explicand: int | None = None) -> Figure:
-    """Draw f along the path, from the explicand to its baseline: where it stays flat, the output is saturated.
+    """Draw f along the path, from the explicand to its baseline: where it is flat, the output is saturated.
 
-    The share of the path is counted in its steps. The line is the mean over references and explicands, the band one
-    standard deviation to either side, where that is a hundredth of the mean or more. A path with only two points, such as a
-    straight line under a Gauss rule, is drawn as its two ends and no line.
+    The share of the path is counted in steps. The line is the mean over references and explicands, the band one standard
+    deviation to either side, if that is at least a hundredth of the mean. A path with only two points, such as a straight
+    line under a Gauss rule, is drawn as its two ends without a line.
 
     Args:
-        results: one attribution made with `curves=True`, or names and attributions.
-        explicand: only this one, a number from 0; by default all.
+        results: one attribution computed with `curves=True`, or several by name.
+        explicand: the index of the only explicand to show; by default all.
 
     Returns:
         A matplotlib figure.
@@ -49,19 +49,19 @@ def output_curve(results: Results, *, explicand: int | None = None) -> Figure:
 def distance_curve(results: Results, *, explicand: int | None = None, scale: Literal["linear", "log"] = "linear") -> Figure:
     """Draw the distance between the representations of the point on GradPath and of the reference, step by step.
 
-    The line is the mean over references and explicands, the band one standard deviation to either side, where that is a
-    hundredth of the mean or more.
+    The line is the mean over references and explicands, the band one standard deviation to either side, if that is at
+    least a hundredth of the mean.
 
     Args:
-        results: one attribution on GradPath made with `curves=True`, or names and attributions.
-        explicand: only this one, a number from 0; by default all.
-        scale: of the distance. "log" shows whether it still falls where it is small.
+        results: one attribution on GradPath computed with `curves=True`, or several by name.
+        explicand: the index of the only explicand to show; by default all.
+        scale: the scale of the distance axis. "log" shows whether small distances still decrease.
 
     Returns:
         A matplotlib figure.
 
     Raises:
-        InputError: if an attribution has no distance curve, as off GradPath, or one that is not finite.
+        InputError: if an attribution has no distance curve, as on paths other than GradPath, or one that is not finite.
     """
     check_choice(scale, ("linear", "log"), "scale")
     figure, axes, curves = _draw_curves(results, "distance_curve", explicand)
@@ -76,7 +76,7 @@ def distance_curve(results: Results, *, explicand: int | None = None, scale: Lit
 
 
 def _draw_curves(results: Results, field: Field, explicand: int | None) -> tuple[Figure, Axes, Array]:
-    """The figure, its axes, and all values on it."""
+    """Return the figure, its axes, and all values on it."""
     figure = Canvas(4.6, 3.2, layout="constrained")
     axes = figure.subplots()
     named = _read_curves(results, field, explicand)
@@ -104,7 +104,7 @@ def _draw_curves(results: Results, field: Field, explicand: int | None) -> tuple
 
 
 def _read_curves(results: Results, field: Field, explicand: int | None) -> dict[str, Array]:
-    """For each name the curves of all its paths, (number of paths, k + 1)."""
+    """Return the curves of all paths by name, (number of paths, k + 1)."""
     named = {method_name(results): results} if isinstance(results, Attribution) else results
     if not isinstance(named, Mapping) or not named:
         raise InputError(f"results must be an Attribution or a dict of names and Attributions, got {describe(results)}")

@@ -1,4 +1,4 @@
-"""Attributions of images: heat maps, methods side by side, counterfactuals, references."""
+"""Figures of attributions of images: heat maps, methods side by side, counterfactuals, references."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOST_NAMED = 20
 
 
 def _choose_style(results: Mapping[str, Attribution], style: dict[str, Any]) -> tuple[MapStyle, str]:
-    """How to draw these maps, all in the same way: by default without signs where any has none to believe; and why."""
+    """Return one style for all maps, by default without signs if those of any map are unreliable, and the reason."""
     signless = [clean_text(name, 40) for name, result in results.items() if lacks_signs(result)]
     if "kind" in style or not signless:
         return MapStyle(**style), ""
@@ -57,18 +57,18 @@ def heat_map(
     """Draw a row for each explicand: the image, and the map of its attribution.
 
     Args:
-        result: what a method returned for images (B, C, H, W), (B, H, W) or (B, H, W, C). Channels are summed.
-        count: how many explicands to show at most.
-        input_key: the input to show, by position or name, where the network takes several.
+        result: the attribution of images (B, C, H, W), (B, H, W) or (B, H, W, C). Channels are summed.
+        count: the maximum number of explicands to show.
+        input_key: the input to show, by position or name, if the network takes several.
         titles: a line above each explicand; by default its class and output.
-        explicand: show the image beside its map. With an overlay it can be omitted.
-        style: how maps are drawn, for example `kind="magnitude"`, `scale="shared"` or `overlay=0.8`: see `MapStyle`.
+        explicand: whether to show the image beside its map. With an overlay it can be omitted.
+        style: options of the maps, for example `kind="magnitude"`, `scale="shared"` or `overlay=0.8`: see `MapStyle`.
 
     Returns:
         A matplotlib figure.
 
     Raises:
-        InputError: if the samples are no images, or hold NaN.
+        InputError: if the samples are not images, or hold NaN.
     """
     shown, lines, note = take_first(result, count, titles)
     map_style, why = _choose_style({method_name(result): shown}, style)
@@ -93,18 +93,18 @@ def counterfactual(
     The two images are shown with the same range of values.
 
     Args:
-        result: what `IG2` or `GradCFE` returned for images.
-        reference: whose GradCF to show, a number from 0. None shows the mean over references.
-        count: how many explicands to show at most.
-        input_key: the input to show, by position or name, where the network takes several.
+        result: the attribution of images by `IG2` or `GradCFE`.
+        reference: the index of the reference whose GradCF is shown. None shows the mean over references.
+        count: the maximum number of explicands to show.
+        input_key: the input to show, by position or name, if the network takes several.
         titles: a line above each explicand; by default its class and output.
-        style: how maps are drawn: see `MapStyle`.
+        style: options of the maps: see `MapStyle`.
 
     Returns:
         A matplotlib figure.
 
     Raises:
-        InputError: if the attribution has no GradCF, or the samples are no images.
+        InputError: if the attribution has no GradCF, or the samples are not images.
     """
     map_style = MapStyle(**style)
     shown, lines, note = take_first(result, count, titles)
@@ -138,7 +138,7 @@ def _draw_rows(
     quantity: str,
     notes: tuple[str, str],
 ) -> Figure:
-    """A row for each map, after the columns of images; heads[row][0] may be long, and notes go around that on the colours."""
+    """Draw a row for each map, after the columns of images; heads[row][0] may be long, and notes surround that on colours."""
     maps = map_style.transform(maps)
     scales = map_style.fit_scales(maps)
     rows, columns = len(maps), len(images) + 1
@@ -163,24 +163,24 @@ def _draw_rows(
 def grid(
     results: Mapping[str, Attribution], *, count: int = 8, input_key: InputKey = None, titles: Titles = None, **style: Any
 ) -> Figure:
-    """Draw methods × explicands, as papers compare them: a row for each explicand, first the image, then a column a method.
+    """Draw methods × explicands: a row for each explicand, first the image, then a column for each method.
 
-    All maps are of one kind, and their scales follow one rule, which the figure says: with `scale="each"` the colours of every
-    map end at the percentile of its own absolute values; with `scale="shared"` every method has one scale for all its maps,
-    given below its column. So compare where maps are strong, not how strong: methods differ in their units.
+    All maps are of one kind, and their scales follow one rule, noted in the figure: with `scale="each"` the colours of every
+    map end at the percentile of its absolute values; with `scale="shared"` every method has one scale for all its maps,
+    shown below its column. Compare where maps are strong, not how strong: methods differ in their units.
 
     Args:
         results: names and attributions of the same explicands, in the order of the columns.
-        count: how many explicands to show at most.
-        input_key: the input to show, by position or name, where the network takes several.
+        count: the maximum number of explicands to show.
+        input_key: the input to show, by position or name, if the network takes several.
         titles: a line below each explicand; by default its class and output.
-        style: how maps are drawn: see `MapStyle`.
+        style: options of the maps: see `MapStyle`.
 
     Returns:
         A matplotlib figure.
 
     Raises:
-        InputError: if the attributions explain different samples, or the samples are no images.
+        InputError: if the attributions explain different samples, or the samples are not images.
     """
     first = _check_same_explicands(results, input_key)
     shown, lines, note = take_first(first, count, titles)
@@ -220,7 +220,7 @@ def grid(
 
 
 def _check_same_explicands(results: Mapping[str, Attribution], input_key: InputKey) -> Attribution:
-    """The first of several attributions, all of which explain the same samples."""
+    """Return the first of several attributions, after a check that all explain the same samples."""
     if not isinstance(results, Mapping) or not results:
         raise InputError(f"results must be a dict of names and Attributions with at least one, got {describe(results)}")
     samples = {
@@ -245,27 +245,26 @@ def per_reference(
     input_key: InputKey = None,
     **style: Any,
 ) -> Figure:
-    """Draw what each reference contributes: its image and, below, its own attribution; first the explicand and the mean.
+    """Draw the contribution of each reference: its image and, below, its attribution; first the explicand and the mean.
 
-    All maps share one scale by default, since their mean is the attribution. If `names` are given, or the samples are no
-    images, the figure is a table instead: a row for each reference, a column for each of the features with the largest
-    values.
+    All maps share one scale by default, since their mean is the attribution. With `names`, or if the samples are not images,
+    the figure is a table instead: a row for each reference, a column for each of the features with the largest values.
 
     Args:
-        result: what a path method returned with `per_reference=True`.
-        references: the references the method was given, (R, ...) or (B, R, ...); by default GradCF is shown, if there is one.
-        explicand: which explicand to show, a number from 0.
-        names: of the features: words or columns.
-        labels: of the references, R of them; by default their numbers.
-        count: how many references to show at most.
-        input_key: the input to show, by position or name, where the network takes several.
-        style: how maps are drawn: see `MapStyle`.
+        result: the attribution by a path method with `per_reference=True`.
+        references: the references of the attribution, (R, ...) or (B, R, ...); by default GradCF is shown, if available.
+        explicand: the index of the explicand to show.
+        names: the names of the features: words or columns.
+        labels: the labels of the R references; by default their numbers.
+        count: the maximum number of references to show.
+        input_key: the input to show, by position or name, if the network takes several.
+        style: options of the maps: see `MapStyle`.
 
     Returns:
         A matplotlib figure.
 
     Raises:
-        InputError: if the attribution does not keep each reference's own, or names, labels or references do not fit it.
+        InputError: if the attribution has no values per reference, or names, labels or references do not fit it.
     """
     if check_attribution(result).per_reference is None:
         raise InputError("this attribution does not keep each reference's own: call the method with per_reference=True")
@@ -319,7 +318,7 @@ def per_reference(
 def _select_references(
     result: Attribution, references: Any, explicand: int, input_key: InputKey, shape: torch.Size
 ) -> Tensor | None:
-    """The references of one explicand: those given, or else its GradCF."""
+    """Return the references of one explicand: those passed, or else its GradCF."""
     if references is None:
         return None if result.gradcf is None else select_tensor(result.gradcf, input_key)[0]
     if not isinstance(references, (Tensor, tuple, list, dict)):

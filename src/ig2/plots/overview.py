@@ -1,4 +1,4 @@
-"""An attribution of any kind, as a figure or as HTML for a notebook: heat maps of images, words of texts, bars of the rest."""
+"""Figures, and HTML for notebooks, of attributions of any kind: heat maps of images, words of texts, bars of the rest."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def attribution(result: Attribution, count: int = 8, input_key: InputKey = None,
     One prompt with several targets is drawn by `token_map`.
 
     Args:
-        result: what a method returned. Unless it knows what its samples are, (H, W), (C, H, W) and (H, W, C) are taken for
-            images, but two axes for signals (C, T) or (T, C) where one has at most 12 and the other twice as many or more.
-        count: how many explicands to show at most.
-        input_key: the input to show, by position or name, where the network takes several.
-        options: those of `heat_map`, `text`, `signal` or `bars`.
+        result: an attribution. Unless it has the kind of its samples, (H, W), (C, H, W) and (H, W, C) are treated as images,
+            but two axes as signals (C, T) or (T, C) if one has at most 12 entries and the other at least twice as many.
+        count: the maximum number of explicands to show.
+        input_key: the input to show, by position or name, if the network takes several.
+        options: options of `heat_map`, `text`, `signal` or `bars`.
 
     Returns:
         A matplotlib figure.
 
     Raises:
-        InputError: if what draws it raises one.
+        InputError: if the function that draws the attribution raises one.
     """
     if _is_map(result):
         return token_map(result, **options)
@@ -65,20 +65,21 @@ def attribution(result: Attribution, count: int = 8, input_key: InputKey = None,
 
 
 def html(result: Attribution, count: int = 3) -> str:
-    """Write the first explicands with their attributions, the numbers, and what the residual means, as a `<div>`.
+    """Return the first explicands with their attributions, the numbers, and the meaning of the residual, as a `<div>`.
 
-    Images are an inline PNG, anything else is bars that take the page's colours. Everything is escaped, and nothing is
-    loaded from elsewhere.
+    Images are an inline PNG, anything else is bars in the page's colours. All text is escaped, and no external resources
+    are loaded.
 
     Args:
-        result: what a method returned.
-        count: how many explicands to show at most.
+        result: an attribution.
+        count: the maximum number of explicands to show.
 
     Returns:
-        HTML that needs nothing else.
+        Self-contained HTML.
 
     Raises:
-        InputError: if count is not a positive integer. What cannot be drawn is not an error: the HTML says why.
+        InputError: if count is not a positive integer. An attribution that cannot be drawn is not an error: the HTML gives
+            the reason.
     """
     shown = result if _is_map(result) else result[: check_count(count)]
     head = f"<strong>{escape(method_name(result))}</strong>, {len(result)} explicand{'s' * (len(result) != 1)}"
@@ -100,7 +101,7 @@ def _is_text(result: Attribution) -> bool:
 
 
 def _is_map(result: Attribution) -> bool:
-    """Whether it is one prompt of a language model with a row for each target."""
+    """Return whether the result is one prompt of a language model with a row for each target."""
     return _is_text(result) and "lm" in result.settings and len(result) > 1
 
 
@@ -134,7 +135,7 @@ def _write_values(result: Attribution, key: InputKey) -> str:
 
 
 def _write_bars(values: Array, names: list[str], kind: Signs) -> str:
-    """The strongest features of one explicand, drawn by the page."""
+    """Return the strongest features of one explicand, as bars drawn by the page."""
     values = np.abs(values) if kind == "magnitude" else values
     order, rest = split_strongest(values, MOST_HTML_BARS)
     (scale,) = fit_scales([values], "each")
@@ -152,7 +153,7 @@ def _write_bars(values: Array, names: list[str], kind: Signs) -> str:
 
 
 def _write_numbers(result: Attribution) -> str:
-    """A line for each explicand: what was explained, and how far the attribution is from accounting for it."""
+    """Return a line for each explicand: the explained output, and the residual of the attribution."""
     columns = {
         "output": result.output,
         "baseline": result.baseline_output,

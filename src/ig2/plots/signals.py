@@ -1,4 +1,4 @@
-"""Attributions of signals: the curve of each channel over time, on bands in the colours of its attribution."""
+"""Figures of attributions of signals: the curve of each channel over time, on bands coloured by its attribution."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ def signal(
     the panels of an explicand share their colours.
 
     Args:
-        result: what a method returned for signals (B, C, T), (B, T, C) or (B, T).
-        time_axis: the axis of x that is time; by default the one the attribution knows, or else the longer, or the last.
-        rate: steps of time in a second; by default the attribution's, or else time is in steps.
-        channels: names of the channels; by default the attribution's, or else their numbers.
-        window: steps of time in a band; by default the windows the attribution knows, or else as many as can be told apart.
-        count: how many explicands to show at most.
-        input_key: the input to show, by position or name, where the network takes several.
+        result: the attribution of signals (B, C, T), (B, T, C) or (B, T).
+        time_axis: the time axis of x; by default the attribution's, or else the longer axis, or the last.
+        rate: the sampling rate in steps per second; by default the attribution's, or else time is in steps.
+        channels: the names of the channels; by default the attribution's, or else their numbers.
+        window: the time steps in a band; by default the attribution's windows, or else as many bands as can be distinguished.
+        count: the maximum number of explicands to show.
+        input_key: the input to show, by position or name, if the network takes several.
         titles: a line above each explicand; by default its name, class and output.
-        kind: "signed", or "magnitude" for the absolute sums in one colour. By default "signed", and "magnitude" where the trust
-            of an explicand shown is low: the figure then says so.
-        scale: "each" explicand has its own scale, or all have a "shared" one.
+        kind: "signed", or "magnitude" for the absolute sums in one colour. By default "signed", but "magnitude" if the trust
+            of a shown explicand is low: the figure then notes it.
+        scale: "each" uses one scale per explicand, "shared" one for all.
 
     Returns:
         A matplotlib figure.
 
     Raises:
-        InputError: if the samples are no signals, or an argument does not fit them.
+        InputError: if the samples are not signals, or an argument does not fit them.
 
     >>> import ig2, torch
     >>> attribution = ig2.InputXGradient()(lambda x: x.square().sum(dim=(1, 2)), torch.rand(1, 2, 50))
@@ -122,7 +122,7 @@ def _find_axis(result: Attribution, values: Tensor, time_axis: int | None) -> in
 
 
 def _to_series(tensor: Tensor, time_axis: int) -> Array:
-    """Signals as (N, channels, T)."""
+    """Return signals as (N, channels, T)."""
     if tensor.ndim not in (2, 3):
         raise InputError(f"samples {tuple(tensor.shape[1:])} are no signals: expected (C, T), (T, C) or (T,)")
     series = tensor.movedim(find_time(tensor, time_axis), -1)
@@ -131,7 +131,7 @@ def _to_series(tensor: Tensor, time_axis: int) -> Array:
 
 
 def _find_window(result: Attribution, steps: int, window: int | None) -> int:
-    """Steps of time in a band."""
+    """Return the number of time steps in a band."""
     if window is not None:
         return min(check_count(window, "window"), steps)
     names = result.names
@@ -142,7 +142,7 @@ def _find_window(result: Attribution, steps: int, window: int | None) -> int:
 
 
 def _draw_bands(axes: Axes, sums: Array, ends: Array, scale: ColourScale, style: MapStyle, samples: Array) -> Any:
-    """Draw the bands behind a curve, as high as the panel."""
+    """Draw the bands behind a curve, at the height of the panel."""
     low, high = float(samples.min()), float(samples.max())
     margin = 0.08 * (high - low) or 1.0
     drawn = axes.pcolormesh(

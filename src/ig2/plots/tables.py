@@ -1,4 +1,4 @@
-"""Attributions of tables: bars with the names and values of the columns."""
+"""Figures of attributions of tables: bars with the names and values of the columns."""
 
 from __future__ import annotations
 
@@ -47,24 +47,23 @@ def bars(
 ) -> Figure:
     """Draw a panel for each explicand with its strongest features as bars, red for the explained class and blue against it.
 
-    The last bar, in grey, is the sum of all features that have none of their own, so that the numbers add up to the whole.
-    Where the attribution knows its columns, they have a bar each, with their values in the user's units and those of the
-    counterfactual.
+    The last bar, in grey, is the sum of all other features, so that the numbers add up to the total. If the attribution has
+    named columns, each has a bar, with its value in the user's units and that of the counterfactual.
 
     Args:
-        result: what a method returned. Samples of any shape are taken as a row of features.
-        names: of the features; by default the attribution's columns, or else their positions.
-        top: how many features get a bar.
-        count: how many explicands to show at most.
+        result: an attribution. Samples of any shape are flattened to a row of features.
+        names: the names of the features; by default the attribution's columns, or else their positions.
+        top: the number of features with a bar.
+        count: the maximum number of explicands to show.
         cells: the features' values, as text, for each explicand; by default those of the explicand.
-        scores: for each explicand one number a feature, to show instead of the attribution's values, as where
-            several columns of x stand for one feature.
-        spread: mark the standard deviation over references, where it is at least a hundredth of the value: a smaller one would
-            be hidden by the end of its bar. Not with scores.
-        input_key: the input to show, by position or name, where the network takes several.
+        scores: one number per feature for each explicand, shown instead of the attribution's values, for example if
+            several columns of x encode one feature.
+        spread: whether to mark the standard deviation over references, if it is at least a hundredth of the value: a smaller
+            one would be hidden by the end of its bar. Not with scores.
+        input_key: the input to show, by position or name, if the network takes several.
         titles: a line above each explicand; by default its class and output.
-        kind: "signed", or "magnitude" for the absolute values in one colour. By default "signed", and "magnitude" where the
-            trust of an explicand shown is low: the figure then says so, as `heat_map` does.
+        kind: "signed", or "magnitude" for the absolute values in one colour. By default "signed", but "magnitude" if the
+            trust of a shown explicand is low: the figure then notes it, as `heat_map` does.
 
     Returns:
         A matplotlib figure.
@@ -147,19 +146,19 @@ def bars(
 
 
 def bar_colour(value: float, kind: Signs) -> str:
-    """Red for the class, blue against it, or the colour of strength alone."""
+    """Return red for the class, blue against it, or the colour of magnitudes."""
     return STRENGTH if kind == "magnitude" else FOR if value >= 0 else AGAINST
 
 
 def has_single_features(names: Names) -> bool:
-    """Whether each column is one feature, in the features' order."""
+    """Return whether each column is one feature, in the features' order."""
     return names.units is not None and all(
         groups == tuple(range(len(units))) for groups, units in zip(names.groups or (), names.units, strict=True)
     )
 
 
 def describe_cells(names: Names) -> list[list[str]]:
-    """What stands in each row's columns, and what would in its counterfactual, where that is something else."""
+    """Return the contents of each row's columns, and those of its counterfactual where they differ."""
     rows = zip(names.cells or (), names.becomes or names.cells or (), strict=True)
     return [
         [cell if cell == other else f"{cell} → {other}" for cell, other in zip(cells, others, strict=True)]
@@ -168,12 +167,12 @@ def describe_cells(names: Names) -> list[list[str]]:
 
 
 def cut_rest(rest: float, longest: float) -> tuple[float, str]:
-    """How long to draw the sum of all other features, and its number: of thousands the sum would dwarf the other bars."""
+    """Return the length of the bar of all other features, and its label: the sum of thousands would dwarf the other bars."""
     most = MOST_REST * longest
     return float(np.clip(rest, -most, most)), format_number(rest) + (" (bar cut)" if abs(rest) > most else "")
 
 
 def split_strongest(values: Array, top: int) -> tuple[NDArray[np.intp], float]:
-    """The indices of the strongest features, strongest first, and the sum of all others."""
+    """Return the indices of the strongest features, strongest first, and the sum of all others."""
     order = np.argsort(-np.abs(values), kind="stable")[:top]
     return order, float(values.sum() - values[order].sum())

@@ -1,4 +1,4 @@
-"""Attributions of text: words with a colour behind them, as a figure and as HTML."""
+"""Figures of attributions of text: words on a coloured background, as a figure and as HTML."""
 
 from __future__ import annotations
 
@@ -68,17 +68,17 @@ def text(
     """Draw each explicand's words, red behind those that speak for the explained class and blue behind those against it.
 
     Args:
-        result: what a method returned for samples (B, L) or, with embeddings, (B, L, E), which are summed.
-        words: for each explicand its words, at the first positions of L; what follows is taken as padding and not shown. A
-            single explicand's may be given without the outer list. By default those of an attribution that knows its words.
-        scale: "each" text's colours end at its own strongest word; "shared" at the strongest of all.
-        scores: for each explicand one number a word, to show instead of the values, as where tokens were merged to words.
-        count: how many explicands to show at most.
-        input_key: the input to show, by position or name, where the network takes several.
+        result: the attribution of samples (B, L) or, with embeddings, (B, L, E), which are summed over E.
+        words: the words of each explicand, at the first positions of L; the rest counts as padding and is not shown. The
+            outer list is optional for a single explicand. By default the words of the attribution, if it has any.
+        scale: "each" ends the colours of a text at its strongest word, "shared" at the strongest of all texts.
+        scores: one number per word for each explicand, shown instead of the values, for example if tokens were merged.
+        count: the maximum number of explicands to show.
+        input_key: the input to show, by position or name, if the network takes several.
         titles: a line above each text; by default its class and output.
-        width: of the figure in inches.
-        kind: "signed", or "magnitude" for the absolute values in one colour. By default "signed", and "magnitude" where the
-            trust of an explicand shown is low: the figure then says so, as `heat_map` does.
+        width: the width of the figure in inches.
+        kind: "signed", or "magnitude" for the absolute values in one colour. By default "signed", but "magnitude" if the
+            trust of a shown explicand is low: the figure then notes it, as `heat_map` does.
 
     Returns:
         A matplotlib figure.
@@ -148,13 +148,13 @@ def text_html(
     titles: Titles = None,
     kind: Signs | None = None,
 ) -> str:
-    """Write the same as HTML, a `<p>` for each explicand: hover over a word for its number.
+    """Return the words as HTML, a `<p>` for each explicand: hover over a word for its number.
 
-    Colours are see-through and the letters keep the page's own, so that it reads on light and dark pages alike. Everything
-    from outside is escaped. The arguments are those of `text`.
+    Backgrounds are translucent and letters keep the page's colour, so that the result is readable on light and dark pages.
+    All external text is escaped. The arguments are those of `text`.
 
     Returns:
-        HTML that needs nothing else.
+        Self-contained HTML.
 
     Raises:
         InputError: if words or scores do not fit the attribution.
@@ -186,7 +186,7 @@ def _read_sentences(
     titles: Titles,
     kind: Signs | None,
 ) -> tuple[list[_Sentence], Signs, str, str]:
-    """For each explicand shown its words and scores; whether these have signs, and why not; a note if there are others."""
+    """Return the words and scores of each shown explicand, whether they have signs, the reason if not, and a note on others."""
     shown, lines, note = take_first(result, count, titles)
     if words is None:
         if result.names is None or result.names.kind != "text":
@@ -210,7 +210,7 @@ def _read_sentences(
 
 
 def lay_out_words(words: Sequence[str], line_width: float, size: float) -> list[Piece]:
-    """Words set in lines of this width, in points; words that are longer than a line are broken."""
+    """Set words in lines of this width, in points; words longer than a line are broken."""
     pieces: list[Piece] = []
     x, line, gap = 0.0, 0, 0.3 * size
     for i, word in enumerate(words[:MOST_WORDS]):
@@ -227,7 +227,7 @@ def lay_out_words(words: Sequence[str], line_width: float, size: float) -> list[
 
 
 def _cut_to_width(text: str, width: float, size: float) -> str:
-    """As much of a text as fits on a line, one character at least."""
+    """Return as much of a text as fits on a line, at least one character."""
     if _measure(text, size) <= width:
         return text
     length = bisect_right(range(1, len(text)), width, key=lambda length: _measure(text[:length], size))
@@ -235,7 +235,7 @@ def _cut_to_width(text: str, width: float, size: float) -> str:
 
 
 def _measure(text: str, size: float) -> float:
-    """The width of a word's box, in points."""
+    """Return the width of a word's box, in points."""
     width, _, _ = text_to_path.get_text_width_height_descent(
         text, FontProperties(family=font_families(), size=size), ismath=False
     )

@@ -1,4 +1,4 @@
-"""One text against several targets: a map of words × generated tokens, as a figure and as HTML."""
+"""Maps of the words of one text × several targets, such as generated tokens, as a figure and as HTML."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ CELL = 0.32  # inches
 
 
 def token_map(result: Attribution, *, scale: Sharing = "shared", kind: Signs | None = None) -> Figure:
-    """Draw the words of one text against the targets: red where a word speaks for a target, blue where it speaks against it.
+    """Draw the words of one text against the targets: red if a word speaks for a target, blue if it speaks against it.
 
     Args:
-        result: an attribution of one text with a row for each target, such as each step of a generation; from
+        result: an attribution of one text with a row for each target, such as each step of a generation, for example from
             `LanguageModel.explain(prompt, generate=20)`.
-        scale: "shared" colours for all targets, or "each" target's own.
+        scale: "shared" uses one colour scale for all targets, "each" one per target.
         kind: "signed", or "magnitude" for the absolute values; by default as for `text`.
 
     Returns:
         A matplotlib figure, targets as rows.
 
     Raises:
-        InputError: if the rows are of different texts, or the attribution knows no words.
+        InputError: if the rows belong to different texts, or the attribution has no words.
     """
     words, scores, kind, why = _read_map(result, kind)
     shown = scores[:, :MOST_COLUMNS]
@@ -62,13 +62,13 @@ def token_map(result: Attribution, *, scale: Sharing = "shared", kind: Signs | N
 
 
 def token_map_html(result: Attribution, *, scale: Sharing = "shared", kind: Signs | None = None) -> str:
-    """Write the same as an HTML table: hover over a cell for its number. The arguments are those of `token_map`.
+    """Return the map as an HTML table: hover over a cell for its number. The arguments are those of `token_map`.
 
     Returns:
-        HTML that needs nothing else.
+        Self-contained HTML.
 
     Raises:
-        InputError: if the rows are of different texts, or the attribution knows no words.
+        InputError: if the rows belong to different texts, or the attribution has no words.
     """
     words, scores, kind, why = _read_map(result, kind)
     ends = [each.end for each in fit_scales(list(scores), scale)]
@@ -87,7 +87,7 @@ def token_map_html(result: Attribution, *, scale: Sharing = "shared", kind: Sign
 
 
 def _read_map(result: Attribution, kind: Signs | None) -> tuple[tuple[str, ...], Array, Signs, str]:
-    """The words of the one text, scores (targets, words), whether they have signs, and why not."""
+    """Return the words of the text, scores (targets, words), whether they have signs, and the reason if not."""
     names = result.names
     if names is None or names.units is None or len(set(names.units)) != 1:
         raise InputError("a map of words × targets needs one text with a row for each target: take it from lm.explain")

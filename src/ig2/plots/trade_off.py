@@ -1,4 +1,4 @@
-"""Quality against cost: one labelled point for each method."""
+"""Figures of quality against cost, with one labelled point for each method."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ OFFSETS += [(side * x, up * y) for y in (9, 18, 27, 38, 50) for x in (6, 30) for
 
 
 def trade_off(points: Mapping[str, tuple[float, float]], front: Collection[str] = (), *, cost: str, quality: str) -> Figure:
-    """Draw how good each method is against its cost, the best and cheapest at the top left.
+    """Draw the quality of each method against its cost, with the best and cheapest at the top left.
 
     Args:
-        points: the cost, above 0, and the quality of each method, by its label; the higher, the better.
-        front: those that no other beats in both, which are joined by a line.
-        cost: what the horizontal axis shows, on a logarithmic scale.
-        quality: what the vertical one shows.
+        points: the cost, above 0, and the quality, higher is better, of each method by its label.
+        front: the methods that no other beats in both, which are joined by a line.
+        cost: the label of the horizontal axis, which is logarithmic.
+        quality: the label of the vertical axis.
 
     Returns:
         A matplotlib figure.

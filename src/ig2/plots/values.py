@@ -1,4 +1,4 @@
-"""What is drawn of an attribution: its first explicands and one of its tensors, checked, as maps, images or rows."""
+"""The part of an attribution to draw: its first explicands and one of its tensors, checked, as maps, images or rows."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def check_choice(value: object, choices: Sequence[str], name: str) -> None:
 
 
 def clean_labels(labels: Sequence[str], total: int, name: str, longest: int | None = None) -> list[str]:
-    """A cleaned label for each of `total` things."""
+    """Return a cleaned label for each of `total` items."""
     if isinstance(labels, str) or len(labels) != total:
         raise InputError(f"{name} are {describe(labels)}: expected a list of {total}, one for each")
     return [clean_text(label, longest) for label in labels]
 
 
 def take_first(result: Attribution, count: int, titles: Titles) -> tuple[Attribution, list[str], str]:
-    """The explicands to show, a title for each (by default its name, class and output), and a note if there are others."""
+    """Return the explicands to show, a title for each (by default name, class and output), and a note if there are others."""
     first = check_attribution(result)[: check_count(count)]
     note = "" if len(first) == len(result) else f"the first {len(first)} of {len(result)} inputs"
     if titles is None:
@@ -69,18 +69,18 @@ def method_name(result: Attribution) -> str:
 
 
 def is_tiny(spread: Array, value: Array) -> NDArray[np.bool_]:
-    """Where a spread is too small beside its value to be shown."""
+    """Return where a spread is too small, relative to its value, to be shown."""
     return spread <= TINY * np.abs(value)
 
 
 def lacks_signs(result: Attribution) -> bool:
-    """Whether the signs of some explicand's map are not to be believed."""
+    """Return whether the signs of any explicand's map are unreliable."""
     trust = result.median("trust")
     return trust is not None and bool((trust < LITTLE_TRUST).any())
 
 
 def choose_kind(result: Attribution, kind: Signs | None) -> tuple[Signs, str]:
-    """Whether numbers are shown with their signs: as asked for, by default where they are to be believed; and why not."""
+    """Return whether numbers are shown with signs, by default if the signs are reliable, and the reason if not."""
     if kind is not None:
         check_choice(kind, ("signed", "magnitude"), "kind")
         return kind, ""
@@ -88,14 +88,14 @@ def choose_kind(result: Attribution, kind: Signs | None) -> tuple[Signs, str]:
 
 
 def split_inputs(value: Structured) -> dict[Any, Tensor]:
-    """The tensors by position or name; a single one by None."""
+    """Return the tensors by position or name; a single one by None."""
     if isinstance(value, Tensor):
         return {None: value}
     return dict(value) if isinstance(value, dict) else dict(enumerate(value))
 
 
 def select_tensor(value: Structured, key: InputKey) -> Tensor:
-    """The tensor to draw, in float64: the only one, or the one named where the network takes several. Raises on NaN."""
+    """Return the tensor to draw, in float64: the only one, or the one named if the network takes several. Raises on NaN."""
     tensors = split_inputs(value)
     if isinstance(value, Tensor) and key is not None:
         raise InputError(f"input_key={key!r} chooses among several inputs, and this attribution is of a single tensor")
@@ -112,7 +112,7 @@ def select_tensor(value: Structured, key: InputKey) -> Tensor:
 
 
 def check_no_embeddings(value: Structured, key: InputKey) -> None:
-    """Embeddings have the axes of grey images, and would be drawn as noise."""
+    """Check that samples are not embeddings, which have the axes of grey images and would be drawn as noise."""
     keys = list(split_inputs(value)) if key is None else [key]
     if len(keys) == 1 and "embed" in str(keys[0]):
         raise InputError(
@@ -121,18 +121,18 @@ def check_no_embeddings(value: Structured, key: InputKey) -> None:
 
 
 def is_image(values: Tensor) -> bool:
-    """Whether samples have the axes of images: (H, W), (C, H, W) or (H, W, C)."""
+    """Return whether samples have the axes of images: (H, W), (C, H, W) or (H, W, C)."""
     return values.ndim in (3, 4)
 
 
 def is_series(values: Tensor) -> bool:
-    """Whether samples of two axes are signals (C, T) or (T, C) rather than images: few channels, and more steps of time."""
+    """Return whether samples of two axes are signals (C, T) or (T, C), not images: few channels, and more time steps."""
     short, long = sorted(values.shape[1:]) if values.ndim == 3 else (1, 1)
     return short <= FEW_CHANNELS and long >= 2 * short
 
 
 def _move_channels_first(images: Tensor) -> Tensor:
-    """(N, H, W), (N, C, H, W) or (N, H, W, C) as (N, C, H, W)."""
+    """Convert (N, H, W), (N, C, H, W) or (N, H, W, C) to (N, C, H, W)."""
     if not is_image(images):
         raise InputError(
             f"samples {tuple(images.shape[1:])} are no images: expected (H, W), (C, H, W) or (H, W, C). "
@@ -144,13 +144,13 @@ def _move_channels_first(images: Tensor) -> Tensor:
 
 
 def to_maps(values: Tensor) -> Array:
-    """Attributions of images with their channels summed, (N, H, W)."""
+    """Return attributions of images with their channels summed, (N, H, W)."""
     maps: Array = _move_channels_first(values).sum(dim=1).numpy()
     return maps
 
 
 def to_images(samples: Tensor, bounds: tuple[float, float] | None, like: Tensor | None = None) -> Array:
-    """Images as they are shown: (N, H, W) in grey or (N, H, W, 3), in [0, 1].
+    """Convert images for display: (N, H, W) in grey or (N, H, W, 3), in [0, 1].
 
     The range is that of `like`, if given, so that an image and its counterfactual are shown in the same way.
     """
@@ -171,13 +171,13 @@ def _guess_bounds(samples: Tensor) -> tuple[float, float]:
 
 
 def to_rows(values: Tensor) -> Array:
-    """Attributions as one number for each position: what lies beyond the first two axes, such as an embedding, is summed."""
+    """Return one attribution for each position: axes beyond the first two, such as an embedding, are summed."""
     rows: Array = (values.flatten(2).sum(dim=2) if values.ndim > 2 else values).numpy()
     return rows
 
 
 def check_scores(scores: Sequence[Any], total: int) -> list[Array]:
-    """For each explicand a row of numbers, to show instead of the attribution's values."""
+    """Return a row of numbers for each explicand, to show instead of the attribution's values."""
     if len(scores) != total:
         raise InputError(f"scores are of {len(scores)} explicands, the attribution is of {total}")
     rows = [np.asarray(row, dtype=np.float64) for row in scores]

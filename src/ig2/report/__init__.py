@@ -1,4 +1,4 @@
-"""The report: one HTML file with everything in it."""
+"""Reports of attributions as one self-contained HTML file."""
 
 from ig2.report.builder import build, build_language
 from ig2.report.content import Content, InputView, MethodView, ReferenceView, SkippedView

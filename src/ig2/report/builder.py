@@ -1,4 +1,4 @@
-"""The content of a report, built from attributions."""
+"""Construction of the content of a report from attributions."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ def build(
     details: Mapping[str, str] | None = None,
     scale: float = 0.0,
 ) -> Content:
-    """Build a report from the methods' attributions of one batch.
+    """Build a report from the attributions of one batch by several methods.
 
     Args:
-        title: of the page.
-        subject: the model with the data it understands.
+        title: the title of the page.
+        subject: the model with the data it reads.
         batch: the inputs.
-        attributions: one for each method, by the name it is shown under. With `per_reference=True` each reference is shown
-            with its own attribution, with `curves=True` the output along the path.
-        contrasts: the references a method was given, by the same names; methods with a baseline of their own have none.
-        details: anything else worth knowing, such as versions and the seed.
-        scale: the pixels that maps are blurred by when the page opens, as `attribution.smooth` does; pass the attributions
-            themselves, since a slider goes from there to single pixels and back.
+        attributions: one for each method, by its displayed name. With `per_reference=True` each reference is shown with its
+            attribution, with `curves=True` the output along the path.
+        contrasts: the references of each method, by the same names; methods with a default baseline have none.
+        details: further details, such as versions and the seed.
+        scale: the initial blur of maps in pixels, as by `attribution.smooth`; pass the attributions without blur, since a
+            slider on the page changes it down to single pixels.
 
     Returns:
-        What `write` and `render` take.
+        The content for `write` and `render`.
 
     Raises:
-        InputError: if attributions or contrasts do not go by the methods' names, or an attribution lacks what is shown of it.
+        InputError: if attributions or contrasts do not match the methods' names, or an attribution lacks a shown field.
     """
     contrasts = {} if contrasts is None else contrasts
     if not isinstance(attributions, Mapping) or not all(isinstance(each, Attribution) for each in attributions.values()):
@@ -96,16 +96,16 @@ def build_language(
     """Build a report from a language model's explanation of a prompt.
 
     Args:
-        title: of the page.
-        explanation: what `LanguageModel.explain` returned. With `per_reference=True` each reference is shown with its own
+        title: the title of the page.
+        explanation: the result of `LanguageModel.explain`. With `per_reference=True` each reference is shown with its
             attribution, with `curves=True` the output along the path. Several targets, such as the tokens of a generation, are
-            shown as a map of words × targets, each of which can be chosen.
-        prediction: what the model says, in words.
-        details: anything else worth knowing, such as versions and the seed.
-        method: the name it is shown under; by default its class's.
+            shown as a map of words × targets, each of which can be selected.
+        prediction: the model's prediction, in words.
+        details: further details, such as versions and the seed.
+        method: the displayed name of the method; by default that of its class.
 
     Returns:
-        What `write` and `render` take.
+        The content for `write` and `render`.
     """
     attribution, prompt = explanation.attribution, explanation.prompt
     settings = attribution.settings
@@ -151,13 +151,13 @@ def build_language(
 
 
 class _Shown(Protocol):
-    """What is asked of a subject for a view of its attributions."""
+    """The part of a subject that a view of its attributions requires."""
 
     def scores(self, batch: Any, attribution: Attribution, values: Any = None) -> list[Numbers]:
-        """Each sample's attribution as it is shown."""
+        """Return each sample's attribution in its displayed form."""
 
     def picture(self, sample: Tensor) -> Image | None:
-        """One sample to look at."""
+        """Return a picture of one sample."""
 
 
 class _PromptWords:
@@ -172,7 +172,7 @@ class _PromptWords:
 
 
 def _answer(subject: Subject, outputs: Tensor, likely: Tensor | None, target: int) -> tuple[str, float | None, str]:
-    """The model's prediction for a sample, its probability, and what is explained."""
+    """Return the model's prediction for a sample, its probability, and the explained output."""
     label = subject.label(target)
     if subject.outputs == "numbers":
         number = f"{label} = {float(outputs[target]):.4g}"
@@ -186,7 +186,7 @@ def _answer(subject: Subject, outputs: Tensor, likely: Tensor | None, target: in
 def _view_method(
     name: str, subject: _Shown, batch: Batch | None, attribution: Attribution, contrast: Contrast | None
 ) -> list[MethodView]:
-    """One method's attribution of each input of a batch."""
+    """Return one method's view of each input of a batch."""
     scores = subject.scores(batch, attribution)
     references = [()] * len(scores) if contrast is None else _view_references(subject, batch, attribution, contrast)
     views = []
@@ -215,12 +215,12 @@ def _view_method(
 
 
 def _average(values: Tensor | None, weights: Tensor | None = None) -> float | None:
-    """The mean over references, with their weights."""
+    """Return the weighted mean over references."""
     return None if values is None else float(values.mean() if weights is None else (weights * values).sum())
 
 
 def _pick_curves(curves: Tensor | None, weights: Tensor | None) -> Numbers | None:
-    """One input's curves (R, k + 1), of the references that count."""
+    """Return one input's curves (R, k + 1), for references with a weight."""
     if curves is None:
         return None
     return (curves[0] if weights is None else curves[0][weights[0] > 0]).double().cpu().numpy()
@@ -229,7 +229,7 @@ def _pick_curves(curves: Tensor | None, weights: Tensor | None) -> Numbers | Non
 def _view_references(
     subject: _Shown, batch: Batch | None, attribution: Attribution, contrast: Contrast
 ) -> list[tuple[ReferenceView, ...]]:
-    """The references of each input of a batch."""
+    """Return the references of each input of a batch."""
     samples = extract_tensor(attribution, contrast.tensors)
     outputs = attribution.baseline_outputs
     if outputs is None and attribution.output_curve is not None:  # of GradCFE, which is no attribution of the output

@@ -1,4 +1,4 @@
-"""What a report shows, and nothing about how it was made or how it looks."""
+"""The content of a report, independent of how it is computed and displayed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class MethodView:
 
     @property
     def is_against(self) -> bool:
-        """Whether all of it speaks against the class explained, as a map of Strata does where the output fell."""
+        """Whether all values speak against the explained class, as in a map of Strata if the output decreased."""
         return bool(self.scores.max() <= 0 and self.scores.min() < 0)
 
 
@@ -93,7 +93,7 @@ class SkippedView:
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """An input in the index of a report, beside which its details are."""
+    """An input in the index of a report; its details are in a separate file."""
 
     name: str
     kind: Kind
@@ -104,7 +104,7 @@ class IndexEntry:
 
 @dataclass(frozen=True)
 class Index:
-    """A report of many inputs, each of which has a file of its own that is read when it is looked at."""
+    """A report of many inputs, each in a separate file that is loaded when it is opened."""
 
     title: str
     model: str
@@ -129,10 +129,10 @@ class Content:
     is_crossed: bool = False  # the inputs are the targets of one text: shown as a map of its words × targets
 
     def check(self) -> None:
-        """Check that the page can show it, as `render` and `write` do.
+        """Check that the page can show the content, as `render` and `write` do.
 
         Raises:
-            InputError: if something is missing, not finite, or of another shape than the rest.
+            InputError: if a value is missing, not finite, or has another shape than the rest.
         """
         if not self.inputs:
             raise InputError("a report needs at least one input")
@@ -165,7 +165,7 @@ class Content:
 
 
 def _check_fields(view: InputView | MethodView | ReferenceView, where: str, shape: tuple[int, ...]) -> None:
-    """Check a view's pictures, its scores of this shape, its curves, and that its numbers are finite."""
+    """Check a view's pictures, the shape of its scores, its curves, and that its numbers are finite."""
     for name, value in vars(view).items():
         if not isinstance(value, (float, np.floating, np.ndarray)):
             continue

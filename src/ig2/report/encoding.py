@@ -1,4 +1,4 @@
-"""A report's pictures, scores, curves and settings in the form the page's script reads."""
+"""Encoding of a report's pictures, scores, curves and settings for the page's script."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ EXACT_PICTURE_SIDE = 64
 
 
 class PictureStore:
-    """Every picture once, as a data URL, however many methods show it."""
+    """A store of pictures as data URLs, each held once, even if several methods show it."""
 
     def __init__(self) -> None:
         self.urls: list[str] = []
         self._indices: dict[tuple[bytes, int, int | None], int] = {}
 
     def add(self, picture: Image | None, side: int | None = None) -> int | None:
-        """The index of a picture, shrunk so that no side is longer than `side`."""
+        """Add a picture, shrunk so that no side is longer than `side`, and return its index."""
         if picture is None:
             return None
         key = hashlib.sha256(picture.tobytes()).digest(), picture.shape[1], side
@@ -48,12 +48,12 @@ class PictureStore:
 
 
 def encode_thumbnail(picture: Image | None) -> str | None:
-    """A small picture for the index, as a data URL."""
+    """Return a small picture for the index, as a data URL."""
     return None if picture is None else _encode_picture(picture, THUMBNAIL_SIDE, exact_side=0)
 
 
 def _encode_picture(picture: Image, side: int | None, exact_side: int = EXACT_PICTURE_SIDE) -> str:
-    """A data URL in whichever format is smaller."""
+    """Return a data URL in whichever format is smaller."""
     image = import_extra("PIL.Image", "image", "pictures in a report").fromarray(picture)
     if side is not None:
         image.thumbnail((side, side))
@@ -67,7 +67,7 @@ def _encode_picture(picture: Image, side: int | None, exact_side: int = EXACT_PI
 
 
 def encode_input(view: InputView, pictures: PictureStore) -> dict[str, Any]:
-    """The fields of an input as JSON."""
+    """Return the fields of an input as JSON."""
     methods = [_encode_method(method, pictures) for method in view.methods]
     return {**vars(view), "picture": pictures.add(view.picture), "methods": methods}
 
@@ -102,13 +102,13 @@ def _encode_reference(reference: ReferenceView, method: MethodView, pictures: Pi
 
 
 def mark_method(method: MethodView) -> dict[str, str]:
-    """What a method's residual, trust and arrival are worth for one input: "good", "poor", or "none" of both."""
+    """Return a mark for a method's residual, trust and arrival for one input: "good", "poor", or "none" for neither."""
     change = None if method.baseline_output is None else method.output - method.baseline_output
     return _mark(method, change, bool(method.settings.get("complete")))
 
 
 def worst_mark(marks: Iterable[str]) -> str:
-    """The worst of some marks."""
+    """Return the worst of several marks."""
     return max(["none", *marks], key=("none", "good", "poor").index)
 
 
@@ -125,12 +125,12 @@ def _mark(view: MethodView | ReferenceView, change: float | None, is_complete: b
 
 
 def _encode_scores(scores: Numbers) -> Any:
-    """A map packed into MAP_BITS a pixel; words and columns as they are."""
+    """Return a map packed into MAP_BITS per pixel; words and columns unchanged."""
     return pack_map(scores, MAP_BITS) if scores.ndim == 2 else scores.astype(float).tolist()
 
 
 def pack_map(values: Numbers, bits: int) -> dict[str, Any]:
-    """Whole multiples of a scale, so that no number is off by more than half of it; deflated, in base64."""
+    """Quantise to integer multiples of a scale, with an error of at most half of it; deflated, in base64."""
     scale = float(np.abs(values).max()) / (2 ** (bits - 1) - 1) or 1.0
     whole = np.rint(values / scale).astype("<i1" if bits <= 8 else "<i2")
     # low bytes first, then high ones: the high ones hardly vary, and deflate to a third when they stand together
@@ -140,7 +140,7 @@ def pack_map(values: Numbers, bits: int) -> dict[str, Any]:
 
 
 def pool_map(scores: Numbers) -> Numbers:
-    """The means of square blocks that make the map no larger than REFERENCE_SIDE."""
+    """Return the means of square blocks that make the map no larger than REFERENCE_SIDE."""
     block = block_side(scores)
     for axis in (0, 1):
         starts = np.arange(0, scores.shape[axis], block)
@@ -150,12 +150,12 @@ def pool_map(scores: Numbers) -> Numbers:
 
 
 def block_side(scores: Numbers) -> int:
-    """How many pixels a side a block of a reference's map stands for."""
+    """Return the side of a block of a reference's map, in pixels."""
     return int(-(-max(scores.shape) // REFERENCE_SIDE))
 
 
 def encode_curves(curves: Numbers | None) -> dict[str, Any] | None:
-    """Each reference's curve in five digits, at no more steps than can be seen."""
+    """Return each reference's curve in five digits, at no more steps than are visible."""
     if curves is None:
         return None
     last = curves.shape[1] - 1
@@ -164,7 +164,7 @@ def encode_curves(curves: Numbers | None) -> dict[str, Any] | None:
 
 
 def _encode_settings(value: Any) -> Any:
-    """A setting in the types of JSON."""
+    """Convert a setting to JSON types."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""A report as one HTML file that opens from disk and asks nothing of the network."""
+"""Reports as one HTML file that opens from disk without network access."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ LONG_NAME = 26  # characters that fit into two lines of the sidebar
 
 
 def write(content: Content, path: str | PathLike[str]) -> None:
-    """Write a report to `path`: the whole file, or on an error whatever was there before.
+    """Write a report to `path` atomically: on an error, an earlier file is kept.
 
     Args:
-        content: what it shows.
-        path: of the HTML file.
+        content: the content of the report.
+        path: the path of the HTML file.
 
     Raises:
         InputError: if the page cannot show the content.
@@ -43,11 +43,11 @@ def render(content: Content, shared: str | None = None) -> str:
     """Render a report as the text of an HTML page.
 
     Args:
-        content: what it shows.
-        shared: the folder, as an address, of the style and the scripts that several pages share. By default they are inside.
+        content: the content of the report.
+        shared: the URL of the folder with the style and the scripts that several pages share. By default they are inlined.
 
     Returns:
-        The page, with its pictures, numbers, style and script inside.
+        The page, with pictures, numbers, style and script inlined.
 
     Raises:
         InputError: if the page cannot show the content.
@@ -78,7 +78,7 @@ def render(content: Content, shared: str | None = None) -> str:
 
 
 def render_index(index: Index) -> str:
-    """Render a report of many inputs: a page with the names of all, that reads the details of one when it is looked at."""
+    """Render a report of many inputs: a page with all names, which loads the details of an input when it is opened."""
     files = [entry.file for entry in index.entries]
     data = {"inputs": [], "pictures": [], "scale": index.scale, "files": files}
     folder = str(files[0]).partition("/")[0]
@@ -86,15 +86,15 @@ def render_index(index: Index) -> str:
 
 
 def render_details(view: InputView, file: str, scale: float = 0.0) -> str:
-    """Render the details of one input of many as a script: pages that are opened from the disk can read nothing else.
+    """Render the details of one input of many as a script: pages opened from disk can load nothing else.
 
     Args:
         view: the input.
-        file: its name, as the index has it.
-        scale: as of the whole report.
+        file: the name of its file in the index.
+        scale: the scale of the whole report.
 
     Raises:
-        InputError: if a page cannot show the input.
+        InputError: if the page cannot show the input.
     """
     Content("", "", (view,), scale=scale).check()
     pictures = PictureStore()
@@ -166,7 +166,7 @@ def _render_page(
 
 
 def _word_input(view: InputView, data: dict[str, Any]) -> dict[str, Any]:
-    """What the template says of an input; `data` is what the script reads of it."""
+    """Return the template's fields for an input; `data` is read by the script."""
     settings = [list(list_settings(method["settings"])) for method in data["methods"]]
     precision = ""
     if view.kind == "image":
@@ -182,7 +182,7 @@ def _word_input(view: InputView, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _join_verdicts(verdicts: Iterable[tuple[str, str, str]]) -> list[dict[str, Any]]:
-    """Each verdict once, with the methods it is on, and the worst of the marks they have from any input."""
+    """Return each verdict once, with its methods and the worst of their marks for any input."""
     joined: dict[str, dict[str, Any]] = {}
     for name, text, mark in verdicts:
         sentence, _, advice = text.replace("explicands", "inputs").strip().rstrip(".").partition(": ")
@@ -193,7 +193,7 @@ def _join_verdicts(verdicts: Iterable[tuple[str, str, str]]) -> list[dict[str, A
 
 
 def list_settings(settings: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Nested settings as rows of one table; a part by its name, then its own settings."""
+    """Return nested settings as rows of one table: the name of a part, then its settings."""
     if isinstance(settings, dict):
         part = name and (settings.get("name") or settings.get("type"))
         if part:
@@ -215,17 +215,17 @@ def _format_percent(share: float) -> str:
 
 
 def _format_error(bits: int) -> str:
-    """How far a packed number may be off, as a share of the largest."""
+    """Format the maximum error of a packed number, as a share of the largest."""
     return f"{50 / (2 ** (bits - 1) - 1):.1g} %"
 
 
 def shorten_name(name: str) -> str:
-    """The name of a file, a long one without its middle: those of a camera differ at their end. The page cuts sentences."""
+    """Return the name of a file, shortened in the middle: camera file names differ at the end. The page truncates sentences."""
     return name if " " in name or len(name) <= LONG_NAME else f"{name[: LONG_NAME // 2]}…{name[-LONG_NAME // 2 + 1 :]}"
 
 
 def join_names(names: Sequence[str], markup: Any) -> Any:
-    """Names as a person lists them, escaped: "a, b or c", "a, b, c or 2 others"."""
+    """Return names as an escaped list in prose: "a, b or c", "a, b, c or 2 others"."""
     most = 4 if len(names) == 4 else 3  # «or 1 others» is no English, and takes no less room than the name
     parts = [markup("<bdi>{}</bdi>").format(name) for name in names[:most]]
     if len(names) > most:

@@ -1,6 +1,6 @@
-"""What a run shows as a whole, kept up to date row by row: means, quantiles, extremes and curves.
+"""Aggregates of a run, updated row by row: means, quantiles, extremes and curves.
 
-Everything is computed from the rows as they are stored and in their order, so that a run that was killed ends with the same
+Everything is computed from the stored rows in their order, so that a run that was killed and resumed ends with the same
 numbers, to the last bit, as one that was not. Memory depends on the numbers of classes and features, not on that of rows.
 """
 
@@ -37,7 +37,7 @@ CURVE = "_curve"  # the end of the name of a column with curves
 
 @dataclass
 class Sketch:
-    """Quantiles of a stream in bounded memory, each within 1 % of itself, whatever the order [Masson 2019].
+    """Quantiles of a stream in bounded memory, each with a relative error of at most 1 %, in any order [Masson 2019].
 
     A number v falls into the bucket ⌈log_γ |v|⌉ of its sign with γ = (1 + α) / (1 − α), and 2·γ^bucket / (γ + 1) is
     within α·|v| of it.
@@ -49,11 +49,11 @@ class Sketch:
     """
 
     buckets: Counter[int] = field(default_factory=Counter)
-    """How many numbers each bucket has; even keys are positive, odd ones negative."""
+    """The number of values in each bucket; even keys are positive, odd ones negative."""
     zeros: int = 0
 
     def add(self, values: Iterable[float]) -> None:
-        """Count numbers; those that are not finite are ignored."""
+        """Add numbers; those that are not finite are ignored."""
         numbers = np.asarray(list(values) if not isinstance(values, np.ndarray) else values, dtype=np.float64)
         self.buckets.update(_find_buckets(numbers[np.isfinite(numbers)]).tolist())
         self.zeros += self.buckets.pop(ZERO, 0)
@@ -68,7 +68,7 @@ class Sketch:
         return self.zeros + sum(self.buckets.values())
 
     def quantile(self, share: float) -> float:
-        """The number below which this share of all lies; NaN where there are none."""
+        """Return the number below which this share of all lies; NaN if there are none."""
         ordered = sorted((_read_bucket(key), count) for key, count in self.buckets.items())
         ordered = sorted([*ordered, (0.0, self.zeros)]) if self.zeros else ordered
         rank, seen = share * (len(self) - 1), 0
@@ -96,16 +96,16 @@ def _read_bucket(key: int) -> float:
 
 @dataclass
 class _Counts:
-    """The sketches of many features as one array: 64 rows of 196 features take 0.2 ms, and sketches of their own took 1.2."""
+    """The sketches of many features as one array: 64 rows of 196 features take 0.2 ms, and separate sketches took 1.2."""
 
     first: int
     """The key of the first bucket."""
     buckets: NDArray[np.int64]
-    """How many numbers of each feature each bucket has, (features, buckets)."""
+    """The number of values of each feature in each bucket, (features, buckets)."""
     zeros: NDArray[np.int64]
 
     def add(self, numbers: NDArray[np.float64]) -> None:
-        """Count the numbers of rows, (rows, features); those that are not finite are ignored."""
+        """Add the numbers of rows, (rows, features); those that are not finite are ignored."""
         is_finite = np.isfinite(numbers)
         keys = _find_buckets(np.where(is_finite, numbers, 0.0))
         is_zero = keys == ZERO
@@ -117,7 +117,7 @@ class _Counts:
         np.add.at(self.buckets.reshape(-1), places[~is_zero], 1)
 
     def _reach(self, lowest: int, highest: int) -> None:
-        """Have buckets from one key to another."""
+        """Extend the buckets to the range between two keys."""
         width = self.buckets.shape[1]
         before = max(0, self.first - lowest) if width else 0
         after = max(0, highest + 1 - (self.first + width)) if width else highest + 1 - lowest
@@ -126,7 +126,7 @@ class _Counts:
             self.buckets = np.pad(self.buckets, ((0, 0), (before, after)))
 
     def read(self) -> list[Sketch]:
-        """A sketch for each feature."""
+        """Return a sketch for each feature."""
         sketches = []
         for row, zeros in zip(self.buckets, self.zeros.tolist(), strict=True):
             places = np.flatnonzero(row)
@@ -136,7 +136,7 @@ class _Counts:
 
     @classmethod
     def of(cls, sketches: Sequence[Sketch]) -> _Counts:
-        """The same as an array."""
+        """Return sketches as one array."""
         counts = cls(0, np.zeros((len(sketches), 0), np.int64), np.array([sketch.zeros for sketch in sketches], np.int64))
         keys = [key for sketch in sketches for key in sketch.buckets]
         if keys:
@@ -148,34 +148,34 @@ class _Counts:
 
 @dataclass
 class Mean:
-    """A sum and a count."""
+    """A mean as a sum and a count."""
 
     count: int = 0
     total: float = 0.0
 
     def add(self, value: float) -> None:
-        """Count a number."""
+        """Add a number."""
         self.count, self.total = self.count + 1, self.total + value
 
     @property
     def value(self) -> float:
-        """The mean; NaN where there are no numbers."""
+        """The mean; NaN if there are no numbers."""
         return self.total / self.count if self.count else math.nan
 
 
 @dataclass
 class ClassAggregates:
-    """What is known of the rows of one explained class."""
+    """The aggregates of the rows of one explained class."""
 
     count: int = 0
     means: dict[str, Mean] = field(default_factory=dict)
-    """Of output, residual, trust and the other scalars and metrics."""
+    """The means of output, residual, trust and the other scalars and metrics."""
     sketches: dict[str, Sketch] = field(default_factory=dict)
-    """Their quantiles."""
+    """The quantiles of the same columns."""
     features: NDArray[np.float64] | None = None
     """The sum of the values of each feature."""
     curves: dict[str, tuple[int, NDArray[np.float64]]] = field(default_factory=dict)
-    """How many curves of a metric there are, and their sum."""
+    """The number of curves of each metric, and their sum."""
 
 
 @dataclass
@@ -193,12 +193,12 @@ class Aggregates:
     # -- what they say -------------------------------------------------------------------------------------------------
 
     def mean(self, column: str, target: int | None = None) -> float:
-        """The mean of a column, of one explained class or of all."""
+        """Return the mean of a column, for one explained class or for all."""
         means = [part.means[column] for part in self._choose(target) if column in part.means]
         return Mean(sum(mean.count for mean in means), math.fsum(mean.total for mean in means)).value
 
     def quantile(self, column: str, share: float, target: int | None = None) -> float:
-        """A quantile of a column, within 1 % of itself."""
+        """Return a quantile of a column, with a relative error of at most 1 %."""
         merged = Sketch()
         for part in self._choose(target):
             sketch = part.sketches.get(column, Sketch())
@@ -208,18 +208,18 @@ class Aggregates:
         return merged.quantile(share)
 
     def feature_means(self, target: int | None = None) -> NDArray[np.float64]:
-        """The mean value of each feature: a table's column, or a field of an image's 14 × 14."""
+        """Return the mean value of each feature: a table's column, or a field of an image's 14 × 14."""
         parts = [part for part in self._choose(target) if part.features is not None]
         sums = [part.features for part in parts if part.features is not None]
         return np.sum(sums, axis=0) / sum(part.count for part in parts) if sums else np.zeros(0)
 
     @property
     def feature_sketches(self) -> list[Sketch]:
-        """Quantiles of the values of each feature, over all classes."""
+        """A sketch of the values of each feature, over all classes."""
         return self._counts.read()
 
     def curve(self, metric: str, target: int | None = None) -> NDArray[np.float64]:
-        """The mean curve of a metric, such as "insertion"."""
+        """Return the mean curve of a metric, such as "insertion"."""
         pairs = [part.curves[metric] for part in self._choose(target) if metric in part.curves]
         return np.sum([total for _, total in pairs], axis=0) / sum(count for count, _ in pairs) if pairs else np.zeros(0)
 
@@ -234,15 +234,15 @@ class Aggregates:
         """Add rows of a store, in their order.
 
         Args:
-            rows: as a `Store` yields them.
-            metrics: the columns that are scores.
+            rows: the rows, as yielded by a `Store`.
+            metrics: the columns that hold scores.
         """
         sound = (row for row in rows if row.get("error") is None)
         while chunk := list(itertools.islice(sound, ROWS_AT_ONCE)):
             self.absorb_columns({name: [row[name] for row in chunk] for name in chunk[0]}, metrics)
 
     def absorb_columns(self, columns: Mapping[str, Sequence[Any]], metrics: Sequence[str] = ()) -> None:
-        """Add some rows without errors, given by their columns; those without a number may be missing."""
+        """Add rows without errors, as columns; those without a number may be missing."""
         targets = [int(target) for target in columns["target"]]
         for target in dict.fromkeys(targets):
             self.classes.setdefault(target, ClassAggregates())
@@ -324,7 +324,7 @@ class Aggregates:
     # -- JSON ----------------------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """What JSON can hold; numbers come back to the last bit."""
+        """Return a JSON-compatible form; numbers are restored to the last bit."""
         return {
             "rows": self.rows,
             "classes": {
@@ -344,10 +344,10 @@ class Aggregates:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Aggregates:
-        """Read what `to_json` returned.
+        """Read the result of `to_json`.
 
         Raises:
-            InputError: if it is something else.
+            InputError: if it has another form.
         """
         try:
             return cls(
@@ -377,7 +377,7 @@ class Aggregates:
 
 
 def find_columns(metrics: Iterable[str]) -> set[str]:
-    """The columns of a store that aggregates are made of; reading the others takes longer than these."""
+    """Return the columns of a store that aggregates require; reading the others takes longer than these."""
     scores = [name for metric in metrics for name in (metric, metric + CURVE)]
     return {"id", "target", *SCALARS, *scores, "units", "values", "values_shape", "regions"}
 
@@ -392,7 +392,7 @@ def _read_sketch(content: Sequence[Any]) -> Sketch:
 
 
 def pool_values(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Rows of values (n, ...) as features to take means of: of images the sums over channels and the fields of a 14 × 14 grid.
+    """Convert rows of values (n, ...) to features: for images, the sums over channels and over the fields of a 14 × 14 grid.
 
     >>> pool_values(np.ones((2, 3, 28, 28))).shape
     (2, 196)

@@ -1,7 +1,7 @@
-"""A run on several processes, of one machine or of a cluster, by Ray Data. Ray schedules, restarts and retries; we do not.
+"""Runs on several processes of one machine or a cluster, by Ray Data, which schedules, restarts and retries.
 
-Batches of items go to a pool of actors that hold the model; their rows come back in the order of the batches, and this process
-writes them, as it does without Ray. So the store is the same, row for row.
+Batches of items are sent to a pool of actors that hold the model; their rows return in the order of the batches, and this
+process writes them, as it does without Ray. So the store is the same, row for row.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FETCH_SECONDS = 10.0  # that one of them takes at most to end
 
 
 class Worker:
-    """An actor: the model, and what is done with a list of batches of items."""
+    """An actor that holds the model and explains lists of batches of items."""
 
     def __init__(self, plan: bytes, device: str, threads: int) -> None:
         import torch
@@ -60,10 +60,10 @@ class Worker:
 
 
 def explain_on_cluster(plan: Plan, batches: Iterator[list[Item]], cluster: Cluster) -> Generator[Finish, None, None]:
-    """Explain batches by Ray's actors, and yield what unpacks their rows, in order.
+    """Explain batches by Ray's actors, and yield functions that unpack their rows, in order.
 
     Raises:
-        InputError: if Ray cannot be reached or has fewer GPUs than asked for.
+        InputError: if Ray cannot be reached or has fewer GPUs than requested.
     """
     import torch
 
@@ -96,7 +96,7 @@ def explain_on_cluster(plan: Plan, batches: Iterator[list[Item]], cluster: Clust
 
 @contextmanager
 def _connect(ray: Any, cluster: Cluster) -> Iterator[None]:
-    """Start or join Ray, unless the caller has, and leave it at the end: a run that was stopped leaves no actors behind."""
+    """Start or join Ray, unless the caller has, and leave it at the end, so that a stopped run leaves no actors behind."""
     starts_ray = not ray.is_initialized()
     if starts_ray:
         try:
@@ -119,7 +119,7 @@ def _connect(ray: Any, cluster: Cluster) -> Iterator[None]:
 def _end_fetching() -> bool:
     """Wait for the threads of an iterator that was closed, and return whether they ended.
 
-    One that asks for a block after Ray's shutdown makes Ray end this process. If one stays, Ray ends with the process.
+    A thread that requests a block after Ray's shutdown makes Ray end this process. If one remains, Ray ends with the process.
     """
     threads = [thread for thread in threading.enumerate() if thread.name == FETCHING]
     for thread in threads:

@@ -1,13 +1,13 @@
-"""The files of a store: parts, a journal of what is too young for a part, a manifest, and a lock.
+"""The files of a store: parts, a journal of the newest rows, a manifest, and a lock.
 
-    STORE/manifest.json      what made it: code, model, method, settings, source
+    STORE/manifest.json      provenance: code, model, method, settings, source
     STORE/parts/*.parquet    rows, in files of some 32 MB
     STORE/journal/*.parquet  the newest rows, which the next part takes over
     STORE/aggregates.json    running means, quantiles and extremes
-    STORE/progress.json      how far the run is
+    STORE/progress.json      progress of the run
     STORE/lock               held by the process that writes
 
-Every file appears by an atomic rename after it was flushed to the disk, so a reader never sees half of one. Journal files have
+Every file appears by an atomic rename after a flush to disk, so a reader never sees a partial file. Journal files have
 increasing numbers, and a part is named by the numbers it took over: a journal file that a part covers is a leftover of a run
 that was killed between writing the part and deleting the file, and is ignored.
 """
@@ -46,7 +46,7 @@ def arrow(module: str = "pyarrow") -> Any:
 
 
 def clean_text(text: str) -> str:
-    r"""Return a text as UTF-8 can hold it: a file's name in another encoding has halves of characters.
+    r"""Return a text as valid UTF-8: file names in another encoding contain lone surrogates.
 
     >>> clean_text("gr\udcfcn.png")
     'gr\\udcfcn.png'
@@ -58,7 +58,7 @@ def clean_text(text: str) -> str:
 
 
 def write_json(path: Path, content: Mapping[str, Any], indent: int | None = 1) -> None:
-    """Write a JSON file atomically; in one line where there is no indent, which takes a third of the time."""
+    """Write a JSON file atomically; without indent on one line, which takes a third of the time."""
     write_file(path, json.dumps(content, ensure_ascii=False, indent=indent, default=str).encode("utf-8", "backslashreplace"))
 
 
@@ -66,7 +66,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read an object from a JSON file.
 
     Raises:
-        InputError: if it is missing, too large, or holds something else.
+        InputError: if the file is missing, too large, or holds anything else.
     """
     check_regular(path)
     try:
@@ -86,7 +86,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest of a store.
 
     Raises:
-        InputError: if the folder is no store, or one of another format.
+        InputError: if the folder is not a store, or has another format.
     """
     path = folder / MANIFEST
     if not path.exists():
@@ -100,7 +100,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def find_differences(there: Any, here: Any, name: str = "") -> list[str]:
-    """Return what differs between two fingerprints, in words.
+    """Return the differences between two fingerprints, in words.
 
     >>> find_differences({"method": {"steps": 50}, "seed": 0}, {"method": {"steps": 20}, "seed": 0})
     ['method.steps is 50 there and 20 here']
@@ -141,7 +141,7 @@ def _list_matching(folder: Path, pattern: re.Pattern[str]) -> list[tuple[re.Matc
 
 @contextmanager
 def explain_damage(path: object, remedy: str = REMEDY) -> Iterator[None]:
-    """Turn whatever pyarrow raises inside into an `InputError` that names the file and what to do."""
+    """Convert errors of pyarrow inside the context to an `InputError` that names the file and the remedy."""
     try:
         yield
     except InputError:
@@ -179,7 +179,7 @@ def write_part(path: Path, table: Any) -> None:
     """Write an Arrow table as a Parquet file, atomically.
 
     Raises:
-        FileError: if it cannot be written, because the disk is full for example.
+        FileError: if it cannot be written, for example because the disk is full.
     """
     draft = Draft()
     draft.add(table)
@@ -187,7 +187,7 @@ def write_part(path: Path, table: Any) -> None:
 
 
 class Draft:
-    """Rows on their way to a Parquet file. They are compressed as they come, so that little is left to do at the end.
+    """A Parquet file in progress. Rows are compressed as they arrive, so that little work remains at the end.
 
     Args:
         collected: called with the rows of each group, once.
@@ -204,7 +204,7 @@ class Draft:
         self._encoder: Any = None
 
     def add(self, table: Any) -> None:
-        """Take over a table; rows wait until there are enough of them for a group."""
+        """Add a table; rows are buffered until there are enough for a group."""
         if self._content is not None:  # a file that could not be written, which these rows go into, too
             self._tables = [arrow("pyarrow.parquet").read_table(arrow().BufferReader(self._content))]
             self._encoder = self._content = None
@@ -228,7 +228,7 @@ class Draft:
         self._tables, self._bytes = [], 0
 
     def finish(self) -> Any:
-        """Return the file."""
+        """Finish and return the file."""
         if self._content is None:
             if self._tables:
                 self._encode()
@@ -243,14 +243,14 @@ def _repeating(schema: Any) -> list[str]:
 
 
 class Writer:
-    """Collects rows and writes them: every few seconds to the journal, and as a part when there is enough for one.
+    """A writer of rows: every few seconds to the journal, and as a part when there are enough for one.
 
     Args:
         folder: the store.
-        written: called with the number of rows, and of those with errors, that have come to the disk.
+        written: called with the number of rows, and of those with errors, that have been written to disk.
         part_bytes: the size of a part, as rows in memory.
-        flush_seconds: how long rows wait at most.
-        collected: called with all rows before they are on the disk, many at a time.
+        flush_seconds: the maximum time until rows are written, in seconds.
+        collected: called with all rows before they are on disk, many at a time.
     """
 
     def __init__(
@@ -280,13 +280,13 @@ class Writer:
         self.since = time.monotonic()
 
     def add(self, table: Any) -> None:
-        """Take over a table; whether it is on the disk is for `written` to hear."""
+        """Add a table; `written` is called once it is on disk."""
         self.draft.add(table)
         if self.draft.bytes >= self.part_bytes or time.monotonic() - self.since >= self.flush_seconds:
             self.flush()
 
     def flush(self, last: bool = False) -> None:
-        """Write what has been collected; the last of it as a part, if there is no journal that the part takes over."""
+        """Write the collected rows; the last ones as a part, if there is no journal for the part to take over."""
         draft = self.draft
         if draft.rows:
             if (last or draft.bytes >= self.part_bytes) and not self.journal:
@@ -304,7 +304,7 @@ class Writer:
             self.compact()
 
     def compact(self) -> None:
-        """Make a part of the journal."""
+        """Convert the journal to a part."""
         if not self.journal:
             return
         table = arrow().concat_tables([read_part(path) for path in self.journal])
@@ -314,7 +314,7 @@ class Writer:
         self.journal, self.journal_bytes = [], 0
 
     def close(self) -> None:
-        """Write everything that is left."""
+        """Write all remaining rows."""
         self.flush(last=True)
         self.compact()
 
@@ -323,7 +323,7 @@ class Writer:
 
 
 def drop_failed(folder: Path) -> int:
-    """Remove the rows of items that failed, so that they are explained again; return how many there were."""
+    """Remove the rows of items that failed, so that they are explained again; return their number."""
     compute, dropped = arrow("pyarrow.compute"), 0
     for path in list_parts(folder):
         errors = read_part(path, ["error"])["error"]
@@ -348,7 +348,7 @@ _locks: set[int] = set()  # descriptors of those this process holds
 
 @contextmanager
 def lock_store(folder: Path) -> Iterator[None]:
-    """Hold the store's lock: one process writes at a time. The system frees the lock of a process that died.
+    """Hold the store's lock: one process writes at a time. The system releases the lock of a process that died.
 
     Raises:
         InputError: if another process holds it.
@@ -375,7 +375,7 @@ def lock_store(folder: Path) -> Iterator[None]:
 
 
 def close_locks() -> None:
-    """Let go of the parent's locks, in a forked process: the system frees a lock when the last who has it open is gone."""
+    """Close the parent's locks in a forked process: the system releases a lock when the last process with it open is gone."""
     while _locks:
         os.close(_locks.pop())
 

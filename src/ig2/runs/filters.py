@@ -1,4 +1,4 @@
-"""Conditions on the rows of a store, from a sentence such as "trust < 0.2 and target != label". Nothing of it is executed."""
+"""Conditions on the rows of a store, from a text such as "trust < 0.2 and target != label", which is never executed."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def parse_condition(text: str, schema: Any) -> Any:
     <pyarrow.compute.Expression ((trust < 0.2) and (target != label))>
 
     Args:
-        text: Python's comparisons of columns and constants, joined by and, or, not. A comparison with a cell that is empty is
-            not true.
-        schema: the columns that have one number or text for each row, as a `pyarrow.Schema`.
+        text: Python's comparisons of columns and constants, joined by and, or, not. A comparison with an empty cell is not
+            true.
+        schema: the columns with one number or text for each row, as a `pyarrow.Schema`.
 
     Raises:
-        InputError: for anything else, and where a text is compared with a number.
+        InputError: for anything else, and if a text is compared with a number.
     """
     if not isinstance(text, str) or not text.strip() or len(text) > LONGEST:
         raise InputError(f"a condition is a text such as 'trust < 0.2', got {describe(text)}")
@@ -89,7 +89,7 @@ class _Translator:
         raise InputError(f"{ast.unparse(node)!r} in the condition {self.text!r} is not allowed: expected {EXPECTED}")
 
     def _float(self, node: ast.expr) -> Any:
-        """A number as a float: Arrow divides integers without a remainder."""
+        """Convert a number to a float: Arrow divides integers without a remainder."""
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return self.compute.scalar(float(node.value))
         return self.compute.multiply(self.translate(node), self.compute.scalar(1.0))
@@ -108,7 +108,7 @@ class _Translator:
         return COMPARISONS[type(op)](self.translate(left), self.translate(right))
 
     def _is_one_of(self, node: ast.expr, values: list[Any]) -> Any:
-        """Whether a cell is one of some constants: of an empty one, unknown, as by any other comparison."""
+        """Return whether a cell is one of some constants; unknown for an empty cell, as in any other comparison."""
         if any(isinstance(value, bool) for value in values):  # Arrow takes them for numbers, and fails at the first row
             raise InputError(f"the condition {self.text!r} cannot be used: no column has True or False")
         cell, named = self.translate(node), [value for value in values if value is not None]

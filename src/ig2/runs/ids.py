@@ -1,4 +1,4 @@
-"""The ids of items: which a store has, which wait, and that no two are the same."""
+"""The ids of items: which are stored, which are pending, and a check for duplicates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ig2.runs.sources import Source
 
 
 def hash_ids(ids: Iterator[str]) -> NDArray[np.uint64]:
-    """Return the sorted hashes of ids: eight bytes an item, where a set of texts takes a hundred."""
+    """Return the sorted hashes of ids: eight bytes per item, whereas a set of texts takes a hundred."""
     numbers = array("Q", map(_hash, ids))
     return np.sort(np.frombuffer(numbers, dtype=np.uint64)) if numbers else np.zeros(0, np.uint64)
 
@@ -38,10 +38,10 @@ def list_stored_ids(folder: Path) -> Iterator[str]:
 
 
 def count_items(source: Source, known: NDArray[np.uint64]) -> tuple[int, int]:
-    """Return how many items there are, and how many of them wait.
+    """Return the number of items, and how many of them are pending.
 
     Raises:
-        InputError: if there are none, or two have one id.
+        InputError: if there are none, or two share an id.
     """
     hashes = hash_ids(source.ids())
     if not len(hashes):

@@ -52,7 +52,7 @@ class PromptPlan(Plan):
         return loaded
 
     def _find_question(self, content: Any) -> dict[str, Any]:
-        """The prompt, and what its row asks of it; the run's own questions are for the others."""
+        """Return the prompt and the question of its row; the run's questions apply to rows without one."""
         defaults = {"target": self.target, "against": self.against, "rather_than": self.references}
         if isinstance(content, tuple) and content:
             content = content[0]  # a data set's (sample, label)
@@ -132,7 +132,7 @@ class PromptPlan(Plan):
         return super().make_schema(row).append(arrow().field("measure", arrow().string()))
 
     def _describe_label(self, label: Any) -> Row:
-        """What should come next, written as predictions are, so that the two can be compared."""
+        """Return the expected continuation, in the form of predictions, so that the two can be compared."""
         if label is None or self.lm.kind not in TOKENS:
             return super()._describe_label(label)
         return {"label_name": repr(str(label))}
@@ -145,7 +145,7 @@ def plan_prompts(
     """Return the plan of a run over prompts; see `run`.
 
     Raises:
-        ChoiceError: for what a run of a language model does not do.
+        ChoiceError: for options that a run of a language model does not support.
     """
     for name, value in unused.items():
         if value:
@@ -168,7 +168,7 @@ def plan_prompts(
 
 
 def _read_prompts(references: Any, column: str | None, count: int) -> list[Any]:
-    """Some prompts of a source, evenly spaced."""
+    """Return evenly spaced prompts of a source."""
     source = find_source(references)
     items = list(source)
     chosen = [items[len(items) * number // count] for number in range(min(count, len(items)))] if items else []

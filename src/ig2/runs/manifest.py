@@ -1,4 +1,4 @@
-"""What a store says of its run: by it the run knows its store again, and refuses another's."""
+"""The manifest of a store, which identifies its run and prevents another run from writing to it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOT_SETTINGS = ("name", "model", "classes", "photos", "clips", "rows", "texts") 
 
 
 def make_fingerprint(plan: Plan, references: Any) -> dict[str, Any]:
-    """Everything that decides the rows, in words and digests, by which a store knows its run."""
+    """Return everything that determines the rows, in words and digests, which identifies the run of a store."""
     pool = find_source(references).describe() if plan.pool is not None else None
     return {
         "code": f"ig2 {ig2.__version__} ({code_digest()})",
@@ -64,7 +64,7 @@ def _describe_part(part: Any) -> Any:
 
 
 def describe_model(plan: Plan) -> dict[str, Any]:
-    """The model of a plan, with a digest of its weights, as a fingerprint has it."""
+    """Return the model of a plan, with a digest of its weights, as in a fingerprint."""
     net = plan.model.net
     lm = plan.lm if isinstance(plan, PromptPlan) else None
     name = lm.name if lm is not None else type(net).__name__ if plan.subject is None else plan.subject.name
@@ -85,7 +85,7 @@ def describe_model(plan: Plan) -> dict[str, Any]:
 
 
 def _describe_parts(model: Model) -> dict[str, Any]:
-    """What else decides a model's scores, and its text does not say."""
+    """Return the other properties that determine a model's scores, and are not part of its text."""
     parts = {
         "preprocess": None if isinstance(model.preprocess, nn.Module) else model.preprocess,
         "output": None if isinstance(model.output, str) else model.output,
@@ -97,7 +97,7 @@ def _describe_parts(model: Model) -> dict[str, Any]:
 
 
 def _describe_function(part: Any) -> Any:
-    """A function by its code, not by its file, which may change elsewhere between two runs; anything else by its content."""
+    """Describe a function by its code, not its file, which may change elsewhere between runs; other values by content."""
     if not isinstance(part, FunctionType):
         return fingerprint(part)
     held = [cell.cell_contents for cell in part.__closure__ or ()]
@@ -106,7 +106,7 @@ def _describe_function(part: Any) -> Any:
 
 
 def _describe_subject(subject: Subject) -> dict[str, Any]:
-    """How items reach the network: size and framing of images, columns of tables, length of texts, rate of signals."""
+    """Return the preprocessing of items: size and framing of images, columns of tables, length of texts, rate of signals."""
     settings = {part.name: getattr(subject, part.name) for part in fields(subject) if part.name not in NOT_SETTINGS}
     plain = {
         name: summary(setting)
@@ -117,7 +117,7 @@ def _describe_subject(subject: Subject) -> dict[str, Any]:
 
 
 def _fingerprint_weights(net: nn.Module) -> Any:
-    """The fingerprint of a state dict, by threads: of 100 MB it takes a tenth of a second, the start of a run on one core."""
+    """Return the fingerprint of a state dict, by threads: 100 MB take a tenth of a second, the start of a run on one core."""
     state = net.state_dict()
     with ThreadPoolExecutor(thread_name_prefix="ig2-digest") as pool:
         return [[name, content] for name, content in zip(state, pool.map(fingerprint, state.values()), strict=True)]
@@ -138,7 +138,7 @@ def make_folder(folder: Path) -> None:
 
 
 def check_manifest(folder: Path, plan: Plan, run_fingerprint: dict[str, Any]) -> None:
-    """See that the store is of this run; write its manifest if it is new."""
+    """Check that the store belongs to this run; write its manifest if it is new."""
     if (folder / MANIFEST).exists():
         differences = find_differences(read_manifest(folder)["fingerprint"], run_fingerprint)
         if not differences:

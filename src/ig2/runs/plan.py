@@ -1,4 +1,4 @@
-"""What a run does with a batch of items: read them, explain them, and make a row of each, whatever happens."""
+"""The plan of a run: read a batch of items, explain them, and make a row of each, including those that fail."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MakeMethod = Callable[[Subject | None, Batch], Method]
 Row = dict[str, Any]
 Cells = Sequence[Any] | NDArray[Any]
 Finish = Callable[[], Sequence[Row]]
-"""Makes the rows of items that the network is done with: pools values, writes pictures."""
+"""Makes the rows of items that the network has explained: pools values, writes pictures."""
 BATCHES = {"image": 16, "signal": 16, "text": 32, "table": 128, "tensor": 64}  # items in one call of the method
 POOLED_AT_ONCE = 2**20  # values, as float64: what fits into caches, and memory that is not faulted in anew
 GPU_SHARE = 16  # times as many on a GPU, where a launch takes longer than a pass through a cache
@@ -52,26 +52,26 @@ COLUMNS = (
     *TEXTS, *INTEGERS, *SCALARS, *OF_REFERENCES, REFERENCE_VALUES, "reference_labels", SHAPE, "against", "units", "cells",
     "values", "regions", "gradcf", "measure",
 )  # fmt: skip
-"""Of a store, all that there may be but for metrics and their curves."""
+"""All possible columns of a store, except metrics and their curves."""
 
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """Items that have been read, as far as they could be."""
+    """Items after reading, including those that could not be read."""
 
     items: list[Item]
     inputs: list[Any]
-    """What the model reads of each."""
+    """The model's input of each item."""
     labels: list[Any]
     failures: dict[int, Row]
-    """What the rows of items that could not be read or explained say, by their places."""
+    """The rows of items that could not be read or explained, by position."""
     batches: list[tuple[list[int], Batch]] | None
-    """The others, with their places; None where they are read when their turn comes."""
+    """The other items in batches, with their positions; None if they are read later, before they are explained."""
 
 
 @dataclass(frozen=True, eq=False)
 class Columns(Sequence[Row]):
-    """The rows of a batch as columns, of which a table is made without a dictionary for each row."""
+    """The rows of a batch as columns, which become a table without a dictionary for each row."""
 
     length: int
     columns: Mapping[str, Cells]
@@ -90,19 +90,19 @@ class Columns(Sequence[Row]):
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """What a batch is explained by."""
+    """The call that explains a batch."""
 
     method: Method
     against: Any
     references: Any
-    """As the method takes them."""
+    """The references, as for the method."""
     contrast: Contrast | None
-    """Which these are and why, where the subject chose them."""
+    """The choice of references and its reason, if the subject chose them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Everything that decides the rows of a run. It can be sent to other processes."""
+    """Everything that determines the rows of a run. It can be sent to other processes."""
 
     source: Source
     subject: Subject | None
@@ -112,7 +112,7 @@ class Plan:
     target: int | Target | None
     against: Any
     references: Any
-    """What every call of the method gets, or None."""
+    """The references of every call of the method, or None."""
     contrast: bool
     """Whether the subject chooses references from the pool."""
     pool: Batch | None
@@ -128,13 +128,13 @@ class Plan:
 
     @property
     def kind(self) -> Kind:
-        """What the model reads."""
+        """The kind of the model's inputs."""
         return "tensor" if self.subject is None else self.subject.kind
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def read(self, items: list[Item]) -> Loaded:
-        """Read items. It may run in another thread than `explain`: it does not use the network."""
+        """Read items. This may run in another thread than `explain`, since it does not use the network."""
         inputs: list[Any] = [None] * len(items)
         labels: list[Any] = [item.label for item in items]
         failures: dict[int, Row] = {}
@@ -151,7 +151,7 @@ class Plan:
         return replace(loaded, batches=self.batch(loaded, [i for i in range(len(items)) if i not in failures]))
 
     def batch(self, loaded: Loaded, places: list[int]) -> list[tuple[list[int], Batch]]:
-        """Read inputs as one batch; one by one where that fails, and note which of them are at fault."""
+        """Read inputs as one batch, or one by one if that fails, and record which of them are at fault."""
         if not places:
             return []
         try:
@@ -177,11 +177,11 @@ class Plan:
     # -- explaining ----------------------------------------------------------------------------------------------------
 
     def explain(self, loaded: Loaded, quiet: bool = True) -> Finish:
-        """Do what needs the network, and return what makes a row of each item: what was found, or why it could not be.
+        """Run the network on items, and return a function that makes a row of each: its results, or the reason of its failure.
 
         Args:
             loaded: the items.
-            quiet: whether to drop warnings, which come again with every batch.
+            quiet: whether to suppress warnings, which recur with every batch.
 
         Returns:
             A function that another thread may call, while the network explains the next items.
@@ -215,7 +215,7 @@ class Plan:
     def _attempt(
         self, loaded: Loaded, places: list[int], batch: Batch, model: Model, parts: list[tuple[list[int], Finish]]
     ) -> None:
-        """Explain a batch, and again without those at fault; one by one where nothing says which these are."""
+        """Explain a batch, and retry without the items at fault; one by one if these are unknown."""
         try:
             parts.append((places, self._explain(batch, model)))
             return
@@ -251,17 +251,17 @@ class Plan:
         return finish
 
     def _predict(self, x: Any, attribution: Attribution, model: Model) -> Tensor | None:
-        """The classes predicted; None where what is explained is no class."""
+        """Return the predicted classes; None if the explained output is not a class."""
         if attribution.question is not None:
             return None
         return attribution.target if self.target is None else scores(model, x).argmax(dim=1)
 
     def make_rows(self, batch: Batch, attribution: Attribution) -> list[Row]:
-        """Return what is kept of each item of a batch."""
+        """Return the row of each item of a batch."""
         return list(Columns(len(batch), self.describe_columns(batch, attribution)))
 
     def choose(self, batch: Batch) -> Call:
-        """Return what a batch is explained by: the method, the classes against, the references."""
+        """Return the call that explains a batch: the method, the classes against, the references."""
         method = self.method if isinstance(self.method, Method) else self.method(self.subject, batch)
         against, references, contrast = self._choose_against(batch), self.references, None
         if self.contrast and self.subject is not None:
@@ -272,12 +272,12 @@ class Plan:
         return Call(method, against, references, contrast)
 
     def describe_columns(self, batch: Batch, attribution: Attribution) -> dict[str, Cells]:
-        """Return the columns of a batch's rows, but for metrics."""
+        """Return the columns of a batch's rows, except metrics."""
         tensors = self._measure(batch, attribution, self._predict(batch.x, attribution, self.model))
         return self._make_columns(batch, _begin_copy(tensors)(), attribution.question)
 
     def choose_pool(self) -> Batch:
-        """Return what references are chosen from."""
+        """Return the pool that references are chosen from."""
         if self.pool is not None:
             return self.pool
         if "pool" not in self._known:
@@ -299,7 +299,7 @@ class Plan:
     # -- columns -------------------------------------------------------------------------------------------------------
 
     def _measure(self, batch: Batch, attribution: Attribution, prediction: Tensor | None) -> dict[str, Tensor]:
-        """What rows are made of, on the device of the attribution: sums and pools are made there, so that little is copied."""
+        """Return the contents of rows, summed and pooled on the device of the attribution, so that little is copied."""
         tensors = {"target": attribution.target}
         if prediction is not None:
             tensors["prediction"] = prediction
@@ -329,7 +329,7 @@ class Plan:
         return tensors
 
     def _shrink(self, batch: Batch, values: Tensor) -> Tensor:
-        """Values in the shape of the inputs, as few numbers as rows need of them, as far as the device can tell."""
+        """Reduce values in the shape of the inputs to the numbers that rows require, as far as possible on the device."""
         if isinstance(self.values, Grid):
             return pool(self._list_members(self.values, batch.attributed, values.device), values)
         if self.values in ("float32", "float16"):
@@ -337,7 +337,7 @@ class Plan:
         return values  # the rest needs words, or each image
 
     def _list_members(self, grid: Grid, samples: Tensor, device: torch.device) -> Tensor:
-        """The places of each field, which are the same for all samples of a shape."""
+        """Return the positions of each field, which are the same for all samples of a shape."""
         key = (samples.shape[1:], device)
         if self._known.get("members", (None,))[0] != key:
             self._known["members"] = key, list_members(_label_planes(grid, samples[:1])[0]).to(device)
@@ -351,7 +351,7 @@ class Plan:
         question: Target | None,
         labels: Sequence[Sequence[str]] | None = None,
     ) -> dict[str, Cells]:
-        """The columns of rows, of what `_measure` found."""
+        """Return the columns of rows from the results of `_measure`."""
         columns: dict[str, Cells] = {
             name: (tensor.double() if tensor.is_floating_point() else tensor).tolist()
             for name, tensor in tensors.items()
@@ -378,7 +378,7 @@ class Plan:
     def _keep_references(
         self, batch: Batch, tensors: Mapping[str, Tensor], labels: Sequence[Sequence[str]] | None
     ) -> dict[str, Cells]:
-        """Each reference's own values, one after another, with what the model says it is and the output at its path's end."""
+        """Return the values per reference, in order, with the model's prediction for it and the output at its path's end."""
         maps = [self._reduce(batch, values)["values"] for values in tensors[REFERENCE_VALUES].unbind(1)]
         rows = range(len(batch))
         numbers = [len(labels[row]) if labels is not None else len(maps) for row in rows]  # some have fewer than others
@@ -394,7 +394,7 @@ class Plan:
         return columns
 
     def _reduce(self, batch: Batch, values: Tensor) -> dict[str, Cells]:
-        """What is kept of values that `_shrink` returned."""
+        """Return the stored form of values that `_shrink` returned."""
         if isinstance(self.values, Groups):
             if isinstance(self.values, Grid):
                 return {"values": values.numpy().reshape(len(values), self.values.rows, self.values.columns)}
@@ -409,7 +409,7 @@ class Plan:
         return {SHAPE: [list(row.shape) for row in kept], "values": [row.reshape(-1) for row in kept]}  # without padding
 
     def _describe_label(self, label: Any) -> Row:
-        """The class that the source says an item is of, by number and name, as far as they are known."""
+        """Return the class of an item according to the source, by number and name, as far as known."""
         if label is None or isinstance(label, (float, dict, list, tuple, Tensor, np.ndarray)):
             return {}
         classes = None if self.subject is None else self.subject.classes
@@ -454,7 +454,7 @@ class Plan:
 
 
 def make_table(rows: Sequence[Row], schema: Any) -> Any:
-    """Return rows as an Arrow table; one whose tensors have another shape, or whose values are not finite, becomes an error."""
+    """Return rows as an Arrow table; a row with tensors of another shape or non-finite values becomes an error."""
     pyarrow = arrow()
     shapes = {field.name: tuple(field.type.shape) for field in schema if isinstance(field.type, pyarrow.FixedShapeTensorType)}
     columns: Mapping[str, Cells]
@@ -522,18 +522,18 @@ def _make_array(cells: Cells, kind: Any) -> Any:
 
 
 def _clean(cell: Any) -> Any:
-    """A text, or several, as UTF-8 can hold them."""
+    """Return a text, or several, as valid UTF-8."""
     return clean_text(cell) if isinstance(cell, str) else cell if cell is None else [clean_text(text) for text in cell]
 
 
 def _label_planes(groups: Groups, samples: Tensor) -> Tensor:
-    """The group of each place of images, (B, H, W)."""
+    """Return the group of each position of images, (B, H, W)."""
     size = samples.shape[-2:]
     return groups.labels(samples.cpu()).expand(len(samples), *[1] * (samples.ndim - 3), *size).reshape(len(samples), *size)
 
 
 def list_members(labels: Tensor) -> Tensor:
-    """The places of each group, (groups, the most places of one), filled up with the place after the last.
+    """Return the positions of each group, (groups, size of the largest), padded with the position after the last.
 
     >>> list_members(torch.tensor([[0, 1], [2, 1]]))
     tensor([[0, 4],
@@ -548,9 +548,9 @@ def list_members(labels: Tensor) -> Tensor:
 
 
 def pool(members: Tensor, values: Tensor) -> Tensor:
-    """The sums of values (B, ..., H, W) over groups that are the same for all, and over channels, (B, groups).
+    """Return the sums of values (B, ..., H, W) over channels and over groups shared by all samples, (B, groups).
 
-    Sums are in float64, and in an order that is always the same: `index_add` on a GPU adds in another one every time.
+    Sums are in float64 and in a fixed order: that of `index_add` on a GPU varies between calls.
     """
     step = max(1, POOLED_AT_ONCE * (GPU_SHARE if values.is_cuda else 1) // max(1, values[0].numel()))
     sums = [values.new_zeros((0, len(members)), dtype=torch.float32)]
@@ -563,7 +563,7 @@ def pool(members: Tensor, values: Tensor) -> Tensor:
 
 
 def _pool_each(groups: Groups, samples: Tensor, values: Tensor) -> dict[str, Cells]:
-    """Return the sum of the values of each group, and where the groups are, of images that have each their own."""
+    """Return the sum of the values of each group, and the groups' positions, for images with individual groups."""
     labels = _label_planes(groups, samples)
     step, sums = max(1, POOLED_AT_ONCE // max(1, values[0].numel())), list[Any]()
     for first in range(0, len(values), step):
@@ -584,12 +584,13 @@ def _read_scores(scored: Mapping[str, Scores]) -> dict[str, Tensor]:
 
 
 def _begin_copy(tensors: Mapping[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
-    """Begin to copy results from a GPU, into memory that it writes to while it works on the next items.
+    """Begin to copy results from a GPU, into memory that it writes to while it computes the next items.
 
-    Numbers of which each item has one go together: a copy takes the thread that launches kernels as long as a kernel does.
+    Columns with one number per item are copied together: a copy occupies the thread that launches kernels as long as a
+    kernel does.
 
     Returns:
-        What waits for them, in another thread.
+        A function that waits for the results, in another thread.
     """
     packs: dict[Any, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
@@ -616,7 +617,7 @@ def _raise(error: Exception) -> list[Row]:
 
 
 def describe_failure(error: BaseException) -> Row:
-    """Return what the row of an item says that could not be read or explained."""
+    """Return the row of an item that could not be read or explained."""
     message = " ".join(str(error).split()) if isinstance(error, IG2Error) else reason(error)
     message = message.removeprefix("row 1, ")  # of a table: it was read alone, and has an id
     return {"error": message, "error_kind": type(error).__name__}

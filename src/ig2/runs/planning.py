@@ -1,4 +1,4 @@
-"""From the arguments of a run to its plan."""
+"""Construction of the plan of a run from its arguments."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def make_plan(
 
 
 def _needs_references(method: Any) -> bool:
-    """Whether a method has no references unless a call gives some; a function that makes methods says so in `contrasts`."""
+    """Return whether a method has no default references; a function that makes methods declares it in `contrasts`."""
     if not isinstance(method, Method):
         return bool(getattr(method, "contrasts", False))
     if method.default_references is not None or method.runs_once or getattr(method, "references", None) is not None:
@@ -97,7 +97,7 @@ def _needs_references(method: Any) -> bool:
 
 
 def _name_metric(metric: Any) -> str:
-    """A metric's class as a column: "insertion", "max_sensitivity"."""
+    """Return the column name of a metric's class: "insertion", "max_sensitivity"."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(metric).__name__).lower()
 
 
@@ -107,7 +107,7 @@ def _is_pool(references: Any) -> bool:
 
 
 def _read_pool(subject: Subject, references: Any, column: str | None) -> Batch:
-    """Read the pool: evenly spaced items of a source, at most 200, less those that cannot be read."""
+    """Read the pool: evenly spaced items of a source, at most 200, without those that cannot be read."""
     source = find_source(references)
     total = sum(1 for _ in source.ids())
     step, inputs = max(1, total // POOL), list[Any]()

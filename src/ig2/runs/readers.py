@@ -1,7 +1,7 @@
 """Processes that read ahead, so that reading does not hold the lock of the process that launches the network's kernels.
 
-They are forked: nothing of the plan is pickled but the items, and they never touch a GPU. Each has a pipe, and a file in memory
-that the tensors it read come back in. Whatever cannot travel is read in this process.
+They are forked: only the items are pickled, not the plan, and they never touch a GPU. Each has a pipe, and a file in memory
+that returns its tensors. Items that cannot be sent are read in this process.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ NO_GPU_HERE = "forked subprocess"  # of what PyTorch raises where a fork uses th
 
 
 def can_fork() -> bool:
-    """Whether this process may have others that read: one of a pool of `multiprocessing`, or of a `DataLoader`, may not."""
+    """Return whether this process may fork readers: one of a pool of `multiprocessing`, or of a `DataLoader`, may not."""
     return CAN_FORK and not multiprocessing.current_process().daemon
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """A process that reads, as this one knows it."""
+    """The parent's handle of a process that reads."""
 
     pipe: Connection
     memory: int
@@ -56,14 +56,14 @@ def open_readers(
     """Start processes that read for a plan; they end with the context, and with this process, whatever ends it.
 
     Args:
-        plan: whose `read` they run.
-        count: how many.
-        pins: whether what they read goes to memory that a GPU copies from without waiting.
-        first: what will be asked for first: each begins to read one of these while the next is forked.
+        plan: the plan whose `read` they run.
+        count: the number of processes.
+        pins: whether to place items in memory that a GPU copies from without waiting.
+        first: the first requests: each process begins to read one of these while the next is forked.
 
     Yields:
         A function that reads items in one of them, and may be called in several threads; and one that ends them at once, for a
-        run that is stopped: one of them may hang, and whoever waits for it would, too.
+        run that is stopped: one of them may hang, and would block any thread that waits for it.
     """
     idle: SimpleQueue[_Reader] = SimpleQueue()
     begun: dict[str, _Reader] = {}  # by the id of the first item
@@ -101,7 +101,7 @@ def open_readers(
 
 
 def _pack(items: list[Item]) -> bytes | None:
-    """Pickle items; None where they cannot be."""
+    """Pickle items; None if they cannot be pickled."""
     try:
         return pickle.dumps(items)
     except Exception:  # whatever a handle of the user's source raises
@@ -109,7 +109,7 @@ def _pack(items: list[Item]) -> bytes | None:
 
 
 def _unpack(content: bytes, memory: int, pins: bool) -> Loaded | None:
-    """What a process read; None where it must be read here."""
+    """Return the items that a process read; None if they must be read here."""
     try:
         loaded: Loaded | None = _Unpickler(content, memory, pins).load() if content else None
     except Exception:  # whatever a thing of the user's source raises that can be pickled, and not made again
@@ -133,7 +133,7 @@ def _start(plan: Plan, joining: ExitStack, ending: ExitStack) -> _Reader:
 
 
 def pin(loaded: Loaded) -> Loaded:
-    """Copy items to memory that a GPU copies from without waiting, unless they are there."""
+    """Copy items to memory that a GPU copies from without waiting, unless they are already there."""
     batches = []
     for places, batch in loaded.batches or ():
         x = batch.x
@@ -144,10 +144,10 @@ def pin(loaded: Loaded) -> Loaded:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes tensors to a file in memory, one after another, and says where.
+    """A pickler that writes tensors to a file in memory, one after another, and records their positions.
 
-    The pages of the file are used again with every batch. In the shared memory of PyTorch each has new ones, and a descriptor
-    to ask for, which took five times as long under Python's lock.
+    The pages of the file are reused for every batch. In the shared memory of PyTorch each batch has new ones, and a descriptor
+    to request, which took five times as long under Python's lock.
     """
 
     def __init__(self, file: io.BytesIO, memory: int) -> None:
@@ -165,7 +165,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads what `_Pickler` wrote; the bytes are those of our own fork."""
+    """The unpickler of `_Pickler`; the bytes come from a fork of this process."""
 
     def __init__(self, content: bytes, memory: int, pins: bool) -> None:
         super().__init__(io.BytesIO(content))
@@ -186,7 +186,7 @@ def _as_bytes(tensor: Tensor) -> Any:
 
 
 def _serve(plan: Plan, pipe: Connection, memory: int, parent: int) -> None:
-    """Read what the parent asks for, until it ends this process."""
+    """Read the items that the parent requests, until it ends this process."""
     # Ctrl-C is for the parent, which ends this; its lock is not ours; one thread does the work
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -208,7 +208,7 @@ def _end_with(parent: int) -> None:
 
 
 def _read(plan: Plan, request: bytes, memory: int) -> bytes:
-    """Read items; nothing where they must be read in the parent."""
+    """Read items; empty bytes if they must be read in the parent."""
     try:
         loaded = plan.read(pickle.loads(request))
         if any(NO_GPU_HERE in failure["error"] for failure in loaded.failures.values()):

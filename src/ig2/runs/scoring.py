@@ -1,4 +1,4 @@
-"""Scores of the rows that a store has."""
+"""Scores of the rows of a store."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Captum's `attribute(inputs, baselines, target, ...)` for any of our methods, and Captum's own classes on our engine.
+"""Captum's `attribute(inputs, baselines, target, ...)` for any ig2 method, and Captum's classes on our engine.
 
-`CaptumMethod` gives a method of ours the call of Captum [Kokhlikyan 2020]. The other classes have the names and arguments of
-Captum's, so that a program changes over by its import line.
+`CaptumMethod` gives an ig2 method the interface of Captum [Kokhlikyan 2020]. The other classes have the names and arguments of
+Captum's, so that a program switches by changing its import line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Our methods called as Captum's are: inputs, targets and further arguments in Captum's forms."""
+"""The base class of Captum's interface: inputs, targets and further arguments in Captum's forms."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def wrapped(attribute: F) -> F:
-    """Captum wraps its methods to log their use, and its `NoiseTunnel` calls `attribute.__wrapped__` past that."""
+    """Wrap a method as Captum does to log its use: its `NoiseTunnel` bypasses the log by `attribute.__wrapped__`."""
     return functools.wraps(attribute)(lambda *args, **kwargs: attribute(*args, **kwargs))  # type: ignore[return-value]
 
 
 class Adapter(GradientAttribution):  # type: ignore[misc] # Captum need not be installed where types are checked
-    """One of our methods, called with inputs, targets and further arguments in Captum's forms."""
+    """An ig2 method, called with inputs, targets and further arguments in Captum's forms."""
 
     def __init__(self, method: Method, model: AnyModel, multiply_by_inputs: bool = True, seed: int = 0) -> None:
         super().__init__((lambda *args: model(args)) if isinstance(model, Model) else model)
@@ -41,14 +41,14 @@ class Adapter(GradientAttribution):  # type: ignore[misc] # Captum need not be i
         raise NotImplementedError("attribute_future is not available: call attribute, which returns the attributions")
 
     def has_convergence_delta(self) -> bool:
-        """Whether the method sets out to account for the change in the output from a baseline."""
+        """Return whether the method's values should sum to the change in the output from a baseline."""
         squared = getattr(self.method, "squared", False)  # SmoothGrad²
         without = (ig2.Gradient, ig2.InputXGradient, ig2.Random, ig2.GradCFE)
         return not squared and not isinstance(innermost(self.method), without)
 
     @property
     def multiplies_by_inputs(self) -> bool:
-        """Whether values are contributions to the output ("global" in Captum's words) and not slopes."""
+        """Whether values are contributions to the output ("global" in Captum's terms) and not slopes."""
         method = innermost(self.method)
         is_slope = isinstance(method, (ig2.Gradient, ig2.Random)) and not isinstance(method, ig2.InputXGradient)
         return self.multiply_by_inputs and not is_slope
@@ -84,6 +84,6 @@ class Adapter(GradientAttribution):  # type: ignore[misc] # Captum need not be i
 
 
 class Multipliers(ig2.DeepSHAP):
-    """DeepLIFT's multipliers themselves."""
+    """DeepLIFT's multipliers, without the factor input − baseline."""
 
     multiplies = False

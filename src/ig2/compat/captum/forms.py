@@ -1,4 +1,4 @@
-"""Captum's forms of inputs, baselines, masks and targets, and ours."""
+"""Conversion between Captum's forms of inputs, baselines, masks and targets, and ours."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def as_tensors(inputs: object) -> tuple[Tensor, ...]:
 
 
 def like(inputs: Tensors, tensors: Sequence[Tensor]) -> Tensors:
-    """Return a tensor where the inputs are one, and a tuple where they are a tuple."""
+    """Return a tensor if the inputs are a tensor, and a tuple if they are a tuple."""
     return tensors[0] if isinstance(inputs, Tensor) else tuple(tensors)
 
 
@@ -92,7 +92,7 @@ def pair_baselines(inputs: tuple[Tensor, ...], baselines: Baselines) -> tuple[Te
 
 
 def sample_baselines(inputs: tuple[Tensor, ...], baselines: Baselines) -> tuple[Tensor, ...]:
-    """Return the references of all inputs, (R, ...) or (B, R, ...), as many for each tensor."""
+    """Return the references of all inputs, (R, ...) or (B, R, ...), with the same number for each tensor."""
     matched = _match_baselines(inputs, baselines, distribution=True)
     splits = [end.ndim - max(1, tensor.ndim - 1) for end, tensor in zip(matched, inputs, strict=True)]
     try:
@@ -103,7 +103,7 @@ def sample_baselines(inputs: tuple[Tensor, ...], baselines: Baselines) -> tuple[
 
 
 def share_baselines(inputs: Tensors, baselines: Any) -> tuple[Tensor, ...]:
-    """Return samples (R, ...) for every input, or those that a function of the inputs or of nothing returns."""
+    """Return samples (R, ...) for every input, which may come from a function of the inputs or without arguments."""
     if callable(baselines):
         baselines = baselines(inputs) if inspect.signature(baselines).parameters else baselines()
     tensors = as_tensors(inputs)
@@ -134,7 +134,7 @@ def match_masks(inputs: tuple[Tensor, ...], feature_mask: Tensors | None) -> lis
 
 
 def draw_points(copies: Copies, inputs: Tensors, baselines: Any, stdevs: Any, seed: int) -> tuple[list[Tensor], Tensor]:
-    """Add noise to the copies, and return a random baseline for each and its place between the two."""
+    """Add noise to the copies, and return a random baseline for each and a position between the two."""
     tensors, count, rows = copies.tensors, copies.count, copies.rows
     widths = stdevs if isinstance(stdevs, tuple) else (stdevs,) * len(tensors)
     if len(widths) != len(tensors):
@@ -200,7 +200,7 @@ def column(numbers: Tensor, tensor: Tensor) -> Tensor:
 
 
 def innermost(method: Method) -> Method:
-    """Return what is inside SmoothGrad or XRAI."""
+    """Return the innermost method inside SmoothGrad or XRAI."""
     inner = getattr(method, "method", None)
     return innermost(inner) if isinstance(inner, Method) else method
 
@@ -216,7 +216,7 @@ def draw_line(steps: int, integration: str) -> tuple[Straight, Quadrature]:
 
 
 def place_points(path: Straight, rule: Quadrature) -> tuple[Tensor, Tensor]:
-    """Return where a rule looks on a line, 0 at the input and 1 at its baseline, and the weight of each point."""
+    """Return the nodes of a rule on a line, 0 at the input and 1 at its baseline, and their weights."""
     segments = torch.arange(path.steps, dtype=torch.float64)
     nodes, weights = (torch.tensor(row, dtype=torch.float64) for row in (rule.nodes, rule.weights))
     return (segments[:, None] + nodes).flatten() / len(segments), weights.repeat(len(segments)) / len(segments)
@@ -249,9 +249,9 @@ def change_steps(method: Method, steps: int | None, integration: str | None) -> 
 
 @dataclass(frozen=True, eq=False)
 class _TargetModel(Model):
-    """A model whose outputs are those that Captum's target names; with no names, it must have a single output.
+    """A model with only the outputs selected by Captum's target; without a selection, it must have a single output.
 
-    Inputs numbered in `scalars` come with an axis for the one number of a sample, which the network does not expect.
+    Inputs listed in `scalars` have an additional axis for the one number of a sample, which the network does not expect.
     """
 
     names: tuple[tuple[int, ...], ...] | None = None

@@ -1,4 +1,4 @@
-"""`CaptumMethod`, and Captum's classes for inputs."""
+"""`CaptumMethod`, and Captum's classes for inputs on our engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ig2.rules import Quadrature
 
 
 class CaptumMethod(Adapter):
-    """One of our methods as a Captum `Attribution`, to call like Captum's own and to pass to its `NoiseTunnel` and metrics.
+    """An ig2 method as a Captum `Attribution`, to call like Captum's methods and to pass to its `NoiseTunnel` and metrics.
 
     >>> import torch, ig2
     >>> net = torch.nn.Sequential(torch.nn.Linear(3, 2))
@@ -48,15 +48,15 @@ class CaptumMethod(Adapter):
     (torch.Size([4, 3]), True)
 
     Args:
-        method: for example `ig2.IG2(steps=200)`.
-        model: the network or forward function, as in Captum, or what `ig2.wrap` returned, where a representation, bounds or
-            preprocessing are to be declared.
-        references: the default where `attribute` gets no baselines: samples, a number or a strategy of `ig2.references`, as
-            in a method's own call.
-        distribution: what several baselines mean. True: samples that every input is compared with, as for Captum's
+        method: an ig2 method, for example `ig2.IG2(steps=200)`.
+        model: the network or forward function, as in Captum, or the result of `ig2.wrap`, to declare a representation, bounds
+            or preprocessing.
+        references: the default if `attribute` gets no baselines: samples, a number or a strategy of `ig2.references`, as
+            for the method.
+        distribution: the meaning of several baselines. True: samples that every input is compared with, as for Captum's
             `DeepLiftShap`. False: one for each input, as for its `IntegratedGradients`. By default False for methods whose
-            default baseline is zero, and True for all others; it never depends on how many there are.
-        seed: for all random draws.
+            default baseline is zero, and True for all others, independent of the number of baselines.
+        seed: the seed of all random draws.
 
     Raises:
         InputError: if `method` is not an ig2 method.
@@ -89,17 +89,17 @@ class CaptumMethod(Adapter):
                 tensor: one (1, ...) for all, one for each input (B, ...), or samples (R, ...) or (B, R, ...), see
                 `distribution`. For a tuple of inputs, a tuple of these. A gradient has no baseline: for `Gradient` and
                 `InputXGradient` the second argument is the target, as in Captum.
-            target: the output to explain: an index for all inputs or one for each; tuples where the output has several axes.
-                Not needed where the network has a single output.
+            target: the output to explain: an index for all inputs or one for each; tuples if the output has several axes.
+                Not required if the network has a single output.
             additional_forward_args: further arguments of the forward function, after the inputs, which are not attributed.
                 Tensors have a row for each input, or no axis.
             n_steps: the number of steps; by default the method's.
             method: the quadrature rule on a straight line; by default the method's. The weights of `riemann_trapezoid` sum to
                 one; Captum's sum to (n − 1)/n.
-            internal_batch_size: how many points the network sees at once, by default as many as fit in memory. It may be
+            internal_batch_size: the number of points per batch of the network, by default as many as fit in memory. It may be
                 smaller than the number of inputs.
-            return_convergence_delta: also return Σ attributions − (f(input) − f(baseline)), (B,): the mean over the baselines
-                where there are several, with the GradCFs as baselines for IG².
+            return_convergence_delta: whether to also return Σ attributions − (f(input) − f(baseline)), (B,): the mean over the
+                baselines if there are several, with the GradCFs as baselines for IG².
 
         Returns:
             Attributions in the form and shape of `inputs`, or (attributions, delta).
@@ -132,7 +132,7 @@ class CaptumMethod(Adapter):
         return residual
 
     def _as_references(self, inputs: tuple[Tensor, ...], baselines: Baselines) -> Any:
-        """Turn Captum's baselines into references, (R, ...) for all inputs or (B, R, ...)."""
+        """Convert Captum's baselines to references, (R, ...) for all inputs or (B, R, ...)."""
         if baselines is not None:
             return (sample_baselines if self.distribution else pair_baselines)(inputs, baselines)
         method = self.method
@@ -150,12 +150,12 @@ class CaptumMethod(Adapter):
 
 
 class IntegratedGradients(CaptumMethod):
-    """`captum.attr.IntegratedGradients` [Sundararajan 2017] on our engine: the call of `CaptumMethod`, and the same numbers.
+    """`captum.attr.IntegratedGradients` [Sundararajan 2017] on our engine: `CaptumMethod`'s call, and the same numbers.
 
-    A baseline is one for each input, or one for all.
+    There is one baseline for each input, or one for all.
 
     Args:
-        forward_func: the network, any function of tensors, or what `ig2.wrap` returned.
+        forward_func: the network, any function of tensors, or the result of `ig2.wrap`.
         multiply_by_inputs: False returns the mean gradient on the line, without the factor input − baseline.
     """
 
@@ -208,12 +208,12 @@ class InputXGradient(Adapter):
 
 
 class DeepLift(Adapter):
-    """`captum.attr.DeepLift` [Shrikumar 2017] on our engine, which also takes plain functions and modules used twice.
+    """`captum.attr.DeepLift` [Shrikumar 2017] on our engine, which also accepts plain functions and modules used twice.
 
     Args:
-        model: the network, any function of tensors, or what `ig2.wrap` returned.
+        model: the network, any function of tensors, or the result of `ig2.wrap`.
         multiply_by_inputs: False returns the multipliers, without the factor input − baseline.
-        eps: not used: a small step takes the derivative where that accounts for it to rounding.
+        eps: not used: small differences use the derivative if it accounts for them up to rounding.
     """
 
     def __init__(self, model: AnyModel, multiply_by_inputs: bool = True, eps: float = 1e-10) -> None:
@@ -235,8 +235,9 @@ class DeepLift(Adapter):
 
         Args:
             baselines: a number, or a tensor: one (1, ...) for all or one for each input (B, ...); zero by default.
-            return_convergence_delta: also return Σ attributions − (f(input) − f(baseline)), (B,).
-            custom_attribution_func: from multipliers, inputs and baselines, each a tuple of tensors, to attributions.
+            return_convergence_delta: whether to also return Σ attributions − (f(input) − f(baseline)), (B,).
+            custom_attribution_func: a function from multipliers, inputs and baselines, each a tuple of tensors, to
+                attributions.
 
         Returns:
             Attributions in the form and shape of `inputs`, or (attributions, delta).
@@ -254,15 +255,16 @@ class DeepLift(Adapter):
 
     @staticmethod
     def _pair(inputs: Tensors, baselines: Any) -> tuple[int, tuple[Tensor, ...]]:
-        """Return how many baselines each input has, and the baseline (n, 1, ...) of each pair."""
+        """Return the number of baselines of each input, and the baseline (n, 1, ...) of each pair."""
         return 1, pair_baselines(as_tensors(inputs), baselines)
 
 
 class DeepLiftShap(DeepLift):
     """`captum.attr.DeepLiftShap` [Lundberg 2017] on our engine: the mean of `DeepLift` over baselines shared by all inputs.
 
-    In `attribute`, `baselines` are samples (R, ...) or a function of the inputs or of nothing that returns them. The delta is
-    that of each pair, (B · R,): the first input with each baseline, then the second. `custom_attribution_func` gets all pairs.
+    In `attribute`, `baselines` are samples (R, ...), or a function that returns them, of the inputs or without arguments. The
+    delta is that of each pair, (B · R,): the first input with each baseline, then the second. `custom_attribution_func` gets
+    all pairs.
     """
 
     def __init__(self, model: AnyModel, multiply_by_inputs: bool = True) -> None:
@@ -277,13 +279,13 @@ class DeepLiftShap(DeepLift):
 class GradientShap(Adapter):
     """`captum.attr.GradientShap` on our engine: the gradient at random points between noisy inputs and random baselines.
 
-    The estimator is that of expected gradients [Erion 2021]. Points are spread evenly over the line rather than by chance
-    alone, which takes fewer of them. `ig2.ExpectedIG` integrates along every line to every baseline and draws nothing.
+    The estimator is that of expected gradients [Erion 2021]. Points are stratified over the line rather than independent,
+    which requires fewer of them. `ig2.ExpectedIG` integrates along every line to every baseline, without random draws.
 
     Args:
-        forward_func: the network, any function of tensors, or what `ig2.wrap` returned.
-        multiply_by_inputs: False leaves out the factor input − baseline.
-        seed: for noise, baselines and points. Global random state is neither read nor changed.
+        forward_func: the network, any function of tensors, or the result of `ig2.wrap`.
+        multiply_by_inputs: False omits the factor input − baseline.
+        seed: the seed of noise, baselines and points. Global random state is neither read nor changed.
     """
 
     def __init__(self, forward_func: AnyModel, multiply_by_inputs: bool = True, seed: int = 0) -> None:
@@ -305,10 +307,11 @@ class GradientShap(Adapter):
         Arguments that are not listed are those of `CaptumMethod.attribute`.
 
         Args:
-            baselines: samples (R, ...) to draw from, or a function of the inputs or of nothing that returns them.
-            n_samples: how many points for each input.
-            stdevs: standard deviation of the noise on the inputs, one for all tensors or one for each.
-            return_convergence_delta: also return Σ attributions − (f(input) − f(baseline)) of each point, (B · n_samples,).
+            baselines: samples (R, ...) to draw from, or a function that returns them, of the inputs or without arguments.
+            n_samples: the number of points for each input.
+            stdevs: the standard deviation of the noise on the inputs, one for all tensors or one for each.
+            return_convergence_delta: whether to also return Σ attributions − (f(input) − f(baseline)) of each point,
+                (B · n_samples,).
 
         Returns:
             Attributions in the form and shape of `inputs`, or (attributions, delta).
@@ -322,11 +325,11 @@ class GradientShap(Adapter):
 
 
 class KernelShap(Adapter):
-    """`captum.attr.KernelShap` [Lundberg 2017] on our engine, which is exact where all coalitions can be tried.
+    """`captum.attr.KernelShap` [Lundberg 2017] on our engine, which is exact if all coalitions can be evaluated.
 
     Args:
-        forward_func: the network, any function of tensors, or what `ig2.wrap` returned.
-        seed: for the coalitions drawn. Global random state is neither read nor changed.
+        forward_func: the network, any function of tensors, or the result of `ig2.wrap`.
+        seed: the seed of the drawn coalitions. Global random state is neither read nor changed.
     """
 
     def __init__(self, forward_func: AnyModel, seed: int = 0) -> None:
@@ -348,17 +351,17 @@ class KernelShap(Adapter):
         """Attribute the output at `target`. Arguments that are not listed are those of `DeepLift.attribute`.
 
         Args:
-            inputs: a tensor (B, ...), or a tuple of them. Where the forward function returns one number for all of them,
-                they are explained as one.
+            inputs: a tensor (B, ...), or a tuple of them. If the forward function returns one number for all of them, they
+                are explained as one.
             feature_mask: the group of each feature, (1, ...) or (B, ...); for a tuple of inputs a tuple of these, in which a
-                number means the same group throughout. By default each feature is a group.
-            n_samples: how many coalitions are tried, at least two for each group: fewer cannot tell groups apart.
-            perturbations_per_eval: how many samples the network sees at once.
+                number denotes the same group throughout. By default each feature is a group.
+            n_samples: the number of coalitions to evaluate, at least two per group: fewer cannot distinguish the groups.
+            perturbations_per_eval: the number of samples per batch of the network.
             return_input_shape: False returns a number for each group, (B, groups).
-            show_progress: show a progress bar.
+            show_progress: whether to show a progress bar.
 
         Returns:
-            Attributions in the form and shape of `inputs`, the same within a group; or those of the groups.
+            Attributions in the form and shape of `inputs`, constant within a group; or those of the groups.
 
         Raises:
             InputError: if an argument does not fit the inputs or the network.
@@ -399,7 +402,7 @@ class KernelShap(Adapter):
         return like(inputs, [coefficients.gather(1, mask.flatten(1)).reshape(mask.shape) for mask in masks])
 
     def _returns_one(self, inputs: tuple[Tensor, ...], extra: Any) -> bool:
-        """Whether the forward function returns one number for all inputs together."""
+        """Return whether the forward function returns one number for all inputs together."""
         with torch.no_grad():
             result = self.forward_func(*inputs, *as_args(extra))
         return result.numel() == 1 if isinstance(result, Tensor) else isinstance(result, (int, float))

@@ -1,4 +1,4 @@
-"""Captum's classes for layers."""
+"""Captum's classes for layers, on our engine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from ig2.model import Layer, find_layer, preprocess_arguments
 
 
 class AtLayer(Adapter):
-    """One of our methods at a layer, called with inputs, targets and further arguments in Captum's forms."""
+    """An ig2 method at a layer, called with inputs, targets and further arguments in Captum's forms."""
 
     def __init__(self, method: Method, model: AnyModel, layer: Any, multiply_by_inputs: bool = True, seed: int = 0) -> None:
         super().__init__(method, model, multiply_by_inputs, seed)
@@ -75,7 +75,7 @@ class AtLayer(Adapter):
         return method(model, inputs if is_bare else (*tensors, *fixed), index, references, at=name, **options)
 
     def _slopes(self, points: Tensors, arguments: tuple[Any, Any], to_input: bool, **options: Any) -> tuple[Tensor, Tensor]:
-        """Return the gradient by the layer where the inputs are `points`, and the layer's activation there."""
+        """Return the gradient with respect to the layer at the inputs `points`, and the layer's activation there."""
         attribution = self._explain_layer(ig2.Gradient(), points, *arguments, to_input, **options)
         assert isinstance(attribution.values, Tensor) and isinstance(attribution.explicand, Tensor)
         return attribution.values, attribution.explicand
@@ -89,7 +89,7 @@ class AtLayer(Adapter):
 
 
 class Lower(nn.Module):
-    """A network up to one of its layers: it returns what a selector makes of the layer's activation, by default all of it."""
+    """A network up to one of its layers, which returns a selection of the layer's activation, by default all of it."""
 
     def __init__(self, net: nn.Module, layer: Layer, select: Callable[[Tensor], Tensor] | None = None) -> None:
         super().__init__()
@@ -117,11 +117,11 @@ class Lower(nn.Module):
 
 
 class LayerActivation(AtLayer):
-    """`captum.attr.LayerActivation`: what a layer returns, or gets.
+    """`captum.attr.LayerActivation`: the output of a layer, or its input.
 
     Args:
-        forward_func: the network, or what `ig2.wrap` returned.
-        layer: a module of it; one, where Captum also takes a list.
+        forward_func: the network, or the result of `ig2.wrap`.
+        layer: a module of the network; a single one, whereas Captum also accepts a list.
         device_ids: not used.
     """
 
@@ -138,8 +138,8 @@ class LayerIntegratedGradients(AtLayer):
     """`captum.attr.LayerIntegratedGradients` on our engine: Integrated Gradients at a layer, from h(baseline) to h(input).
 
     Args:
-        forward_func: the network, or what `ig2.wrap` returned.
-        layer: a module of it; one, where Captum also takes a list.
+        forward_func: the network, or the result of `ig2.wrap`.
+        layer: a module of the network; a single one, whereas Captum also accepts a list.
         device_ids: not used.
         multiply_by_inputs: True; the mean gradient alone is not available.
 
@@ -169,9 +169,9 @@ class LayerIntegratedGradients(AtLayer):
         """Attribute the output at `target` to the layer. Arguments that are not listed are those of `CaptumMethod.attribute`.
 
         Args:
-            baselines: of the inputs: None for zero, a number, or one for each input.
-            attribute_to_layer_input: attribute to what the layer gets, not to what it returns.
-            grad_kwargs: not used, here and at the other layers.
+            baselines: the baselines of the inputs: None for zero, a number, or one for each input.
+            attribute_to_layer_input: whether to attribute to the layer's input instead of its output.
+            grad_kwargs: not used, here and in the other classes for layers.
 
         Returns:
             Attributions in the shape of the activation, or (attributions, delta).
@@ -186,11 +186,11 @@ class LayerIntegratedGradients(AtLayer):
 
 
 class InternalInfluence(AtLayer):
-    """`captum.attr.InternalInfluence` [Leino 2018] on our engine: the mean gradient by a layer on the inputs' line.
+    """`captum.attr.InternalInfluence` [Leino 2018] on our engine: a layer's mean gradient on the inputs' line.
 
     Args:
-        forward_func: the network, or what `ig2.wrap` returned.
-        layer: a module of it.
+        forward_func: the network, or the result of `ig2.wrap`.
+        layer: a module of the network.
         device_ids: not used.
     """
 
@@ -223,13 +223,13 @@ class InternalInfluence(AtLayer):
 class LayerConductance(AtLayer):
     """`captum.attr.LayerConductance` [Dhamdhere 2019] on our engine: Σ ∂f/∂h · Δh over points on the inputs' line.
 
-    The path of h is what the layer makes of that line, where `LayerIntegratedGradients` goes straight from h(baseline) to
-    h(input). As in Captum, points are where the rule has them, from the first to the last of n_steps + 1; those of
-    "gausslegendre" leave out both ends, "riemann_trapezoid" has them.
+    The path of h is the image of that line, whereas `LayerIntegratedGradients` goes straight from h(baseline) to h(input). As
+    in Captum, points are those of the rule, from the first to the last of n_steps + 1; those of "gausslegendre" exclude both
+    ends, those of "riemann_trapezoid" include them.
 
     Args:
-        forward_func: the network, or what `ig2.wrap` returned.
-        layer: a module of it.
+        forward_func: the network, or the result of `ig2.wrap`.
+        layer: a module of the network.
         device_ids: not used.
     """
 
@@ -267,13 +267,13 @@ class LayerConductance(AtLayer):
 
 
 class LayerGradientXActivation(AtLayer):
-    """`captum.attr.LayerGradientXActivation` on our engine: a layer's activation times the gradient by it.
+    """`captum.attr.LayerGradientXActivation` on our engine: a layer's activation times its gradient.
 
     Args:
-        forward_func: the network, or what `ig2.wrap` returned.
-        layer: a module of it; one, where Captum also takes a list.
+        forward_func: the network, or the result of `ig2.wrap`.
+        layer: a module of the network; a single one, whereas Captum also accepts a list.
         device_ids: not used.
-        multiply_by_inputs: False returns the gradient alone.
+        multiply_by_inputs: False returns only the gradient.
         memory_efficient: not used.
     """
 
@@ -307,8 +307,8 @@ class LayerDeepLift(AtLayer):
     """`captum.attr.LayerDeepLift` on our engine: DeepLIFT's rescale rule at a layer, from h(baseline) to h(input).
 
     Args:
-        model: the network, or what `ig2.wrap` returned.
-        layer: a module of it.
+        model: the network, or the result of `ig2.wrap`.
+        layer: a module of the network.
         multiply_by_inputs: False returns the multipliers, without the factor h(input) − h(baseline).
     """
 
@@ -363,16 +363,16 @@ class LayerDeepLiftShap(LayerDeepLift):
 
 
 class LayerGradientShap(AtLayer):
-    """`captum.attr.LayerGradientShap` on our engine: `GradientShap`'s points, and the gradient by a layer there.
+    """`captum.attr.LayerGradientShap` on our engine: the gradient of a layer at the points of `GradientShap`.
 
-    It is multiplied by h(input) − h(baseline).
+    The gradient is multiplied by h(input) − h(baseline).
 
     Args:
-        forward_func: the network, or what `ig2.wrap` returned.
-        layer: a module of it.
+        forward_func: the network, or the result of `ig2.wrap`.
+        layer: a module of the network.
         device_ids: not used.
-        multiply_by_inputs: False leaves out the factor h(input) − h(baseline).
-        seed: for noise, baselines and points. Global random state is neither read nor changed.
+        multiply_by_inputs: False omits the factor h(input) − h(baseline).
+        seed: the seed of noise, baselines and points. Global random state is neither read nor changed.
     """
 
     def __init__(
@@ -412,8 +412,8 @@ class LayerGradCam(AtLayer):
     """`captum.attr.LayerGradCam` [Selvaraju 2017] on our engine: Σₖ mean(∂f/∂Aₖ) · Aₖ, on the grid of the layer.
 
     Args:
-        forward_func: the network, or what `ig2.wrap` returned.
-        layer: a module of it.
+        forward_func: the network, or the result of `ig2.wrap`.
+        layer: a module of the network.
         device_ids: not used.
     """
 
@@ -431,13 +431,13 @@ class LayerGradCam(AtLayer):
         attr_dim_summation: bool = True,
         grad_kwargs: dict[str, Any] | None = None,
     ) -> Tensor:
-        """Return the map (B, 1, *places), or with `attr_dim_summation=False` that of each channel.
+        """Return the map (B, 1, *places), or with `attr_dim_summation=False` the map of each channel.
 
         Arguments that are not listed are those of `LayerIntegratedGradients.attribute`.
 
         Args:
-            relu_attributions: whether negative values become zero.
-            attr_dim_summation: whether channels are summed.
+            relu_attributions: whether to set negative values to zero.
+            attr_dim_summation: whether to sum over channels.
         """
         gradient, activation = self._slopes(inputs, (target, additional_forward_args), attribute_to_layer_input)
         weights = gradient.mean(dim=tuple(range(2, gradient.ndim)), keepdim=True) if gradient.ndim > 2 else gradient

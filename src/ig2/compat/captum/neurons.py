@@ -33,13 +33,13 @@ from ig2.model import Model
 
 
 class _OfNeuron(AtLayer):
-    """A neuron, attributed to the inputs."""
+    """The base class for attributions of a neuron to the inputs."""
 
     def __init__(self, forward_func: AnyModel, layer: Any, device_ids: Any = None, multiply_by_inputs: bool = True) -> None:
         super().__init__(ig2.IntegratedGradients(), forward_func, layer, multiply_by_inputs)
 
     def has_convergence_delta(self) -> bool:
-        """No, as in Captum."""
+        """Return False, as in Captum."""
         return False
 
     def _neuron(self, selector: Selector, to_input: bool) -> Model:
@@ -53,8 +53,8 @@ class NeuronGradient(_OfNeuron):
     """`captum.attr.NeuronGradient` on our engine: the gradient of a neuron.
 
     Args:
-        forward_func: the network, or what `ig2.wrap` returned.
-        layer: a module of it.
+        forward_func: the network, or the result of `ig2.wrap`.
+        layer: a module of the network.
         device_ids: not used.
     """
 
@@ -78,10 +78,10 @@ class NeuronIntegratedGradients(_OfNeuron):
     """`captum.attr.NeuronIntegratedGradients` on our engine: Integrated Gradients of a neuron.
 
     Args:
-        forward_func: the network, or what `ig2.wrap` returned.
-        layer: a module of it.
+        forward_func: the network, or the result of `ig2.wrap`.
+        layer: a module of the network.
         device_ids: not used.
-        multiply_by_inputs: False leaves out the factor input − baseline.
+        multiply_by_inputs: False omits the factor input − baseline.
     """
 
     @wrapped
@@ -101,7 +101,7 @@ class NeuronIntegratedGradients(_OfNeuron):
         Args:
             neuron_selector: the index of a neuron in one sample's activation, a number or a tuple; with slices in it, the sum
                 of those neurons; or a function from the activation to (B,), or to its sum over the batch.
-            attribute_to_neuron_input: the neuron is one of what the layer gets, not of what it returns.
+            attribute_to_neuron_input: whether the neuron belongs to the layer's input instead of its output.
 
         Returns:
             Attributions in the form and shape of `inputs`.
@@ -113,13 +113,13 @@ class NeuronIntegratedGradients(_OfNeuron):
 
 
 class NeuronConductance(_OfNeuron):
-    """`captum.attr.NeuronConductance` on our engine: what the inputs contribute to the output through a neuron.
+    """`captum.attr.NeuronConductance` on our engine: the inputs' contributions to the output through a neuron.
 
     Args:
-        forward_func: the network, or what `ig2.wrap` returned.
-        layer: a module of it.
+        forward_func: the network, or the result of `ig2.wrap`.
+        layer: a module of the network.
         device_ids: not used.
-        multiply_by_inputs: False leaves out the factor input − baseline.
+        multiply_by_inputs: False omits the factor input − baseline.
     """
 
     @wrapped
@@ -155,14 +155,14 @@ class NeuronConductance(_OfNeuron):
 
 
 class NeuronGradientShap(_OfNeuron):
-    """`captum.attr.NeuronGradientShap` on our engine.
+    """`captum.attr.NeuronGradientShap` on our engine: `GradientShap` of a neuron.
 
     Args:
-        forward_func: the network, or what `ig2.wrap` returned.
-        layer: a module of it.
+        forward_func: the network, or the result of `ig2.wrap`.
+        layer: a module of the network.
         device_ids: not used.
-        multiply_by_inputs: False leaves out the factor input − baseline.
-        seed: for noise, baselines and points.
+        multiply_by_inputs: False omits the factor input − baseline.
+        seed: the seed of noise, baselines and points.
     """
 
     def __init__(
@@ -189,11 +189,11 @@ class NeuronGradientShap(_OfNeuron):
 
 
 class NeuronDeepLift(_OfNeuron):
-    """`captum.attr.NeuronDeepLift` on our engine.
+    """`captum.attr.NeuronDeepLift` on our engine: `DeepLift` of a neuron.
 
     Args:
-        model: the network, or what `ig2.wrap` returned.
-        layer: a module of it.
+        model: the network, or the result of `ig2.wrap`.
+        layer: a module of the network.
         multiply_by_inputs: False returns the multipliers, without the factor input − baseline.
     """
 
