@@ -433,7 +433,7 @@ def test_models_that_cannot_be_explained(load: Load, monkeypatch: pytest.MonkeyP
             *args, **rest, **({} if inputs_embeds is None else {"inputs_embeds": inputs_embeds * 4})
         ),
     )
-    refuses(ModelError, "another thing", lambda: lm.load(net, tokenizer))
+    refuses(ModelError, "from embeddings than from tokens", lambda: lm.load(net, tokenizer))
 
 
 def test_from_a_folder(tmp_path: Any) -> None:
