@@ -5,7 +5,7 @@
 Llama configurations with random weights. *Ours* is a whole call of IG² with 20 steps and all it does besides, *bare* as many
 steps without it: a forward pass and two gradients by embeddings, of the output and of the distance between states. TF32 is
 `ig2.Preparation(precision="tf32")`, compiled is `compile=True` on top of bfloat16. *Prefix* is the same call where the first
-three quarters of the prompt do not move and are run once. *Told* is what `estimate` says before. Every row is written as it
+three quarters of the prompt do not move and are run once. *Predicted* is by `estimate`. Every row is written as it
 comes, as JSON and in Markdown, and no row begins after the seconds given.
 """
 
@@ -103,16 +103,16 @@ def measure(net: Any, length: int, rounds: int, prepare: ig2.Preparation) -> Row
     peaks = {name: find_peak(work, device) for name, work in works.items()}
     times = side_by_side(works, 1 if seconds(bare) > SLOW else rounds)
     method = ig2.IG2(STEPS, distance=cosine, rule=ig2.rules.left)
-    told = method.estimate(model, x, {"embeddings": embeddings[1:]}, target=0, against=1, batch_size=REFERENCES)
+    predicted = method.estimate(model, x, {"embeddings": embeddings[1:]}, target=0, against=1, batch_size=REFERENCES)
     deepshap = ig2.DeepSHAP()(model, x, 0, {"embeddings": embeddings[1:]}, against=1, batch_size=REFERENCES)
     torch.set_float32_matmul_precision("highest")
     residual = deepshap.relative_residual
-    assert residual is not None and deepshap.cost is not None and told.peak_bytes is not None
+    assert residual is not None and deepshap.cost is not None and predicted.peak_bytes is not None
     return {
         **{f"{name} s": round(min(times[name]), 3) for name in works},
-        "told s": round(told.seconds, 3),
+        "predicted s": round(predicted.seconds, 3),
         **{f"{name} GiB": peaks[name] for name in works},
-        "told GiB, without weights": round(told.peak_bytes / GIB, 2),
+        "predicted GiB, without weights": round(predicted.peak_bytes / GIB, 2),
         "DeepSHAP s": round(deepshap.cost.seconds, 3),
         "its residual": float(f"{float(residual.max()):.1e}"),
     }

@@ -42,7 +42,7 @@ def test_the_page_has_the_figures_of_a_gpu() -> None:
 def test_the_page_on_language_has_the_stored_figures() -> None:
     page = (ROOT / "docs/language.md").read_text(encoding="utf-8")
     stored = json.loads((ROOT / "performance/results/lm-h200.json").read_text())["results"]
-    names = ("size", "tokens", "bare s", "ours s", "told s", "bare GiB", "ours GiB", "prefix GiB", "DeepSHAP s")
+    names = ("size", "tokens", "bare s", "ours s", "predicted s", "bare GiB", "ours GiB", "prefix GiB", "DeepSHAP s")
     for row in stored["lm"]:
         assert f"| {' | '.join(str(row[name]) for name in names)} |" in page
 

@@ -309,8 +309,8 @@ def test_photos_of_another_size_or_other_classes_are_refused(photos: Path, tmp_p
     net = seeded(lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2)), 0).eval().float()
 
     def run(size: int, classes: list[str], **options: Any) -> Any:
-        made = vision.subject(net, size, classes=classes, **options)
-        return lambda: ig2.run(photos, made, ig2.Gradient(), tmp_path / "store", values=ig2.Grid(2, 2))
+        subject = vision.subject(net, size, classes=classes, **options)
+        return lambda: ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", values=ig2.Grid(2, 2))
 
     run(8, ["a", "b"])()
     assert len(run(8, ["a", "b"])()) == 12
@@ -442,14 +442,15 @@ def test_the_rest_of_a_batch_stays_together(net: nn.Module, tmp_path: Path) -> N
     assert sizes == [5, 4]
 
 
+@pytest.mark.parametrize("batch", [None, 1])  # the first batch and later ones become tables in two ways
 @pytest.mark.parametrize("per_reference", [False, True])
-def test_values_that_float16_cannot_hold_are_an_error(tmp_path: Path, per_reference: bool) -> None:
+def test_values_that_float16_cannot_hold_are_an_error(tmp_path: Path, per_reference: bool, batch: int | None) -> None:
     net = nn.Linear(2, 1, bias=False).eval()
     net.weight.data.fill_(1.0)
     samples = torch.tensor([[1.0, 2.0], [7e4, 0.0], [3.0, 4.0]])
     references = torch.tensor([[0.0, 0.0], [6e4, 0.0]] if per_reference else [[0.0, 0.0]])  # of two it holds the mean
     pairs = [(sample, number) for number, sample in enumerate(samples)]
-    options: dict[str, Any] = {"values": "float16", "references": references, "per_reference": per_reference}
+    options: dict[str, Any] = {"values": "float16", "references": references, "per_reference": per_reference, "batch": batch}
     store = ig2.run(pairs, net, ig2.IntegratedGradients(2), tmp_path / "store", **options)
     assert "float16, which ends at 65504: keep float32" in store["1"]["error"] and store["1"]["label"] == 1
     assert store["0"]["error"] is None and store["2"]["values"].tolist()[1] == 4.0

@@ -480,13 +480,13 @@ def _are_finite(cells: Cells) -> bool:
 
 
 def _fit(row: Row, shapes: Mapping[str, tuple[int, ...]]) -> Row:
-    told: Row = {name: row[name] for name in ("id", "label", "label_name") if name in row}
+    identity: Row = {name: row[name] for name in ("id", "label", "label_name") if name in row}
     for name in VALUES:
         if row.get(name) is not None and not np.isfinite(row[name]).all():
             kind = row[name].dtype
             hint = ": keep float32" if kind == np.float16 else ""
             message = f"the {name} of this item are too large for {kind}, which ends at {np.finfo(kind).max:.6g}{hint}"
-            return {**told, "error": message, "error_kind": "InputError"}
+            return {**identity, "error": message, "error_kind": "InputError"}
     for name, shape in shapes.items():
         tensor = row.get(name)
         if tensor is None or tensor.shape == shape:
@@ -497,7 +497,7 @@ def _fit(row: Row, shapes: Mapping[str, tuple[int, ...]]) -> Row:
             row = {**row, "gradcf": np.concatenate([tensor, missing])}
             continue
         message = f"the {name} of this item are {tuple(tensor.shape)}, those of the store {shape}"
-        return {**told, "error": message, "error_kind": "InputError"}
+        return {**identity, "error": message, "error_kind": "InputError"}
     return row
 
 
