@@ -142,7 +142,7 @@ def test_every_input_has_a_question_tabs_for_its_methods_and_a_link():
     assert [link["href"] for link in found.all("a")] == ["#content", "#input-1", "#input-2", "#input-3", "#input-4"]
 
 
-def test_many_classes_are_counted_in_the_question_andjoin_names_below():
+def test_many_classes_are_counted_in_the_question_and_named_below():
     names = tuple(f"class {i}" for i in range(8))
     text = words(page_of(replace(reports.digit(), contrasted=names)))
     assert "rather than class 0, class 1, class 2 or 5 others?" in text
@@ -153,13 +153,13 @@ def test_a_single_input_needs_no_navigation():
     assert not Page(page_of(reports.digit())).all("nav")
 
 
-def test_a_verdict_is_told_once_and_not_for_every_input():
+def test_a_verdict_is_shown_once_and_not_for_every_input():
     text = words(render(reports.everything()))
-    assert text.count("IG², Integrated Gradients sums to the change in the output.") == 1
+    assert text.count("Each of IG² and Integrated Gradients sums to the change in the output.") == 1
     assert text.count("sums to the change in the output") == 1 and text.count("Gradient has no baseline.") == 1
-    told = words(render(reports.rough()))
-    assert told.count("IG² sums to the change; believe its strength, not its signs.") == 1
-    assert told.count("try something else") == 1  # the advice stands apart
+    text = words(render(reports.rough()))
+    assert text.count("IG² sums to the change; believe its strength, not its signs.") == 1
+    assert text.count("try something else") == 1  # the advice stands apart
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_every_reference_brings_its_own_trust_arrival_and_residual(built):
 @pytest.mark.parametrize(
     ("count", "said"), [(1, "a"), (2, "a or b"), (3, "a, b or c"), (4, "a, b, c or d"), (5, "a, b, c or 2 others")]
 )
-def test_contrasted_classes_arejoin_names_as_a_person_would(count, said):
+def test_contrasted_classes_are_named_as_a_person_would(count, said):
     assert page.join_names("abcde"[:count], Markup).striptags() == said
 
 
