@@ -125,7 +125,26 @@ def test_the_settings_say_what_made_it():
             [[3.0], [3.0]],
             [4.0, 4.0],
             [1.0, 3.0],
-            "sums to the change in the output, but for 1 of 2 explicands, off by 10% or more",
+            "sums to the change in the output, but for 1 of 2 explicands, off by 200%",
+        ),
+        (
+            [[3.0], [3.171]],
+            [4.0, 4.0],
+            [1.0, 1.0],
+            "sums to the change in the output within 5.7% (1 of 2 explicands is off by 0.1% or more)",
+        ),
+        (
+            [[3.0], [3.06], [3.171], [6.0], [1.5]],
+            [4.0] * 5,
+            [1.0] * 5,
+            "sums to the change in the output within 5.7%, but for 2 of 5 explicands, off by up to 100%",
+        ),
+        (
+            [[3.0], [6.0], [9.0]],
+            [4.0] * 3,
+            [1.0, 1.0, 4.0],
+            "does NOT sum to the change in the output for 2 of 3 explicands (off by up to 100%, or with no change to sum to): "
+            "read it as a ranking",
         ),
         ([[1.0, 2.0]], [4.0], None, "has no baseline, so its sum stands for nothing"),
         ([[0.0, 0.0]], [4.0], None, "is zero everywhere, since the gradient at x is"),
@@ -141,6 +160,8 @@ def test_the_verdict_says_whether_to_believe_the_signs():
     whole = by_hand([[1.0, 2.0], [1.0, 2.0]], [4.0, 4.0], [1.0, 1.0])
     whole = replace(whole, settings={**whole.settings, "complete": True})
     assert whole.verdict == "sums to the change in the output by construction"
+    off = replace(whole, values=torch.tensor([[1.0, 2.0], [1.0, 2.171]]))
+    assert "by construction" not in off.verdict and "within 5.7%" in off.verdict
     trusted, mixed, rough = (replace(whole, trust=torch.tensor(trust)) for trust in ([[0.9]] * 2, [[0.9], [0.1]], [[0.1]] * 2))
     assert "signs can be believed" in trusted.verdict
     assert "not its signs for 1 of 2 explicands, since" in mixed.verdict

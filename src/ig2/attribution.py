@@ -28,6 +28,8 @@ from ig2.targets import Target
 FORMAT = "ig2.attribution/1"
 # Above this share of f(x) − f(baseline), a residual is worth a word.
 LARGE_RESIDUAL = 0.1
+# Below this, it is rounding.
+EXACT = 1e-3
 # Below this the gradient predicts so little that the verdict says so.
 LITTLE_TRUST = 0.5
 # Below this share of the distance to their references, paths have not arrived, and the verdict says so.
@@ -355,25 +357,30 @@ class Attribution(_Fields[Structured]):
             if self._arrival_verdict:
                 return "explains nothing" + self._arrival_verdict
             return f"has nothing to explain, since {self._sameness_verdict}"
-        typical = float(relative.median())
-        worse = int((relative >= LARGE_RESIDUAL).sum())
-        but = f", but for {worse} of {len(self)} explicands, off by {LARGE_RESIDUAL:.0%} or more" if worse else ""
+        # NaN counts as wrong
+        wrong, exact = ~(relative < LARGE_RESIDUAL), relative < EXACT
+        if 2 * int(wrong.sum()) > len(self):
+            advice = (
+                "the network gave other scores for the same points, so look for state or randomness in its forward pass"
+                if self.settings.get("complete")
+                else "read it as a ranking, or use a complete rule (ig2.rules.blended, scaled) or more gradients a segment "
+                "(ig2.rules.gauss)"
+            )
+            of = "" if wrong.all() else f" for {int(wrong.sum())} of {len(self)} explicands"
+            off = _describe_worst(relative)
+            return f"does NOT sum to the change in the output{of} ({off}): {advice}{self._arrival_verdict}"
+        if exact.all():
+            but = " by construction" if self.settings.get("complete") else ""
+        else:
+            but = "" if exact[~wrong].all() else f" within {float(relative[~wrong].max()):.1%}"
+            if not wrong.any() and exact.any():
+                count = int((~exact).sum())
+                but += f" ({count} of {len(self)} explicands {'is' if count == 1 else 'are'} off by {EXACT:.1%} or more)"
+        if wrong.any():
+            but += f", but for {int(wrong.sum())} of {len(self)} explicands, {_describe_worst(relative[wrong])}"
         if zero.any():
             but += f"; has nothing to explain for {int(zero.sum())} of {len(self)}, whose output is that at their baselines"
-        but += self._trust_verdict + self._arrival_verdict
-        if typical < 1e-3:
-            built = " by construction" if self.settings.get("complete") else ""
-            return f"sums to the change in the output{built}{but}"
-        if typical < LARGE_RESIDUAL:
-            return f"sums to the change in the output within {typical:.1%}{but}"
-        off = f"off by {typical:.0%}" if math.isfinite(typical) else "which is zero"
-        advice = (
-            "the network gave other scores for the same points, so look for state or randomness in its forward pass"
-            if self.settings.get("complete")
-            else "read it as a ranking, or use a complete rule (ig2.rules.blended, scaled) or more gradients a segment "
-            "(ig2.rules.gauss)"
-        )
-        return f"does NOT sum to the change in the output ({off}): {advice}{self._arrival_verdict}"
+        return f"sums to the change in the output{but}{self._trust_verdict}{self._arrival_verdict}"
 
     @property
     def _trust_verdict(self) -> str:
@@ -832,6 +839,15 @@ class Attribution(_Fields[Structured]):
                 lines.append(f"  {name:9s} {_few(values.median(dim=1).values)}")
         lines.append(f"  {self.verdict}")
         return "\n".join(lines)
+
+
+def _describe_worst(relative: Tensor) -> str:
+    """Return by how much the worst of these relative residuals is off; one is infinite where the output did not change."""
+    finite = relative[relative.isfinite()]
+    if not len(finite):
+        return "which is zero"
+    off = f"off by {'up to ' if len(relative) > 1 else ''}{float(finite.max()):.0%}"
+    return off if len(finite) == len(relative) else f"{off}, or with no change to sum to"
 
 
 def _few(values: Tensor) -> str:

@@ -171,6 +171,7 @@ def test_a_verdict_is_shown_once_and_not_for_every_input():
         ({"residual": 0.0, "baseline_output": 7.5}, {"residual": "none"}, "none"),
         # what adds up by construction has no tick for it
         ({"residual": 0.0, "settings": {"complete": True}}, {"residual": "none"}, "none"),
+        ({"residual": 0.057, "settings": {"complete": True}}, {"residual": "good"}, "good"),
         ({"residual": 0.9, "settings": {"complete": True}}, {"residual": "poor"}, "poor"),
         ({"residual": 0.0, "settings": {"complete": True}, "trust": 0.5}, {"residual": "none", "trust": "good"}, "good"),
         ({"residual": 0.0, "settings": {"complete": True}, "trust": 0.0}, {"residual": "none", "trust": "poor"}, "poor"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ig2.attribution import LARGE_RESIDUAL, LITTLE_ARRIVAL, LITTLE_TRUST
+from ig2.attribution import EXACT, LARGE_RESIDUAL, LITTLE_ARRIVAL, LITTLE_TRUST
 from ig2.errors import describe, import_extra
 from ig2.report.content import Image, InputView, MethodView, Numbers, ReferenceView
 
@@ -115,9 +115,10 @@ def worst_mark(marks: Iterable[str]) -> str:
 def _mark(view: MethodView | ReferenceView, change: float | None, is_complete: bool) -> dict[str, str]:
     marks = {}
     if view.residual is not None and change is not None:
-        is_small = abs(view.residual) < LARGE_RESIDUAL * abs(change)
+        size = abs(view.residual)
         # a sum that adds up by construction is no sign of anything; one that does not, in spite of it, is a bad one
-        marks["residual"] = "poor" if change and not is_small else "none" if is_complete or not change else "good"
+        says_nothing = not change or (is_complete and size < EXACT * abs(change))
+        marks["residual"] = "none" if says_nothing else "good" if size < LARGE_RESIDUAL * abs(change) else "poor"
     for name, share, little in (("trust", view.trust, LITTLE_TRUST), ("arrival", view.arrival, LITTLE_ARRIVAL)):
         if share is not None:
             marks[name] = "good" if share >= little else "poor"
