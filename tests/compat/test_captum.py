@@ -21,7 +21,7 @@ from ig2 import paths, rules
 from ig2.compat import captum as ours
 from ig2.compat.captum import CaptumMethod
 from ig2.errors import InputError
-from ig2.methods.simple import Gradient
+from ig2.methods.gradient import Gradient
 from ig2.methods.smoothgrad import SmoothGrad
 from networks import data, refuses, relu_cnn, seeded, tanh_mlp
 

@@ -11,7 +11,8 @@ from torch import nn
 
 import ig2
 from ig2.compat.quantus import explain_func
-from ig2.methods.simple import InputXGradient, Random
+from ig2.methods.gradient import InputXGradient
+from ig2.methods.random import Random
 from networks import data, relu_mlp
 
 SIZE, PATCH = 12, 4

@@ -13,7 +13,7 @@ import torch
 
 import ig2
 from ig2.compat.shap import Explainer
-from ig2.methods.simple import Gradient
+from ig2.methods.gradient import Gradient
 from networks import data, relu_cnn, relu_mlp, seeded, tanh_mlp
 
 NET = tanh_mlp()

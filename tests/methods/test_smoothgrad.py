@@ -6,7 +6,8 @@ import torch
 import ig2
 from ig2 import rules
 from ig2.errors import InputError
-from ig2.methods.simple import Gradient, InputXGradient, Random
+from ig2.methods.gradient import Gradient, InputXGradient
+from ig2.methods.random import Random
 from ig2.methods.smoothgrad import SmoothGrad
 from ig2.paths import Straight
 from ig2.references import GradCF, NoisedExplicand, OtherClasses, Samples, Zeros

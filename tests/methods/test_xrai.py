@@ -11,7 +11,7 @@ from skimage.segmentation import felzenszwalb
 
 import ig2
 from ig2.errors import InputError, MissingExtraError
-from ig2.methods.simple import Gradient, InputXGradient
+from ig2.methods.gradient import Gradient, InputXGradient
 from ig2.methods.smoothgrad import SmoothGrad
 from ig2.methods.xrai import SIDE, XRAI, _cell_of, _scale, grow, rank_pixels, take_regions
 from ig2.references import Union, White, Zeros

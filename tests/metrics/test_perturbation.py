@@ -9,7 +9,8 @@ import torch
 
 import ig2
 from ig2.errors import IG2Warning, InputError, ModelError
-from ig2.methods.simple import Gradient, InputXGradient, Random
+from ig2.methods.gradient import Gradient, InputXGradient
+from ig2.methods.random import Random
 from ig2.metrics import conditional as conditional_module
 from ig2.metrics.conditional import Conditional, ConstantFill, Marginal, average_outputs, replace_unknown
 from ig2.metrics.correlation import order_features

@@ -8,7 +8,7 @@ import torch
 
 import ig2
 from ig2.errors import InputError, ModelError
-from ig2.methods.simple import Random
+from ig2.methods.random import Random
 from ig2.metrics.conditional import ConstantFill
 from ig2.metrics.gaussian import Gaussian
 from ig2.metrics.roar import ROAR, train_one_by_one

@@ -9,7 +9,7 @@ import torch
 
 import ig2
 from ig2.errors import IG2Warning, InputError
-from ig2.methods.simple import Random
+from ig2.methods.random import Random
 from ig2.metrics.conditional import ConstantFill, Marginal
 from ig2.metrics.gaussian import Gaussian
 from ig2.metrics.shapley import GTShapley, coalition_worth, coalitions, conditional_shapley, shapley_values

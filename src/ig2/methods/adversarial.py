@@ -14,7 +14,8 @@ from ig2._engine.task import Task
 from ig2._utils.checks import check_count, is_number
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
-from ig2.methods.path import IntegratedGradients, PathMethod
+from ig2.methods.integrated import IntegratedGradients
+from ig2.methods.path import PathMethod
 from ig2.paths import L2, Descent, Norm, Path, Sign, Straight, TowardClasses
 from ig2.paths.base import clamp_, per_sample
 from ig2.paths.descent import climb, draw_classes

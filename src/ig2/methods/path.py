@@ -1,4 +1,4 @@
-"""Path methods: combinations of a path, references and a rule, and named methods with the settings of their papers."""
+"""Path methods: any combination of a path, references and a rule."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from ig2 import rules
-from ig2._engine.integrate import Keep, average_references, count_evaluations, integrate
-from ig2._engine.session import Distance
+from ig2._engine.integrate import Keep, count_evaluations, integrate
 from ig2._engine.task import Against, Task
-from ig2._utils.checks import check_count
 from ig2.attribution import Cost
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
 from ig2.model import Model, as_model
-from ig2.paths import L2, Blur, Finished, GradPath, GrownPath, Guided, Norm, Path, Steady, Stop, Straight, euclidean
-from ig2.paths.gradpath import Schedule
+from ig2.paths import GrownPath, Path
 from ig2.references.base import References, as_references, draw_weighted
-from ig2.references.constant import Zeros
 from ig2.rules import Rule
 from ig2.targets import AnyTarget
 
@@ -126,102 +122,3 @@ def _time(run: Callable[[], object]) -> float:
 def _example(rule: object) -> str:
     meant = isinstance(getattr(rules, str(rule), None), Rule)
     return f"here ig2.rules.{rule} and not its name" if meant else "for example trapezoid or gauss(4)"
-
-
-class IntegratedGradients(PathMethod):
-    """Integrated Gradients: the straight line to a baseline, by default zeros [Sundararajan 2017].
-
-    φᵢ = (xᵢ − x′ᵢ)·∫₀¹ ∂f/∂xᵢ(x′ + t·(x − x′)) dt.
-
-    Args:
-        steps: the number of gradients.
-        rule: by default Gauss–Legendre over the whole line, the most accurate use of `steps` gradients if the output is
-            smooth; any other rule is applied to each of `steps` segments.
-    """
-
-    default_references: ClassVar[References | None] = Zeros()
-
-    def __init__(self, steps: int = 50, rule: Rule | None = None) -> None:
-        check_count(steps, "steps")
-        path, rule = (Straight(1), rules.gauss(steps)) if rule is None else (Straight(steps), rule)
-        super().__init__(path, None, rule)
-
-
-class ExpectedIG(IntegratedGradients):
-    """Expected Integrated Gradients: the mean of Integrated Gradients over samples of the data [Erion 2021]."""
-
-    default_references: ClassVar[References | None] = None
-
-
-class GuidedIG(PathMethod):
-    """Guided IG: a path near the straight line that moves the features with the smallest gradients first [Kapishnikov 2021].
-
-    The arguments are those of `ig2.paths.Guided`; the default rule is the published sum.
-    """
-
-    default_references: ClassVar[References | None] = Zeros()
-
-    def __init__(self, steps: int = 200, fraction: float = 0.25, max_dist: float = 0.02, rule: Rule = rules.right) -> None:
-        super().__init__(Guided(steps, fraction, max_dist), None, rule)
-
-
-class BlurIG(PathMethod):
-    """Blur IG: a path from the image to its blur, without references [Xu 2020].
-
-    The arguments are those of `ig2.paths.Blur`, and the rule.
-    """
-
-    def __init__(self, steps: int = 100, sigma: float = 50.0, padding: Any = "reflect", rule: Rule = rules.trapezoid) -> None:
-        super().__init__(Blur(steps, sigma, padding), None, rule)
-
-
-class IG2(PathMethod):
-    """IG²: gradients integrated along GradPath from the explicand to its counterfactual, averaged over references [Zhuo 2024].
-
-    φᵢ = E[∫ ∂f/∂xᵢ dγᵢ], where γ descends the distance D to the reference's representation. The default rule agrees with the
-    published one as far as the gradients predict the output along the path, and its sum always matches the change in the
-    output. The sum of the published rule, `ig2.rules.left`, need not; `residual` is the difference. `ig2.rules.gauss(n)` is
-    the true integral.
-
-    Args:
-        steps: the number of steps of GradPath.
-        step_size: step length in the data space; see `ig2.paths.GradPath` for the default.
-        rule: the rule that turns gradients on the path into attributions.
-        distance: the distance between representations.
-        norm: the norm of a step.
-        schedule: how the step length changes along the path.
-        stop: when to end a path before all its steps are taken; by default never.
-        fallback: "straight" continues to the reference on a straight line if GradPath ends with more than a quarter of D
-            left (`ig2.paths.Finished`): on a plateau, behind max pooling, or where units are inactive at x.
-    """
-
-    def __init__(
-        self, steps: int = 100, step_size: float | None = None, rule: Rule = rules.blended, distance: Distance = euclidean,
-        norm: Norm = L2(), schedule: Schedule = Steady(), stop: Stop | None = None, fallback: Literal["straight"] | None = None,
-    ) -> None:  # fmt: skip
-        if fallback not in (None, "straight"):
-            raise InputError(f"fallback must be 'straight' or None, got {describe(fallback)}")
-        path = GradPath(steps, step_size, distance, norm, schedule, stop)
-        super().__init__(path if fallback is None else Finished(path), None, rule)
-
-
-class GradCFE(PathMethod):
-    """GradCFE, x − GradCF: how the explicand differs from its counterfactual, which the network represents like a reference
-    [Zhuo 2024].
-
-    The explanation is a difference in the data and not in the output, so it has no residual. The arguments are those of `IG2`.
-    """
-
-    def __init__(
-        self, steps: int = 100, step_size: float | None = None, distance: Distance = euclidean, norm: Norm = L2(),
-        schedule: Schedule = Steady(), stop: Stop | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(GradPath(steps, step_size, distance, norm, schedule, stop), None, None)
-
-    def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        if keep.per_reference:
-            raise InputError("GradCFE keeps each reference's GradCF already: x − gradcf is its own attribution")
-        result = super().run(task, references, keep)
-        assert result.gradcfe is not None and result.gradcf is not None
-        spread = average_references(result.gradcf, result.weights)[1]
-        return replace(result, values=result.gradcfe, spread=spread, output=None, baseline_outputs=None)

@@ -16,7 +16,7 @@ from ig2._engine.task import scores as scores_of
 from ig2._utils.checks import check_count, is_number, require
 from ig2.attribution import Attribution
 from ig2.errors import InputError, ModelError, describe
-from ig2.methods.simple import Gradient
+from ig2.methods.gradient import Gradient
 from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.reattribution import MethodLike, attribute_again, check_method, check_reproduces, rebuild_x
 from ig2.model import Model, wrap

@@ -5,7 +5,8 @@ import torch
 
 import ig2
 from ig2.errors import InputError, ModelError
-from ig2.methods.simple import Gradient, InputXGradient, Random
+from ig2.methods.gradient import Gradient, InputXGradient
+from ig2.methods.random import Random
 from networks import Polynomial, Record, data, relu_cnn, tanh_mlp
 
 X = data(5, 6, seed=1)
