@@ -1,1 +1,0 @@
-"""The suites that this package brings: networks and pictures with a known truth, which need no data."""
