@@ -63,16 +63,16 @@ performance: .venv/ready
 # the paper's experiments on real data: DATA holds imagenet-val, imagenet-pool, pets, mnist, trec,
 # wafer, celeba; what is stored is kept, and a run that was stopped goes on
 results: .venv/ready
-	$(BIN)/python -m ig2_paper.results --data $(or $(DATA),$(error say where the data are: make results DATA=folder))
+	$(BIN)/python -m ig2_bench.results --data $(or $(DATA),$(error say where the data are: make results DATA=folder))
 
 # Every file is checked against requirements.lock, but for torch: pip takes the build that fits the machine, and with one for CUDA
 # the libraries whose exact versions it names.
 PIP := $(BIN)/pip --quiet --disable-pip-version-check install
-.venv/ready: pyproject.toml reproduction/pyproject.toml requirements.lock
+.venv/ready: pyproject.toml bench/pyproject.toml requirements.lock
 	$(PYTHON) -m venv .venv
 	$(PIP) --require-hashes --no-deps --requirement requirements.lock
 	$(PIP) $(TORCH)
-	$(PIP) --no-deps --no-build-isolation --editable . --editable reproduction
+	$(PIP) --no-deps --no-build-isolation --editable . --editable bench
 	touch $@
 
 clean:

@@ -1,4 +1,5 @@
 import os
+import signal
 from pathlib import Path
 
 import commands
@@ -18,3 +19,13 @@ settings.load_profile("ig2")
 def ig2(tmp_path_factory, tmp_path, monkeypatch, capfd):
     """The command, run in this process from an empty folder."""
     return commands.Command(tmp_path_factory, tmp_path, monkeypatch, capfd)
+
+
+@pytest.fixture
+def _signals_as_in_a_terminal():
+    """Whatever runs the tests may ignore signals, as nohup does, or a shell that puts them into the background."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

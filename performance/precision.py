@@ -14,10 +14,10 @@ from typing import Any
 from torch import Tensor
 
 import ig2
-from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.metrics.correlation import pearson
 from ig2.metrics.sanity import midranks
-from ig2_paper.suites.experiment import COUNTERFACTUAL, Experiment
+from ig2_bench.suite import BenchOptions, find_suite
+from ig2_bench.suites.experiment import COUNTERFACTUAL, Experiment
 from performance.store import Row, save, table
 
 PREPARATIONS = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ig2
-from ig2_paper.datasets.wafer import drawn
-from ig2_paper.networks.training import train_network
+from ig2_bench.datasets.wafer import drawn
+from ig2_bench.networks.training import train_network
 from performance import wafer
 from performance.store import Row, table
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from ig2._utils.training import local_seed
-from ig2_paper.datasets.wafer import drawn
-from ig2_paper.networks.wafer import WaferCNN
+from ig2_bench.datasets.wafer import drawn
+from ig2_bench.networks.wafer import WaferCNN
 
 NORMAL = drawn.CLASSES.index("None")
 

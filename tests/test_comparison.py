@@ -7,7 +7,7 @@ import torch
 
 import ig2
 from ig2 import InputError
-from ig2.benchmarks import WithoutReferences
+from ig2.comparison import WithoutReferences
 from ig2.metrics import GTAUC, Deletion, Insertion
 from networks import data, refuses, relu_cnn, tanh_mlp
 

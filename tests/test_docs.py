@@ -34,9 +34,9 @@ MODULES = (
     "ig2.references",
     "ig2.methods",
     "ig2.metrics",
-    "ig2.benchmarks",
-    "ig2_paper.figures",
-    "ig2_paper.datasets",
+    "ig2_bench",
+    "ig2_bench.figures",
+    "ig2_bench.datasets",
     "ig2.plots",
     "ig2.adapters",
     "ig2.adapters.base",
@@ -277,7 +277,9 @@ def test_the_page_on_the_command_names_its_options_and_no_others() -> None:
 
     page = (DOCS / "command.md").read_text(encoding="utf-8")
     command = typer.main.get_command(app)
-    commands = [command, *command.commands.values(), *command.commands["data"].commands.values()]
+    context = command.make_context("ig2", [], resilient_parsing=True)
+    commands = [command, *(command.get_command(context, name) for name in command.list_commands(context))]
+    commands += command.commands["data"].commands.values()
     parameters = [parameter for each in commands for parameter in each.params]
     options = {name for parameter in parameters for name in parameter.opts if name.startswith("--")}
     options |= {"--install-completion", "--version", "--debug"}
@@ -301,6 +303,6 @@ def test_the_page_of_extras_lists_those_of_the_package() -> None:
 def test_every_citation_of_the_code_is_in_the_bibliography_and_every_entry_is_cited():
     page = (DOCS / "bibliography.md").read_text(encoding="utf-8")
     entries = set(re.findall(r"^\*\*\[([\w -]+ \d{4}[a-z]?)\]\*\*", page, flags=re.MULTILINE))
-    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "reproduction" / "src").rglob("*.py")]
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "bench" / "src").rglob("*.py")]
     cited = {key for path in sources for key in re.findall(r"\[([A-Z][\w-]+ \d{4}[a-z]?)\]", path.read_text(encoding="utf-8"))}
     assert cited and cited == entries

@@ -4,7 +4,7 @@
     python tools/wheel.py torch==2.13.0   # with this one
 
 First ig2 with torch and numpy alone: import it and explain a small network. Then with the extra `cli`: `ig2 --help`. Then the
-wheel of ig2-paper beside it: its suites are found.
+wheel of ig2-bench beside it: its commands are found.
 """
 
 from __future__ import annotations
@@ -38,16 +38,15 @@ attribution = ig2.IG2(steps=20)(net, x, references=references)
 assert attribution.values.isfinite().all() and attribution.relative_residual.max() < 1e-3, str(attribution)
 print(f"ig2 {ig2.__version__} explains a small network with torch {torch.__version__}")
 """
-SUITES = "from importlib.metadata import entry_points as e; print(*(point.value for point in e(group='ig2.suites')))"
 
 
 def main() -> None:
     """Exit with an error at the first step that fails."""
     with tempfile.TemporaryDirectory(prefix="ig2-wheel-") as folder:
         here = Path(folder)
-        sources = (str(ROOT), str(ROOT / "reproduction"))
+        sources = (str(ROOT), str(ROOT / "bench"))
         run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, *sources, at=here)
-        (wheel,), (reproduction,) = here.glob("ig2-*.whl"), here.glob("ig2_paper-*.whl")
+        (wheel,), (bench,) = here.glob("ig2-*.whl"), here.glob("ig2_bench-*.whl")
         print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.2f} MB")
 
         venv.create(here / "venv", with_pip=True)
@@ -61,10 +60,9 @@ def main() -> None:
         run(*pip, "install", "--quiet", f"{wheel}[cli]", at=here)
         run(str(programs / "ig2"), "--help", at=here, quiet=True)
         print("ig2 --help answers with the extra cli")
-        run(*pip, "install", "--quiet", "--no-deps", str(reproduction), at=here)
-        if "ig2_paper.suites.wafer:Wafer" not in run(python, "-I", "-c", SUITES, at=here, quiet=True):
-            raise SystemExit("the wheel of ig2-paper does not register its suites")
-        print("ig2-paper registers its suites")
+        run(*pip, "install", "--quiet", "--no-deps", str(bench), at=here)
+        run(str(programs / "ig2"), "bench", "--help", at=here, quiet=True)
+        print("ig2 bench --help answers with ig2-bench")
 
 
 def check_requirements(python: str, here: Path) -> None:

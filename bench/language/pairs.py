@@ -9,7 +9,7 @@ explained is log p(answer) − log p(the other answer). Columns:
 - deletion: the mean of f, from 1 at the prompt to 0 at its pair, as the words that differ are exchanged in the order of φ;
 - off: Σ |φ − Shapley value| over the words that differ, as a share of f(x) − f(pair), where the reference is the pair.
 
-Usage: python reproduction/language/pairs.py --pairs 34 --steps 8 --out reproduction/language/pairs.json [--device cuda]
+Usage: python bench/language/pairs.py --pairs 34 --steps 8 --out bench/language/pairs.json [--device cuda]
 What the file has is kept, so that a run that was stopped goes on.
 """
 
@@ -35,7 +35,7 @@ from ig2.adapters import lm
 from ig2.adapters.lm.outcomes import Continuations, Scorer
 from ig2.adapters.lm.prompts import Prompt
 from ig2.paths import GradPath, cosine, euclidean
-from ig2_paper.language import Column, render
+from ig2_bench.language import Column, render
 
 LANGUAGES = {
     "Germany": " German", "France": " French", "Spain": " Spanish", "Italy": " Italian", "Japan": " Japanese",
@@ -275,7 +275,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=34, help="of each of the three families")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, default=Path("reproduction/language/pairs.json"))
+    parser.add_argument("--out", type=Path, default=Path("bench/language/pairs.json"))
     parser.add_argument("--only", default="", help="run the missing rows whose method begins with this")
     parser.add_argument("--render", action="store_true", help="print the table of what is stored, and end")
     parser.add_argument("--rival", default="DeepSHAP", help="the method that the signs of the table compare with")

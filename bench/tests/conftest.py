@@ -1,4 +1,4 @@
-"""What the tests of the reproduction share. That this file is here lets them import `datafiles`, too."""
+"""What the tests of the bench share. That this file is here lets them import `datafiles`, too."""
 
 import pytest
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.errors import InputError
+from ig2_bench.suite import BenchOptions, find_suite
 
 
 def quick(name: str) -> Callable[..., Any]:

@@ -9,8 +9,8 @@ import pytest
 import toysuite
 from commands import plain
 
-from ig2.benchmarks import SUITES, Table
-from ig2.cli import bench
+from ig2_bench import SUITES, Table
+from ig2_bench.cli import bench
 
 ESCAPE = "\x1b"
 OWN = """
@@ -217,7 +217,7 @@ def test_a_failure_is_in_the_notes_and_in_the_exit_code_and_the_rest_is_there(to
 @pytest.mark.parametrize(
     ("typed", "keyword", "code"),
     [
-        ("", "xai-units, xai-tris, celeba", 2),
+        ("", "xai-units, xai-tris, imagenet", 2),
         ("xai-benhc", "did you mean xai-bench?", 2),
         ("zzz", "'zzz': choose from", 2),
         ("toy --methods guidde", "did you mean Guided IG?", 2),

@@ -20,14 +20,14 @@ from matplotlib.text import Text
 from PIL import Image
 
 from ig2 import InputError
-from ig2.benchmarks.figures import FIGURES, Options, Stored, make
-from ig2.benchmarks.suite import BenchOptions, find_suite
-from ig2.cli import figures as command
 from ig2.errors import IG2Warning
-from ig2_paper.datasets import photos, trec
-from ig2_paper.datasets.wafer import drawn
-from ig2_paper.figures import paths
-from ig2_paper.figures.sources import load_digits, load_faces, load_questions, load_wafers
+from ig2_bench.cli import figures as command
+from ig2_bench.datasets import photos, trec
+from ig2_bench.datasets.wafer import drawn
+from ig2_bench.figure import FIGURES, Options, Stored, make
+from ig2_bench.figures import paths
+from ig2_bench.figures.sources import load_digits, load_faces, load_questions, load_wafers
+from ig2_bench.suite import BenchOptions, find_suite
 
 QUICK = Options(quick=True, device="cpu")
 
@@ -426,7 +426,7 @@ def test_the_help_fits_the_terminal(ig2):
 
 
 def test_the_package_is_imported_without_matplotlib():
-    code = "import sys, ig2_paper.figures; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, ig2_bench.figures; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ig2_paper.language import Column, render
-from reproduction.language import pairs, questions
+from bench.language import pairs, questions
+from ig2_bench.language import Column, render
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")

@@ -13,16 +13,17 @@ import torch
 from toysuite import Maps
 
 import ig2
-from ig2.benchmarks import Column, Suite, leaderboard, roster, runner
-from ig2.benchmarks.factors import NAMES, Effect, Effects, analyse, analyse_table
-from ig2.benchmarks.intervals import bootstrap, bootstrap_rows
-from ig2.benchmarks.leaderboard import run_leaderboard
-from ig2.benchmarks.rendering import SHORT, find_worthwhile, render_overview, render_pages
-from ig2.benchmarks.roster import ROSTER, Conditions, Contender, build_roster
-from ig2.benchmarks.runner import run
-from ig2.benchmarks.standings import LACKS, Board, Leaderboard, Record, Standing, find_front
-from ig2.benchmarks.suite import AtScale, ChoiceError
 from ig2.errors import InputError
+from ig2_bench import Column, Suite, runner
+from ig2_bench.board import leaderboard, roster
+from ig2_bench.board.factors import NAMES, Effect, Effects, analyse, analyse_table
+from ig2_bench.board.intervals import bootstrap, bootstrap_rows
+from ig2_bench.board.leaderboard import run_leaderboard
+from ig2_bench.board.rendering import SHORT, find_worthwhile, render_overview, render_pages
+from ig2_bench.board.roster import ROSTER, Conditions, Contender, build_roster
+from ig2_bench.board.standings import LACKS, Board, Leaderboard, Record, Standing, find_front
+from ig2_bench.runner import run
+from ig2_bench.suite import AtScale, ChoiceError
 from networks import data, refuses, relu_cnn
 
 WITHOUT_GRADIENTS = {"Random", "KernelSHAP", "RISE", "Occlusion"}

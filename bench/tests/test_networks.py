@@ -17,14 +17,14 @@ import ig2
 from ig2._utils.training import local_seed
 from ig2.adapters import text
 from ig2.errors import IG2Warning, InputError, ModelError
-from ig2_paper.datasets.base import LabelledSamples
-from ig2_paper.networks import faces, training
-from ig2_paper.networks.base import SampleNetwork, TrainingSettings, mirror, shift
-from ig2_paper.networks.digits import DigitCNN
-from ig2_paper.networks.faces import FaceCNN, MobileNetV2, mirror_and_shift
-from ig2_paper.networks.questions import QuestionCNN, drop_words, read_vectors
-from ig2_paper.networks.training import NETWORKS, measure_accuracy, train_network
-from ig2_paper.networks.wafer import WaferCNN, turn
+from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.networks import faces, training
+from ig2_bench.networks.base import SampleNetwork, TrainingSettings, mirror, shift
+from ig2_bench.networks.digits import DigitCNN
+from ig2_bench.networks.faces import FaceCNN, MobileNetV2, mirror_and_shift
+from ig2_bench.networks.questions import QuestionCNN, drop_words, read_vectors
+from ig2_bench.networks.training import NETWORKS, measure_accuracy, train_network
+from ig2_bench.networks.wafer import WaferCNN, turn
 
 NAMES = tuple(NETWORKS)
 

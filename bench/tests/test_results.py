@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from ig2.benchmarks import Leaderboard, Table
-from ig2.benchmarks.suite import BenchOptions, find_suite
+from ig2_bench import Leaderboard, Table
+from ig2_bench.suite import BenchOptions, find_suite
 
 ROOT = Path(__file__).parents[2]
-STORE = ROOT / "reproduction" / "results"
+STORE = ROOT / "bench" / "results"
 
 
 @pytest.fixture
 def results(monkeypatch):
     monkeypatch.chdir(ROOT)
-    return importlib.import_module("ig2_paper.results")
+    return importlib.import_module("ig2_bench.results")
 
 
 def test_the_pages_are_what_the_stored_tables_say(results):
     written = {"results.md", *(f"results/{path.name}" for path in (ROOT / "docs" / "results").iterdir())}
     pages = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in written - {"results/synthetic.md"}}
-    assert pages == results.render_pages(STORE), "make the pages again: python -m ig2_paper.results --page"
+    assert pages == results.render_pages(STORE), "make the pages again: python -m ig2_bench.results --page"
 
 
 def test_the_leaderboard_pages_are_what_the_stored_standings_say(results, tmp_path):
@@ -36,9 +36,9 @@ def test_the_leaderboard_pages_are_what_the_stored_standings_say(results, tmp_pa
         for folder in (tmp_path, ROOT / "docs")
     )
     of_leaderboard = {name: text for name, text in stored.items() if name.startswith("leaderboard")}
-    assert of_leaderboard == written, "make the pages again: python -m ig2_paper.results --page"
+    assert of_leaderboard == written, "make the pages again: python -m ig2_bench.results --page"
     assert (ROOT / "docs" / "leaderboard.png").stat().st_size > 10_000
-    board = Leaderboard.load(ROOT / "reproduction" / "leaderboard" / "leaderboard.json")
+    board = Leaderboard.load(ROOT / "bench" / "leaderboard" / "leaderboard.json")
     assert not any(one.quick for one in board.boards.values())
     table = written["leaderboard.md"].partition("\n| | method |")[2].partition("\n\n")[0]
     assert 2 < table.count("\n") <= 15  # a screen

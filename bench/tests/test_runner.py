@@ -26,12 +26,12 @@ from torch import nn
 from toysuite import Off, Toy, broken, global_dice, honest, undecided, warned
 
 import ig2
-from ig2 import benchmarks
-from ig2.benchmarks import SUITES, BenchOptions, Column, Gap, Row, Step, Suite, Table, WithoutReferences, run, store
-from ig2.benchmarks.store import fingerprint
-from ig2.benchmarks.suite import ChoiceError, find_suite
-from ig2.benchmarks.table import Fact, Failure, number, spread
+from ig2._utils.digests import code_digest, fingerprint
+from ig2.comparison import WithoutReferences
 from ig2.errors import IG2Error, IG2Warning, InputError
+from ig2.table import Fact, Failure, Gap, Row, number, spread
+from ig2_bench import SUITES, BenchOptions, Column, Step, Suite, Table, run, runner, store
+from ig2_bench.suite import ChoiceError, find_suite
 
 PLAIN = Toy()  # as a source of names; runs have their own
 CELLS = 3 * 3  # seeds × methods
@@ -260,18 +260,18 @@ def test_fresh_scores_again_what_was_chosen_and_nothing_else(tmp_path):
 
 def test_what_was_scored_elsewhere_says_so(tmp_path, monkeypatch):
     run(Toy(seeds=1), out=tmp_path)
-    there = benchmarks.runner.describe_environment("cpu")
-    monkeypatch.setattr(benchmarks.runner, "describe_environment", lambda device: {**there, "device": "NVIDIA H200"})
+    there = runner.describe_environment("cpu")
+    monkeypatch.setattr(runner, "describe_environment", lambda device: {**there, "device": "NVIDIA H200"})
     assert run(Toy(seeds=1), out=tmp_path).environment == there  # nothing was scored here
     assert run(Toy(seeds=2), out=tmp_path).environment == {**there, "device": "cpu, NVIDIA H200"}
 
 
 def test_scores_of_different_states_of_our_code_are_pointed_out(tmp_path, monkeypatch):
     assert run(Toy(seeds=1), out=tmp_path).notes == ()
-    monkeypatch.setattr(benchmarks.runner, "code_digest", lambda: "changed")
+    monkeypatch.setattr(runner, "code_digest", lambda *others: "changed")
     table = run(Toy(seeds=2), out=tmp_path)
     assert table.notes == ("these scores are of 2 states of ig2's code: fresh (--fresh) scores all again",)
-    assert table.environment["code"] == f"{store.code_digest()}, changed"
+    assert table.environment["code"] == f"{code_digest('ig2_bench')}, changed"
     assert run(Toy(seeds=2), out=tmp_path, fresh=True).notes == ()
 
 
@@ -516,7 +516,7 @@ def test_a_dataclass_of_a_file_is_known_by_the_file_alone(tmp_path, monkeypatch)
 
 
 SET_TYPED = """
-from ig2.benchmarks.store import fingerprint, key_of
+from ig2._utils.digests import fingerprint, key_of
 exec(compile("def thing(name):\\n return name in {'baseline', 'method', 'path', 'rule'}", "<typed>", "exec"))
 print(key_of(fingerprint(thing)))
 """

@@ -8,9 +8,9 @@ import torch
 from toysuite import NET, Maps, X
 
 import ig2
-from ig2.benchmarks import AtScale, BenchOptions, choose_scales, run, select_scales
-from ig2.benchmarks.suite import ChoiceError
 from ig2.errors import InputError
+from ig2_bench import AtScale, BenchOptions, Table, choose_scales, run, select_scales
+from ig2_bench.suite import ChoiceError
 from networks import refuses
 
 
@@ -72,7 +72,7 @@ def test_the_scale_with_the_best_mean_rank_is_chosen(peak, total, by_rank):
 def test_the_choice_is_reported_beside_the_raw_maps(tmp_path):
     table = run(Maps(scales=(1.0, 2.5)), out=tmp_path)
     chosen = {"Gradient": 0.0, "IG": 2.5}
-    for whole in (table, ig2.benchmarks.Table.load(tmp_path / "maps.json")):
+    for whole in (table, Table.load(tmp_path / "maps.json")):
         assert choose_scales(whole, "peak") == {"Gradient": 2.5, "IG": 2.5}
         report = select_scales(whole, chosen)
         assert list(report.methods) == ["Gradient", "IG", "IG, blurred by 2.5 px"]

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 import ig2
-from ig2.benchmarks import Column, Suite
 from ig2.errors import IG2Warning
+from ig2_bench import Column, Suite
 from networks import data, relu_cnn
 
 TRUTH = torch.tensor([[1.0, 2.0, 3.0, 4.0]])

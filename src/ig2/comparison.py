@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,12 +11,11 @@ import torch
 import ig2
 from ig2._engine.session import Kept
 from ig2.attribution import Attribution
-from ig2.benchmarks.suite import Column, MethodLike
-from ig2.benchmarks.table import Row, Table, spread
 from ig2.errors import InputError, describe, import_extra
 from ig2.methods.base import summary
 from ig2.metrics.base import Metric
 from ig2.model import as_model
+from ig2.table import Column, Row, Table, spread
 
 SECONDS, GRADIENTS = "seconds", "gradients"
 
@@ -26,7 +25,7 @@ class Comparison:
     """The scores of methods × metrics. `print` and notebooks show means ± standard errors, and the cost of each method."""
 
     scores: Table
-    """The scores as a table of `ig2.benchmarks`: `scores.gap(method, other, metric)` compares two methods by explicand."""
+    """The scores as a table: `scores.gap(method, other, metric)` compares two methods by explicand."""
     attributions: dict[str, Attribution]
     """The attribution by each method."""
 
@@ -63,10 +62,20 @@ class Comparison:
         return self.scores._repr_html_()
 
 
+@dataclass(frozen=True)
+class WithoutReferences:
+    """A method that uses its own baseline, such as the zero of Integrated Gradients, instead of the references of others."""
+
+    method: Callable[..., Any]
+
+    def __call__(self, model: Any, x: Any, target: Any = None, references: Any = None, **options: Any) -> Any:
+        return self.method(model, x, target, None, **options)
+
+
 def compare(
     model: Any,
     x: Any,
-    methods: Mapping[str, MethodLike] | Sequence[MethodLike],
+    methods: Mapping[str, Callable[..., Any]] | Sequence[Callable[..., Any]],
     metrics: Mapping[str, Metric] | Sequence[Metric],
     *,
     truth: Any = None,
@@ -79,7 +88,7 @@ def compare(
         model: the network, as for every method.
         x: the explicands.
         methods: methods by name, or a list, in which each is named by its class. Wrap a method that should keep its default
-            baseline beside others with references in `ig2.benchmarks.WithoutReferences(method)`.
+            baseline beside others with references in `WithoutReferences`.
         metrics: metrics by name, or a list, in which each is named by itself.
         truth: the ground truth, for metrics that compare with one.
         seed: the random seed.

@@ -12,14 +12,16 @@ from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import ig2
 from ig2._utils.files import check_regular
-from ig2.benchmarks.suite import Column, Shows
 from ig2.errors import InputError, describe, format_count
-from ig2.metrics.base import Better
 
+if TYPE_CHECKING:  # PyTorch is imported where it is used: the command line names suites without it
+    from ig2.metrics.base import Better
+
+Shows = Literal["sd", "se"]
 MADE_BY = "ig2 "
 NONE = "–"
 PAPER = "paper"  # the heading of its figures
@@ -28,6 +30,20 @@ ARROWS: dict[Better, str] = {"higher": "↑", "lower": "↓"}
 EACH = "accuracy of "  # how a fact of one class begins
 COMMONEST = f"{EACH}the commonest answers"  # which is one of all classes
 SHOWN: dict[Shows, str] = {"sd": "deviation", "se": "error"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: how one metric is shown."""
+
+    better: Better
+    """The better direction."""
+    digits: int = 3
+    """Digits shown after the point."""
+    about: str = ""
+    """What it measures and with which settings: a sentence below the table."""
+    ranked: bool = True
+    """Whether the best value is marked; False for a purely descriptive metric."""
 
 
 @dataclass(frozen=True)

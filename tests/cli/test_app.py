@@ -14,13 +14,14 @@ import commands
 import pytest
 
 import ig2 as library
-from ig2 import IG2Warning, InputError, __version__, benchmarks
+import ig2_bench
+from ig2 import IG2Warning, InputError, __version__
+from ig2._utils import registry
 from ig2._utils.registry import Registry
-from ig2.benchmarks import SUITES, BenchOptions
-from ig2.benchmarks.datasets import DATASETS
-from ig2.benchmarks.figures import FIGURES, Options
 from ig2.cli import app, demo, main
 from ig2.cli.methods import METHODS, RULES
+from ig2_bench import BenchOptions
+from ig2_bench.figure import Options
 
 ESCAPE = "\x1b"
 HELP = {
@@ -110,7 +111,7 @@ def test_the_version_of_the_script_and_of_the_module(ig2, monkeypatch):
 @pytest.mark.parametrize(
     "code",
     [
-        "import ig2, ig2.benchmarks; dir(ig2)",
+        "import ig2, ig2_bench; dir(ig2)",
         *(f"run({[*command.split(), '--help']})" for command in HELP),
         "run(['--version'])",
         *(f"complete({typed!r})" for typed in ("ben", "bench xa", "figures to", "data fetch m", "explain --method gui")),
@@ -136,7 +137,7 @@ assert not {{"torch", "numpy", "matplotlib", "pandas"}} & set(sys.modules), sort
     subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL)
 
 
-@pytest.mark.parametrize("package", [library, benchmarks])
+@pytest.mark.parametrize("package", [library, ig2_bench])
 def test_public_names_are_there_though_nothing_is_imported_yet(package):
     code = f"import sys, {package.__name__} as package; print(sorted(set(package.__all__) - set(dir(package))))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
@@ -151,28 +152,44 @@ def test_without_the_packages_of_the_command_one_line_says_what_to_install(ig2, 
     assert re.search(r"pip install 'ig2\[cli,demo\]'$", ig2.refused("--version"))
 
 
+@pytest.fixture
+def _without_bench(monkeypatch):
+    """What installed packages register is not there."""
+    monkeypatch.setattr(registry, "entry_points", lambda **_: ())
+
+
+@pytest.mark.usefixtures("_without_bench")
 @pytest.mark.parametrize(
     "typed",
-    ["bench", "bench --list", "bench wafer", "figures", "figures --list", "figures toy", "data list", "data fetch pets"],
+    ["bench", "bench --list", "bench --help", "bench wafer", "figures", "figures toy", "data fetch pets", "data verify pets x"],
 )
-def test_without_the_packages_of_the_paper_one_line_says_what_to_install(ig2, monkeypatch, typed):
-    for registry in (SUITES, DATASETS, FIGURES):
-        monkeypatch.setattr(registry, "_collect", dict)
-    assert "pip install ./reproduction" in ig2.refused(*typed.split(), code=2)
-    assert ig2("--help").code == 0
+def test_without_the_bench_one_line_says_what_to_install(ig2, typed):
+    line = ig2.refused(*typed.split(), code=2)
+    assert line.endswith("with the package ig2-bench: pip install ig2-bench (in a checkout: pip install ./bench)")
+
+
+@pytest.mark.usefixtures("_without_bench")
+def test_without_the_bench_the_rest_is_as_it_was(ig2):
+    shown = ig2("--help")
+    assert shown.code == 0 and "explain" in shown.out and "figures" not in shown.out
+    listed = ig2("data", "list").out.split("\n\n")
+    assert len(listed) == 2 and listed[0].startswith("imagenet-photos")
+    assert listed[1].startswith("The data sets of ig2 bench come with the package ig2-bench: pip install ig2-bench")
+    assert "did you mean imagenet-photos?" in ig2.refused("data", "fetch", "imagenet-photo", code=2)
+    assert ig2.complete("ben") == ig2.complete("bench wa") == []
 
 
 def test_a_registry_says_what_there_is():
-    registry = Registry("ig2.nothing", "thing", "somewhere", {"one": "math:pi", "two": "nowhere:x"})
-    assert registry["one"] > 3 and registry["math:tau"] > 6 and "three" not in registry and len(registry) == 2
+    things = Registry("ig2.nothing", "thing", {"one": "math:pi", "two": "nowhere:x"})
+    assert things["one"] > 3 and things["math:tau"] > 6 and "three" not in things and len(things) == 2
     with pytest.raises(KeyError, match="did you mean one"):
-        registry["ome"]
+        things["ome"]
     with pytest.raises(InputError, match="nowhere"):
-        registry["two"]
-    registry["three"] = 3
-    assert registry["three"] == 3 and list(registry) == ["one", "two", "three"]
-    del registry["three"]
-    assert registry.get("three") is None and Registry("ig2.nothing", "thing").get("three") is None
+        things["two"]
+    things["three"] = 3
+    assert things["three"] == 3 and list(things) == ["one", "two", "three"]
+    del things["three"]
+    assert things.get("three") is None and Registry("ig2.nothing", "thing").get("three") is None
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ import pytest
 from commands import plain
 from PIL import Image
 
+from ig2._utils.datasets import DATASETS, DataSet
 from ig2._utils.downloads import PublicFile
-from ig2.benchmarks.datasets import DATASETS, DataSet
 
 TRAIN = "HUM:ind Who wrote it ?\nHUM:ind Who wrote it ?\nLOC:city Where is Rome ?\n"
 TEST = "NUM:count How many ?\n"

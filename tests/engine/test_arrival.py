@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 import ig2
 from ig2._engine.session import Evaluation
-from ig2.benchmarks.suites import xai_units
 from ig2.errors import InputError
 from ig2.paths import Converged
 from ig2.paths.base import Memory, Pairs
+from ig2_bench.suites import xai_units
 from networks import refuses, seeded, tanh_mlp, uniform
 
 X, REFERENCES = uniform(3, 6), uniform(2, 6, seed=1)

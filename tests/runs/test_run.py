@@ -26,10 +26,10 @@ from torch import nn
 
 import ig2
 from ig2 import metrics, targets
+from ig2._utils.digests import fingerprint
 from ig2._utils.files import FileError, write_file
 from ig2._utils.suggestions import ChoiceError
 from ig2.adapters import tabular, text, vision
-from ig2.benchmarks.store import fingerprint
 from ig2.errors import InputError
 from ig2.groups import Groups
 from ig2.runs import Aggregates, Store, execution

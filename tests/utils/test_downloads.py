@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from ig2._utils import downloads
+from ig2._utils import datasets, downloads
 from ig2._utils.downloads import FetchError, PublicFile, unpack
-from ig2.benchmarks import datasets
 from ig2.errors import InputError
 
 CONTENT = bytes(range(256)) * 1000

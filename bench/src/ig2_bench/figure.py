@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import ig2
 from ig2._utils.devices import find_device
 from ig2._utils.files import check_regular, write_file
+from ig2._utils.options import option
 from ig2._utils.progress import ProgressOption
 from ig2._utils.registry import Registry
-from ig2.benchmarks.options import DataOptions, option
 from ig2.errors import InputError, describe, reason, warn
+from ig2_bench.options import DataOptions
 
 if TYPE_CHECKING:  # imported where they are used: the command line names figures without them
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -34,7 +35,32 @@ PictureFormat = Literal["png", "pdf", "svg"]
 # Called with what begins, returns what a method takes as `progress`
 Watch = Callable[[str], ProgressOption]
 
-FIGURES = Registry("ig2.figures", "figure", "ig2-paper")
+FIGURES = Registry(
+    "ig2.figures",
+    "figure",
+    {
+        "toy": "ig2_bench.figures.illustrations:TOY",
+        "gaussians": "ig2_bench.figures.illustrations:GAUSSIANS",
+        "paths": "ig2_bench.figures.paths:PATHS",
+        "baselines": "ig2_bench.figures.paths:BASELINES",
+        "saturation": "ig2_bench.figures.paths:SATURATION",
+        "mnist-shifted": "ig2_bench.figures.digits:MNIST_SHIFTED",
+        "mnist-fives": "ig2_bench.figures.digits:MNIST_FIVES",
+        "imagenet": "ig2_bench.figures.grids:IMAGENET",
+        "imagenet-gradcfe": "ig2_bench.figures.grids:IMAGENET_GRADCFE",
+        "imagenet-references": "ig2_bench.figures.grids:IMAGENET_REFERENCES",
+        "faces": "ig2_bench.figures.grids:FACES",
+        "faces-references": "ig2_bench.figures.labels:FACES_REFERENCES",
+        "trec-words": "ig2_bench.figures.words:TREC_WORDS",
+        "trec-references": "ig2_bench.figures.words:TREC_REFERENCES",
+        "wafers": "ig2_bench.figures.grids:WAFERS",
+        "wafer-patterns": "ig2_bench.figures.grids:WAFER_PATTERNS",
+        "steps": "ig2_bench.figures.settings:STEPS",
+        "norms": "ig2_bench.figures.settings:NORMS",
+        "layers": "ig2_bench.figures.settings:LAYERS",
+        "distances": "ig2_bench.figures.settings:DISTANCES",
+    },
+)
 """The figures of installed packages, each a `Figure`, by name."""
 
 

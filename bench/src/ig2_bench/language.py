@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ig2.benchmarks.intervals import bootstrap
+from ig2_bench.board.intervals import bootstrap
 
 Row = Mapping[str, Any]
 

@@ -1,8 +1,8 @@
 """The paper's experiments on the real data, and the pages of the docs that show them.
 
-`python -m ig2_paper.results --data ROOT` makes the tables that are not stored with the present settings, and goes on where it
+`python -m ig2_bench.results --data ROOT` makes the tables that are not stored with the present settings, and goes on where it
 was stopped; ROOT holds the data sets by name: imagenet-val, imagenet-pool, pets, mnist, trec, wafer, celeba.
-`python -m ig2_paper.results --page` writes the pages from the stored tables alone.
+`python -m ig2_bench.results --page` writes the pages from the stored tables alone.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import ig2
-from ig2 import benchmarks
-from ig2.benchmarks import Leaderboard, Table
-from ig2.benchmarks.factors import FACTORS
-from ig2.benchmarks.leaderboard import FILE, load_effects, write_pages
-from ig2.benchmarks.suite import BenchOptions, Split, Suite, find_suite
-from ig2.benchmarks.table import EACH, settings_line
+import ig2_bench
 from ig2.errors import IG2Error
 from ig2.methods import DeepSHAP
 from ig2.methods.base import summary
-from ig2_paper.suites.celeba import PAPER_ACCURACY
+from ig2.table import EACH, settings_line
+from ig2_bench import Leaderboard, Table
+from ig2_bench.board.factors import FACTORS
+from ig2_bench.board.leaderboard import FILE, load_effects, write_pages
+from ig2_bench.suite import BenchOptions, Split, Suite, find_suite
+from ig2_bench.suites.celeba import PAPER_ACCURACY
 
-STORE = Path("reproduction/results")
-BOARD = Path("reproduction/leaderboard")
+STORE = Path("bench/results")
+BOARD = Path("bench/leaderboard")
 DOCS = Path("docs")
 HOW = "How it is made, and how to add a method of your own: [the leaderboard](benchmarks.md#the-leaderboard)."
 OURS = "IG² ("  # how the rows of IG² begin
@@ -108,7 +108,7 @@ def make_tables(runs: list[Run], root: Path, out: Path, device: str, again: bool
             if not again and is_stored(suite, out / f"{name}.json", digests[table_run.folder]):
                 print(f"{name}: stored", flush=True)
                 continue
-            table = benchmarks.run(suite, out=out)
+            table = ig2_bench.run(suite, out=out)
         except IG2Error as error:
             print(f"{name}: {error}", flush=True)
             complete = False
@@ -374,7 +374,7 @@ def write_leaderboard(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m ig2_paper.results", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m ig2_bench.results", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="tables, such as wafer-rules or pets; all without")
     parser.add_argument("--data", type=Path, help="the folder that holds the data sets")
     parser.add_argument("--out", type=Path, default=STORE, help="where the tables are kept")

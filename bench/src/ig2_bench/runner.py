@@ -23,14 +23,15 @@ import numpy as np
 import torch
 
 import ig2
+from ig2._utils.digests import code_digest, fingerprint, key_of, place
 from ig2._utils.files import check_regular, write_file
 from ig2._utils.progress import Progress
 from ig2._utils.suggestions import ChoiceError, find_close, suggest
-from ig2.benchmarks.store import Cell, Cells, code_digest, fingerprint, key_of, no_empty_folder, place
-from ig2.benchmarks.suite import BenchOptions, MethodLike, Suite, add_scales, find_suite
-from ig2.benchmarks.table import MADE_BY, Fact, Failure, Row, Table, merge_environments, spread
 from ig2.errors import IG2Warning, InputError, describe, format_count, reason
 from ig2.methods.base import summary
+from ig2.table import MADE_BY, Fact, Failure, Row, Table, merge_environments, spread
+from ig2_bench.store import Cell, Cells, no_empty_folder
+from ig2_bench.suite import BenchOptions, MethodLike, Suite, add_scales, find_suite
 
 PREPARING, FACTS = "preparing", "facts"  # kinds of work beside the methods
 
@@ -68,7 +69,7 @@ def run(
     stored as soon as it is computed, so that the same call resumes an interrupted run.
 
     Args:
-        suite: a name in `ig2.benchmarks.SUITES`, or your own suite.
+        suite: a name in `ig2_bench.SUITES`, or your own suite.
         methods: the suite's methods to run, by their labels or the first words of them, by default all; or a dict of your own
             methods, to run beside all of the suite's.
         own: your own methods by label, to run beside those chosen; one with the label of a suite's method replaces it. Each
@@ -336,7 +337,7 @@ def describe_environment(device: str) -> dict[str, str]:
     """Return the versions and hardware that a result may depend on besides its settings."""
     return {
         "ig2": ig2.__version__,
-        "code": code_digest(),
+        "code": code_digest("ig2_bench"),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),

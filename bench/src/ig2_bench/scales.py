@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from ig2.benchmarks.suite import AtScale, label_scale
-from ig2.benchmarks.table import Table
 from ig2.errors import InputError, describe
+from ig2.table import Table
+from ig2_bench.suite import AtScale, label_scale
 
 RANK = "rank"
 

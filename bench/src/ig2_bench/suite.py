@@ -6,38 +6,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from ig2._utils.checks import is_count, is_number
 from ig2._utils.devices import find_device
+from ig2._utils.options import option
 from ig2._utils.registry import Registry
 from ig2._utils.suggestions import ChoiceError as ChoiceError
 from ig2._utils.suggestions import suggest
-from ig2.benchmarks.options import DataOptions, option
 from ig2.errors import InputError, describe
-
-if TYPE_CHECKING:  # PyTorch is imported where it is used: the command line names suites without it
-    from ig2.metrics.base import Better
+from ig2.table import Column, Shows
+from ig2_bench.options import DataOptions
 
 # Called as method(model, x, target, references, seed=...), returns an Attribution or a tensor in x's shape
 MethodLike = Callable[..., Any]
-Shows = Literal["sd", "se"]
 # Settings are chosen on the validation split and reported on the test split
 Split = Literal["validation", "test"]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the table: how one metric is shown."""
-
-    better: Better
-    """The better direction."""
-    digits: int = 3
-    """Digits shown after the point."""
-    about: str = ""
-    """What it measures and with which settings: a sentence below the table."""
-    ranked: bool = True
-    """Whether the best value is marked; False for a purely descriptive metric."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -154,16 +138,6 @@ class Suite(ABC):
         A suite whose parts are seeds omits their number, so that more seeds can be added to those already scored.
         """
         return self.settings()
-
-
-@dataclass(frozen=True)
-class WithoutReferences:
-    """A method that uses its own baseline, such as the zero of Integrated Gradients, instead of the suite's references."""
-
-    method: MethodLike
-
-    def __call__(self, model: Any, x: Any, target: Any = None, references: Any = None, **options: Any) -> Any:
-        return self.method(model, x, target, None, **options)
 
 
 @dataclass(frozen=True)
@@ -300,10 +274,15 @@ class BenchOptions(DataOptions):
 SUITES = Registry(
     "ig2.suites",
     "suite",
-    "ig2-paper",
     {
-        "xai-units": "ig2.benchmarks.suites.xai_units:XAIUnits",
-        "xai-tris": "ig2.benchmarks.suites.xai_tris:XAITris",
+        "xai-units": "ig2_bench.suites.xai_units:XAIUnits",
+        "xai-tris": "ig2_bench.suites.xai_tris:XAITris",
+        "imagenet": "ig2_bench.suites.imagenet:ImageNet",
+        "mnist": "ig2_bench.suites.mnist:MNIST",
+        "trec": "ig2_bench.suites.trec:TREC",
+        "wafer": "ig2_bench.suites.wafer:Wafer",
+        "celeba": "ig2_bench.suites.celeba:CelebA",
+        "xai-bench": "ig2_bench.suites.xai_bench:XAIBench",
     },
 )
 """The suites of this and other installed packages, each a class, by name."""
@@ -324,7 +303,7 @@ def find_suite(name: str, options: BenchOptions | None = None) -> Suite:
     """
     suite = SUITES[name]
     if not (isinstance(suite, type) and issubclass(suite, Suite)):
-        raise ChoiceError(f"{name} is not a suite (got {describe(suite)}): name a subclass of ig2.benchmarks.Suite")
+        raise ChoiceError(f"{name} is not a suite (got {describe(suite)}): name a subclass of ig2_bench.Suite")
     options = options or BenchOptions()
     return suite.from_options(replace(options, device=find_device(options.device)))
 

@@ -7,9 +7,9 @@ from PIL import Image
 
 from ig2.errors import InputError
 from ig2.metrics.localisation import GTAUC
-from ig2_paper.datasets.celeba import files
-from ig2_paper.datasets.celeba.drawn import CHANCES, DRAWN, HAIR, _attributes, draw_faces
-from ig2_paper.datasets.celeba.files import ATTRIBUTE_COMPONENTS, ATTRIBUTES, COMPONENTS, UNPARSED, FaceSamples
+from ig2_bench.datasets.celeba import files
+from ig2_bench.datasets.celeba.drawn import CHANCES, DRAWN, HAIR, _attributes, draw_faces
+from ig2_bench.datasets.celeba.files import ATTRIBUTE_COMPONENTS, ATTRIBUTES, COMPONENTS, UNPARSED, FaceSamples
 
 # -- the files ---------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from datafiles import error, idx, write_digits
 
-from ig2_paper.datasets import mnist
+from ig2_bench.datasets import mnist
 
 COUNT = 30
 

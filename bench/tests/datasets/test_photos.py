@@ -13,8 +13,8 @@ from PIL import Image
 from ig2.adapters import imagenet as classes
 from ig2.adapters.images import Framing
 from ig2.errors import InputError, MissingExtraError
-from ig2_paper.datasets import imagenet, pets, photos
-from ig2_paper.datasets.listing import frame_mask
+from ig2_bench.datasets import imagenet, pets, photos
+from ig2_bench.datasets.listing import frame_mask
 
 TENCH, GOLDFISH = classes.wnids()[:2]
 BACKGROUND, OBJECT = (20, 30, 40), (220, 230, 240)

@@ -7,8 +7,8 @@ import torch
 
 from ig2.errors import InputError
 from ig2.references import round_robin
-from ig2_paper.datasets.base import LabelledSamples
-from ig2_paper.datasets.survey import survey_samples
+from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.datasets.survey import survey_samples
 
 UNEVEN = torch.tensor([0] * 50 + [1] * 5 + [2])
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ig2.errors import InputError
-from ig2_paper.datasets import trec
+from ig2_bench.datasets import trec
 
 TRAIN = (
     "HUM:ind Who wrote it ?\n"

@@ -12,10 +12,10 @@ import torch
 from scipy import ndimage
 
 from ig2.errors import InputError
-from ig2_paper.datasets.wafer import wm811k
-from ig2_paper.datasets.wafer.drawn import CLASSES, draw_maps, one_hot
-from ig2_paper.datasets.wafer.frames import read_frame
-from ig2_paper.datasets.wafer.marks import mark, pieces
+from ig2_bench.datasets.wafer import wm811k
+from ig2_bench.datasets.wafer.drawn import CLASSES, draw_maps, one_hot
+from ig2_bench.datasets.wafer.frames import read_frame
+from ig2_bench.datasets.wafer.marks import mark, pieces
 
 PATTERNS = [name for name in CLASSES if name not in ("Random", "None")]
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import ig2
-from ig2.benchmarks import SUITES, Table, run
-from ig2.benchmarks.suite import ChoiceError
 from ig2.errors import InputError
-from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA
+from ig2_bench import SUITES, Table, run
+from ig2_bench.suite import ChoiceError
+from ig2_bench.suites.experiment import COUNTERFACTUAL, DATA
 
 EXPERIMENTS = ("imagenet", "wafer", "celeba", "mnist", "trec")
 TRAINED_ON_CLASSES = ("wafer", "mnist", "trec")

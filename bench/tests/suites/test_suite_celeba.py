@@ -9,16 +9,16 @@ import pytest
 import torch
 from datafiles import write_faces
 
-from ig2.benchmarks import Table, run
 from ig2.errors import InputError
 from ig2.metrics.curves import Insertion
-from ig2_paper.datasets.celeba.drawn import DRAWN, draw_faces
-from ig2_paper.datasets.celeba.files import ATTRIBUTE_COMPONENTS, ATTRIBUTES
-from ig2_paper.networks.faces import MobileNetV2
-from ig2_paper.networks.training import predict, train_network
-from ig2_paper.suites import celeba
-from ig2_paper.suites.celeba import LABEL_DISTANCE, LEAST, NEARNESS, PAPER_ACCURACY, SAME, CelebA, FaceExplicands, choose_pairs
-from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA
+from ig2_bench import Table, run
+from ig2_bench.datasets.celeba.drawn import DRAWN, draw_faces
+from ig2_bench.datasets.celeba.files import ATTRIBUTE_COMPONENTS, ATTRIBUTES
+from ig2_bench.networks.faces import MobileNetV2
+from ig2_bench.networks.training import predict, train_network
+from ig2_bench.suites import celeba
+from ig2_bench.suites.celeba import LABEL_DISTANCE, LEAST, NEARNESS, PAPER_ACCURACY, SAME, CelebA, FaceExplicands, choose_pairs
+from ig2_bench.suites.experiment import COUNTERFACTUAL, DATA
 
 quick = datafiles.quick("celeba")
 pytestmark = pytest.mark.usefixtures("cache")

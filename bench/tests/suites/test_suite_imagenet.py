@@ -15,14 +15,14 @@ from torch import nn
 
 from ig2 import rules
 from ig2.adapters import vision
-from ig2.benchmarks import Table, run
-from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.errors import InputError
 from ig2.model import wrap
-from ig2_paper.datasets.base import LabelledSamples
-from ig2_paper.suites import imagenet
-from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA
-from ig2_paper.suites.imagenet import (
+from ig2_bench import Table, run
+from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.suite import BenchOptions, find_suite
+from ig2_bench.suites import imagenet
+from ig2_bench.suites.experiment import COUNTERFACTUAL, DATA
+from ig2_bench.suites.imagenet import (
     BOTH,
     INCEPTION,
     IRRELEVANT,

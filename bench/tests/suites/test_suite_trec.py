@@ -11,12 +11,12 @@ import torch
 from datafiles import write_questions
 
 from ig2 import IG2, DeepSHAP, ExpectedIG, wrap
-from ig2.benchmarks import Table, run
-from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.metrics.curves import Insertion
-from ig2_paper.datasets import trec
-from ig2_paper.suites.experiment import COUNTERFACTUAL
-from ig2_paper.suites.trec import SAME, TREC, PaddedCNN, WithPadding
+from ig2_bench import Table, run
+from ig2_bench.datasets import trec
+from ig2_bench.suite import BenchOptions, find_suite
+from ig2_bench.suites.experiment import COUNTERFACTUAL
+from ig2_bench.suites.trec import SAME, TREC, PaddedCNN, WithPadding
 
 SOME = slice(0, 6)
 

@@ -13,14 +13,14 @@ import torch
 from datafiles import write_wafers
 
 import ig2
-from ig2.benchmarks import Table, run
-from ig2.benchmarks.suite import ChoiceError
 from ig2.errors import InputError
 from ig2.references import round_robin
-from ig2_paper.datasets.wafer import drawn
-from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA, Experiment
-from ig2_paper.suites.studies import WithReferences
-from ig2_paper.suites.wafer import Wafer
+from ig2_bench import Table, run
+from ig2_bench.datasets.wafer import drawn
+from ig2_bench.suite import ChoiceError
+from ig2_bench.suites.experiment import COUNTERFACTUAL, DATA, Experiment
+from ig2_bench.suites.studies import WithReferences
+from ig2_bench.suites.wafer import Wafer
 
 quick = datafiles.quick("wafer")
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 import ig2
-from ig2.benchmarks import BenchOptions, run
-from ig2.benchmarks.suite import ChoiceError, find_suite
-from ig2.benchmarks.suites.xai_tris import NOISES, SIGNAL, SIZE, XAITris, draw_pictures
 from ig2.errors import InputError
+from ig2_bench import BenchOptions, run
+from ig2_bench.suite import ChoiceError, find_suite
+from ig2_bench.suites.xai_tris import NOISES, SIGNAL, SIZE, XAITris, draw_pictures
 from networks import refuses
 
 SMALL = XAITris(samples=8, train=600, epochs=6, references=3)

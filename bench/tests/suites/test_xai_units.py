@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 import ig2
-from ig2.benchmarks import BenchOptions, run
-from ig2.benchmarks.suite import ChoiceError, find_suite
-from ig2.benchmarks.suites.xai_units import FEATURES, UNITS, XAIUnits
 from ig2.errors import InputError
+from ig2_bench import BenchOptions, run
+from ig2_bench.suite import ChoiceError, find_suite
+from ig2_bench.suites.xai_units import FEATURES, UNITS, XAIUnits
 from networks import refuses
 
 

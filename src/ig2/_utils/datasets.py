@@ -99,5 +99,5 @@ class DataSet:
         return folder
 
 
-DATASETS = Registry("ig2.datasets", "data set", "ig2-paper", built_in={"imagenet-photos": "ig2.demo.pool:DATASET"})
+DATASETS = Registry("ig2.datasets", "data set", {"imagenet-photos": "ig2.demo.pool:DATASET"})
 """The data sets of installed packages, each a `DataSet`, by name, and the photos that `ig2 explain` uses as references."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ig2._utils.checks import check_seed
@@ -62,15 +61,3 @@ class RunOptions:
         except InputError as error:
             raise ChoiceError(str(error)) from error
         find_device(self.device)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataOptions(RunOptions):
-    """The options of commands that run networks on data sets."""
-
-    quick: bool = option(False, "A small run, to see that everything runs.")
-    """Whether to do a small run, to test that everything works."""
-    data: Path | None = option(
-        None, "The folder of the data. Default: what comes with the suite.", refusal="makes its own data"
-    )
-    """A folder with the data; by default the suite's own data."""

@@ -30,12 +30,11 @@ class Registry(MutableMapping[str, Any]):
     Args:
         group: the group of the entry points, such as "ig2.suites".
         kind: what one of them is called in messages, such as "suite".
-        source: the package to install if there are none.
         built_in: `module:object` by name, for what this package brings itself.
     """
 
-    def __init__(self, group: str, kind: str, source: str = "", built_in: Mapping[str, str] | None = None) -> None:
-        self.group, self.kind, self.source = group, kind, source
+    def __init__(self, group: str, kind: str, built_in: Mapping[str, str] | None = None) -> None:
+        self.group, self.kind = group, kind
         self.built_in = {name: EntryPoint(name, value, group) for name, value in (built_in or {}).items()}
         self.added: dict[str, Any] = {}
 
@@ -57,19 +56,11 @@ class Registry(MutableMapping[str, Any]):
     def __contains__(self, name: object) -> bool:
         return name in self._collect()
 
-    def check_any(self) -> None:
-        """Raise an UnknownNameError that says what to install if the registry is empty."""
-        if not self._collect():
-            raise UnknownNameError(
-                f"no {self.kind} is installed: those of the paper come with the package {self.source} "
-                "(in a checkout: pip install ./reproduction)"
-            )
-
     def __getitem__(self, name: str) -> Any:
         """Return the object of this name, or of this `module:object`.
 
         Raises:
-            UnknownNameError: if there is none, or the registry is empty.
+            UnknownNameError: if there is none.
             InputError: if it cannot be imported.
         """
         known = self._collect()
@@ -77,7 +68,6 @@ class Registry(MutableMapping[str, Any]):
         if point is None and isinstance(name, str) and ":" in name:
             point = EntryPoint(name, name, self.group)
         if point is None:
-            self.check_any()
             raise UnknownNameError(f"there is no {self.kind} {describe(name)}{suggest(name, known)}")
         if name in self.added:
             return point
@@ -85,3 +75,11 @@ class Registry(MutableMapping[str, Any]):
             return point.load()
         except (ImportError, AttributeError, ValueError) as error:
             raise InputError(f"the {self.kind} {describe(name)} cannot be imported from {point.value}: {error}") from error
+
+
+def is_bench_installed() -> bool:
+    """Return whether ig2-bench is installed, whose commands and data sets are found by their entry points."""
+    return bool(entry_points(group="ig2.commands", name="bench"))
+
+
+INSTALL_BENCH = "with the package ig2-bench: pip install ig2-bench (in a checkout: pip install ./bench)"

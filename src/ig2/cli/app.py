@@ -13,16 +13,15 @@ from typing import Annotated, Any
 import typer
 
 import ig2
+from ig2._utils.registry import INSTALL_BENCH, Registry
 from ig2._utils.suggestions import ChoiceError
 from ig2.cli.methods import METHODS
 from ig2.cli.options import (
-    BenchCommandOptions,
     DebugOptions,
     DemoOptions,
     ExplainOptions,
     ExportOptions,
     FetchOptions,
-    FiguresOptions,
     Group,
     PlotOptions,
     RunCommandOptions,
@@ -35,9 +34,30 @@ from ig2.cli.options import (
 from ig2.cli.streams import print_error, show_own_warnings, survive_closed_streams
 from ig2.errors import IG2Error
 
+COMMANDS = Registry("ig2.commands", "command")
+"""The commands of installed packages, each a `typer.Typer` with one command, by name."""
+BENCH = ("bench", "figures")
+
+
+class Main(Group):
+    """The command `ig2`: its own commands, and those of `COMMANDS`, which are imported when they are typed or listed."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *COMMANDS]
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        command = super().get_command(ctx, name)
+        if command is None and name in COMMANDS:
+            command = typer.main.get_command(COMMANDS[name])
+            command.name = name
+        if command is None and name in BENCH and not ctx.resilient_parsing:  # which is a shell that completes
+            raise ChoiceError(f"ig2 {name} comes {INSTALL_BENCH}")
+        return command
+
+
 app = typer.Typer(
     name="ig2",
-    cls=Group,
+    cls=Main,
     help="Which parts of an input made the model say A rather than B?",
     epilog="Start with [bold]ig2 demo[/bold], or [bold]ig2 explain photo.jpg[/bold].",
     no_args_is_help=True,
@@ -181,36 +201,6 @@ def demo(options: DemoOptions) -> None:
     from ig2.cli.demo import run
 
     run(options.out, steps=options.steps, quiet=options.quiet)
-
-
-BENCH_EXAMPLES = (
-    "ig2 bench wafer --quick",
-    "ig2 bench imagenet --data path/to/pets --study rules",
-    "ig2 bench xai-bench --own mine=mymodule:attribute --methods ig,ig2",
-    "ig2 bench leaderboard --data path/to/data --own mine=mymodule:attribute",
-)
-
-
-@add_command(app, epilog=format_examples(BENCH_EXAMPLES))
-def bench(options: BenchCommandOptions) -> None:
-    """Compare methods by the paper's metrics, in a table beside the paper's published scores.
-
-    Each score is stored as soon as it is computed; the same command resumes a run that was stopped.
-    """
-    from ig2.cli.bench import print_list, run
-
-    print_list() if options.show_list else run(options)
-
-
-@add_command(app, epilog=format_examples(("ig2 figures toy", "ig2 figures imagenet --data my-data")))
-def figures(options: FiguresOptions) -> None:
-    """Draw the paper's figures.
-
-    The numbers behind each figure are stored beside it, so drawing it again, for example in another format, takes a second.
-    """
-    from ig2.cli.figures import print_list, run
-
-    print_list() if options.show_list else run(options)
 
 
 app.add_typer(data, name="data")

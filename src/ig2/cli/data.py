@@ -8,7 +8,9 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from ig2.benchmarks.datasets import DATASETS, DataSet, Survey
+from ig2._utils.datasets import DATASETS, DataSet, Survey
+from ig2._utils.registry import INSTALL_BENCH, UnknownNameError, is_bench_installed
+from ig2._utils.suggestions import ChoiceError
 from ig2.cli.options import FetchOptions, VerifyOptions
 from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, show_progress
 from ig2.cli.streams import one_line, print_error
@@ -21,7 +23,6 @@ MANY = 40  # classes; CelebA has as many attributes, ImageNet a thousand classes
 
 def print_list() -> None:
     """Print every data set: what it is, how its folder looks, where it comes from, and what is used without it."""
-    DATASETS.check_any()
     console = open_console()
     for number, (name, dataset) in enumerate(DATASETS.items()):
         if number:
@@ -40,7 +41,25 @@ def print_list() -> None:
         print_line(console, "fetched", fetched, LABELS)
         print_line(console, "without it", dataset.default, LABELS)
     console.print()
-    console.print("A suite reads the folder named by --data: ig2 bench NAME --data FOLDER", soft_wrap=not console.is_terminal)
+    end = "A suite reads the folder named by --data: ig2 bench NAME --data FOLDER"
+    if not is_bench_installed():
+        end = f"The data sets of ig2 bench come {INSTALL_BENCH}"
+    console.print(end, soft_wrap=not console.is_terminal)
+
+
+def _find(name: str) -> DataSet:
+    """Return the data set of this name.
+
+    Raises:
+        ChoiceError: if there is none.
+    """
+    try:
+        dataset: DataSet = DATASETS[name]
+    except UnknownNameError as error:
+        if is_bench_installed():
+            raise
+        raise ChoiceError(f"{error}; those of ig2 bench come {INSTALL_BENCH}") from error
+    return dataset
 
 
 def _format_size(size: int) -> str:
@@ -52,7 +71,7 @@ def _format_size(size: int) -> str:
 
 def verify(options: VerifyOptions) -> None:
     """Read everything in a folder and print what there is; if something is broken, the exit code is 1."""
-    dataset: DataSet = DATASETS[options.name]
+    dataset = _find(options.name)
     with show_progress(options.quiet) as watch:
         survey = dataset.survey(options.folder, watch("reading"))
     _print_survey(survey)
@@ -114,7 +133,7 @@ def _format_duplicates(survey: Survey) -> str:
 
 def fetch(options: FetchOptions) -> None:
     """Download a data set, and print where it is."""
-    dataset: DataSet = DATASETS[options.name]
+    dataset = _find(options.name)
     with show_progress(options.quiet, in_bytes=True) as watch:
         folder = dataset.fetch(options.to, lambda name, done, total: watch(name, done, total))
     console = open_console()

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import ig2
+from ig2._utils.digests import key_of
 from ig2.adapters import vision
 from ig2.adapters.base import Batch
 from ig2.adapters.vision import Photo, VisionSubject
-from ig2.benchmarks.store import key_of
 from ig2.cli import files
 from ig2.cli.explain import Explanation, attribute, build_content
 from ig2.cli.methods import METHODS

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import ig2
+from ig2._utils.digests import code_digest, fingerprint, key_of
 from ig2._utils.files import write_file
 from ig2.adapters.base import Batch, Subject
 from ig2.attribution import MEDIANS, Attribution
-from ig2.benchmarks.store import code_digest, fingerprint, key_of
 from ig2.cli import files
 from ig2.cli.inputs import InputList, Skipped
 from ig2.cli.methods import NamedMethod

@@ -11,11 +11,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from ig2._utils.datasets import DATASETS
+from ig2._utils.options import DEVICES, Completion, RunOptions, option
 from ig2.adapters.models import MODELS
-from ig2.benchmarks.datasets import DATASETS
-from ig2.benchmarks.figures import FIGURES, Options, PictureFormat
-from ig2.benchmarks.options import DEVICES, Completion, RunOptions, option
-from ig2.benchmarks.suite import SUITES, BenchOptions
 from ig2.cli.methods import METHODS, RULES
 
 FIGURES_OF_COLUMNS = ("beeswarm", "importance", "waterfall", "dependence")
@@ -47,10 +45,6 @@ def _complete_methods(incomplete: str) -> list[str]:
     before, comma, last = incomplete.rpartition(",")
     chosen = before.split(",")
     return [before + comma + name for name in METHODS if name.startswith(last) and name not in chosen]
-
-
-def _complete_suites(incomplete: str) -> list[str]:
-    return [name for name in sorted([*SUITES, "leaderboard"]) if name.startswith(incomplete)]
 
 
 # -- shared ------------------------------------------------------------------------------------------------------------
@@ -382,40 +376,6 @@ class DemoOptions(TerminalOptions):
 
     out: Path = out_option("ig2-demo")
     steps: int = option(20, "The number of steps along each path on photos.", bounds=(1, 2000), panel=None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchCommandOptions(BenchOptions, StoreOptions):
-    """The options of `ig2 bench`; those that a suite may use are in `BenchOptions`."""
-
-    suite: str | None = argument("The suite, or leaderboard; see [bold]--list[/bold].", "NAME", None, _complete_suites)
-    show_list: bool = list_option("suites")
-    methods: str | None = option(
-        None,
-        "The methods of the suite to compare, by name or first word, separated by commas: ig,guided,ig2. Default: all.",
-        metavar="METHODS",
-        panel=None,
-    )
-    own: tuple[str, ...] = option(
-        (),
-        "A method of your own to add to the table: module:function or LABEL=module:function, called with (model, x, target, "
-        "references, seed=...). May be repeated.",
-        metavar="FUNCTION",
-        panel=None,
-    )
-    out: Path = out_option("ig2-bench")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FiguresOptions(Options, StoreOptions):
-    """The options of `ig2 figures`."""
-
-    names: tuple[str, ...] = argument("The figures to draw; see [bold]--list[/bold]. Default: all.", "NAME", (), FIGURES)
-    show_list: bool = list_option("figures")
-    out: Path = out_option("ig2-figures")
-    file_format: str = option(
-        "png", "The format of the figures: png, pdf or svg.", "--format", complete=get_args(PictureFormat), panel=None
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

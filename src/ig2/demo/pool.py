@@ -13,10 +13,10 @@ from importlib import resources
 from os import PathLike
 from pathlib import Path
 
+from ig2._utils.datasets import DataSet, Reading, Survey
 from ig2._utils.downloads import PublicFile, find_difference
 from ig2.adapters import imagenet
 from ig2.adapters.vision import Photo
-from ig2.benchmarks.datasets import DataSet, Reading, Survey
 from ig2.errors import InputError
 
 FIRST = "EliSchwartz/imagenet-sample-images/bc69043e2862758a1906c6a24a792bb28c6bb2ff"

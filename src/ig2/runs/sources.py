@@ -22,11 +22,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from torch import Tensor
 
+from ig2._utils.digests import fingerprint, key_of
 from ig2._utils.files import check_regular
 from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.adapters.images import FORMATS, MOST_PIXELS, SUFFIXES
 from ig2.adapters.signals import SUFFIXES as SOUNDS
-from ig2.benchmarks.store import fingerprint, key_of
 from ig2.errors import InputError, describe, import_extra, reason
 from ig2.runs.files import arrow, clean_text, explain_damage
 

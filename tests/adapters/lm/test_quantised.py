@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 import ig2
 from ig2._engine.isolation import isolate
+from ig2._utils.digests import fingerprint
 from ig2.adapters import lm
 from ig2.adapters.text import from_transformers
-from ig2.benchmarks.store import fingerprint
 from ig2.errors import IG2Warning, ModelError
 from language import MARKS, SIZE, build, make_tokenizer
 from networks import refuses

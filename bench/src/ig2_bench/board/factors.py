@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ig2.benchmarks.intervals import Interval, resample
-from ig2.benchmarks.suite import AtScale
-from ig2.benchmarks.table import Table
 from ig2.errors import InputError, describe
+from ig2.table import Table
+from ig2_bench.board.intervals import Interval, resample
+from ig2_bench.suite import AtScale
 
 FACTORS = "factors"
 BETWEEN = " × "

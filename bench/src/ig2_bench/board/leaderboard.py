@@ -11,23 +11,23 @@ from typing import Any
 from ig2._utils.devices import find_device
 from ig2._utils.files import write_file
 from ig2._utils.suggestions import ChoiceError, suggest
-from ig2.benchmarks.factors import FACTORS, Effects, analyse_table
-from ig2.benchmarks.rendering import FOLDER, WORK, find_worthwhile, render_pages
-from ig2.benchmarks.roster import NEEDS, ROSTER, Conditions, build_roster
-from ig2.benchmarks.runner import Step, run, select_methods
-from ig2.benchmarks.scales import choose_scales
-from ig2.benchmarks.standings import LACKS, Board, Leaderboard
-from ig2.benchmarks.suite import BenchOptions, MethodLike, Split, Suite, find_suite
-from ig2.benchmarks.suites.xai_tris import XAITris
-from ig2.benchmarks.table import Failure, Table
 from ig2.errors import InputError, describe
 from ig2.methods import Grid
+from ig2.table import Failure, Table
+from ig2_bench.board.factors import FACTORS, Effects, analyse_table
+from ig2_bench.board.rendering import FOLDER, WORK, find_worthwhile, render_pages
+from ig2_bench.board.roster import NEEDS, ROSTER, Conditions, build_roster
+from ig2_bench.board.standings import LACKS, Board, Leaderboard
+from ig2_bench.runner import Step, run, select_methods
+from ig2_bench.scales import choose_scales
+from ig2_bench.suite import BenchOptions, MethodLike, Split, Suite, find_suite
+from ig2_bench.suites.xai_tris import XAITris
 
 NAME = "leaderboard"
 FILE = f"{NAME}.json"
 TEST, VALIDATION, QUICK = 100, 40, 3  # samples of a data set
 LARGE, SMALL = (2.0, 4.0, 8.0), (1.0, 2.0, 4.0)  # pixels that maps are blurred by, on photos and on small pictures
-PAPER = "ig2_paper.suites"  # by its modules: they are then found in a source tree as well as installed
+PAPER = "ig2_bench.suites"  # by its modules: they are then found in a source tree as well as installed
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def run_leaderboard(
     fresh: bool = False,
     progress: Callable[[Step], object] | bool = False,
 ) -> Leaderboard:
-    """Score every method of `ig2.benchmarks.roster.ROSTER` on every data set.
+    """Score every method of `ig2_bench.board.roster.ROSTER` on every data set.
 
     The scale of each method is chosen on the validation split, by the lowest mean rank over the metrics among its own scales,
     and reported on the test split beside the raw maps. With a folder, every score is stored as soon as it is computed, and the

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ig2.benchmarks.factors import FACTORS, NAMES, Effect, Effects
-from ig2.benchmarks.roster import ROSTER
-from ig2.benchmarks.standings import Board, Leaderboard, Standing, find_front
-from ig2.benchmarks.table import ARROWS, escape_cell, number
 from ig2.errors import format_count
+from ig2.table import ARROWS, escape_cell, number
+from ig2_bench.board.factors import FACTORS, NAMES, Effect, Effects
+from ig2_bench.board.roster import ROSTER
+from ig2_bench.board.standings import Board, Leaderboard, Standing, find_front
 
 SHORT = 12  # rows of the first table, beside the best of IG² and Random: a screen
 BOARDS = 4  # more columns need smaller letters

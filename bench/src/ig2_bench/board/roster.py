@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ig2 import rules
-from ig2.benchmarks.suite import MethodLike, WithoutReferences
+from ig2.comparison import WithoutReferences
 from ig2.groups import Groups
 from ig2.methods import (
     AGI,
@@ -45,6 +45,7 @@ from ig2.methods import (
 )
 from ig2.paths import Descent, GradPath, Sign, Straight
 from ig2.references import GradCF, Union, White, Zeros
+from ig2_bench.suite import MethodLike
 
 IMAGES, CLASSES, SEGMENTS = "images", "classes", "scikit-image"
 NEEDS = {

@@ -18,11 +18,11 @@ import numpy as np
 import ig2
 from ig2._utils.checks import is_number
 from ig2._utils.files import check_regular
-from ig2.benchmarks.intervals import Interval, bootstrap, bootstrap_rows
-from ig2.benchmarks.scales import choose_scales, rank
-from ig2.benchmarks.suite import AtScale, Column, label_scale
-from ig2.benchmarks.table import MADE_BY, Failure, Table, merge_environments
 from ig2.errors import InputError, describe
+from ig2.table import MADE_BY, Column, Failure, Table, merge_environments
+from ig2_bench.board.intervals import Interval, bootstrap, bootstrap_rows
+from ig2_bench.scales import choose_scales, rank
+from ig2_bench.suite import AtScale, label_scale
 
 FORMAT = 1
 COSTS = ("forwards", "gradients", "seconds")

@@ -1,6 +1,6 @@
 """`ig2 bench`: methods compared on data with metrics, in a table beside the paper's.
 
-Its options are declared in `ig2.benchmarks.suite.BenchOptions`, and those that every command has in `ig2.cli.options`.
+Its options are declared in `ig2_bench.suite.BenchOptions`, and those that every command has in `ig2.cli.options`.
 """
 
 from __future__ import annotations
@@ -21,25 +21,23 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ig2 import benchmarks
+import ig2_bench
 from ig2._utils.suggestions import ChoiceError
 from ig2.adapters.loading import FUNCTION, import_from_here, load_function
-from ig2.benchmarks import SUITES, BenchOptions, Table
-from ig2.benchmarks.suite import MethodLike
-from ig2.benchmarks.table import PAPER, settings_line
-from ig2.cli.options import BenchCommandOptions
 from ig2.cli.output import INDENT, open_console, print_path, show_progress
 from ig2.cli.streams import one_line, print_error
 from ig2.errors import InputError, describe, format_count
+from ig2.table import PAPER, settings_line
+from ig2_bench import SUITES, BenchOptions, Table
+from ig2_bench.cli.commands import LEADERBOARD, BenchCommandOptions
+from ig2_bench.suite import MethodLike
 
-LEADERBOARD = "leaderboard"
 LONGEST_LABEL = 24  # of a method; a longer one is folded
 
 
 def print_list() -> None:
     """Print every suite, what it compares, and its studies."""
-    SUITES.check_any()
-    from ig2.benchmarks.leaderboard import CONTESTS
+    from ig2_bench.board.leaderboard import CONTESTS
 
     width = max(map(len, [*SUITES, LEADERBOARD])) + 1
     indent = " " * width
@@ -55,14 +53,13 @@ def print_list() -> None:
 
 def run(options: BenchCommandOptions) -> None:
     """Score, write, and print the table; if a score failed, the exit code is 1."""
-    SUITES.check_any()
     if options.suite is None:
         raise ChoiceError(f"no suite was named: choose one of {', '.join([*SUITES, LEADERBOARD])}")
     if options.suite == LEADERBOARD:
         run_leaderboard(options)
         return
     with import_from_here(), show_progress(options.quiet) as watch, _explain_how_to_resume(options):
-        table = benchmarks.run(
+        table = ig2_bench.run(
             options.suite,
             None if options.methods is None else _split_names(options.methods),
             own=_load_own(options.own),
@@ -82,9 +79,9 @@ def run(options: BenchCommandOptions) -> None:
 
 def run_leaderboard(options: BenchCommandOptions) -> None:
     """Score every method on every data set, write the files, and print the first table."""
-    from ig2.benchmarks import leaderboard
-    from ig2.benchmarks.factors import FACTORS
-    from ig2.benchmarks.rendering import render_overview
+    from ig2_bench.board import leaderboard
+    from ig2_bench.board.factors import FACTORS
+    from ig2_bench.board.rendering import render_overview
 
     options.check(LEADERBOARD, "data", "samples", "study")
     names = None if options.study is None else _split_names(options.study)

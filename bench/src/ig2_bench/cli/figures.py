@@ -11,16 +11,15 @@ from rich.console import Console
 from rich.text import Text
 
 from ig2._utils.suggestions import ChoiceError, suggest
-from ig2.benchmarks.figures import FIGURES, Made, PictureFormat, make
-from ig2.cli.options import FiguresOptions
 from ig2.cli.output import INDENT, open_console, print_line, show_progress
 from ig2.cli.streams import one_line, print_error
 from ig2.errors import IG2Error
+from ig2_bench.cli.commands import FiguresOptions
+from ig2_bench.figure import FIGURES, Made, PictureFormat, make
 
 
 def print_list() -> None:
     """Print every figure and what it shows."""
-    FIGURES.check_any()
     width = max(map(len, FIGURES))
     for name, figure in FIGURES.items():
         typer.echo(f"{name:<{width}}  {figure.about}")
@@ -28,7 +27,6 @@ def print_list() -> None:
 
 def run(options: FiguresOptions) -> None:
     """Make the figures one after the other; if one fails, the exit code is 1."""
-    FIGURES.check_any()
     names = list(dict.fromkeys(options.names)) or list(FIGURES)
     for name in names:
         FIGURES[name]

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ig2._utils.datasets import Reading, Survey
 from ig2._utils.files import check_regular
 from ig2.adapters.images import SUFFIXES, Framing, read_image
-from ig2.benchmarks.datasets import Reading, Survey
 from ig2.errors import InputError, describe, import_extra, reason
 from ig2.references import round_robin
-from ig2_paper.datasets.base import LabelledSamples, check_limit, describe_source
-from ig2_paper.datasets.survey import find_duplicates
+from ig2_bench.datasets.base import LabelledSamples, check_limit, describe_source
+from ig2_bench.datasets.survey import find_duplicates
 
 Mask = NDArray[np.int8]
 Frame = Callable[[Any], Any]

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ig2._utils.datasets import DataSet, Reading, Survey
 from ig2._utils.downloads import PublicFile
 from ig2._utils.files import check_regular
-from ig2.benchmarks.datasets import DataSet, Reading, Survey
 from ig2.errors import InputError, describe, import_extra, reason
-from ig2_paper.datasets.base import LabelledSamples
-from ig2_paper.datasets.listing import existing_folder
-from ig2_paper.datasets.survey import survey_samples
+from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.datasets.listing import existing_folder
+from ig2_bench.datasets.survey import survey_samples
 
 CLASSES = tuple("0123456789")
 SIZE = (28, 28)

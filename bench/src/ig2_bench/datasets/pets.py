@@ -14,13 +14,13 @@ from typing import Literal
 
 import numpy as np
 
+from ig2._utils.datasets import DataSet, Reading, Survey
 from ig2._utils.downloads import PublicFile
 from ig2.adapters import imagenet
 from ig2.adapters.images import read_image
-from ig2.benchmarks.datasets import DataSet, Reading, Survey
 from ig2.errors import InputError, describe
-from ig2_paper.datasets.base import LabelledSamples
-from ig2_paper.datasets.listing import Entry, Frame, Listing, Mask, existing_folder, pictures_in, read_csv, read_lines
+from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.datasets.listing import Entry, Frame, Listing, Mask, existing_folder, pictures_in, read_csv, read_lines
 
 # the breeds that are classes of ImageNet, by their index there
 IMAGENET = {

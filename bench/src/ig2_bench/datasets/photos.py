@@ -11,8 +11,8 @@ import numpy as np
 
 from ig2.adapters import imagenet
 from ig2.errors import MissingExtraError, import_extra
-from ig2_paper.datasets.base import LabelledSamples
-from ig2_paper.datasets.listing import Entry, Frame, Listing, Mask
+from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.datasets.listing import Entry, Frame, Listing, Mask
 
 
 @dataclass(frozen=True)

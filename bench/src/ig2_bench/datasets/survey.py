@@ -8,8 +8,8 @@ from collections.abc import Hashable, Iterable
 
 from torch import Tensor
 
-from ig2.benchmarks.datasets import Survey
-from ig2_paper.datasets.base import LabelledSamples
+from ig2._utils.datasets import Survey
+from ig2_bench.datasets.base import LabelledSamples
 
 
 def survey_samples(*parts: LabelledSamples) -> Survey:

@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple
 import torch
 
 from ig2._utils.checks import check_count
+from ig2._utils.datasets import DataSet, Reading, Survey
 from ig2._utils.downloads import PublicFile
-from ig2.benchmarks.datasets import DataSet, Reading, Survey
 from ig2.demo import grammar
 from ig2.errors import InputError, describe
-from ig2_paper.datasets.base import LabelledSamples, describe_source
-from ig2_paper.datasets.listing import existing_folder, read_lines
-from ig2_paper.datasets.survey import find_duplicates
+from ig2_bench.datasets.base import LabelledSamples, describe_source
+from ig2_bench.datasets.listing import existing_folder, read_lines
+from ig2_bench.datasets.survey import find_duplicates
 
 CLASSES = grammar.CODES
 Part = Literal["train", "test"]

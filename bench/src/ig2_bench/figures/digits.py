@@ -10,9 +10,9 @@ from matplotlib.figure import Figure as Drawing
 from torch import Tensor
 
 import ig2
-from ig2.benchmarks.figures import Array, Figure, Options, Stored
-from ig2_paper.figures.panels import caption, describe_scale, heat, key, outline, picture, row_labels, sheet, sum_channels
-from ig2_paper.figures.sources import Pictures, load_digits
+from ig2_bench.figure import Array, Figure, Options, Stored
+from ig2_bench.figures.panels import caption, describe_scale, heat, key, outline, picture, row_labels, sheet, sum_channels
+from ig2_bench.figures.sources import Pictures, load_digits
 
 SHIFTS = (-4, -2, 0, 2, 4)
 METHODS = ("GradCFE", "IG²", "IG", "Expected IG")

@@ -12,11 +12,11 @@ from matplotlib.figure import Figure as Drawing
 from torch import Tensor
 
 import ig2
-from ig2.benchmarks.figures import Array, Figure, Options, Stored
 from ig2.errors import InputError
 from ig2.plots.colours import MapStyle
 from ig2.plots.labels import text_options
-from ig2_paper.figures.panels import (
+from ig2_bench.figure import Array, Figure, Options, Stored
+from ig2_bench.figures.panels import (
     caption,
     column_titles,
     describe_scale,
@@ -31,8 +31,8 @@ from ig2_paper.figures.panels import (
     to_bytes,
     wrap_text,
 )
-from ig2_paper.figures.paths import photo_step, photo_steps
-from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, load_faces, load_photos, load_wafers, shorten
+from ig2_bench.figures.paths import photo_step, photo_steps
+from ig2_bench.figures.sources import PHOTO_FOLDERS, Pictures, load_faces, load_photos, load_wafers, shorten
 
 # photos: a little smoother than pixels, so that small prints can be read
 PHOTO_LOOK = MapStyle(kind="positive", cmap="inferno", smooth=1.0)

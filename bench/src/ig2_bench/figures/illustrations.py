@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 import ig2
 from ig2._utils.training import local_seed, minimise
-from ig2.benchmarks.figures import Array, Figure, Options, Stored
 from ig2.plots.canvas import LINE_COLOURS, QUIET, Canvas, remove_frame
 from ig2.plots.labels import format_number
-from ig2_paper.figures.panels import MARK, caption, picture
-from ig2_paper.figures.sources import load_digits
+from ig2_bench.figure import Array, Figure, Options, Stored
+from ig2_bench.figures.panels import MARK, caption, picture
+from ig2_bench.figures.sources import load_digits
 
 STRAIGHT, GUIDED, GRADPATH = LINE_COLOURS[1], LINE_COLOURS[2], LINE_COLOURS[0]
 BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8}

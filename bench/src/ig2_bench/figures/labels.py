@@ -10,11 +10,11 @@ from matplotlib.figure import Figure as Drawing
 from torch import Tensor
 
 import ig2
-from ig2.benchmarks import run
-from ig2.benchmarks.figures import Figure, Options, Stored
 from ig2.plots.canvas import LINE_COLOURS, Canvas, remove_frame
-from ig2_paper.figures.grids import FACE_LOOK
-from ig2_paper.figures.panels import (
+from ig2_bench import run
+from ig2_bench.figure import Figure, Options, Stored
+from ig2_bench.figures.grids import FACE_LOOK
+from ig2_bench.figures.panels import (
     caption,
     column_titles,
     describe_scale,
@@ -25,9 +25,9 @@ from ig2_paper.figures.panels import (
     row_labels,
     sum_channels,
 )
-from ig2_paper.figures.sources import find_experiment
-from ig2_paper.suites.celeba import LABEL_DISTANCE, NEARNESS, SAME, CelebA
-from ig2_paper.suites.studies import WithReferences
+from ig2_bench.figures.sources import find_experiment
+from ig2_bench.suites.celeba import LABEL_DISTANCE, NEARNESS, SAME, CelebA
+from ig2_bench.suites.studies import WithReferences
 
 SHOWN = {"nearest": "nearest labels", "median": "median", "farthest": "farthest", "same label, nearest": "same label"}
 WANTED = "Wearing_Earrings"  # the paper's example

@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ig2.benchmarks.figures import Array
 from ig2.plots.canvas import QUIET, Canvas, draw_image, remove_frame
 from ig2.plots.colours import ColourScale, MapStyle
 from ig2.plots.labels import clean_text, text_options
+from ig2_bench.figure import Array
 
 # the paper's red box, in a red that people who confuse red and green tell from the blue of a signed map
 MARK = "#e66100"

@@ -10,13 +10,13 @@ from matplotlib.figure import Figure as Drawing
 from torch import Tensor
 
 import ig2
-from ig2.benchmarks.figures import Array, Figure, Options, Stored
 from ig2.errors import InputError
 from ig2.plots.canvas import QUIET, Canvas, remove_frame
 from ig2.plots.colours import MapStyle
 from ig2.plots.labels import format_number, text_options
-from ig2_paper.figures.illustrations import GRADPATH, GUIDED, STRAIGHT
-from ig2_paper.figures.panels import (
+from ig2_bench.figure import Array, Figure, Options, Stored
+from ig2_bench.figures.illustrations import GRADPATH, GUIDED, STRAIGHT
+from ig2_bench.figures.panels import (
     SIGNED,
     caption,
     describe_scale,
@@ -28,7 +28,7 @@ from ig2_paper.figures.panels import (
     sum_channels,
     wrap_text,
 )
-from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, load_digits, load_photos, load_wafers
+from ig2_bench.figures.sources import PHOTO_FOLDERS, Pictures, load_digits, load_photos, load_wafers
 
 AT = (0.02, 0.5, 1.0)
 PATH_NAMES = ("straight line", "guided path", "GradPath")

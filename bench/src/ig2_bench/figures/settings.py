@@ -10,13 +10,13 @@ from matplotlib.figure import Figure as Drawing
 from torch import Tensor
 
 import ig2
-from ig2.benchmarks.figures import Array, Figure, Options, Stored
 from ig2.paths import L2, SparseL1
 from ig2.paths.distances import cosine, euclidean, manhattan
 from ig2.plots.canvas import LINE_COLOURS, Canvas, remove_frame
 from ig2.plots.labels import text_options
-from ig2_paper.figures.grids import PATTERNS, PHOTO_LOOK, choose_wafers, draw_photo_rows, draw_wafer_rows
-from ig2_paper.figures.panels import (
+from ig2_bench.figure import Array, Figure, Options, Stored
+from ig2_bench.figures.grids import PATTERNS, PHOTO_LOOK, choose_wafers, draw_photo_rows, draw_wafer_rows
+from ig2_bench.figures.panels import (
     caption,
     column_titles,
     describe_scale,
@@ -31,9 +31,9 @@ from ig2_paper.figures.panels import (
     to_bytes,
     wrap_text,
 )
-from ig2_paper.figures.paths import photo_step, photo_steps
-from ig2_paper.figures.sources import PHOTO_FOLDERS, Pictures, load_photos
-from ig2_paper.suites.studies import PERCENTILES
+from ig2_bench.figures.paths import photo_step, photo_steps
+from ig2_bench.figures.sources import PHOTO_FOLDERS, Pictures, load_photos
+from ig2_bench.suites.studies import PERCENTILES
 
 
 def _maps(

@@ -15,20 +15,20 @@ import ig2
 from ig2.adapters import text, vision
 from ig2.adapters.images import Framing
 from ig2.adapters.text import TextSubject
-from ig2.benchmarks.figures import Options, digest_folder
-from ig2.benchmarks.suite import BenchOptions, find_suite
 from ig2.errors import InputError
 from ig2.references import round_robin
-from ig2_paper.datasets import imagenet, pets, photos
-from ig2_paper.datasets.base import LabelledSamples
-from ig2_paper.datasets.celeba.files import FaceSamples
-from ig2_paper.datasets.listing import Entry, Listing
-from ig2_paper.datasets.wafer.marks import mark
-from ig2_paper.networks.base import SampleNetwork
-from ig2_paper.networks.questions import QuestionCNN
-from ig2_paper.networks.training import train_network
-from ig2_paper.suites.experiment import Experiment
-from ig2_paper.suites.trec import TREC
+from ig2_bench.datasets import imagenet, pets, photos
+from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.datasets.celeba.files import FaceSamples
+from ig2_bench.datasets.listing import Entry, Listing
+from ig2_bench.datasets.wafer.marks import mark
+from ig2_bench.figure import Options, digest_folder
+from ig2_bench.networks.base import SampleNetwork
+from ig2_bench.networks.questions import QuestionCNN
+from ig2_bench.networks.training import train_network
+from ig2_bench.suite import BenchOptions, find_suite
+from ig2_bench.suites.experiment import Experiment
+from ig2_bench.suites.trec import TREC
 
 # things that stand out, the paper's among them; of other classes there may be any
 PREFERRED = (

@@ -16,15 +16,15 @@ from matplotlib.patches import FancyBboxPatch
 
 import ig2
 from ig2.adapters.text import TextBatch, TextSubject
-from ig2.benchmarks.figures import Figure, Options, Stored
 from ig2.errors import InputError
 from ig2.plots.canvas import QUIET, Canvas, align_end_labels
 from ig2.plots.labels import choose_ink, clean_text, text_options
 from ig2.plots.texts import POINTS, lay_out_words
 from ig2.references import round_robin
-from ig2_paper.datasets.base import LabelledSamples
-from ig2_paper.figures.panels import wrap_caption
-from ig2_paper.figures.sources import Questions, load_questions
+from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.figure import Figure, Options, Stored
+from ig2_bench.figures.panels import wrap_caption
+from ig2_bench.figures.sources import Questions, load_questions
 
 # how long a question is that fits on a line or two, in words and signs
 SHORTEST, LONGEST = 6, 13

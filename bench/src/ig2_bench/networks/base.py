@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ig2.errors import InputError, describe
-from ig2_paper.datasets.base import LabelledSamples
+from ig2_bench.datasets.base import LabelledSamples
 
 FilePath = str | PathLike[str]
 # From a batch as the network takes it, and random numbers on the CPU, to one that means the same

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from ig2_paper.networks.base import LayeredCNN, NetworkSpec, TrainingSettings, shift
+from ig2_bench.networks.base import LayeredCNN, NetworkSpec, TrainingSettings, shift
 
 
 class DigitCNN(LayeredCNN):

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from ig2._utils.checks import is_number
 from ig2._utils.files import check_regular
 from ig2.errors import InputError, describe, reason
-from ig2_paper.datasets.base import LabelledSamples
-from ig2_paper.networks.base import FilePath, ImageNetwork, LayeredCNN, NetworkSpec, TrainingSettings, image_size, mirror, shift
+from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.networks.base import FilePath, ImageNetwork, LayeredCNN, NetworkSpec, TrainingSettings, image_size, mirror, shift
 
 
 class FaceCNN(LayeredCNN):

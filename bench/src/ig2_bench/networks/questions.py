@@ -14,8 +14,8 @@ from ig2._utils.files import check_regular
 from ig2.demo import questions
 from ig2.demo.questions import PAD, UNKNOWN
 from ig2.errors import InputError, describe, reason
-from ig2_paper.datasets.base import LabelledSamples
-from ig2_paper.networks.base import FilePath, NetworkSpec, SampleNetwork, TrainingSettings
+from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.networks.base import FilePath, NetworkSpec, SampleNetwork, TrainingSettings
 
 FREQUENT = 50_000  # words of a file of vectors that are known beside those of the training texts
 EMBEDDING = 100

@@ -21,12 +21,12 @@ from ig2._utils.checks import check_seed, is_count
 from ig2._utils.progress import Progress, ProgressOption
 from ig2._utils.training import load_or_train, local_seed, minimise
 from ig2.errors import InputError, ModelError, describe, reason
-from ig2_paper.datasets.base import LabelledSamples, update_digest
-from ig2_paper.networks.base import FilePath, NetworkSpec, SampleNetwork, TrainingSettings
-from ig2_paper.networks.digits import MNIST
-from ig2_paper.networks.faces import CELEBA, FACES
-from ig2_paper.networks.questions import TREC, QuestionCNN
-from ig2_paper.networks.wafer import WAFER
+from ig2_bench.datasets.base import LabelledSamples, update_digest
+from ig2_bench.networks.base import FilePath, NetworkSpec, SampleNetwork, TrainingSettings
+from ig2_bench.networks.digits import MNIST
+from ig2_bench.networks.faces import CELEBA, FACES
+from ig2_bench.networks.questions import TREC, QuestionCNN
+from ig2_bench.networks.wafer import WAFER
 
 NETWORKS: dict[str, NetworkSpec] = {spec.name: spec for spec in (MNIST, TREC, WAFER, CELEBA, FACES)}
 """The networks that can be trained, by name."""

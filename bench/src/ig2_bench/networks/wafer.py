@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from ig2._utils.checks import check_count
-from ig2_paper.datasets.wafer.drawn import one_hot
-from ig2_paper.networks.base import LayeredCNN, NetworkSpec, TrainingSettings, image_size
+from ig2_bench.datasets.wafer.drawn import one_hot
+from ig2_bench.networks.base import LayeredCNN, NetworkSpec, TrainingSettings, image_size
 
 
 class WaferCNN(LayeredCNN):

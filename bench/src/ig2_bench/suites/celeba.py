@@ -12,19 +12,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ig2.benchmarks.suite import AtScale, BenchOptions, Column, MethodLike
-from ig2.benchmarks.table import COMMONEST, EACH
 from ig2.methods import ExpectedIG
 from ig2.methods.kernelshap import Grid
 from ig2.metrics.curves import OutputOption
 from ig2.model import wrap
 from ig2.references import round_robin
-from ig2_paper.datasets.celeba import files
-from ig2_paper.datasets.celeba.drawn import DRAWN, draw_faces
-from ig2_paper.datasets.celeba.files import ATTRIBUTE_COMPONENTS, UNPARSED, FaceSamples
-from ig2_paper.networks.base import SampleNetwork
-from ig2_paper.networks.training import measure_accuracy, predict, train_network
-from ig2_paper.suites.experiment import (
+from ig2.table import COMMONEST, EACH, Column
+from ig2_bench.datasets.celeba import files
+from ig2_bench.datasets.celeba.drawn import DRAWN, draw_faces
+from ig2_bench.datasets.celeba.files import ATTRIBUTE_COMPONENTS, UNPARSED, FaceSamples
+from ig2_bench.networks.base import SampleNetwork
+from ig2_bench.networks.training import measure_accuracy, predict, train_network
+from ig2_bench.suite import AtScale, BenchOptions, MethodLike
+from ig2_bench.suites.experiment import (
     COUNTERFACTUAL,
     DATA,
     AssignedReferences,
@@ -33,7 +33,7 @@ from ig2_paper.suites.experiment import (
     reference_name,
     take_split,
 )
-from ig2_paper.suites.studies import EVERYWHERE, NORMS, Study, WithReferences
+from ig2_bench.suites.studies import EVERYWHERE, NORMS, Study, WithReferences
 
 LEAST = 0.001  # of the picture is a component's; with less it is a corner that the parser saw, or that shrinking left over
 OFTEN = 2  # times that a face is explained at most, each time for another attribute

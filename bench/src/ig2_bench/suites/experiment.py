@@ -19,20 +19,7 @@ from ig2 import rules
 from ig2._engine.session import Kept
 from ig2._utils.checks import check_count, check_seed
 from ig2.attribution import Attribution
-from ig2.benchmarks.roster import Conditions, build_roster
-from ig2.benchmarks.suite import (
-    AtScale,
-    BenchOptions,
-    ChoiceError,
-    Column,
-    MethodLike,
-    Shows,
-    Split,
-    Suite,
-    WithoutReferences,
-    check_returned,
-)
-from ig2.benchmarks.table import EACH
+from ig2.comparison import WithoutReferences
 from ig2.errors import IG2Warning, InputError, describe
 from ig2.methods import IG2, DeepSHAP, ExpectedIG, Gradient, GuidedIG, IntegratedGradients, KernelSHAP, Random
 from ig2.methods.base import Method
@@ -45,12 +32,15 @@ from ig2.model import Model
 from ig2.paths import GradPath
 from ig2.references import BlurredExplicand, References, Zeros
 from ig2.references.choice import round_robin
-from ig2_paper.datasets.base import LabelledSamples, update_digest
-from ig2_paper.networks.base import SampleNetwork
-from ig2_paper.networks.training import measure_accuracy, predict
-from ig2_paper.suites.studies import COUNTERFACTUAL as COUNTERFACTUAL
-from ig2_paper.suites.studies import DATA as DATA
-from ig2_paper.suites.studies import DIFFID, IDSDS, SECONDS, Study, WithReferences
+from ig2.table import EACH, Column, Shows
+from ig2_bench.board.roster import Conditions, build_roster
+from ig2_bench.datasets.base import LabelledSamples, update_digest
+from ig2_bench.networks.base import SampleNetwork
+from ig2_bench.networks.training import measure_accuracy, predict
+from ig2_bench.suite import AtScale, BenchOptions, ChoiceError, MethodLike, Split, Suite, check_returned
+from ig2_bench.suites.studies import COUNTERFACTUAL as COUNTERFACTUAL
+from ig2_bench.suites.studies import DATA as DATA
+from ig2_bench.suites.studies import DIFFID, IDSDS, SECONDS, Study, WithReferences
 
 QUICK = {"samples": 3, "references": 2, "steps": 3, "guided": 3, "straight": 3, "coalitions": 200, "thresholds": 5}
 """Settings of a small run, to see that it runs."""

@@ -19,17 +19,17 @@ from ig2._engine.task import scores
 from ig2._utils.checks import check_count
 from ig2.adapters import vision
 from ig2.adapters.images import Framing
-from ig2.benchmarks.suite import BenchOptions, Column, MethodLike, Split
-from ig2.benchmarks.table import EACH
 from ig2.errors import InputError, import_extra
 from ig2.methods.kernelshap import Grid
 from ig2.model import Model, Preparation
 from ig2.references import round_robin
-from ig2_paper.datasets import imagenet, pets, photos
-from ig2_paper.datasets.base import LabelledSamples
-from ig2_paper.datasets.listing import Listing, existing_folder
-from ig2_paper.suites.experiment import COUNTERFACTUAL, DATA, AssignedReferences, Experiment, ExplicandSet
-from ig2_paper.suites.studies import EVERYWHERE, FACTORS, NORMS, Study, WithReferences
+from ig2.table import EACH, Column
+from ig2_bench.datasets import imagenet, pets, photos
+from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.datasets.listing import Listing, existing_folder
+from ig2_bench.suite import BenchOptions, MethodLike, Split
+from ig2_bench.suites.experiment import COUNTERFACTUAL, DATA, AssignedReferences, Experiment, ExplicandSet
+from ig2_bench.suites.studies import EVERYWHERE, FACTORS, NORMS, Study, WithReferences
 
 INCEPTION = "torchvision:inception_v3"  # the paper's
 LAYERS = {

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, ClassVar
 
-from ig2.benchmarks.suite import BenchOptions
 from ig2.methods.kernelshap import Grid
 from ig2.model import wrap
 from ig2.references import choose_other_classes
-from ig2_paper.datasets import mnist
-from ig2_paper.datasets.base import LabelledSamples
-from ig2_paper.networks.training import train_network
-from ig2_paper.suites.experiment import (
+from ig2_bench.datasets import mnist
+from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.networks.training import train_network
+from ig2_bench.suite import BenchOptions
+from ig2_bench.suites.experiment import (
     COUNTERFACTUAL,
     DATA,
     AssignedReferences,
@@ -23,7 +23,7 @@ from ig2_paper.suites.experiment import (
     accuracy_facts,
     select_correct,
 )
-from ig2_paper.suites.studies import EVERYWHERE, NORMS, Study
+from ig2_bench.suites.studies import EVERYWHERE, NORMS, Study
 
 POOL = 50  # digits of each class that can be references
 

@@ -12,16 +12,18 @@ from torch import Tensor
 
 from ig2 import rules
 from ig2.attribution import Attribution
-from ig2.benchmarks.roster import AtGradCF
-from ig2.benchmarks.suite import Column, MethodLike, WithoutReferences
-from ig2.benchmarks.suites.synthetic import COSTS
+from ig2.comparison import WithoutReferences
 from ig2.methods import ExpectedIG, GuidedIG, IntegratedGradients, PathMethod
 from ig2.model import wrap
 from ig2.paths import Path, SparseL1, Straight, cosine, manhattan
 from ig2.references import References
+from ig2.table import Column
+from ig2_bench.board.roster import AtGradCF
+from ig2_bench.suite import MethodLike
+from ig2_bench.suites.synthetic import COSTS
 
 if TYPE_CHECKING:
-    from ig2_paper.suites.experiment import Experiment
+    from ig2_bench.suites.experiment import Experiment
 
 COUNTERFACTUAL, DATA = "counterfactual", "data"  # references of other classes, and samples whatever their class
 

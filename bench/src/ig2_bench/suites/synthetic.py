@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ig2._engine.inputs import check_numeric
 from ig2.attribution import Attribution
-from ig2.benchmarks.suite import AtScale, Column, MethodLike, check_returned
 from ig2.errors import InputError, describe
+from ig2.table import Column
+from ig2_bench.suite import AtScale, MethodLike, check_returned
 
 COSTS = {
     "forwards": Column("lower", digits=0, about="points the network was run at for each sample", ranked=False),

@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from ig2._engine.inputs import Fixed
 from ig2._utils.files import check_regular
 from ig2.attribution import Attribution
-from ig2.benchmarks.roster import AtGradCF
-from ig2.benchmarks.suite import BenchOptions, Column, MethodLike
 from ig2.demo.questions import PAD
 from ig2.errors import InputError, describe
 from ig2.methods.deepshap import DeepSHAP
@@ -27,12 +25,15 @@ from ig2.metrics.base import Metric
 from ig2.metrics.curves import Deletion, DiffID, Insertion
 from ig2.model import wrap
 from ig2.references import choose_other_classes, round_robin
-from ig2_paper.datasets import trec
-from ig2_paper.datasets.base import LabelledSamples
-from ig2_paper.networks.base import SampleNetwork
-from ig2_paper.networks.questions import QuestionCNN
-from ig2_paper.networks.training import train_network
-from ig2_paper.suites.experiment import (
+from ig2.table import Column
+from ig2_bench.board.roster import AtGradCF
+from ig2_bench.datasets import trec
+from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.networks.base import SampleNetwork
+from ig2_bench.networks.questions import QuestionCNN
+from ig2_bench.networks.training import train_network
+from ig2_bench.suite import BenchOptions, MethodLike
+from ig2_bench.suites.experiment import (
     COUNTERFACTUAL,
     DATA,
     AssignedReferences,
@@ -42,7 +43,7 @@ from ig2_paper.suites.experiment import (
     reference_name,
     select_correct,
 )
-from ig2_paper.suites.studies import (
+from ig2_bench.suites.studies import (
     ABLATION,
     DIFFID,
     EVERYWHERE,

@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 
 import torch
 
-from ig2.benchmarks.suite import BenchOptions
 from ig2.errors import InputError
 from ig2.methods.kernelshap import Grid
 from ig2.model import wrap
-from ig2_paper.datasets.base import LabelledSamples
-from ig2_paper.datasets.wafer import drawn, wm811k
-from ig2_paper.datasets.wafer.marks import mark
-from ig2_paper.networks.training import train_network
-from ig2_paper.suites.experiment import (
+from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.datasets.wafer import drawn, wm811k
+from ig2_bench.datasets.wafer.marks import mark
+from ig2_bench.networks.training import train_network
+from ig2_bench.suite import BenchOptions
+from ig2_bench.suites.experiment import (
     COUNTERFACTUAL,
     DATA,
     AssignedReferences,
@@ -26,7 +26,7 @@ from ig2_paper.suites.experiment import (
     accuracy_facts,
     select_correct,
 )
-from ig2_paper.suites.studies import EVERYWHERE, FACTORS, NORMS, Study
+from ig2_bench.suites.studies import EVERYWHERE, FACTORS, NORMS, Study
 
 NORMAL = "None"
 

@@ -14,7 +14,7 @@ from ig2 import rules
 from ig2._engine.inputs import check_numeric
 from ig2._utils.checks import check_count, check_seed
 from ig2.attribution import Attribution
-from ig2.benchmarks.suite import BenchOptions, Column, MethodLike, Suite, WithoutReferences, check_returned
+from ig2.comparison import WithoutReferences
 from ig2.errors import InputError, describe
 from ig2.methods import IG2, DeepSHAP, ExpectedIG, GuidedIG, IntegratedGradients, KernelSHAP, Random
 from ig2.metrics.base import Metric
@@ -23,9 +23,11 @@ from ig2.metrics.perturbation import Faithfulness, Infidelity, Monotonicity, Pub
 from ig2.metrics.roar import ROAR, Predict
 from ig2.metrics.shapley import GTShapley, conditional_shapley
 from ig2.model import Model, wrap
-from ig2_paper.datasets.synthetic import Data, Family, Labels, Synthetic
-from ig2_paper.networks.perceptron import PerceptronSettings, train_perceptrons
-from ig2_paper.suites.studies import WithReferences
+from ig2.table import Column
+from ig2_bench.datasets.synthetic import Data, Family, Labels, Synthetic
+from ig2_bench.networks.perceptron import PerceptronSettings, train_perceptrons
+from ig2_bench.suite import BenchOptions, MethodLike, Suite, check_returned
+from ig2_bench.suites.studies import WithReferences
 
 FEATURES = 5
 DATA = "data"  # references whatever their label
@@ -56,7 +58,7 @@ class XAIBench(Suite):
 
     Args:
         seeds: how many, from `seed` on.
-        family: the function behind the labels, see `ig2_paper.datasets.synthetic.Synthetic`.
+        family: the function behind the labels, see `ig2_bench.datasets.synthetic.Synthetic`.
         labels: "binary" (0 and 1, which the network regresses) or "regression".
         rho: the correlation between any two features.
         mixture: the features' distribution, instead of a Gaussian.

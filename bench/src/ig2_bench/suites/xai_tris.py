@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from ig2 import rules
 from ig2._utils.checks import check_count, check_seed
 from ig2._utils.training import fit, local_seed
-from ig2.benchmarks.suite import BenchOptions, Column, MethodLike, Suite, WithoutReferences
-from ig2.benchmarks.suites.synthetic import COSTS, attribute
+from ig2.comparison import WithoutReferences
 from ig2.errors import InputError
 from ig2.methods import (
     IG2,
@@ -38,6 +37,9 @@ from ig2.methods import (
 from ig2.metrics import GTAUC, GTSum
 from ig2.model import Model, wrap
 from ig2.paths.blur import blur
+from ig2.table import Column
+from ig2_bench.suite import BenchOptions, MethodLike, Suite
+from ig2_bench.suites.synthetic import COSTS, attribute
 
 SIZE = 16  # of a picture
 CELL = 2  # pixels of a shape's cell

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from ig2 import rules
 from ig2._utils.checks import check_count, check_seed
-from ig2.benchmarks.suite import BenchOptions, Column, MethodLike, Suite
-from ig2.benchmarks.suites.synthetic import COSTS, attribute
 from ig2.methods import (
     IG2,
     DeepSHAP,
@@ -26,6 +24,9 @@ from ig2.methods import (
     SmoothGrad,
 )
 from ig2.model import Model, wrap
+from ig2.table import Column
+from ig2_bench.suite import BenchOptions, MethodLike, Suite
+from ig2_bench.suites.synthetic import COSTS, attribute
 
 FEATURES = 8
 TEETH = 16  # of the zigzag, between 0 and 1

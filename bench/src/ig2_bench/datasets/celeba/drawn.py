@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from ig2._utils.checks import check_count
-from ig2_paper.datasets.celeba.files import ATTRIBUTES, COMPONENTS, FaceSamples, sides
+from ig2_bench.datasets.celeba.files import ATTRIBUTES, COMPONENTS, FaceSamples, sides
 
 Numbers = NDArray[np.floating[Any]]
 Colour = tuple[float, float, float]

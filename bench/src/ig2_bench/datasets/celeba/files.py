@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ig2._utils.checks import is_count
+from ig2._utils.datasets import DataSet, Reading, Survey
 from ig2.adapters.images import read_image
-from ig2.benchmarks.datasets import DataSet, Reading, Survey
 from ig2.errors import InputError, describe, format_count, import_extra
-from ig2_paper.datasets.base import LabelledSamples, check_limit, describe_source
-from ig2_paper.datasets.listing import existing_folder, pictures_in, read_lines
-from ig2_paper.datasets.survey import find_duplicates
+from ig2_bench.datasets.base import LabelledSamples, check_limit, describe_source
+from ig2_bench.datasets.listing import existing_folder, pictures_in, read_lines
+from ig2_bench.datasets.survey import find_duplicates
 
 ATTRIBUTES = (
     "5_o_Clock_Shadow", "Arched_Eyebrows", "Attractive", "Bags_Under_Eyes", "Bald", "Bangs", "Big_Lips", "Big_Nose",

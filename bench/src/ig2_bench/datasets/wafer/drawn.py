@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ig2._utils.checks import check_count, is_count
 from ig2.errors import InputError, describe
-from ig2_paper.datasets.base import LabelledSamples
+from ig2_bench.datasets.base import LabelledSamples
 
 CLASSES = ("Center", "Donut", "Edge-Loc", "Edge-Ring", "Loc", "Near-full", "Random", "Scratch", "None")
 OUTSIDE, PASSES, FAILS = 0, 1, 2

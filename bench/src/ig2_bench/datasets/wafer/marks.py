@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ig2.errors import InputError, describe
-from ig2_paper.datasets.wafer.drawn import CLASSES, FAILS, OUTSIDE
+from ig2_bench.datasets.wafer.drawn import CLASSES, FAILS, OUTSIDE
 
 BATCH = 256
 HALFWAY = 0.45  # a little below the middle: the smoothed edge of a pattern is wider than the pattern's shoulder is high

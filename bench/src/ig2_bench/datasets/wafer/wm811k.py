@@ -3,7 +3,7 @@
 Two layouts are read: the public `LSWMD.pkl`, a table that pandas pickled (of its 811,457 maps those that have a class), and
 `wm811k.npz` with `x` (N, H, W), `y` (N,) and `classes`. Codes are 0 outside the wafer, 1 where a die passes, 2 where it fails.
 Duplicates are skipped: a map must not be both learnt from and tested on. Nobody has marked the patterns;
-the masks come from a rule, see `ig2_paper.datasets.wafer.marks`.
+the masks come from a rule, see `ig2_bench.datasets.wafer.marks`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ig2._utils.checks import check_count
+from ig2._utils.datasets import DataSet, Reading, Survey
 from ig2._utils.files import check_regular
-from ig2.benchmarks.datasets import DataSet, Reading, Survey
 from ig2.errors import InputError, describe, reason
 from ig2.references import round_robin
-from ig2_paper.datasets.base import LabelledSamples, check_limit, describe_source
-from ig2_paper.datasets.survey import find_duplicates
-from ig2_paper.datasets.wafer.drawn import CLASSES, FAILS, OUTSIDE, PASSES
-from ig2_paper.datasets.wafer.frames import read_frame
-from ig2_paper.datasets.wafer.marks import mark
+from ig2_bench.datasets.base import LabelledSamples, check_limit, describe_source
+from ig2_bench.datasets.survey import find_duplicates
+from ig2_bench.datasets.wafer.drawn import CLASSES, FAILS, OUTSIDE, PASSES
+from ig2_bench.datasets.wafer.frames import read_frame
+from ig2_bench.datasets.wafer.marks import mark
 
 FILES = ("wm811k.npz", "LSWMD.pkl")
 # as the public table writes them, and as others do

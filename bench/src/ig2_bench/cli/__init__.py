@@ -1,0 +1,1 @@
+"""The commands `ig2 bench` and `ig2 figures`."""
