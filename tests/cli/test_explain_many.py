@@ -18,7 +18,9 @@ from browsing import open_browser, ready
 from ig2 import Attribution
 from ig2.cli import explain, files, many
 from ig2.demo import tables
+from ig2.errors import IG2Error
 from ig2.runs import plan as plans
+from links import check_links
 
 COMMAND = ("explain", "photos", "-m", "mine:small", "--steps", 2, "--count", 2, "--compare", "ig")
 
@@ -256,3 +258,21 @@ def test_many_are_looked_at_one_by_one(ig2, photos):
         page.wait_for_selector("#trouble:not([hidden])")
         assert "is missing" in page.locator("#trouble").inner_text()
         page.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_signals_as_in_a_terminal")
+def test_an_unfinished_run_is_emptied_and_filled_but_not_through_links(ig2, photos, monkeypatch):
+    ig2.module(STOPPED)
+    assert ig2(*COMMAND[:3], "mine:stopped", *COMMAND[4:], "-o", "whole").code == 0
+    monkeypatch.setenv("STOP", str(sys.modules["mine"].calls * 0.7))
+    (ig2.folder / "links").mkdir()
+
+    def write(folder):
+        seed = len(list(folder.parent.iterdir()))  # another run, before which the folder is emptied
+        said = ig2(*COMMAND[:3], "mine:stopped", *COMMAND[4:], "--seed", seed, "-o", folder)
+        if said.code != 130:
+            raise IG2Error(said.error)
+
+    check_links(write, ig2.folder / "links")
+    assert (ig2.folder / "links" / "first" / ".unfinished" / "store" / "lock").is_file()

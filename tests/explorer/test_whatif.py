@@ -255,6 +255,16 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
     refuses((InputError, FileError), "store-whatif", lambda: whatif.keep(trial, "film"))
 
 
+def test_nothing_is_kept_through_a_link(tmp_path):
+    whatif = make_whatif(tmp_path / "image", "image")
+    trial = ask(whatif, read_item(whatif)[1])[-1]["trial"]
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "image" / "store-whatif").mkdir()
+    (tmp_path / "image" / "store-whatif" / "inputs").symlink_to(tmp_path / "theirs")
+    refuses((InputError, FileError), "inputs", lambda: whatif.keep(trial, "film"))
+    assert not list((tmp_path / "theirs").iterdir())
+
+
 @pytest.mark.parametrize(
     ("name", "identity"),
     [("/etc/passwd", "etc-passwd.png"), ("..", "input.png"), ("", "input.png"), ("a\0b", "a-b.png"), ("CON.png", "CON.png"),

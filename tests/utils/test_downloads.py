@@ -11,6 +11,7 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import pytest
 from ig2._utils import datasets, downloads
 from ig2._utils.downloads import FetchError, PublicFile, unpack
 from ig2.errors import InputError
+from links import check_links
 
 CONTENT = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -102,6 +104,16 @@ def test_a_file_is_fetched_once_and_told_how_far_it_is(server, tmp_path):
     assert told[-1] == (len(CONTENT), len(CONTENT)) and [done for done, _ in told] == sorted({done for done, _ in told})
     assert downloads.fetch(server.file(), path.parent) == path and server.asked == [None]
     assert names(path.parent) == ["digits.gz"]
+
+
+@pytest.mark.parametrize("sum_known", [True, False])
+def test_half_a_file_is_not_continued_in_somebody_elses(server, tmp_path, sum_known):
+    def fetch(folder):
+        server.cuts = [1000, 1000, 1000]
+        with suppress(FetchError):
+            downloads.fetch(server.file(sha256=SHA256 if sum_known else None), folder)
+
+    check_links(fetch, tmp_path)
 
 
 def test_a_connection_that_is_cut_goes_on_where_it_was(server, tmp_path):

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ig2._utils.digests import digest
-from ig2._utils.files import FileError, check_regular, write_file
-from ig2.errors import InputError, format_count, reason, warn
+from ig2._utils.files import name_in_errors, open_in_place, write_file
+from ig2.errors import IG2Error, InputError, format_count, reason, warn
 
 SUM = "sha256"  # the checksum of a line, without itself
 
@@ -39,12 +39,11 @@ class Cells:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            check_regular(self.path)
-            self.path.open("ab").close()  # fails now, not after an hour's work
+            os.close(open_in_place(self.path, os.O_WRONLY))  # fails now, not after an hour's work
             content = self.path.read_bytes()
             if not content:
                 self.path.unlink()  # the first score makes it
-        except InputError:
+        except IG2Error:
             raise
         except (FileExistsError, NotADirectoryError) as error:
             raise InputError(f"{folder} is a file, or in one: choose a folder") from error
@@ -66,12 +65,9 @@ class Cells:
     def add(self, key: str, cell: Cell) -> None:
         """Store a cell; once this returns, the cell survives a crash of the process or the machine."""
         if self.path is not None:
-            try:
-                with self.path.open("ab", buffering=0) as file:
-                    file.write(_encode_cell(key, cell))
-                    os.fsync(file.fileno())
-            except OSError as error:
-                raise FileError(error.errno, reason(error), str(self.path)) from error
+            with name_in_errors(self.path), open(self.path, "ab", buffering=0, opener=open_in_place) as file:
+                file.write(_encode_cell(key, cell))
+                os.fsync(file.fileno())
         self.known[key] = cell
 
     def forget(self, keys: Collection[str]) -> None:

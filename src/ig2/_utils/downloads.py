@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
-from ig2._utils.files import check_regular
+from ig2._utils.files import check_regular, open_in_place
 from ig2.errors import IG2Error, InputError, reason
 
 CHUNK = 1 << 16
@@ -180,7 +180,7 @@ def _piece(file: PublicFile, url: str, part: Path, progress: Progress | None) ->
         length = answer.headers.get("Content-Length")
         start = there if resumes else 0
         total = start + int(length) if length and length.isdecimal() else file.size
-        with part.open("ab" if resumes else "wb") as opened:
+        with open(part, "ab" if resumes else "wb", opener=open_in_place) as opened:
             done = start
             while chunk := answer.read(CHUNK):
                 opened.write(chunk)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 
-from ig2.errors import IG2Error, InputError
+from ig2.errors import IG2Error, InputError, reason
 
 
 class FileError(IG2Error, OSError):
@@ -41,23 +43,89 @@ def check_regular(path: str | PathLike[str]) -> None:
 def write_file(path: str | PathLike[str], content: bytes) -> None:
     """Write a file atomically: completely or not at all, and until then the earlier one stays.
 
+    A link is replaced by the file; what it leads to stays as it is.
+
     Raises:
         FileError: if it cannot be written; the error names the file, not its draft.
     """
     target = Path(path)
     draft = target.with_name(f".{uuid.uuid4().hex}.part")
+    with name_in_errors(target):
+        try:
+            with draft.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, target)
+            _sync_folder(target.parent)
+        finally:
+            with suppress(OSError):
+                draft.unlink()
+
+
+def open_in_place(path: str | PathLike[str], flags: int) -> int:
+    """Open a file of ours that is not written by `write_file`: an opener for `open`, which follows no link.
+
+    What is sent or unpacked with a store may hold a link of a name that we write to, and the file behind it is not ours.
+
+    Args:
+        path: the file; it is created unless it exists.
+        flags: those of `os.open`; a file is truncated only once it has been found to be ours.
+
+    Raises:
+        InputError: for a folder, a pipe, a device or a socket.
+        FileError: for a link, symbolic or hard, and for a file that cannot be opened.
+    """
+    check_regular(path)
+    with name_in_errors(path):
+        refuse_link(path)
+        # against a link or a pipe made since then, which would wait for its reader
+        safe = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        descriptor = os.open(path, flags & ~os.O_TRUNC | os.O_CREAT | safe, 0o644)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file: delete it")
+            if status.st_nlink > 1:
+                raise OSError(errno.EMLINK, "it is a hard link, to a file with another name: put a copy in its place")
+            if flags & os.O_TRUNC:
+                os.ftruncate(descriptor, 0)
+        except BaseException:
+            os.close(descriptor)
+            raise
+    return descriptor
+
+
+def make_subfolder(path: Path) -> None:
+    """Create a folder inside one of ours, unless it exists; a link to a folder elsewhere is not followed.
+
+    Raises:
+        FileError: for a link or a file, and for a folder that cannot be created.
+    """
+    with name_in_errors(path):
+        refuse_link(path)
+        path.mkdir(exist_ok=True)
+
+
+def refuse_link(path: str | PathLike[str]) -> None:
+    """Check that a file or folder of ours, to be written to, is no symbolic link.
+
+    Raises:
+        FileError: if it is one.
+    """
+    if os.path.islink(path):
+        raise FileError(errno.ELOOP, f"it is a link to {os.readlink(path)}: put a copy of that in its place", os.fspath(path))
+
+
+@contextmanager
+def name_in_errors(path: str | PathLike[str]) -> Iterator[None]:
+    """Convert an OSError inside the context to a `FileError` that names the file, and not its draft."""
     try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, target)
-        _sync_folder(target.parent)
+        yield
+    except FileError:
+        raise
     except OSError as error:
-        raise FileError(error.errno, error.strerror or str(error), str(target)) from error
-    finally:
-        with suppress(OSError):
-            draft.unlink()
+        raise FileError(error.errno, reason(error), os.fspath(path)) from error
 
 
 def _sync_folder(folder: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 
 import ig2
 from ig2._utils.digests import code_digest, fingerprint, key_of
-from ig2._utils.files import write_file
+from ig2._utils.files import make_subfolder, name_in_errors, write_file
 from ig2.adapters.base import Batch, Subject
 from ig2.attribution import MEDIANS, Attribution
 from ig2.cli import files
@@ -175,7 +175,7 @@ def explain_many(
         folder=unfinished, pictures=dict(zip(names, files.name_pictures(names, subject.kind), strict=True)),
     )  # fmt: skip
     run_fingerprint = _fingerprint(plan, options, references)
-    with files.name_folder_in_errors(options.out):
+    with name_in_errors(unfinished):
         done = _open_unfinished(unfinished, run_fingerprint)
     if done:
         print_error(f"resuming: {done:,} of {len(names):,} inputs are done")
@@ -285,9 +285,10 @@ def _describe_file(path: Path) -> tuple[int, int]:
 
 def _open_unfinished(folder: Path, run_fingerprint: dict[str, Any]) -> int:
     """Make the folder of a run ready: as it is if the run is the same, otherwise empty; return how many rows it has."""
-    for name in (files.DETAILS, files.PICTURES, files.STORE):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    store = folder / files.STORE
+    folders = (folder, *(folder / name for name in (files.DETAILS, files.PICTURES, files.STORE)))
+    for place in folders:
+        make_subfolder(place)
+    store = folders[-1]
     with lock_store(store):
         try:
             if (store / MANIFEST).exists() and not find_differences(read_manifest(store)["fingerprint"], run_fingerprint):

@@ -6,8 +6,8 @@ import re
 import threading
 from pathlib import Path
 
-from ig2._utils.files import FileError, write_file
-from ig2.errors import InputError, reason
+from ig2._utils.files import make_subfolder, write_file
+from ig2.errors import InputError
 from ig2.runs.files import Writer, arrow, list_parts, lock_store, read_part
 from ig2.runs.manifest import check_manifest, make_fingerprint, make_folder
 from ig2.runs.plan import Plan, Row, make_table
@@ -56,7 +56,7 @@ class Keeper:
                     )
                 identity = make_id(name, ids, ".png" if picture is not None else "")
                 if picture is not None:
-                    _make(self.folder / INPUTS)
+                    make_subfolder(self.folder / INPUTS)
                     write_file(self.folder / INPUTS / identity, picture)
                 schema = self.plan.make_schema(row).append(arrow().field("origin", arrow().string()))
                 writer = Writer(self.folder, lambda rows, failed: None)
@@ -91,10 +91,3 @@ def make_id(name: str, taken: list[str], suffix: str = "") -> str:
     while (identity := f"{plain}{f'-{number}' if number > 1 else ''}{suffix}").lower() in known:
         number += 1
     return identity
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise FileError(error.errno, reason(error), str(folder)) from error

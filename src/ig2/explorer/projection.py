@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ig2._utils.files import FileError, check_regular, write_file
+from ig2._utils.files import FileError, check_regular, make_subfolder, write_file
 from ig2.errors import import_extra
 from ig2.explorer.maps import Shown, pool, read_map
 from ig2.runs.store import SHAPE, Store
@@ -283,8 +283,8 @@ def _store(store: Store, name: str, about: dict[str, Any], arrays: dict[str, NDA
     """Keep arrays in a store's folder, if it can be written to."""
     stream = io.BytesIO()
     np.savez_compressed(stream, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
-    with suppress(FileError, OSError):
-        (store.folder / FOLDER).mkdir(exist_ok=True)
+    with suppress(FileError):
+        make_subfolder(store.folder / FOLDER)
         write_file(store.folder / FOLDER / name, stream.getvalue())
 
 

@@ -20,11 +20,11 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ig2._utils.files import FileError, check_regular, write_file
+from ig2._utils.files import check_regular, make_subfolder, open_in_place, write_file
 from ig2.errors import InputError, describe, import_extra, reason
 
 FORMAT = "ig2.run/1"
@@ -263,11 +263,10 @@ class Writer:
     ) -> None:
         self.collected = collected
         self.folder, self.written, self.part_bytes, self.flush_seconds = folder, written, part_bytes, flush_seconds
-        for name in (PARTS, JOURNAL):
-            with suppress(FileExistsError):
-                (folder / name).mkdir()
-        for draft in [*folder.glob(".*.part"), *folder.glob("*/.*.part")]:  # of a run that was killed while it wrote
-            draft.unlink(missing_ok=True)
+        make_subfolders(folder)
+        for place in (folder, *(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())):
+            for draft in place.glob(".*.part"):  # of a run that was killed while it wrote
+                draft.unlink(missing_ok=True)
         in_use = set(list_parts(folder))
         for _, path in _list_matching(folder / JOURNAL, JOURNAL_NAME):
             if path not in in_use:  # a part has its rows
@@ -322,8 +321,15 @@ class Writer:
         return self.folder / PARTS / f"part-{first:08d}-{last:08d}.parquet"
 
 
+def make_subfolders(folder: Path) -> None:
+    """Create the folders of a store's rows, unless they exist; links are refused, since files in them are replaced."""
+    for name in (PARTS, JOURNAL):
+        make_subfolder(folder / name)
+
+
 def drop_failed(folder: Path) -> int:
     """Remove the rows of items that failed, so that they are explained again; return their number."""
+    make_subfolders(folder)
     compute, dropped = arrow("pyarrow.compute"), 0
     for path in list_parts(folder):
         errors = read_part(path, ["error"])["error"]
@@ -343,6 +349,7 @@ def drop_failed(folder: Path) -> int:
 # -- the lock ----------------------------------------------------------------------------------------------------------
 
 
+HOLDER = b"process "  # how the content of a lock begins
 _locks: set[int] = set()  # descriptors of those this process holds
 
 
@@ -351,22 +358,22 @@ def lock_store(folder: Path) -> Iterator[None]:
     """Hold the store's lock: one process writes at a time. The system releases the lock of a process that died.
 
     Raises:
-        InputError: if another process holds it.
+        InputError: if another process holds it, or the file of that name is no lock.
+        FileError: if it is a link, or cannot be written.
     """
     path = folder / LOCK
-    check_regular(path)
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise FileError(error.errno, reason(error), str(path)) from error
+    descriptor = open_in_place(path, os.O_RDWR)
     try:
         try:
             _lock(descriptor)
         except OSError as error:
             holder = " ".join(os.read(descriptor, 200).decode("utf-8", "replace").split()) or "just started"
             raise InputError(f"another run writes to {folder} ({holder}): wait for its end, or choose another --out") from error
+        if os.read(descriptor, len(HOLDER)) not in (b"", HOLDER):
+            raise InputError(f"{path} is no lock of a run: move it away, or choose another folder for the store")
         os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, HOLDER + f"{os.getpid()} on {socket.gethostname()}\n".encode())
         _locks.add(descriptor)
         yield
     finally:

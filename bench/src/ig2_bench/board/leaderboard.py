@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ig2._utils.devices import find_device
-from ig2._utils.files import write_file
+from ig2._utils.files import make_subfolder, refuse_link, write_file
 from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.errors import InputError, describe
 from ig2.methods import Grid
@@ -25,6 +26,7 @@ from ig2_bench.suites.xai_tris import XAITris
 
 NAME = "leaderboard"
 FILE = f"{NAME}.json"
+TABLES: dict[Split, str] = {"test": "tables", "validation": "tables/validation"}  # folders of scores
 TEST, VALIDATION, QUICK = 100, 40, 3  # samples of a data set
 LARGE, SMALL = (2.0, 4.0, 8.0), (1.0, 2.0, 4.0)  # pixels that maps are blurred by, on photos and on small pictures
 PAPER = "ig2_bench.suites"  # by its modules: they are then found in a source tree as well as installed
@@ -109,7 +111,7 @@ def run_leaderboard(
         ChoiceError: for a data set or method that does not exist.
         InputError: if the folder has rows for other samples of the same data set.
     """
-    folder = None if out is None else Path(out)
+    folder = _find_folder(out)
     own = own or {}
     chosen = _choose_contests(names)
     everything = {label: contender.build(Conditions()) for label, contender in ROSTER.items()}
@@ -163,7 +165,7 @@ def run_factors(
     Returns:
         The effects by data set, for the data sets that are available.
     """
-    effects = {}
+    effects, folder = {}, _find_folder(out)
     for contest in _choose_contests(names or [contest.name for contest in CONTESTS.values() if contest.factors]):
         place = _find_data(contest, data)
         if not contest.factors or isinstance(place, str):
@@ -171,12 +173,21 @@ def run_factors(
         common: dict[str, Any] = {"quick": quick, "seed": seed, "device": find_device(device)}
         count = samples or (None if quick or place is None else contest.samples)
         options = BenchOptions(data=place, samples=count, study="factors", scales=contest.scales[-2:], **common)
-        tables = None if out is None else Path(out) / "tables"
+        tables = None if folder is None else folder / TABLES["test"]
         table = run(find_suite(contest.suite, options), out=tables, fresh=fresh, progress=progress)
         effects[contest.name] = analyse_table(table)
-        if out is not None:
-            write_file(Path(out) / f"{FACTORS}-{contest.name}.json", effects[contest.name].to_json().encode())
+        if folder is not None:
+            write_file(folder / f"{FACTORS}-{contest.name}.json", effects[contest.name].to_json().encode())
     return effects
+
+
+def _find_folder(out: str | PathLike[str] | None) -> Path | None:
+    """Return the folder of a board, whose folders of scores are no links to somebody else's."""
+    if out is None:
+        return None
+    for name in TABLES.values():
+        refuse_link(Path(out) / name)
+    return Path(out)
 
 
 def load_effects(folder: str | PathLike[str]) -> dict[str, Effects]:
@@ -203,18 +214,21 @@ def write_pages(
 
     folder, points = Path(folder), leaderboard.trade_off()
     picture = folder / f"{NAME}.png"
+    folder.mkdir(parents=True, exist_ok=True)
+    make_subfolder(folder / FOLDER)
     if points:
         percent = {label: (cost, 100 * won) for label, (cost, won) in points.items()}
         figure = trade_off(
             percent, find_worthwhile(leaderboard), cost=WORK, quality="comparisons won, %; a level one counts half"
         )
-        figure.savefig(picture, dpi=110, metadata={"Software": None})
+        file = io.BytesIO()
+        figure.savefig(file, dpi=110, metadata={"Software": None})
+        write_file(picture, file.getvalue())
     pages = {
         folder / FOLDER / f"{name}.md" if name else folder / f"{NAME}.md": text
         for name, text in render_pages(leaderboard, effects, picture.name if points else None, ending).items()
     }
     for page, text in pages.items():
-        page.parent.mkdir(parents=True, exist_ok=True)
         write_file(page, text.encode())
     return list(pages)
 
@@ -259,7 +273,7 @@ def _score(
         raise InputError(f"none of the methods chosen applies: {'; '.join(f'{a}: {b}' for a, b in left_out.items())}")
 
     def score(suite: Suite, methods: Mapping[str, MethodLike], split: Split = "test") -> Table:
-        out = None if folder is None else folder / ("tables" if split == "test" else "tables/validation")
+        out = None if folder is None else folder / TABLES[split]
         table = run(suite, [], own=methods, out=out, fresh=fresh, progress=progress)
         failures.extend(table.failures)
         return table
