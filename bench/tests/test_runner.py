@@ -29,9 +29,10 @@ import ig2
 from ig2._utils.digests import code_digest, fingerprint
 from ig2.comparison import WithoutReferences
 from ig2.errors import IG2Error, IG2Warning, InputError
-from ig2.table import Fact, Failure, Gap, Row, number, spread
+from ig2.table import Gap, Row, number, spread
 from ig2_bench import SUITES, BenchOptions, Column, Step, Suite, Table, run, runner, store
 from ig2_bench.suite import ChoiceError, find_suite
+from ig2_bench.table import Fact, Failure
 
 PLAIN = Toy()  # as a source of names; runs have their own
 CELLS = 3 * 3  # seeds × methods
@@ -730,7 +731,8 @@ def test_a_gap_is_over_the_samples_that_both_methods_score(tmp_path):
         for method, some in values.items()
         for metric, column in columns.items()
     ]
-    table = Table("t", "T", "sample", False, "d", {}, {}, {"a": 1, "b": 1}, columns, tuple(rows), shows="se")
+    words = {"suite": "t", "title": "T", "unit": "sample", "quick": False, "data": "d", "settings": {}, "environment": {}}
+    table = Table(**words, methods={"a": 1, "b": 1}, metrics=columns, rows=tuple(rows), shows="se")
     assert table.gap("a", "b", "hits") == Gap(pytest.approx(0.25), pytest.approx(0.25), 2)
     assert table.gap("a", "b", "error").mean == pytest.approx(-0.25)
     assert str(table.gap("a", "b", "hits")) == "+0.250 [-0.240, +0.740]"

@@ -92,7 +92,9 @@ def _cite(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list
 
 def _no_signature(app: Sphinx, what: str, name: str, obj: Any, *_: Any) -> tuple[str, str] | None:
     """Nobody makes a result by hand, and its fields are listed below it."""
-    return ("", "") if name in ("ig2.Attribution", "ig2.metrics.Scores", "ig2.table.Table") else None
+    return (
+        ("", "") if name in ("ig2.Attribution", "ig2.metrics.Scores", "ig2.table.ScoreTable", "ig2_bench.table.Table") else None
+    )
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

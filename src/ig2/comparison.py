@@ -15,7 +15,7 @@ from ig2.errors import InputError, describe, import_extra
 from ig2.methods.base import summary
 from ig2.metrics.base import Metric
 from ig2.model import as_model
-from ig2.table import Column, Row, Table, spread
+from ig2.table import Column, Row, ScoreTable, spread
 
 SECONDS, GRADIENTS = "seconds", "gradients"
 
@@ -24,7 +24,7 @@ SECONDS, GRADIENTS = "seconds", "gradients"
 class Comparison:
     """The scores of methods × metrics. `print` and notebooks show means ± standard errors, and the cost of each method."""
 
-    scores: Table
+    scores: ScoreTable
     """The scores as a table: `scores.gap(method, other, metric)` compares two methods by explicand."""
     attributions: dict[str, Attribution]
     """The attribution by each method."""
@@ -125,8 +125,18 @@ def compare(
             rows.append(Row(label, name, **spread(values), better=columns[name].better, paper=None, values=tuple(values)))
     settings = {"seed": seed, **{name: summary(option) for name, option in options.items()}}
     versions, parts = {"ig2": ig2.__version__, "torch": torch.__version__}, {name: summary(m) for name, m in named.items()}
-    about = ("compare", "Methods compared", "explicand", False, describe(x), settings, versions)
-    return Comparison(Table(*about, parts, columns, tuple(rows), shows="se"), attributions)
+    scores = ScoreTable(
+        title="Methods compared",
+        unit="explicand",
+        data=describe(x),
+        settings=settings,
+        environment=versions,
+        methods=parts,
+        metrics=columns,
+        rows=tuple(rows),
+        shows="se",
+    )
+    return Comparison(scores, attributions)
 
 
 def _name_parts(parts: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The table of a suite: a row for each method and metric, its files, and its display."""
+"""Tables of scores: a row for each method and metric, how two methods compare, and how the table is shown."""
 
 from __future__ import annotations
 
@@ -8,27 +8,19 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from os import PathLike
-from pathlib import Path
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Literal
 
-import ig2
-from ig2._utils.files import check_regular
 from ig2.errors import InputError, describe, format_count
 
 if TYPE_CHECKING:  # PyTorch is imported where it is used: the command line names suites without it
     from ig2.metrics.base import Better
 
 Shows = Literal["sd", "se"]
-MADE_BY = "ig2 "
 NONE = "–"
 PAPER = "paper"  # the heading of its figures
-ROWS = "<rows>"  # where they stand in the file
 ARROWS: dict[Better, str] = {"higher": "↑", "lower": "↓"}
-EACH = "accuracy of "  # how a fact of one class begins
-COMMONEST = f"{EACH}the commonest answers"  # which is one of all classes
 SHOWN: dict[Shows, str] = {"sd": "deviation", "se": "error"}
 
 
@@ -94,17 +86,6 @@ class Gap:
         return f"{self.mean:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
-@dataclass(frozen=True)
-class Fact:
-    """A value beside the scores, such as the accuracy of the networks explained; the numbers are those of `Row`."""
-
-    name: str
-    mean: float
-    sd: float
-    n: int
-    undefined: int
-
-
 def spread(values: Sequence[float]) -> dict[str, Any]:
     """Summarise values in four numbers, by the names of `Row`."""
     defined = [value for value in values if math.isfinite(value)]
@@ -117,32 +98,6 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def merge_environments(*environments: Mapping[str, str]) -> dict[str, str]:
-    """Merge environments: each entry lists all its distinct values.
-
-    >>> merge_environments({"device": "cpu"}, {"device": "cuda, cpu", "data": "1f"})
-    {'device': 'cpu, cuda', 'data': '1f'}
-    """
-    merged: dict[str, dict[str, None]] = {}
-    for environment in environments:
-        for name, values in environment.items():
-            merged.setdefault(name, {}).update(dict.fromkeys(values.split(", ")))
-    return {name: ", ".join(values) for name, values in merged.items()}
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A part on which a method raised an error, or that could not be prepared."""
-
-    part: str
-    method: str | None
-    """The label of the method; None if the part itself failed."""
-    said: str
-    """The error message on one line."""
-    error: Exception | None = field(default=None, repr=False, compare=False)
-    """The error itself, for its traceback; not stored in the file."""
-
-
 @dataclass(frozen=True)
 class Shown:
     """One cell of the table as text."""
@@ -152,16 +107,13 @@ class Shown:
     best: bool
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Table:
-    """The scores of methods on metrics, with everything needed to read them. A notebook shows it as a table."""
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ScoreTable:
+    """The scores of methods on metrics. A notebook shows it as a table."""
 
-    suite: str
     title: str
     unit: str
     """The unit that each value belongs to: "sample", "seed"."""
-    quick: bool
-    """Whether it is from a small run, which only tests that everything works."""
     data: str
     """A description of the data."""
     settings: dict[str, Any]
@@ -171,8 +123,6 @@ class Table:
     """The parts and settings of each method, by label."""
     metrics: dict[str, Column]
     rows: tuple[Row, ...]
-    facts: tuple[Fact, ...] = ()
-    failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
     shows: Shows = "sd"
     """The number after ±: the standard deviation of the values, or the standard error of their mean."""
@@ -221,12 +171,6 @@ class Table:
             InputError: if their scores are not for the same samples.
         """
         first, second = self.row(method, metric), self.row(other, metric)
-        failed, others = ({failure.part for failure in self.failures if failure.method == label} for label in (method, other))
-        if failed != others:
-            raise InputError(
-                f"{describe(method)} or {describe(other)} failed on {', '.join(sorted(failed ^ others))}: run the suite again, "
-                "it keeps the scores it has"
-            )
         if len(first.values) != len(second.values):
             raise InputError(
                 f"{describe(method)} has {len(first.values)} values of {metric} and {describe(other)} {len(second.values)}: "
@@ -237,46 +181,6 @@ class Table:
         n = gaps["n"]
         return Gap(gaps["mean"], gaps["sd"] / math.sqrt(n) if n > 1 else math.nan, n)
 
-    # -- files ---------------------------------------------------------------------------------------------------------
-
-    def to_json(self) -> str:
-        """Return everything as JSON, with a line for each row."""
-        content = {
-            "made_by": f"{MADE_BY}{ig2.__version__}",
-            **{name: getattr(self, name) for name in ("suite", "title", "unit", "quick", "data", "shows", "ranked")},
-            **{name: getattr(self, name) for name in ("settings", "environment", "methods")},
-            "metrics": {label: asdict(column) for label, column in self.metrics.items()},
-            "rows": ROWS,
-            "facts": [_record(fact) for fact in self.facts],
-            "failures": [_record(failure, "error") for failure in self.failures],
-            "notes": self.notes,
-        }
-        rows = [json.dumps(_sound(_record(row)), ensure_ascii=False, allow_nan=False) for row in self.rows]
-        text = json.dumps(_sound(content), indent=2, ensure_ascii=False, allow_nan=False)
-        return text.replace(f'"{ROWS}"', "[\n    " + ",\n    ".join(rows) + "\n  ]", 1) + "\n"
-
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> Table:
-        """Read the NAME.json of a run.
-
-        Raises:
-            InputError: if the file is not a table of `ig2 bench`.
-        """
-        check_regular(path)
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-            if not str(content.pop("made_by")).startswith(MADE_BY):
-                raise InputError(f"{path} was not made by ig2 bench")
-            content["metrics"] = {label: Column(**column) for label, column in content["metrics"].items()}
-            kinds: dict[str, type[Any]] = {"rows": Row, "facts": Fact, "failures": Failure}
-            for name, kind in kinds.items():
-                content[name] = tuple(kind(**{key: _read(key, value) for key, value in item.items()}) for item in content[name])
-            return cls(**{**content, "notes": tuple(content["notes"])})
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"{path} holds no table of ig2 bench: {type(error).__name__}: {error}") from error
-
     # -- showing -------------------------------------------------------------------------------------------------------
 
     def shown(self, method: str, metric: str) -> Shown:
@@ -284,8 +188,7 @@ class Table:
         row, digits = self.row(method, metric), self.metrics[metric].digits
         paper = "" if row.paper is None else number(row.paper, digits)
         if not row.n:
-            failed = any(failure.method in (method, None) for failure in self.failures)
-            return Shown("failed" if failed and not row.undefined else NONE, paper, False)
+            return Shown(NONE, paper, False)
         ours = number(row.mean, digits)
         if row.n > 1:
             ours += f" ± {number(row.sd if self.shows == 'sd' else row.se, digits)}"
@@ -336,17 +239,11 @@ class Table:
             "the best mean is bold" if self.ranked else "rows of different samples are not to be compared",
             *(["the paper's figures stand beside ours"] if paper else []),
         ]
-        lines = ["; ".join(said) + "."]
-        if self.quick:
-            lines.insert(0, "A quick run: it shows that everything runs, and no more.")
-        lines.append(f"Data: {self.data}")
-        if self.facts:
-            lines.append("; ".join(_format_facts(self.facts)))
-        return lines
+        return ["; ".join(said) + ".", f"Data: {self.data}"]
 
     def remarks(self) -> list[str]:
-        """Return notes on failures and on values that are not counted."""
-        return [*_failures(self.failures), *self._incomplete(), *self.notes]
+        """Return notes on values that are not counted, and others."""
+        return [*self._incomplete(), *self.notes]
 
     def _incomplete(self) -> list[str]:
         """Return notes on methods whose means have fewer values than the others'."""
@@ -410,68 +307,11 @@ def number(value: float, digits: int) -> str:
     return text.lstrip("-") if float(text) == 0 else text
 
 
-def _format_facts(facts: Sequence[Fact]) -> list[str]:
-    """Return each fact with its value; those of single classes together, at the end."""
-    each = [fact for fact in facts if fact.name.startswith(EACH) and fact.name != COMMONEST]
-    others = [f"{fact.name} {_fact(fact)}" for fact in facts if fact not in each]
-    classes = ", ".join(f"{fact.name.removeprefix(EACH)} {_fact(fact)}" for fact in each)
-    return [*others, f"by class: {classes}"] if each else others
-
-
-def _fact(fact: Fact) -> str:
-    around = f" ± {fact.sd:.3f} (n = {fact.n})" if fact.n > 1 else ""
-    return f"{fact.mean:.3f}{around}" if fact.n else NONE
-
-
 def settings_line(settings: Mapping[str, Any]) -> str:
     """Return names and values on one line."""
     return ", ".join(
         f"{name} {value if isinstance(value, str) else json.dumps(value, default=str)}" for name, value in settings.items()
     )
-
-
-def _failures(failures: Sequence[Failure]) -> list[str]:
-    """Return one line for each error, however many parts and methods it occurred on."""
-    parts: dict[tuple[str | None, str], list[str]] = {}
-    for failure in failures:
-        parts.setdefault((failure.method, failure.said), []).append(failure.part)
-    methods: dict[tuple[str, str], list[str | None]] = {}
-    for (method, said), where in parts.items():
-        places = ", ".join(where[:3]) + (f" and {len(where) - 3} more" if len(where) > 3 else "")
-        methods.setdefault((places, said), []).append(method)
-    return [
-        f"{', '.join(who for who in labels if who)} failed on {places}: {said}"
-        if any(labels)
-        else f"{places} could not be prepared: {said}"
-        for (places, said), labels in methods.items()
-    ]
-
-
-def _record(thing: Row | Fact | Failure, *omit: str) -> dict[str, Any]:
-    def convert(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return [float(f"{score:.6g}") if math.isfinite(score) else None for score in value]
-        return None if isinstance(value, float) and math.isnan(value) else value
-
-    return {name: convert(value) for name, value in vars(thing).items() if name not in omit}
-
-
-def _read(key: str, value: Any) -> Any:
-    """Read what `_record` wrote."""
-    if key == "values":
-        return tuple(math.nan if score is None else float(score) for score in value)
-    return math.nan if key in ("mean", "sd") and value is None else value
-
-
-def _sound(thing: Any) -> Any:
-    """Return a value that JSON can hold, whatever the settings: an hour of work must not be lost to an error in writing."""
-    if isinstance(thing, Mapping):
-        return {str(key): _sound(value) for key, value in thing.items()}
-    if isinstance(thing, (list, tuple)):
-        return [_sound(value) for value in thing]
-    if thing is None or isinstance(thing, (str, int)) or (isinstance(thing, float) and math.isfinite(thing)):
-        return thing
-    return str(thing)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

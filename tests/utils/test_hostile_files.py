@@ -20,11 +20,11 @@ from ig2.adapters import images, tabular
 from ig2.adapters.loading import load_network
 from ig2.cli.inputs import read_lines
 from ig2.errors import IG2Warning, InputError
-from ig2.table import Table
 from ig2_bench.datasets import listing, mnist
 from ig2_bench.datasets.wafer import frames, wm811k
 from ig2_bench.networks import faces, questions
 from ig2_bench.store import Cells
+from ig2_bench.table import Table
 
 READERS: dict[str, Callable[[Path], object]] = {
     "a photo.png": images.read_image,

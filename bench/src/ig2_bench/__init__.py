@@ -8,7 +8,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ig2._utils.datasets import DATASETS, DataSet, Survey
-    from ig2.table import Column, Table
+    from ig2.table import Column
     from ig2_bench.board.intervals import Interval
     from ig2_bench.board.leaderboard import run_factors, run_leaderboard
     from ig2_bench.board.standings import Board, Leaderboard, Standing
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ig2_bench.runner import Step, run
     from ig2_bench.scales import choose_scales, select_scales
     from ig2_bench.suite import SUITES, AtScale, BenchOptions, Suite
+    from ig2_bench.table import Table
 else:  # the same names at run time, each imported when it is first used: the command line names suites without PyTorch
     __getattr__, __dir__ = attach(
         __name__,
@@ -25,9 +26,10 @@ else:  # the same names at run time, each imported when it is first used: the co
             "board.standings": ["Board", "Leaderboard", "Standing"],
             "datasets": ["DATASETS", "DataSet", "Survey"],
             "figure": ["FIGURES", "Figure"],
-            "runner": ["Step", "Table", "run"],
+            "runner": ["Step", "run"],
             "scales": ["choose_scales", "select_scales"],
             "suite": ["SUITES", "AtScale", "BenchOptions", "Column", "Suite"],
+            "table": ["Table"],
         },
     )
 

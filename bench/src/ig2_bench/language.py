@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ig2_bench.board.intervals import bootstrap
+from ig2_bench.markdown import format_rows
 
 Row = Mapping[str, Any]
 
@@ -27,15 +28,12 @@ def render(rows: Sequence[Row], columns: Sequence[Column], digits: int, rival: s
     means can overlap where that of their difference excludes zero.
     """
     rivals = {row["references"]: row for row in rows if row["method"] == rival}
-    lines = [
-        f"| method | references | {' | '.join(column.title for column in columns)} | residual |",
-        "|---" * (len(columns) + 3) + "|",
-    ]
+    lines = []
     for row in rows:
         cells = [_render_cell(row, rivals.get(row["references"]), column, digits) for column in columns]
         residual = "" if row["residual"] is None else f"{row['residual']:.1g}"
-        lines.append(f"| {row['method']} | {row['references']} | {' | '.join(cells)} | {residual} |")
-    return "\n".join(lines)
+        lines.append([row["method"], row["references"], *cells, residual])
+    return format_rows(["method", "references", *(column.title for column in columns), "residual"], lines)
 
 
 def _render_cell(row: Row, rival: Row | None, column: Column, digits: int) -> str:

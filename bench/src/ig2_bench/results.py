@@ -13,19 +13,19 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import ig2
 import ig2_bench
 from ig2.errors import IG2Error
-from ig2.methods import DeepSHAP
 from ig2.methods.base import summary
-from ig2.table import EACH, settings_line
+from ig2.table import settings_line
 from ig2_bench import Leaderboard, Table
 from ig2_bench.board.factors import FACTORS
 from ig2_bench.board.leaderboard import FILE, load_effects, write_pages
+from ig2_bench.markdown import format_rows, join, shrink
 from ig2_bench.suite import BenchOptions, Split, Suite, find_suite
 from ig2_bench.suites.celeba import PAPER_ACCURACY
+from ig2_bench.table import EACH
 
 STORE = Path("bench/results")
 BOARD = Path("bench/leaderboard")
@@ -122,44 +122,12 @@ def make_tables(runs: list[Run], root: Path, out: Path, device: str, again: bool
 
 # -- stored tables -----------------------------------------------------------------------------------------------------
 
-# Tables were stored under earlier names of settings and classes, and in earlier words; they stay as they are.
-RENAMED = {"half": "split", "choose": "validation", "report": "test", "Against": "WithReferences"}
-REWORDED = {
-    "Explained are samples the network is right about, from the half that is reported": (
-        "The explicands are correctly classified samples from the test split"
-    ),
-    "Explained are samples the network is right about, from the half that settings are chosen on": (
-        "The explicands are correctly classified samples from the validation split"
-    ),
-    "settings were chosen on the other": "settings were chosen on the validation split",
-    "left out: 966 that stand there again": "skipped: 966 duplicates",
-    "left out:": "skipped:",
-    "Each other explicand has": "Every second explicand has",
-}
-
-
-def load_table(path: Path) -> Table:
-    """A stored table, in the present names and words."""
-    table = Table.load(path)
-    data = table.data
-    for old, new in REWORDED.items():
-        data = data.replace(old, new)
-    return replace(table, data=data, settings=_rename(table.settings), methods=_rename(table.methods))
-
-
-def _rename(value: Any) -> Any:
-    if value == {"type": "DeepSHAP"}:
-        return summary(DeepSHAP())  # it was not made of a path and a rule then; its values were the same
-    if isinstance(value, dict):
-        return {RENAMED.get(key, key): _rename(item) for key, item in value.items()}
-    return RENAMED.get(value, value) if isinstance(value, str) else value
-
 
 def is_stored(suite: Suite, path: Path, data: str) -> bool:
     """Whether the table is stored, complete, and of this suite's settings and methods and of the data of this digest."""
     if not path.exists():
         return False
-    table = load_table(path)
+    table = Table.load(path)
     methods = {label: summary(method) for label, method in suite.methods().items()}
     stored = (table.settings, table.methods, table.environment.get("data"))
     return not table.failures and stored == (suite.settings(), methods, data)
@@ -176,13 +144,16 @@ PAGES = {
     "faces": ("Faces", ("celeba",)),
     "digits": ("Digits", ("mnist",)),
 }
-SYNTHETIC = "| [Synthetic tables](results/synthetic.md) | methods, training, settings |"
+OTHER_PAGES = (
+    ("[Synthetic tables](results/synthetic.md)", "methods, training, settings"),
+    ("[Which rule](results/rules.md)", "the rules of IG², on all of these"),
+)
 
 
 def render_pages(store: Path) -> dict[str, str]:
     """The pages of the docs by their path: the findings, which rule, and the tables of each data set with their notes."""
     notes = _read_notes(store / "notes.md")
-    tables = {run: load_table(path) for run in RUNS if (path := store / f"{run.name}.json").exists()}
+    tables = {run: Table.load(path) for run in RUNS if (path := store / f"{run.name}.json").exists()}
     pages = {INDEX: _render_index(tables, notes), "results/rules.md": _render_rules(tables, notes)}
     for page, (title, folders) in PAGES.items():
         on_page = {run.name: table for run, table in tables.items() if run.folder in folders}
@@ -193,26 +164,22 @@ def render_pages(store: Path) -> dict[str, str]:
     return pages
 
 
-def _join(lines: list[str]) -> str:
-    return "\n\n".join(line for line in lines if line) + "\n"
-
-
 def _render_toctree(pages: list[str]) -> str:
     return "\n".join(["```{toctree}", ":hidden:", "", *pages, "```"])
 
 
 def _render_index(tables: dict[Run, Table], notes: dict[str, str]) -> str:
     """The findings, links to the pages, the methods at a glance, and how the tables were made."""
-    links = ["| page | tables of |", "|---|---|"]
+    links = []
     for page, (title, folders) in PAGES.items():
         studies = {run.study or "methods": None for run in tables if run.folder in folders}
-        links.append(f"| [{title}](results/{page}.md) | {', '.join(studies)} |")
+        links.append([f"[{title}](results/{page}.md)", ", ".join(studies)])
     names = ["rules", *PAGES, "synthetic"]
-    return _join(
+    return join(
         [
             "# Results on real data",
             notes.pop("", "").strip(),
-            "\n".join([*links, SYNTHETIC, "| [Which rule](results/rules.md) | the rules of IG², on all of these |"]),
+            format_rows(["page", "tables of"], [*links, *OTHER_PAGES]),
             "## At a glance",
             _render_overview(list(tables.values())),
             "## How they were made",
@@ -226,7 +193,7 @@ def _render_rules(tables: dict[Run, Table], notes: dict[str, str]) -> str:
     """Every rule beside the published one."""
     mark = "▲ ahead of `left` by more than two standard errors of the difference, ▼ behind by more, = neither, for each metric."
     stored = list(tables.values())
-    return _join(
+    return join(
         [
             "# Which rule",
             notes.pop("which-rule", "").strip(),
@@ -245,13 +212,13 @@ def _render_data_set(title: str, tables: dict[str, Table], notes: dict[str, str]
         split = " (validation split)" if table.settings["split"] == "validation" else ""
         lines += [f"## {table.title}{split}", notes.pop(name, "").strip(), *_render_numbers(table)]
         made += [f"### {table.title}{split}", *_render_settings(table)]
-    return _join([*lines, *made])
+    return join([*lines, *made])
 
 
 def _render_numbers(table: Table) -> list[str]:
     """The rows, how to read them, and by how much one is ahead."""
     about, *_ = table.caption()
-    lines = [_wide(table.to_markdown().split("\n\n")[1]), about, *(f"{remark}." for remark in table.remarks())]
+    lines = [shrink(table.to_markdown().split("\n\n")[1]), about, *(f"{remark}." for remark in table.remarks())]
     if {"rules", "distances"} & set(table.suite.split("-")):
         lines.append(_render_gaps(table, next(iter(table.methods)), reverse=True))
     elif any(label.startswith(OURS) for label in table.methods) and "seconds" not in table.metrics:
@@ -284,27 +251,20 @@ def default_label(table: Table) -> str:
     return next(label for label in table.methods if label.startswith(f"{OURS}{ig2.IG2().rule}"))
 
 
-def _wide(rows: str) -> str:
-    """A table of many columns, in smaller letters."""
-    return f":::{{container}} wide\n\n{rows}\n\n:::"
-
-
 def _render_accuracies(table: Table) -> str:
     """How often the network is right, of each class or label; beside the paper's where it has some."""
     facts = {fact.name.removeprefix(EACH): fact.mean for fact in table.facts if fact.name.startswith(EACH)}
     paper = PAPER_ACCURACY if table.suite == "celeba" else {}
-    lines = ["| | accuracy |" + " paper |" * bool(paper), "|---|---|" + "---|" * bool(paper)]
-    for name, value in facts.items():
-        lines.append(f"| {name} | {value:.3f} |" + (f" {paper[name]:.3f} |" if name in paper else " |" * bool(paper)))
-    return "How often the network is right:\n\n" + "\n".join(lines)
+    known = {name: [f"{paper[name]:.3f}" if name in paper else "–"] if paper else [] for name in facts}
+    lines = [[name, f"{value:.3f}", *known[name]] for name, value in facts.items()]
+    return "How often the network is right:\n\n" + format_rows(["", "accuracy", *(["paper"] if paper else [])], lines)
 
 
 def _render_gaps(table: Table, first: str, reverse: bool = False) -> str:
     """By how much one row is ahead of the others, sample by sample."""
-    head = f"| {'row' if reverse else 'than'} | " + " | ".join(table.metrics) + " |"
     who = f"each row is ahead of *{first}*" if reverse else f"*{first}* is ahead of the others"
     about = f"How far {who}, sample by sample, with 95 % intervals; bold where that is more than two standard errors:"
-    lines = [about, "", head, "|---" * (len(table.metrics) + 1) + "|"]
+    lines = []
     for label in table.methods:
         if label == first:
             continue
@@ -313,8 +273,8 @@ def _render_gaps(table: Table, first: str, reverse: bool = False) -> str:
             ahead, behind = (label, first) if reverse else (first, label)
             gap = str(table.gap(ahead, behind, metric))
             cells.append(gap if _mark(table, ahead, behind, metric) == "=" else f"**{gap}**")
-        lines.append(f"| {label} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append([label, *cells])
+    return f"{about}\n\n{format_rows(['row' if reverse else 'than', *table.metrics], lines)}"
 
 
 def _render_overview(tables: list[Table]) -> str:
@@ -323,10 +283,7 @@ def _render_overview(tables: list[Table]) -> str:
     rules = list(dict.fromkeys(label for table in compared for label in table.methods if label.startswith(OURS)))
     names = [label.removeprefix(OURS).removesuffix(")").removesuffix(", as published") for label in rules]
     about = "▲ ahead of the best other method by more than two standard errors of the difference, ▼ behind by more, = neither."
-    lines = [
-        f"| data | metric | the best of the others | {' | '.join(f'IG², {name}' for name in names)} |",
-        "|---" * (len(rules) + 3) + "|",
-    ]
+    lines = []
     for table in compared:
         others = [label for label in table.methods if not label.startswith(OURS) and label != "Random"]
         for metric, column in table.metrics.items():
@@ -338,8 +295,9 @@ def _render_overview(tables: list[Table]) -> str:
                 for label in rules
             ]
             best = f"{table.row(rival, metric).mean:.3f}, {rival}"
-            lines.append(f"| {table.title} | {table.heading(metric)} | {best} | {' | '.join(cells)} |")
-    return about + "\n\n" + _wide("\n".join(lines))
+            lines.append([table.title, table.heading(metric), best, *cells])
+    heads = ["data", "metric", "the best of the others", *(f"IG², {name}" for name in names)]
+    return f"{about}\n\n{shrink(format_rows(heads, lines))}"
 
 
 def _compare_rules(tables: list[Table], split: Split) -> str:
@@ -347,14 +305,14 @@ def _compare_rules(tables: list[Table], split: Split) -> str:
     studied = [table for table in tables if (table.settings["study"], table.settings["split"]) == ("rules", split)]
     first = "left, as published"
     heads = [f"{table.title.partition(':')[0]}: {', '.join(_metrics(table))}" for table in studied]
-    lines = [f"| rule | {' | '.join(heads)} |", "|---" * (len(studied) + 1) + "|"]
+    lines = []
     for rule in dict.fromkeys(label for table in studied for label in table.methods if label != first):
         cells = [
             " ".join(_mark(table, rule, first, metric) for metric in _metrics(table)) if rule in table.methods else "–"
             for table in studied
         ]
-        lines.append(f"| {rule} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([rule, *cells])
+    return format_rows(["rule", *heads], lines)
 
 
 def _metrics(table: Table) -> list[str]:

@@ -29,9 +29,10 @@ from ig2._utils.progress import Progress
 from ig2._utils.suggestions import ChoiceError, find_close, suggest
 from ig2.errors import IG2Warning, InputError, describe, format_count, reason
 from ig2.methods.base import summary
-from ig2.table import MADE_BY, Fact, Failure, Row, Table, merge_environments, spread
+from ig2.table import Row, spread
 from ig2_bench.store import Cell, Cells, no_empty_folder
 from ig2_bench.suite import BenchOptions, MethodLike, Suite, add_scales, find_suite
+from ig2_bench.table import MADE_BY, Fact, Failure, Table, merge_environments
 
 PREPARING, FACTS = "preparing", "facts"  # kinds of work beside the methods
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from statistics import fmean
 
 from ig2.errors import InputError, describe
-from ig2.table import Table
 from ig2_bench.suite import AtScale, label_scale
+from ig2_bench.table import Table
 
 RANK = "rank"
 

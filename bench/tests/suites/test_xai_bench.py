@@ -13,12 +13,12 @@ from torch import Tensor, nn
 import ig2
 from ig2.errors import InputError
 from ig2.metrics.gaussian import Gaussian, Mixture
-from ig2.table import Table
 from ig2_bench.datasets.synthetic import Synthetic
 from ig2_bench.networks.perceptron import Perceptrons, PerceptronSettings, train_perceptrons
 from ig2_bench.runner import run
 from ig2_bench.suite import BenchOptions, ChoiceError
 from ig2_bench.suites.xai_bench import XAIBench
+from ig2_bench.table import Table
 from networks import data
 
 # -- the families ------------------------------------------------------------------------------------------------------

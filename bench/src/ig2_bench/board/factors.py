@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ig2.errors import InputError, describe
-from ig2.table import Table
 from ig2_bench.board.intervals import Interval, resample
+from ig2_bench.markdown import format_rows
 from ig2_bench.suite import AtScale
+from ig2_bench.table import Table
 
 FACTORS = "factors"
 BETWEEN = " × "
@@ -83,12 +84,8 @@ class Effects:
             metrics = list(effects)
             whats = [effect.what for effect in (self.shares if form is _format_interaction else effects)[metrics[0]]]
             whats = whats[-len(effects[metrics[0]]) :]  # of shares, those of pairs come last
-            heading = f"| | {' | '.join(metrics)} |\n|---{'|---' * len(metrics)}|"
-            rows = [
-                f"| {what} | " + " | ".join(_bold(effects[metric][i], form) for metric in metrics) + " |"
-                for i, what in enumerate(whats)
-            ]
-            parts += [f"{title}:", "\n".join([heading, *rows])]
+            rows = [[what, *(_bold(effects[metric][i], form) for metric in metrics)] for i, what in enumerate(whats)]
+            parts += [f"{title}:", format_rows(["", *metrics], rows)]
         return "\n\n".join(parts)
 
 

@@ -14,7 +14,6 @@ from ig2._utils.files import make_subfolder, refuse_link, write_file
 from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.errors import InputError, describe
 from ig2.methods import Grid
-from ig2.table import Failure, Table
 from ig2_bench.board.factors import FACTORS, Effects, analyse_table
 from ig2_bench.board.rendering import FOLDER, WORK, find_worthwhile, render_pages
 from ig2_bench.board.roster import NEEDS, ROSTER, Conditions, build_roster
@@ -23,6 +22,7 @@ from ig2_bench.runner import Step, run, select_methods
 from ig2_bench.scales import choose_scales
 from ig2_bench.suite import BenchOptions, MethodLike, Split, Suite, find_suite
 from ig2_bench.suites.xai_tris import XAITris
+from ig2_bench.table import Failure, Table
 
 NAME = "leaderboard"
 FILE = f"{NAME}.json"

@@ -9,6 +9,7 @@ from ig2.table import ARROWS, escape_cell, number
 from ig2_bench.board.factors import FACTORS, NAMES, Effect, Effects
 from ig2_bench.board.roster import ROSTER
 from ig2_bench.board.standings import Board, Leaderboard, Standing, find_front
+from ig2_bench.markdown import format_rows, join, shrink
 
 SHORT = 12  # rows of the first table, beside the best of IG² and Random: a screen
 BOARDS = 4  # more columns need smaller letters
@@ -34,15 +35,15 @@ def render_pages(
     Returns:
         The pages by name, the first page first.
     """
-    pages = {"": _join([*_render_first(leaderboard, effects, picture), ending])}
-    pages |= {name: _join(render_board(board)) for name, board in leaderboard.boards.items()}
-    return pages | ({FACTORS: _join(_render_effects(effects))} if effects else {})
+    pages = {"": join([*_render_first(leaderboard, effects, picture), ending])}
+    pages |= {name: join(render_board(board)) for name, board in leaderboard.boards.items()}
+    return pages | ({FACTORS: join(_render_effects(effects))} if effects else {})
 
 
 def _render_first(leaderboard: Leaderboard, effects: Mapping[str, Effects], picture: str | None) -> list[str]:
     boards, ranked = leaderboard.boards, leaderboard.ranked
     lines = ["# Leaderboard", render_findings(leaderboard), *_note_effects(effects), *_note_source(leaderboard)]
-    widen = _wide if len(boards) > BOARDS else str
+    widen = shrink if len(boards) > BOARDS else str
     lines += [widen(render_overview(leaderboard, SHORT)), _explain_overview(leaderboard)]
     if picture:
         front = ", ".join(f"*{label}*" for label in find_worthwhile(leaderboard))
@@ -200,7 +201,7 @@ def render_overview(leaderboard: Leaderboard, rows: int | None = None) -> str:
         best = next((label for label in labels if label.startswith(OURS)), None)
         labels = [label for i, label in enumerate(labels) if i < rows or label in (best, NOISE) or label not in ROSTER]
     heads = [f"{name} /{len(each)}" for name, each in places.items()]
-    lines = [f"| | method | ahead, % | behind, % | {' | '.join([*heads, 'cost'])} |", "|---" * (len(heads) + 5) + "|"]
+    lines = []
     numbers = {label: place for place, label in enumerate(records, 1)}
     for label in dict.fromkeys(labels):
         record = records.get(label)
@@ -209,14 +210,13 @@ def render_overview(leaderboard: Leaderboard, rows: int | None = None) -> str:
             NONE if label not in each else f"**{each[label]}**" if each[label] == 1 else str(each[label])
             for each in places.values()
         ]
-        cells = [str(numbers.get(label, "")), escape_cell(label), *shares, *cells, _count(leaderboard.work(label))]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([str(numbers.get(label, "")), escape_cell(label), *shares, *cells, _count(leaderboard.work(label))])
+    return format_rows(["", "method", "ahead, %", "behind, %", *heads, "cost"], lines)
 
 
 def _render_links(leaderboard: Leaderboard) -> str:
     """Return a line for each data set: the first three methods, the best of IG², and a link to the rest."""
-    lines = ["| data set | values | first | second | third | best of IG² |", "|---" * 6 + "|"]
+    lines = []
     for name, board in leaderboard.boards.items():
         places = board.places()
         podium = [escape_cell(method) for method in places][:3]
@@ -225,26 +225,24 @@ def _render_links(leaderboard: Leaderboard) -> str:
         ]
         cells = [*podium, *[NONE] * (3 - len(podium)), *(ours or [NONE])[:1]]
         title = board.title.partition(":")[0]
-        lines.append(f"| [{title}]({FOLDER}/{name}.md) | {board.samples} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([f"[{title}]({FOLDER}/{name}.md)", str(board.samples), *cells])
+    return format_rows(["data set", "values", "first", "second", "third", "best of IG²"], lines)
 
 
 def render_board(board: Board) -> list[str]:
     """Return the page of a data set: scores, costs, paired differences, and methods without a row."""
     ranks, raw_ranks, cheap = board.mean_ranks(), board.mean_ranks(raw=True), board.cost_ranks()
-    heads = [f"{label} {ARROWS[column.better]}" for label, column in board.metrics.items()]
-    lines = [f"| method | rank | px | raw rank | {' | '.join(heads)} | forwards | gradients | s | cost rank |"]
-    lines.append("|---" * (len(heads) + 8) + "|")
+    metrics = [f"{label} {ARROWS[column.better]}" for label, column in board.metrics.items()]
+    heads = ["method", "rank", "px", "raw rank", *metrics, "forwards", "gradients", "s", "cost rank"]
+    lines = []
     best = {metric: [m for m, place in board.ranks(metric).items() if place < 2] for metric in board.metrics}
     for method, mean_rank in ranks.items():
         standing = board.standing(method)
         cells = [_cell(board, standing, metric, method in best[metric]) for metric in board.metrics]
         costs = [_count(standing.cost[what]) for what in ("forwards", "gradients")] + [_seconds(standing.cost["seconds"])]
         place = f"{cheap[method]:.0f}" if method in cheap else NONE
-        lines.append(
-            f"| {escape_cell(method)} | {mean_rank:.1f} | {standing.scale:g} | {raw_ranks[method]:.1f} | "
-            f"{' | '.join([*cells, *costs])} | {place} |"
-        )
+        numbers = [f"{mean_rank:.1f}", f"{standing.scale:g}", f"{raw_ranks[method]:.1f}"]
+        lines.append([escape_cell(method), *numbers, *cells, *costs, place])
     scales = (
         f" The scale of each method (*px*) was chosen on the validation split among raw maps and {_list(board.scales)} pixels, "
         "by the lowest mean rank over the metrics among its own scales; in parentheses the score of its raw maps."
@@ -261,7 +259,7 @@ def render_board(board: Board) -> list[str]:
     return [
         f"# {board.title.partition(':')[0]} ({board.name})",
         f"One data set of [the leaderboard](../{FOLDER}.md). Data: {board.data}.",
-        _wide("\n".join(lines)),
+        shrink(format_rows(heads, lines)),
         caption,
         *(line for base in bases if len(ranks) > 1 for line in _render_differences(board, base)),
         *_render_left_out(board),
@@ -270,14 +268,14 @@ def render_board(board: Board) -> list[str]:
 
 def _render_differences(board: Board, base: str) -> list[str]:
     about = "How much better each is on the same samples, with 95 % intervals; bold where they exclude zero:"
-    lines = [f"| than {escape_cell(base)} | {' | '.join(board.metrics)} |", "|---" * (len(board.metrics) + 1) + "|"]
+    lines = []
     for method in board.mean_ranks():
         if method == base:
             continue
         gaps = [board.difference(method, base, metric) for metric in board.metrics]
         cells = [f"**{gap}**" if gap.is_clear else str(gap) for gap in gaps]
-        lines.append(f"| {escape_cell(method)} | {' | '.join(cells)} |")
-    return [f"## Compared with {base}", about, _wide("\n".join(lines))]
+        lines.append([escape_cell(method), *cells])
+    return [f"## Compared with {base}", about, shrink(format_rows([f"than {escape_cell(base)}", *board.metrics], lines))]
 
 
 def _render_effects(effects: Mapping[str, Effects]) -> list[str]:
@@ -290,7 +288,7 @@ def _render_effects(effects: Mapping[str, Effects]) -> list[str]:
     for name, study in effects.items():
         quick = " A quick run: it shows that everything runs, and no more." if study.quick else ""
         lines += [f"## {study.title} ({name})", f"Over {format_count(study.samples, 'sample')}.{quick} Data: {study.data}."]
-        lines.append(_wide(study.to_markdown()))
+        lines.append(shrink(study.to_markdown()))
     return lines
 
 
@@ -324,11 +322,3 @@ def _seconds(value: float | None) -> str:
 def _list(items: Iterable[object]) -> str:
     texts = [f"{item:g}" if isinstance(item, float) else str(item) for item in items]
     return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
-
-
-def _join(lines: Iterable[str]) -> str:
-    return "\n\n".join(line for line in lines if line) + "\n"
-
-
-def _wide(rows: str) -> str:
-    return f":::{{container}} wide\n\n{rows}\n\n:::"

@@ -19,10 +19,11 @@ import ig2
 from ig2._utils.checks import is_number
 from ig2._utils.files import check_regular
 from ig2.errors import InputError, describe
-from ig2.table import MADE_BY, Column, Failure, Table, merge_environments
+from ig2.table import Column
 from ig2_bench.board.intervals import Interval, bootstrap, bootstrap_rows
 from ig2_bench.scales import choose_scales, rank
 from ig2_bench.suite import AtScale, label_scale
+from ig2_bench.table import MADE_BY, Failure, Table, merge_environments
 
 FORMAT = 1
 COSTS = ("forwards", "gradients", "seconds")

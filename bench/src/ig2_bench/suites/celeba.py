@@ -17,7 +17,7 @@ from ig2.methods.kernelshap import Grid
 from ig2.metrics.curves import OutputOption
 from ig2.model import wrap
 from ig2.references import round_robin
-from ig2.table import COMMONEST, EACH, Column
+from ig2.table import Column
 from ig2_bench.datasets.celeba import files
 from ig2_bench.datasets.celeba.drawn import DRAWN, draw_faces
 from ig2_bench.datasets.celeba.files import ATTRIBUTE_COMPONENTS, UNPARSED, FaceSamples
@@ -34,6 +34,7 @@ from ig2_bench.suites.experiment import (
     take_split,
 )
 from ig2_bench.suites.studies import EVERYWHERE, NORMS, Study, WithReferences
+from ig2_bench.table import COMMONEST, EACH
 
 LEAST = 0.001  # of the picture is a component's; with less it is a corner that the parser saw, or that shrinking left over
 OFTEN = 2  # times that a face is explained at most, each time for another attribute

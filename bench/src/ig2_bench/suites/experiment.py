@@ -32,7 +32,7 @@ from ig2.model import Model
 from ig2.paths import GradPath
 from ig2.references import BlurredExplicand, References, Zeros
 from ig2.references.choice import round_robin
-from ig2.table import EACH, Column, Shows
+from ig2.table import Column, Shows
 from ig2_bench.board.roster import Conditions, build_roster
 from ig2_bench.datasets.base import LabelledSamples, update_digest
 from ig2_bench.networks.base import SampleNetwork
@@ -41,6 +41,7 @@ from ig2_bench.suite import AtScale, BenchOptions, ChoiceError, MethodLike, Spli
 from ig2_bench.suites.studies import COUNTERFACTUAL as COUNTERFACTUAL
 from ig2_bench.suites.studies import DATA as DATA
 from ig2_bench.suites.studies import DIFFID, IDSDS, SECONDS, Study, WithReferences
+from ig2_bench.table import EACH
 
 QUICK = {"samples": 3, "references": 2, "steps": 3, "guided": 3, "straight": 3, "coalitions": 200, "thresholds": 5}
 """Settings of a small run, to see that it runs."""

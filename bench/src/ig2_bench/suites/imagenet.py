@@ -23,13 +23,14 @@ from ig2.errors import InputError, import_extra
 from ig2.methods.kernelshap import Grid
 from ig2.model import Model, Preparation
 from ig2.references import round_robin
-from ig2.table import EACH, Column
+from ig2.table import Column
 from ig2_bench.datasets import imagenet, pets, photos
 from ig2_bench.datasets.base import LabelledSamples
 from ig2_bench.datasets.listing import Listing, existing_folder
 from ig2_bench.suite import BenchOptions, MethodLike, Split
 from ig2_bench.suites.experiment import COUNTERFACTUAL, DATA, AssignedReferences, Experiment, ExplicandSet
 from ig2_bench.suites.studies import EVERYWHERE, FACTORS, NORMS, Study, WithReferences
+from ig2_bench.table import EACH
 
 INCEPTION = "torchvision:inception_v3"  # the paper's
 LAYERS = {
