@@ -31,3 +31,13 @@ def test_both_sides_of_the_speed_contest_return_the_same_numbers(monkeypatch):
     ours, theirs = contest.ours(4), contest.theirs(4)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9 * float(theirs.abs().max()))
     assert not torch.allclose(contest.ours(3), theirs, rtol=0, atol=1e-3 * float(theirs.abs().max()))
+
+
+def test_the_faster_copy_is_measured_row_by_row(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    measured = importlib.import_module("performance.faster_copy")
+    monkeypatch.setattr("sys.argv", ["bench", str(tmp_path / "copy.json"), "--device", "cpu", "--quick"])
+    measured.main()
+    rough, bare, *prepared = json.loads((tmp_path / "copy.json").read_text())["results"]["faster copy"]
+    assert "as it is" in rough and bare["to bare"] == 1
+    assert [row["accepted"] for row in prepared] == [True, True]
