@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ig2.report import Content, InputView, MethodView, ReferenceView
+from ig2.views import Bars, Curve, Picture, Words
 
 SCRIPT = "<script>alert(1)</script>"
 IMAGE = "\"><img src=x onerror=alert('2')>"
@@ -42,7 +43,7 @@ def picture(rng, size):
 
 def references(rng, shape, labels):
     def reference(label):
-        shown = (picture(rng, (40, 40)), None) if len(shape) == 2 else (None, f"the text of {label}")
+        shown = (Picture(picture(rng, (40, 40))), None) if len(shape) == 2 else (None, f"the text of {label}")
         return ReferenceView(label, float(rng.normal()), *shown, rng.normal(size=shape))
 
     return [reference(label) for label in labels]
@@ -53,14 +54,14 @@ def photo(name="photo.jpg", target="tiger cat", size=(140, 160), labels=("espres
     rng = np.random.default_rng(0)
     first, second = rng.normal(size=size) ** 3 * 0.001, rng.normal(size=size) * 3
     shown = [method("IG²", first, references(rng, size, labels)), method("Integrated Gradients", second, residual=3.0)]
-    return InputView(name, "image", target, 0.39, target, labels, tuple(shown), picture(rng, size))
+    return InputView(name, Picture(picture(rng, size)), target, 0.39, target, labels, tuple(shown))
 
 
 def digit(name="digit.png", target="seven"):
     """Small enough for its picture to be kept exactly."""
     rng = np.random.default_rng(1)
     shown = method("IG²", rng.normal(size=(12, 10)))
-    return InputView(name, "image", target, 0.99, target, ("one",), (shown,), picture(rng, (12, 10)))
+    return InputView(name, Picture(picture(rng, (12, 10))), target, 0.99, target, ("one",), (shown,))
 
 
 def sentence(name="Where did guinea pigs originate ?", target="location", words=None):
@@ -68,17 +69,29 @@ def sentence(name="Where did guinea pigs originate ?", target="location", words=
     rng = np.random.default_rng(2)
     plain = MethodView("Gradient", rng.normal(size=len(words)), 7.5, None, None, "has no baseline", {})
     shown = (method("IG²", rng.normal(size=len(words)), references(rng, (len(words),), ("entity", "human"))), plain)
-    return InputView(name, "text", target, 0.93, target, ("entity", "human"), shown, units=words)
+    return InputView(name, Words(words), target, 0.93, target, ("entity", "human"), shown)
 
 
 def row(name="row 17", target="over 50K", columns=("age", "hours", "capital gain"), cells=("39", "-40", "=1+1")):
     rng = np.random.default_rng(3)
     scores = rng.normal(size=len(columns))
-    return InputView(name, "table", "up to 50K", None, target, (), (method("IG²", scores),), units=columns, cells=cells)
+    return InputView(name, Bars(columns, cells), "up to 50K", None, target, (), (method("IG²", scores),))
+
+
+def signal(name="beat.wav", target="racing", channels=("lead I", "lead II")):
+    rng = np.random.default_rng(5)
+    series = np.cumsum(rng.normal(size=(len(channels), 300)), axis=1)
+    shown = method("IG²", rng.normal(size=series.shape), references(rng, (3,), ("calm", "<b>still</b>")))
+    calm = [
+        replace(each, view=Curve.bin(series[::-1], channels, 50.0), scores=rng.normal(size=series.shape))
+        for each in shown.references
+    ]
+    shown = replace(shown, references=tuple(calm), gradcf=Curve.bin(-series, channels, 50.0))
+    return InputView(name, Curve.bin(series, channels, 50.0), target, 0.8, target, ("calm",), (shown,))
 
 
 def everything():
-    return Content("A report", "a small network", (photo(), digit(), sentence(), row()), {"ig2": "1.0", "seed": "0"})
+    return Content("A report", "a small network", (photo(), digit(), sentence(), row(), signal()), {"ig2": "1.0", "seed": "0"})
 
 
 def crossed():
@@ -86,7 +99,7 @@ def crossed():
     views = []
     for number, token in enumerate(("' The'", "' capital'", "' is'", "' Paris'", "'<b>'", "' \\n'") * 3):
         view = sentence(target=token)
-        scores = view.methods[0].scores * np.cos(number + np.arange(len(view.units)))
+        scores = view.methods[0].scores * np.cos(number + np.arange(len(view.view.words)))
         spans = {"user": float(scores[:3].sum()), "system": float(scores[3:].sum())}
         shown = replace(view.methods[0], scores=scores, spans=spans, question="Why this, rather than that prompt?")
         shown = replace(shown, references=tuple(replace(each, spans=spans) for each in shown.references))
@@ -125,7 +138,7 @@ def rough():
 
     def trusted(view, trusts):
         first, *others = view.methods
-        ends = [picture(rng, (8, 8)) if view.kind == "image" else None for _ in first.references]
+        ends = [Picture(picture(rng, (8, 8))) if isinstance(view.view, Picture) else None for _ in first.references]
         pairs = zip(first.references, ends, trusts, strict=False)
         found = [
             replace(each, residual=0.5 * r, trust=trust, arrival=1 - 0.2 * r, reference_output=-2.0 + r, gradcf=end)
@@ -162,7 +175,7 @@ def hostile():
     rng = np.random.default_rng(4)
     scores = rng.normal(size=(12, 10))
     shown = (method(TEMPLATE, scores, references(rng, (12, 10), HOSTILE), settings=settings), method(LONG, scores))
-    seen = InputView(IMAGE, "image", SCRIPT, 0.5, CLOSING, HOSTILE, shown, picture(rng, (12, 10)))
+    seen = InputView(IMAGE, Picture(picture(rng, (12, 10))), SCRIPT, 0.5, CLOSING, HOSTILE, shown)
     said = sentence(CLOSING, IMAGE, words=(*HOSTILE, "=cmd|' /C calc'!A0"))
     listed = row(TEMPLATE, SCRIPT, columns=HOSTILE, cells=tuple(reversed(HOSTILE)))
     return Content(SCRIPT, IMAGE, (seen, said, listed), dict(zip(HOSTILE, HOSTILE, strict=True)))

@@ -426,7 +426,7 @@ def test_an_estimate_counts_every_step_before_any_is_taken(monkeypatch: pytest.M
 def named(count: int = 5) -> Attribution:
     rows = range(count)
     names = Names(
-        "table", tuple(f"row {i}" for i in rows), ("cat", "dog", "eel"), units=(("a", "b", "c"),) * count,
+        "bars", tuple(f"row {i}" for i in rows), ("cat", "dog", "eel"), units=(("a", "b", "c"),) * count,
         groups=((0, 1, -1, 1),) * count, cells=tuple((str(i), "x", "y") for i in rows), becomes=(("9", "x", "y"),) * count,
     )  # fmt: skip
     return full()[:count].with_names(names)
@@ -480,6 +480,6 @@ def test_a_shap_explanation_has_the_names():
     assert explanation.feature_names == ["a", "b", "c"] and explanation.values.shape == (5, 3)
     assert explanation.data[2].tolist() == [2.0, "x", "y"] and explanation.display_data[2].tolist() == ["2", "x", "y"]
     assert named().to_shap(feature_names=list("abcd")).values.shape == (5, 4)
-    words = replace(named(2).names, kind="text", units=(("a", "b", "c"), ("d", "e")), groups=((0, 1, 2, -1), (0, 1, 1, -1)))
+    words = replace(named(2).names, view="words", units=(("a", "b", "c"), ("d", "e")), groups=((0, 1, 2, -1), (0, 1, 1, -1)))
     spoken = full()[:2].with_names(replace(words, cells=None, becomes=None)).to_shap()
     assert spoken[1].data.tolist() == ["d", "e"] and spoken[1].values.shape == (2,)

@@ -492,7 +492,7 @@ class Attribution(_Fields[Structured]):
         time = None if self.names is None else self.names.time_axis
         if self.names is not None and self.names.units is not None and time is None:
             raise InputError(
-                f"this is an attribution of {self.names.kind}s, whose features have no neighbours to blur over: sum_units() "
+                "this is an attribution of words or columns, which have no neighbours to blur over: sum_units() "
                 "has a number for each word or column"
             )
         if axes is None and time is not None:
@@ -690,8 +690,8 @@ class Attribution(_Fields[Structured]):
         (('feature 0', 'feature 1'), [['1', '0'], ['0', '1']])
         """
         names, values = self.names, self._one_tensor(self.values)
-        if (names is not None and names.kind != "table") or (names is None and values.ndim != 2):
-            what = f"{names.kind}s" if names is not None else f"samples {tuple(values.shape[1:])}"
+        if (names is not None and names.view != "bars") or (names is None and values.ndim != 2):
+            what = f"inputs shown as {names.view}" if names is not None else f"samples {tuple(values.shape[1:])}"
             raise InputError(f"columns are those of rows of a table (B, F), and this attribution is of {what}")
         cells: Sequence[Sequence[str]] = () if names is None or names.cells is None else names.cells
         if not cells:

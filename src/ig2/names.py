@@ -30,13 +30,13 @@ def name_output(index: int, classes: Sequence[str] | None = None, outputs: str =
 class Names:
     """The names of B explicands. Fields that are tuples of tuples have one row for each.
 
-    >>> names = Names("table", ("row 1",), units=(("age", "town"),), groups=((0, 1, 1),))
+    >>> names = Names("bars", ("row 1",), units=(("age", "town"),), groups=((0, 1, 1),))
     >>> names.sum_units(torch.tensor([[1.0, 2.0, 3.0]]))
     [array([1., 5.])]
     """
 
-    kind: str
-    """The kind of the explicands: "image", "text", "table" or "signal"."""
+    view: str
+    """How the explicands are shown: as a "picture", "words", "bars" or a "curve", see `ig2.views`."""
     samples: tuple[str, ...]
     """The name of each explicand: a file name, a sentence or a row."""
     classes: tuple[str, ...] | None = None
@@ -90,11 +90,10 @@ class Names:
             rows = rows.movedim(self.time_axis, 1)
         rows = rows.flatten(2).sum(dim=2) if rows.ndim > 2 else rows
         if self.units is None or self.groups is None:
-            raise InputError(f"{self.kind}s have no units to sum over")
+            raise InputError("these explicands have no units, such as words or columns, to sum over")
         if rows.ndim != 2 or len(rows) != len(self) or any(rows.shape[1] != len(groups) for groups in self.groups):
             sizes = " or ".join(map(str, sorted({len(groups) for groups in self.groups})))
-            positions = {"text": "tokens", "signal": "steps of time"}.get(self.kind, "features")
-            raise InputError(f"the attribution is {describe(values)}, expected {len(self)} rows of {sizes} {positions}")
+            raise InputError(f"the attribution is {describe(values)}, expected {len(self)} rows of {sizes} positions")
         sums = []
         for row, groups, units in zip(rows, self.groups, self.units, strict=True):
             numbers = torch.tensor(groups)

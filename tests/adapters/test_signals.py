@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import wave
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from torch import nn
 import ig2
 from ig2._utils.blur import smooth as blur_series
 from ig2.adapters import signals
-from ig2.adapters.signals import Clip, SignalSubject, read_sound, subject, sum_bins
+from ig2.adapters.signals import Clip, SignalSubject, read_sound, subject
 from ig2.errors import IG2Warning, InputError
 from ig2.metrics import Deletion
 from ig2.report import build
+from ig2.views import MOST_BINS, Curve, sum_bins
 from networks import data, made, refuses
 
 SHAPES = {"CT": (2, 30), "TC": (30, 2), "T": (30,)}
@@ -175,19 +177,20 @@ def test_the_report_shows_the_curve_and_a_map_that_adds_up(layout: str):
     content = build("title", mine, batch, {"Gradient": attribution})
     content.check()
     view = content.inputs[0]
-    assert view.kind == "image" and view.picture.shape == (*view.methods[0].scores.shape, 3)
+    assert isinstance(view.view, Curve) and view.view.lowest.shape == view.methods[0].scores.shape
     for scores, total in zip(mine.scores(batch, attribution), attribution.total, strict=True):
         assert scores.sum() == pytest.approx(float(total))
 
 
-def test_a_picture_is_dark_where_the_signal_is():
-    mine = subject_of("T")
-    rising = torch.linspace(0, 1, 30)
-    picture = mine.picture(rising)[:, :, 0] < 128
-    heights = picture.argmax(axis=0)
-    assert (np.diff(heights) < 0).all() and picture.any(axis=0).all()
-    assert (mine.picture(torch.zeros(30))[:, :, 0] < 128).any()
-    np.testing.assert_allclose(sum_bins(np.arange(10.0)[None], 3), [[0 + 1 + 2 + 3, 4 + 5 + 6, 7 + 8 + 9]])
+def test_a_long_signal_is_shown_in_intervals_with_its_lowest_and_highest_values():
+    series = np.random.default_rng(0).normal(size=(2, 2500))
+    curve, sums = Curve.bin(series, ("a", "b"), 100.0), sum_bins(series)
+    edges = [i * 2500 // MOST_BINS for i in range(MOST_BINS + 1)]
+    for i, (first, last) in enumerate(pairwise(edges)):
+        part = series[:, first:last]
+        assert (curve.lowest[:, i] == part.min(axis=1)).all() and (curve.highest[:, i] == part.max(axis=1)).all()
+        np.testing.assert_allclose(sums[:, i], part.sum(axis=1))
+    assert curve.seconds == 25.0 and curve.name_moment(1, 999, 1000) == "b, 24.98–25 s"
 
 
 # -- whole data sets ---------------------------------------------------------------------------------------------------

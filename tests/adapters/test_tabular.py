@@ -128,7 +128,7 @@ def test_columns_are_summed_to_one_number_each() -> None:
     assert np.allclose(scores[2], [values[2, 0], values[2, 1], values[2, 2:5].sum(), values[2, 5:].sum()])
     for row in range(6):
         assert scores[row].sum() == pytest.approx(float(a.output[row] - a.baseline_output[row]), abs=1e-5)
-    with pytest.raises(InputError, match="8 features"):
+    with pytest.raises(InputError, match="8 positions"):
         mine.scores(batch, a, torch.zeros(6, 9))
 
 

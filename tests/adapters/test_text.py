@@ -528,7 +528,7 @@ def test_wrong_texts_are_named(bert: TextSubject) -> None:
         mine.pool()
     with pytest.raises(InputError, match="no mask token"):
         mine.baseline(mine.encode("abc"), "mask")
-    with pytest.raises(InputError, match="tokens"):
+    with pytest.raises(InputError, match="expected 1 rows of 5 positions"):
         mine.scores(
             mine.encode("abc"), ig2.IntegratedGradients(steps=2)(mine.model, mine.encode("abc").x), torch.zeros(1, 3, 6)
         )

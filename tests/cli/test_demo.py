@@ -35,7 +35,7 @@ def test_the_demo_in_small(ig2, capfd):
     assert collection.names == ["ig2", "ig"]
     for identity in collection.catalogue.ids:
         view = collection.view(identity)[0][0]
-        assert view.picture is not None and [method.name for method in view.methods] == ["ig2", "ig", "Difference"]
+        assert view.view.pixels is not None and [method.name for method in view.methods] == ["ig2", "ig", "Difference"]
         assert view.prediction in ("espresso", "5")
 
 

@@ -11,8 +11,9 @@ import pytest
 
 import ig2
 from ig2.errors import InputError
-from ig2.explorer.maps import Map, Reader, match, pool, read_map, subtract
+from ig2.explorer.maps import Map, Reader, match, read_map, subtract
 from ig2.runs.files import open_part
+from ig2.views import Bars, Picture, Words, pool
 from networks import refuses
 from stores import tiny, write_store
 
@@ -20,7 +21,7 @@ from stores import tiny, write_store
 def test_an_image_is_summed_over_channels(photos):
     row = ig2.open(photos.folders[0])["dark/00.png"]
     shown = read_map(row, photos.stores[0].manifest)
-    assert shown.kind == "image"
+    assert isinstance(shown.view, Picture)
     np.testing.assert_allclose(shown.scores, row["values"].astype(float).sum(axis=0), atol=1e-12)
 
 
@@ -32,7 +33,8 @@ def test_a_superpixel_is_spread_over_its_pixels():
 
 def test_words_without_names_are_numbered():
     shown = read_map({"values": np.ones((2, 3)), "units": ["one"]}, {"kind": "text"})
-    assert (shown.kind, shown.units, shown.scores.tolist()) == ("text", ("1", "2"), [3.0, 3.0])
+    assert isinstance(shown.view, Words)
+    assert (shown.view.words, shown.scores.tolist()) == (("1", "2"), [3.0, 3.0])
 
 
 def test_numbers_that_are_not_finite_are_shown_as_zero():
@@ -56,18 +58,18 @@ def test_pooling_keeps_the_sum_and_every_pixel_in_one_field(shape):
 
 
 def test_maps_of_two_sizes_are_compared_on_the_smaller():
-    large, small = Map("image", np.arange(16.0).reshape(4, 4)), Map("image", np.eye(2))
+    large, small = Map(Picture(), np.arange(16.0).reshape(4, 4)), Map(Picture(), np.eye(2))
     first, second = match([large, small])
     np.testing.assert_array_equal(first.scores, [[10, 18], [42, 50]])
     np.testing.assert_allclose(subtract(first, second), np.array([[10, 18], [42, 50]]) / 120 - np.eye(2) / 2)
-    assert match([Map("text", np.ones(1), ("a",)), Map("text", np.ones(1), ("b",))]) is None
-    assert match([large, Map("table", np.ones(1), ("a",))]) is None
+    assert match([Map(Words(("a",)), np.ones(1)), Map(Words(("b",)), np.ones(1))]) is None
+    assert match([large, Map(Bars(("a",)), np.ones(1))]) is None
 
 
 def test_a_map_less_itself_on_another_scale_is_nothing():
     scores = np.random.default_rng(0).normal(size=5)
     units = tuple("abcde")
-    np.testing.assert_allclose(subtract(Map("table", scores, units), Map("table", 7 * scores, units)), 0, atol=1e-15)
+    np.testing.assert_allclose(subtract(Map(Bars(units), scores), Map(Bars(units), 7 * scores)), 0, atol=1e-15)
 
 
 def test_rows_are_read_by_position_whatever_is_kept(tmp_path):

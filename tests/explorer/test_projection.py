@@ -99,8 +99,7 @@ def test_it_is_made_once_and_again_when_the_rows_are_others(tmp_path, monkeypatc
     second = open_projection(ig2.open(tmp_path / "s"))
     for name in ("points", "clusters", "means", "typical"):
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
-    assert (first.kind, first.names, first.shape, first.explained) == (
-        second.kind,
+    assert (first.names, first.shape, first.explained) == (
         second.names,
         second.shape,
         second.explained,
@@ -140,7 +139,7 @@ def test_a_pickle_in_the_file_is_not_opened(tmp_path):
 
 def test_texts_are_described_by_their_words(folder):
     shown = make_projection(ig2.open(folder / "texts"))
-    assert shown.kind == "text" and {"film", "good"} <= set(shown.names)
+    assert {"film", "good"} <= set(shown.names)
     np.testing.assert_allclose(shown.means.sum(axis=1)[np.isin(range(len(shown.means)), shown.clusters)], 1, rtol=1e-5)
 
 

@@ -12,10 +12,11 @@ from PIL import Image
 from torch import nn
 
 import ig2
-from ig2.adapters import vision
+from ig2.adapters import signals, vision
 from ig2.errors import InputError
-from ig2.explorer import Collection
+from ig2.explorer import Collection, exports
 from ig2.metrics import Deletion, Insertion
+from ig2.views import Curve
 from networks import refuses, seeded
 
 SIDE = 6
@@ -112,10 +113,32 @@ def test_the_item_has_scores_curves_references_and_the_counterfactual(subject, s
         np.testing.assert_allclose(reference.scores, part.sum(axis=0), atol=1e-6)
         assert reference.residual == pytest.approx(part.sum() - (row["output"] - output), abs=1e-5)
     expected = subject.picture(torch.from_numpy(np.array(row["gradcf"][0])))
-    assert np.abs(method.gradcf.astype(int) - expected).max() <= 1
+    assert np.abs(method.gradcf.pixels.astype(int) - expected).max() <= 1
     page = collection.render_item("2.png").decode()
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])["inputs"][0]["methods"][0]
     assert list(data["metric_curves"]) == ["insertion", "deletion"]
+
+
+@pytest.mark.parametrize(("layout", "values"), [("CT", "float32"), ("TC", "float32"), ("T", "float32"), ("CT", "units")])
+def test_a_signal_is_a_curve_with_its_channels_and_times(tmp_path, layout, values):
+    channels = ["left", "right"] if layout != "T" else ["mono"]
+    shape = {"CT": (2, 40), "TC": (40, 2), "T": (40,)}[layout]
+    x = np.random.default_rng(0).normal(size=(3, *shape)).astype(np.float32)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(x[0].size, 2))
+    subject = signals.subject(net.eval(), 40, layout, rate=8.0, channels=channels)
+    samples = [(sample, None) for sample in x]
+    store = ig2.run(samples, subject, ig2.Gradient(), tmp_path / "store", values=values)
+    shown = Collection([store.folder], samples if values == "float32" else None).view("1")[0][0]
+    assert isinstance(shown.view, Curve) and shown.view.rate == 8.0 and shown.view.steps == 40
+    total = subject.explain(x[1:2], ig2.Gradient()).values.sum().item()
+    assert shown.methods[0].scores.sum() == pytest.approx(total, rel=1e-5)
+    if values == "units":
+        assert shown.view.channels == ("all channels",) and shown.view.lowest is None
+        return
+    assert shown.view.channels == tuple(channels) and shown.methods[0].scores.shape == (len(channels), 40)
+    expected = x[1].reshape(1, 40) if layout == "T" else x[1] if layout == "CT" else x[1].T
+    np.testing.assert_array_equal(shown.view.lowest, expected)
+    assert exports.draw_view(shown).axes
 
 
 def test_a_store_without_them_shows_none(photos):

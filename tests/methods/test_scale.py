@@ -117,7 +117,7 @@ def test_signals_and_grey_images_say_which_axes_are_space():
     refuses(InputError, "axes", lambda: raw.smooth(2.0))
     refuses(InputError, "axes", lambda: ig2.Smoothed(ig2.IntegratedGradients(4), 2.0)(net, signals))
     grey = ig2.Gradient()(ig2.wrap(lambda x: NET(torch.stack([x, x], dim=1))), X[:, 0])
-    named = grey.with_names(Names("image", ("a", "b", "c")))
+    named = grey.with_names(Names("picture", ("a", "b", "c")))
     assert torch.equal(named.smooth(1.0).values, grey.smooth(1.0, (-2, -1)).values)
     volume = ig2.Gradient()(lambda x: x.square().flatten(1).sum(dim=1), data(1, 2, 5, 6, 7))
     assert torch.equal(volume.smooth(1.0).values, volume.smooth(1.0, (2, 3, 4)).values)
@@ -146,8 +146,8 @@ def test_what_has_no_space_is_refused_with_what_to_do():
     refuses(InputError, "Pooled", lambda: rows.smooth(1.0))
     refuses(InputError, "Pooled", lambda: ig2.Smoothed(ig2.Gradient(), 1.0)(tanh_mlp(), data(2, 6)))
     units = {"units": (("a", "b"),) * 2, "groups": ((0, 0, 0, 1, 1, 1),) * 2}
-    for kind in ("text", "table"):
-        named = rows.with_names(Names(kind, ("1", "2"), **units))
+    for view in ("words", "bars"):
+        named = rows.with_names(Names(view, ("1", "2"), **units))
         refuses(InputError, "sum_units", lambda named=named: named.smooth(1.0))
     held = torch.zeros(3, 1, 8, 1, dtype=torch.bool)
     fixed = ig2.Fixed(X, where=held)

@@ -66,7 +66,7 @@ def test_bars_of_odd_values_are_drawn(values) -> None:
 
 
 TABLE = Names(
-    "table", ("row <1>", "row 2"), ("<i>ill", "well"), units=(("age", "<town>"),) * 2, groups=((0, 1, 1, -1),) * 2,
+    "bars", ("row <1>", "row 2"), ("<i>ill", "well"), units=(("age", "<town>"),) * 2, groups=((0, 1, 1, -1),) * 2,
     cells=(("47", "Ely"), ("52", "Bath")), becomes=(("39", "Ely"), ("52", "York")),
 )  # fmt: skip
 
@@ -88,7 +88,7 @@ def test_columns_are_shown_in_the_users_units_beside_the_counterfactuals() -> No
 
 
 def test_words_are_known() -> None:
-    words = Names("text", ("a b",), units=(("good", "<b>"),), groups=((-1, 0, 1, 1),))
+    words = Names("words", ("a b",), units=(("good", "<b>"),), groups=((-1, 0, 1, 1),))
     result = replace(made(torch.ones(1, 4, 3)), explicand={"embeddings": torch.ones(1, 4, 3)}).with_names(words)
     assert "good" in texts(result.plot()) and "good" in texts(plots.text(result))
     page = Tags(plots.html(result))

@@ -70,7 +70,7 @@ def test_samples_without_names_that_are_not_are_images(shape):
 
 
 def test_names_decide_and_not_the_shape():
-    image = drawing.made(data(1, 20, 2), names=ig2.names.Names("image", ("strip",)))
+    image = drawing.made(data(1, 20, 2), names=ig2.names.Names("picture", ("strip",)))
     assert drawing.pictures(image.plot())
 
 
@@ -98,7 +98,7 @@ def test_scales_kinds_and_long_signals():
 def test_windows_too_thin_to_be_seen_share_a_band():
     steps = 500
     numbers = tuple(range(steps))
-    names = ig2.names.Names("signal", ("sound",), units=(tuple(map(str, numbers)),), groups=(numbers,), time_axis=1)
+    names = ig2.names.Names("curve", ("sound",), units=(tuple(map(str, numbers)),), groups=(numbers,), time_axis=1)
     values = data(1, steps)
     figure = plots.signal(drawing.made(values, names=names))
     np.testing.assert_allclose(bands(panels(figure)[0])[:166], values[0, :498].view(166, 3).sum(dim=1))

@@ -20,7 +20,7 @@ def attribute(rows: int = 2, words: tuple[tuple[str, ...], ...] | None = None) -
     """Values that are the weights themselves, (rows, three words, one number each)."""
     weights = torch.tensor([[1.0, -2.0], [0.0, 3.0], [0.5, 0.0]])
     result = ig2.Gradient()(lambda x: x[..., 0] @ weights, torch.ones(rows, 3, 1), target=list(range(rows)))
-    names = Names("text", ("why",) * rows, ("' a'", "' b'"), units=words or (WORDS,) * rows, groups=((0, 1, 2),) * rows)
+    names = Names("words", ("why",) * rows, ("' a'", "' b'"), units=words or (WORDS,) * rows, groups=((0, 1, 2),) * rows)
     result.settings["lm"] = "toy"
     return result.with_names(names)
 

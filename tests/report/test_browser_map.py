@@ -42,7 +42,7 @@ def test_methods_are_switched_by_pointer_and_by_keys(open_page):
 def test_no_opacity_leaves_the_picture_itself(open_page):
     page = open_page(at="#input-2")
     slide(page, "opacity", 0)
-    drawn, picture = pixels(page), reports.digit().picture
+    drawn, picture = pixels(page), reports.digit().view.pixels
     assert (drawn == np.kron(picture, np.ones((drawn.shape[0] // 12,) * 2 + (1,), int))).all()
 
 

@@ -12,15 +12,15 @@ def test_words_are_coloured_and_read(open_page):
     view = reports.sentence()
     scores = view.methods[0].scores
     words = shown(page, ".words > span")
-    assert words.all_inner_texts() == list(view.units)
+    assert words.all_inner_texts() == list(view.view.name_parts())
     for word, value in zip(words.all(), scores, strict=True):
         assert ("for" if value > 0 else "against") in word.get_attribute("class")
     words.nth(2).hover()
     assert shown(page, ".readout strong").inner_text() == f"{scores[2]:+.3g}".replace("-", "−")
     words.nth(0).focus()
     page.keyboard.press("ArrowRight")
-    assert shown(page, ".words > :focus").inner_text() == view.units[1]
-    assert shown(page, ".readout bdi").inner_text() == view.units[1]
+    assert shown(page, ".words > :focus").inner_text() == view.view.name_parts()[1]
+    assert shown(page, ".readout bdi").inner_text() == view.view.name_parts()[1]
     colours = "words => words.map(word => getComputedStyle(word).backgroundColor)"
     before = words.evaluate_all(colours)
     slide(page, "threshold", 50)
@@ -35,8 +35,8 @@ def test_columns_are_bars_in_order_of_strength(open_page):
     view = reports.row()
     scores = view.methods[0].scores
     order = np.argsort(-np.abs(scores))
-    assert shown(page, "tbody th").all_inner_texts() == [view.units[i] for i in order]
-    assert shown(page, "tbody .cell").all_inner_texts() == [view.cells[i] for i in order]
+    assert shown(page, "tbody th").all_inner_texts() == [view.view.name_parts()[i] for i in order]
+    assert shown(page, "tbody .cell").all_inner_texts() == [view.view.cells[i] for i in order]
     assert [number(text) for text in shown(page, "tbody .value").all_inner_texts()] == pytest.approx(scores[order], rel=0.0051)
     lengths = shown(page, ".track span").evaluate_all("bars => bars.map(bar => bar.getBoundingClientRect().width)")
     assert np.array(lengths) / lengths[0] == pytest.approx(np.abs(scores[order]) / np.abs(scores).max(), abs=0.02)

@@ -28,7 +28,7 @@ def test_a_pair_with_its_sentence_numbers_and_reference(model):
     (view,) = content.inputs
     (method,) = view.methods
     assert view.target == "' Italian' rather than ' Rome'" and view.sentence == explanation.sentences[0]
-    assert view.units == ("In", "France", "people", "speak") and view.measure == "log-probability"
+    assert view.view.name_parts() == ("In", "France", "people", "speak") and view.measure == "log-probability"
     assert method.name == "Rescale" and not content.is_crossed
     assert method.scores == pytest.approx(explanation.word_scores[0])
     assert method.scores.sum() == pytest.approx(method.output - method.baseline_output)

@@ -19,6 +19,7 @@ import reports
 from ig2 import InputError
 from ig2.adapters import tabular
 from ig2.report import Content, ReferenceView, build, encoding, page, render, write
+from ig2.views import Bars, Curve, Picture, Words
 
 
 class Page(HTMLParser):
@@ -121,11 +122,11 @@ def test_six_photos_by_five_methods_with_eight_references_stay_below_six_megabyt
     def method(name):
         # attributions have long tails: most pixels are a hundredth of the strongest or less
         cubes = rng.normal(size=(9, 224, 224)) ** 3
-        references = [ReferenceView("abcdefgh"[r], 0.5, pictures[6 + r], scores=cubes[1 + r]) for r in range(8)]
+        references = [ReferenceView("abcdefgh"[r], 0.5, Picture(pictures[6 + r]), scores=cubes[1 + r]) for r in range(8)]
         return reports.method(name, cubes[0], references)
 
     photo = reports.photo(size=(2, 2))
-    views = [replace(photo, methods=tuple(map(method, "vwxyz")), picture=picture) for picture in pictures[:6]]
+    views = [replace(photo, methods=tuple(map(method, "vwxyz")), view=Picture(picture)) for picture in pictures[:6]]
     assert len(page_of(*views)) < 6e6
 
 
@@ -138,8 +139,8 @@ def test_every_input_has_a_question_tabs_for_its_methods_and_a_link():
         assert said in text
     assert "not the class predicted" in text
     assert len(found.all("section", **{"data-input": "0"})) == 1
-    assert len(found.all("button", role="tab")) == 2 + 1 + 2 + 1
-    assert [link["href"] for link in found.all("a")] == ["#content", "#input-1", "#input-2", "#input-3", "#input-4"]
+    assert len(found.all("button", role="tab")) == 2 + 1 + 2 + 1 + 1
+    assert [link["href"] for link in found.all("a")] == ["#content", "#input-1", "#input-2", "#input-3", "#input-4", "#input-5"]
 
 
 def test_many_classes_are_counted_in_the_question_and_named_below():
@@ -222,13 +223,18 @@ def test_a_references_map_is_the_mean_of_blocks():
     assert "8 bits, as means over 2 × 2 pixels: within 0.4 %" in text
 
 
+def test_channels_of_a_curve_are_not_averaged():
+    pooled = encoding.pool_map(np.arange(600.0).reshape(2, 300), Curve())
+    assert pooled.shape == (2, 100) and pooled[1, 0] == pytest.approx(301.0)
+
+
 def test_blocks_at_the_edge_are_means_of_what_is_there():
     scores = np.arange(130.0 * 3).reshape(130, 3)
-    pooled = encoding.pool_map(scores)
+    pooled = encoding.pool_map(scores, Picture())
     assert pooled.shape == (65, 2)
     assert pooled[0] == pytest.approx([2.0, 3.5])
-    assert encoding.pool_map(scores[:128]) is not scores
-    assert encoding.pool_map(scores[:128]) == pytest.approx(scores[:128])
+    assert encoding.pool_map(scores[:128], Picture()) is not scores
+    assert encoding.pool_map(scores[:128], Picture()) == pytest.approx(scores[:128])
 
 
 @pytest.mark.parametrize("value", [0.0, 5e-324, 1e-300, 1e300])
@@ -317,21 +323,21 @@ def test_nothing_in_the_page_points_elsewhere():
     ("view", "message"),
     [
         (replace(reports.digit(), methods=()), "no method to show"),
-        (replace(reports.digit(), kind="sound"), "kind 'sound'"),
         (changed(reports.digit(), scores=np.full((12, 10), np.nan)), "not finite"),
         (changed(reports.digit(), scores=np.zeros((3, 12, 10))), r"float64 \(3, 12, 10\): expected \(H, W\)"),
         (changed(reports.digit(), scores=np.zeros((0, 10))), r"expected \(H, W\)"),
-        (replace(reports.sentence(), units=()), "no words or columns"),
+        (replace(reports.sentence(), view=Words()), "no words"),
         (changed(reports.sentence(), scores=np.zeros(4)), r"float64 \(4,\): expected \(6,\)"),
         (changed(reports.digit(), output=float("inf")), "not finite"),
         (changed(reports.digit(), residual=float("nan")), "not finite"),
         (changed(reports.digit(), arrival=float("nan")), "arrival"),
         (changed(reports.digit(), output_curve=np.array([[1.0, np.nan]])), "not finite"),
         (changed(reports.digit(), output_curve=np.zeros(5)), "output_curve of IG² of 'digit.png'"),
-        (replace(reports.digit(), picture=np.zeros((12, 10, 3))), "expected uint8"),
-        (replace(reports.digit(), picture=np.zeros((12, 10), np.uint8)), "expected uint8"),
+        (replace(reports.digit(), view=Picture(np.zeros((12, 10, 3)))), "expected uint8"),
+        (replace(reports.digit(), view=Picture(np.zeros((12, 10), np.uint8))), "expected uint8"),
         (replace(reports.digit(), probability=float("nan")), "not finite"),
-        (replace(reports.row(), cells=("1",)), "1 cells for 3 columns"),
+        (replace(reports.row(), view=Bars(("a", "b", "c"), ("1",))), "1 cells for 3 columns"),
+        (replace(reports.signal(), view=Curve(("one",), 300)), r"expected \(1, intervals"),
         (
             replace(reports.digit(), methods=(*reports.digit().methods, reports.method("other", np.zeros((10, 12))))),
             r"other of 'digit.png' are ndarray float64 \(10, 12\): expected \(12, 10\)",

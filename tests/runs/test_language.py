@@ -62,7 +62,7 @@ def test_the_explorer_shows_them_as_texts(model: lm.LanguageModel, prompts: Path
     collection = Collection([tmp_path / "store"])
     assert collection.catalogue.is_right.tolist()[1:] == [0, -1, -1]
     (view,), _ = collection.view("prompts.jsonl:2")
-    assert (view.kind, view.target, view.measure) == ("text", "' Paris' rather than ' Rome'", "log-probability")
+    assert (view.view.name, view.target, view.measure) == ("words", "' Paris' rather than ' Rome'", "log-probability")
     assert b"not the class predicted" not in collection.render_item("prompts.jsonl:2")
 
 

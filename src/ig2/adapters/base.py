@@ -27,6 +27,7 @@ from ig2.references.choice import interleave
 from ig2.references.counterfactual import YES_ABOVE
 from ig2.references.weighted import Weighted
 from ig2.targets import AnyTarget, Class, as_target
+from ig2.views import View
 
 Kind = Literal["image", "text", "table", "signal"]
 # what the model's outputs are: one class of several, labels that hold independently, or plain numbers
@@ -92,6 +93,7 @@ class Subject(ABC):
 
     kind: ClassVar[Kind]
     batches: ClassVar[type[Batch]] = Batch  # what it reads samples into
+    shows: ClassVar[type[View]]  # how its samples are shown
     has_gradients: ClassVar[bool] = True  # whether PyTorch can differentiate the model
     name: str
     model: Model
@@ -158,15 +160,23 @@ class Subject(ABC):
         return self.pool()
 
     def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
-        """Return each sample's attribution as it is shown: a map (H, W) for an image, a number for each word or column.
+        """Return each sample's attribution in the form that its view takes; the numbers add up to the attribution's total.
 
-        The numbers of words or columns add up to the attribution's total. `values` replaces `attribution.values` to show
+        `values` replaces `attribution.values` to show
         something else of its shape, such as the share of one reference.
         """
         return self.names(batch).sum_units(extract_tensor(attribution, values))
 
-    def picture(self, sample: Tensor) -> NDArray[np.uint8] | None:
-        """Return one sample of the data space as an image, (H, W, 3); None for words and columns."""
+    @abstractmethod
+    def view(self, batch: Batch, row: int) -> View:
+        """Return how one sample of a batch is shown."""
+
+    def describe_view(self) -> dict[str, Any]:
+        """Return what a store keeps, so that its rows can be shown without the model."""
+        return {"name": self.shows.name}
+
+    def view_sample(self, sample: Tensor) -> View | None:
+        """Return how a point of the data space is shown; None if points have no form of their own, as between words."""
         return None
 
     # -- names ---------------------------------------------------------------------------------------------------------
@@ -193,7 +203,7 @@ class Subject(ABC):
     def names(self, batch: Batch) -> Names:
         """Return the names of a batch that an attribution keeps; with words or columns if there are `groups`."""
         groups = self.groups(batch)
-        names = Names(self.kind, batch.names, self.classes, self.outputs)
+        names = Names(self.shows.name, batch.names, self.classes, self.outputs)
         return names if groups is None else replace(names, units=batch.units, groups=groups, cells=batch.cells)
 
     def describe_counterfactual(self, attribution: Attribution) -> tuple[tuple[str, ...], ...] | None:

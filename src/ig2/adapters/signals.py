@@ -27,13 +27,13 @@ from ig2.errors import InputError, describe, import_extra, reason, warn
 from ig2.groups import Windows
 from ig2.model import Bounds, OutputName, wrap
 from ig2.names import Names
+from ig2.views import Curve, View, sum_bins
 
 Layout = Literal["CT", "TC", "T"]
 LAYOUTS: dict[str, int] = {"CT": 2, "TC": 1, "T": 1}  # the axis of x that is time
 SUFFIXES = (".wav", ".flac", ".ogg")
 WINDOWS = 50  # that a signal is divided into, unless a length is given
 LONGEST_SOUND = 10_000_000  # steps of time in a file
-PICTURE = (120, 480)  # height and width of a signal in the report, in pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +66,7 @@ class SignalSubject(Subject):
     clips: Any = None
     """The default signals to choose references from, in any form that `read` accepts, or a function that returns them."""
     kind: ClassVar[Kind] = "signal"
+    shows: ClassVar[type[View]] = Curve
 
     @property
     def time_axis(self) -> int:
@@ -161,52 +162,36 @@ class SignalSubject(Subject):
     def names(self, batch: Batch) -> Names:
         return replace(super().names(batch), time_axis=self.time_axis, rate=self.rate, channels=self.channels)
 
-    # -- pictures ------------------------------------------------------------------------------------------------------
+    # -- views ---------------------------------------------------------------------------------------------------------
+
+    def view(self, batch: Batch, row: int) -> Curve:
+        return self.view_sample(batch.attributed[row])
+
+    def view_sample(self, sample: Tensor) -> Curve:
+        return Curve.bin(self._order(sample.detach().cpu().double()).numpy(), self.channels, self.rate)
+
+    def describe_view(self) -> dict[str, Any]:
+        return {
+            **super().describe_view(),
+            **{"layout": self.layout, "steps": self.steps, "rate": self.rate, "channels": self.channels},
+        }
 
     def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
-        """Return each signal's attribution for the report: a map (H, W), a band for each channel, time from left to right.
+        """Return each signal's attribution as its curve shows it: sums over intervals of time, (channels, intervals).
 
-        A map sums to the attribution's total. `attribution.sum_units()` returns a number for each window.
+        `attribution.sum_units()` returns a number for each window.
         """
-        height, width = self._picture_size()
-        maps = []
-        for sample in extract_tensor(attribution, values):
-            bands = sum_bins(self._order(sample).numpy(), width)
-            maps.append(np.repeat(bands / height, height, axis=0))
-        return maps
-
-    def picture(self, sample: Tensor) -> NDArray[np.uint8]:
-        """Draw one signal: (H, W, 3), a band for each channel with its lowest and highest values over time."""
-        height, width = self._picture_size()
-        series = self._order(sample.detach().cpu().double()).numpy()
-        edges = -(-np.arange(width) * series.shape[1] // width)
-        lowest, highest = np.minimum.reduceat(series, edges, axis=1), np.maximum.reduceat(series, edges, axis=1)
-        floor, span = series.min(axis=1, keepdims=True), np.ptp(series, axis=1, keepdims=True)
-        span[span == 0] = 1.0
-        levels = 1 - np.arange(height)[:, None, None] / (height - 1)  # from the top of a band to its foot
-        margin = 0.5 / (height - 1)
-        inside = (levels >= (lowest - floor) / span - margin) & (levels <= (highest - floor) / span + margin)
-        dark = inside.transpose(1, 0, 2).reshape(-1, width)
-        return np.repeat(np.where(dark, 40, 250).astype(np.uint8)[:, :, None], 3, axis=2)
-
-    def _picture_size(self) -> tuple[int, int]:
-        """Return the height of a channel's band, and the width of all bands."""
-        return max(24, PICTURE[0] // len(self.channels)), min(PICTURE[1], self.steps)
+        return [sum_bins(self._order(sample).numpy()) for sample in extract_tensor(attribution, values)]
 
     def _order(self, sample: Tensor) -> Tensor:
         """Return one sample as (channels, T)."""
-        return sample[None] if self.layout == "T" else sample.T if self.layout == "TC" else sample
+        ordered: Tensor = order_channels(sample, self.layout)
+        return ordered
 
 
-def sum_bins(series: NDArray[Any], count: int) -> NDArray[np.float64]:
-    """Sum series (channels, T) over `count` time intervals of about equal length, (channels, count).
-
-    >>> sum_bins(np.ones((1, 5)), 2)
-    array([[3., 2.]])
-    """
-    edges = -(-np.arange(count) * series.shape[1] // count)
-    sums: NDArray[np.float64] = np.add.reduceat(series.astype(np.float64), edges, axis=1)
-    return sums
+def order_channels(sample: Any, layout: str) -> Any:
+    """Return a tensor or an array of this layout as (channels, T)."""
+    return sample[None] if layout == "T" else sample.T if layout == "TC" else sample
 
 
 # -- sound -------------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from ig2.adapters.models import MODELS
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, describe, format_count, import_extra, reason
 from ig2.model import OutputName, wrap
+from ig2.views import Bars, View
 
 Space = Literal["standard", "raw"]
 # what people write where a number is missing
@@ -138,6 +139,7 @@ class TableSubject(Subject):
     space: Space = "standard"
     rows: Any = None  # what to contrast with, as `read` takes it
     kind: ClassVar[Kind] = "table"
+    shows: ClassVar[type[View]] = Bars
     dtype: ClassVar[torch.dtype] = torch.float32  # of the features
 
     @property
@@ -212,6 +214,13 @@ class TableSubject(Subject):
             else:
                 texts.append(column.texts[int(torch.linalg.vector_norm(column.table - piece, dim=1).argmin())])
         return tuple(texts)
+
+    def view(self, batch: Batch, row: int) -> Bars:
+        assert batch.units is not None
+        return Bars(batch.units[row], batch.cells[row] if batch.cells else ())
+
+    def view_sample(self, sample: Tensor) -> Bars:
+        return Bars(tuple(column.name for column in self.attributed), self.cells(sample))
 
     def groups(self, batch: Batch) -> tuple[tuple[int, ...], ...]:
         """Return the column of each feature."""

@@ -21,6 +21,7 @@ from ig2.adapters.models import MODELS
 from ig2.adapters.trust import weights_only
 from ig2.errors import IG2Error, InputError, ModelError, describe, import_extra, reason
 from ig2.model import Bounds, OutputName, wrap
+from ig2.views import View, Words
 
 Baseline = Literal["zero", "pad", "mask"]
 # Two runs of the same text agree within this share of the largest score; half precision needs as much.
@@ -72,11 +73,16 @@ class TextSubject(Subject):
     most: int | None = None  # tokens the network takes
     texts: tuple[str, ...] = ()  # what to contrast with
     kind: ClassVar[Kind] = "text"
+    shows: ClassVar[type[View]] = Words
     batches: ClassVar[type[Batch]] = TextBatch
 
     def read(self, sources: Any) -> TextBatch:
         """Read texts, as `encode` does."""
         return self.encode(sources)
+
+    def view(self, batch: Batch, row: int) -> Words:
+        assert batch.units is not None
+        return Words(batch.units[row])
 
     @torch.no_grad()
     def encode(self, texts: str | Sequence[str]) -> TextBatch:

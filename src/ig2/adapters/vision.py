@@ -31,6 +31,7 @@ from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, describe, import_extra, reason
 from ig2.model import OutputName, wrap
 from ig2.references.choice import interleave
+from ig2.views import Picture, View
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +68,7 @@ class VisionSubject(Subject):
     value_range: float = 1.0  # white, in the data space; black is 0
     photos: Callable[[], Sequence[Photo]] | None = None  # what to contrast with
     kind: ClassVar[Kind] = "image"
+    shows: ClassVar[type[View]] = Picture
 
     def read(self, sources: Any) -> Batch:
         """Read images as the network takes them, (B, channels, H, W), from 0 to `value_range`.
@@ -101,6 +103,12 @@ class VisionSubject(Subject):
             raise InputError(f"a picture is made of one sample {(self.channels, *self.size)}, got {describe(sample)}")
         pixels = (sample.detach().cpu().double() * (255 / self.value_range)).round().clamp(0, 255).to(torch.uint8)
         return pixels.expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()
+
+    def view(self, batch: Batch, row: int) -> Picture:
+        return self.view_sample(batch.attributed[row])
+
+    def view_sample(self, sample: Tensor) -> Picture:
+        return Picture(self.picture(sample))
 
     def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
         """Return a map (H, W) for each sample: the sum over its channels."""

@@ -19,8 +19,10 @@ from ig2.cli.output import INDENT, print_line
 from ig2.cli.streams import one_line
 from ig2.plots.canvas import AGAINST, FOR
 from ig2.report import InputView
+from ig2.views import Bars, Curve, Picture, Words, sum_bins
 
 STRONGEST = 5
+MOMENTS = 20  # that a signal is divided into
 FAINT = 0.1  # of the strongest score: a word below it has no colour
 DARK = 0.6  # of it: letters are white on stronger colours
 WIDEST = 32  # columns of a picture; two of them and a label fit into 80
@@ -39,17 +41,23 @@ def print_answer(console: Console, view: InputView, width: int, scale: float = 0
     """
     scores = view.methods[0].scores
     in_colour = console.is_terminal and not console.no_color and console.color_system in ("256", "truecolor")
-    if view.kind == "image":
-        if in_colour and view.picture is not None and console.encoding.startswith("utf"):
-            _print_picture(console, view.picture / 255, blur(torch.from_numpy(scores), scale).numpy(), width)
-    elif view.kind == "text" and in_colour:
+    shown = view.view
+    if isinstance(shown, Picture):
+        if in_colour and shown.pixels is not None and console.encoding.startswith("utf"):
+            _print_picture(console, shown.pixels / 255, blur(torch.from_numpy(scores), scale).numpy(), width)
+    elif isinstance(shown, Words) and in_colour:
         table = Table.grid()
-        table.add_row(Text(" " * INDENT + f"{'words':<{width}}", "dim"), _colour_words(view.units, scores))
+        table.add_row(Text(" " * INDENT + f"{'words':<{width}}", "dim"), _colour_words(shown.words, scores))
         console.print(table)
     else:
+        names, known = shown.name_parts(), shown.cells if isinstance(shown, Bars) else ()
+        if isinstance(shown, Curve):
+            sums = sum_bins(scores, MOMENTS)
+            names = tuple(shown.name_moment(i, j, sums.shape[1]) for i in range(len(sums)) for j in range(sums.shape[1]))
+            scores = sums.reshape(-1)
         strongest = np.argsort(-np.abs(scores), kind="stable")[:STRONGEST]
-        units = [one_line(view.units[i]) for i in strongest]
-        cells = [f"  {one_line(view.cells[i]):>8}" if view.cells else "" for i in strongest]
+        units = [one_line(names[i]) for i in strongest]
+        cells = [f"  {one_line(known[i]):>8}" if known else "" for i in strongest]
         longest = max(map(len, units))
         for number, (i, unit, cell) in enumerate(zip(strongest, units, cells, strict=True)):
             print_line(console, "" if number else "strongest", f"{unit:<{longest}}{cell}  {scores[i]:+.3g}", width, fold=False)

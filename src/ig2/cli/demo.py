@@ -22,6 +22,7 @@ from ig2.report import Content, InputView
 from ig2.runs.files import FORMAT, MANIFEST, PARTS, write_json, write_part
 from ig2.runs.plan import Plan, Row, make_table
 from ig2.runs.sources import Source, find_source
+from ig2.views import Picture
 
 SHOWN = tuple(METHODS[name] for name in ("ig2", "gradient", "ig", "guided-ig", "expected-ig"))
 PHOTOS = {"chelsea.png": "a cat", "coffee.png": "a cup of coffee", "camera.png": "a photographer"}
@@ -72,8 +73,10 @@ def run(
                 files.draw_photos(part.subject, part.attributions, titles).savefig(draft / name, dpi=150, bbox_inches="tight")
             pictures = draft / files.PICTURES
             pictures.mkdir()
-            for view in content.inputs:
-                import_extra("PIL.Image", "image", "pictures").fromarray(view.picture).save(pictures / f"{view.name}.png")
+            for shown in content.inputs:
+                assert isinstance(shown.view, Picture)
+                image = import_extra("PIL.Image", "image", "pictures").fromarray(shown.view.pixels)
+                image.save(pictures / f"{shown.name}.png")
             for name in STORED:
                 _write_store(draft / files.STORE / name, name, find_source(str(pictures)), parts)
         files.write_report_and_summary(draft, out, content, [files.summarise(view) for view in content.inputs], {})
@@ -104,7 +107,8 @@ def _write_store(folder: Path, name: str, source: Source, parts: Sequence[Explan
     write_part(folder / PARTS / "part-00000000-00000000.parquet", make_table(rows, plan.make_schema(rows[0])))
     models = ", ".join(part.subject.name for part in parts)
     made_by = {"code": f"ig2 {ig2.__version__}", "method": {"name": method.title}, "model": {"name": models}, "source": {}}
-    write_json(folder / MANIFEST, {"format": FORMAT, "fingerprint": made_by, "digest": key_of(made_by), "kind": "image"})
+    shows = {"kind": "image", "view": parts[0].subject.describe_view()}
+    write_json(folder / MANIFEST, {"format": FORMAT, "fingerprint": made_by, "digest": key_of(made_by), **shows})
 
 
 def _share_verdicts(view: InputView, verdicts: dict[str, str]) -> InputView:

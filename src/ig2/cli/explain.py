@@ -37,6 +37,7 @@ from ig2.errors import InputError, ModelError, describe
 from ig2.report import Content, SkippedView, build
 from ig2.report.content import Index, InputView, MethodView
 from ig2.rules import Rule
+from ig2.views import Picture
 
 LONG = 20.0  # seconds, from which on a run's length is printed before it begins
 # References for a quick look, not fewer steps: with 4, 3 and 2 of 6 the map of a photo has a rank correlation of 0.92 to 0.97,
@@ -351,7 +352,7 @@ def print_result(
             print_line(console, "references", describe_references(explanation, i, options.references), width)
         print_answer(console, view, width, content.scale)
         for shown in view.methods:
-            if view.kind == "image" and shown.is_against:  # which a picture of strength alone does not show
+            if isinstance(view.view, Picture) and shown.is_against:  # which a picture of strength alone does not show
                 print_line(console, shown.name, explain_opposition(view, shown), width)
         print_path(console, "  picture", out / picture, INDENT + width)
         console.print()

@@ -26,6 +26,7 @@ from ig2.cli.methods import NamedMethod
 from ig2.errors import IG2Error, InputError, reason
 from ig2.report import Content, InputView, SkippedView
 from ig2.report import write as write_report
+from ig2.views import Bars, Curve, Picture, Words
 
 if TYPE_CHECKING:
     from ig2.cli.explain import Explanation
@@ -215,8 +216,8 @@ def summarise_methods(
         **summarise(view),
         "class": int(target[i]),
         "picture": picture,
-        **({"parts": view.units} if view.units else {}),
-        **({"cells": view.cells} if view.cells else {}),
+        **({"parts": parts} if (parts := view.view.name_parts()) else {}),
+        **({"cells": view.view.cells} if isinstance(view.view, Bars) else {}),
         "methods": {
             method.name: {
                 **{name: getattr(method, name) for name in copied},
@@ -234,7 +235,8 @@ def draw_input(explanation: Explanation, content: Content, i: int) -> Any:
     view = content.inputs[i]
     title = format_class(view.target, view.probability if view.target == view.prediction else None)
     attributions = {name: attribution[i] for name, attribution in explanation.attributions.items()}
-    if explanation.subject.kind == "image":
+    shown = view.view
+    if isinstance(shown, Picture):
         # which a map of strength does not show
         names = {method.name: f"{method.name}, all against" for method in view.methods if method.is_against}
         attributions = {names.get(name, name): attribution for name, attribution in attributions.items()}
@@ -242,16 +244,17 @@ def draw_input(explanation: Explanation, content: Content, i: int) -> Any:
     many = len(view.methods)
     # the figures have a part for each explicand: here it is the same one, and each part shows another method's numbers
     same = next(iter(attributions.values()))[[0] * many]
-    if explanation.subject.kind == "signal":
+    if isinstance(shown, Curve):
         stacked = replace(same, values=torch.cat([extract_tensor(each, None) for each in attributions.values()]))
         return plots.signal(stacked, titles=[f"{name}: {title}" for name in attributions], count=many)
     titles = [title if many == 1 else f"{name}: {title}" for name in attributions]
     scores = [method.scores for method in view.methods]
-    if explanation.subject.kind == "text":
-        return plots.text(same, [list(view.units)] * many, scores=scores, titles=titles, count=many)
+    if isinstance(shown, Words):
+        return plots.text(same, [list(shown.words)] * many, scores=scores, titles=titles, count=many)
     top = BARS if many == 1 else BARS // 2
-    cells = [list(view.cells)] * many
-    return plots.bars(same, list(view.units), cells=cells, scores=scores, titles=titles, count=many, top=top)
+    assert isinstance(shown, Bars)
+    cells = [list(shown.cells)] * many
+    return plots.bars(same, list(shown.columns), cells=cells, scores=scores, titles=titles, count=many, top=top)
 
 
 def find_scale(scale: float | None, subject: Subject) -> float:

@@ -103,9 +103,9 @@ class Explaining(Plan):
             picture = self.pictures[view.name]
             details = f"{files.DETAILS}/{Path(picture).stem}.js"
             entry = {
-                "kind": view.kind,
+                "view": view.view.name,
                 "target": view.target,
-                "thumbnail": encode_thumbnail(view.picture),
+                "thumbnail": encode_thumbnail(view.view),
                 "file": details,
                 "marks": {method.name: worst_mark(mark_method(method).values()) for method in view.methods},
             }
@@ -203,7 +203,7 @@ def explain_many(
         for method in methods
     )
     parts = tuple(
-        IndexEntry(row["id"], entry["kind"], entry["target"], entry["thumbnail"], entry["file"])
+        IndexEntry(row["id"], entry["view"], entry["target"], entry["thumbnail"], entry["file"])
         for row, entry in zip(explained, entries, strict=True)
     )
     title = f"What {subject.name} went by"

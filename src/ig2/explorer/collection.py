@@ -15,17 +15,17 @@ import numpy as np
 
 from ig2.errors import InputError, describe, reason
 from ig2.explorer.catalogue import LAYOUTS, OTHER, Catalogue, Positions, Query
-from ig2.explorer.maps import Map, Reader, match, pool, read_map, subtract
+from ig2.explorer.maps import Map, Reader, find_view, match, read_map, subtract
 from ig2.explorer.pictures import Pictures
 from ig2.explorer.projection import Matrix, Projection, has_umap, open_projection, open_umap
 from ig2.explorer.views import DIFFERENCE, name_class, view_item
 from ig2.report import Content, InputView, SkippedView, render
-from ig2.report.content import Image
 from ig2.report.encoding import pack_map
 from ig2.runs.files import list_parts
 from ig2.runs.sources import find_source
 from ig2.runs.store import Store
 from ig2.runs.store import open as open_store
+from ig2.views import Bars, Picture, pool
 
 SMALL_SIDE = 56  # fields of a list's map, each way
 SMALL_BITS = 8
@@ -75,7 +75,7 @@ class Collection:
 
     def _find_pictures(self, source: Any) -> Pictures | None:
         manifest = self.stores[0].manifest
-        if source is not None and manifest.get("kind") in ("text", "table"):
+        if source is not None and find_view(manifest) in ("words", "bars"):
             find_source(source)  # words and cells are in the store; a place that does not exist is still an error
             return None
         return None if source is None else Pictures(source, manifest)
@@ -100,7 +100,7 @@ class Collection:
             stores.append(
                 {
                     "name": name,
-                    "kind": store.manifest.get("kind"),
+                    "view": find_view(store.manifest),
                     "items": reader.length,
                     "method": _name_part(fingerprint.get("method")),
                     "model": _name_part(fingerprint.get("model")),
@@ -154,8 +154,9 @@ class Collection:
         row["maps"] = [None if shown is None else _encode_map(shown, first) for shown in maps]
         both = [shown for shown in maps if shown is not None]
         matched = match(both) if len(self.stores) == 2 and len(both) == 2 else None
-        row["difference"] = None if matched is None else _encode_map(_replace(matched[0], subtract(*matched)), first)
-        row["picture"] = self.pictures is not None and cells["id"] in self.pictures
+        row["difference"] = None if matched is None else _encode_map(Map(matched[0].view, subtract(*matched)), first)
+        has_picture = first is None or isinstance(first.view, Picture)
+        row["picture"] = has_picture and self.pictures is not None and cells["id"] in self.pictures
         return row
 
     def read_maps(self, position: int) -> list[Map | None]:
@@ -202,15 +203,9 @@ class Collection:
                 entries.append((self.names[number], manifest, _finite(row), shown))
         if not entries:
             return [], str(error)
-        return view_item(identity, entries, self._read_picture(identity, _shape(entries[0][3]))), ""
-
-    def _read_picture(self, identity: str, shape: tuple[int, int] | None) -> Image | None:
-        if self.pictures is None or shape is None or identity not in self.pictures:
-            return None
-        try:
-            return self.pictures.read(identity, shape)
-        except InputError:  # a broken file: the map alone is shown
-            return None
+        first = entries[0][3]
+        original = self.pictures.view(identity, first) if self.pictures is not None and first.is_flat else None
+        return view_item(identity, entries, original), ""
 
     def make_report(self, identities: Sequence[str], title: str) -> Content:
         """Return the report of some items."""
@@ -319,7 +314,6 @@ class Collection:
 
         return {
             "count": len(points),
-            "kind": shown.kind,
             "explained": shown.explained if layout == "pca" else None,
             "x": pack(whole[:, 0], "<u2"),
             "y": pack(whole[:, 1], "<u2"),
@@ -384,29 +378,26 @@ def _encode_mean(shown: Projection, mean: Any) -> dict[str, Any]:
 
 def _encode_map(shown: Map, first: Map | None) -> dict[str, Any]:
     """Return a map for the list; columns in the order of the first store's strengths, so that stores can be compared."""
-    if shown.kind == "image":
-        return {"kind": "image", "scores": pack_map(pool(shown.scores, SMALL_SIDE, SMALL_SIDE), SMALL_BITS)}
+    if shown.is_flat:
+        return {"view": shown.view.name, "scores": pack_map(pool(shown.scores, SMALL_SIDE, SMALL_SIDE), SMALL_BITS)}
+    units, cells = shown.view.name_parts(), shown.cells
     strongest = float(np.abs(shown.scores).max()) if len(shown.scores) else 0.0
-    order = np.arange(min(len(shown.units), MOST_UNITS))
-    if shown.kind == "table":
-        leading = first.scores if first is not None and first.units == shown.units else shown.scores
+    order = np.arange(min(len(units), MOST_UNITS))
+    if isinstance(shown.view, Bars):
+        leading = first.scores if first is not None and first.view.name_parts() == units else shown.scores
         order = np.argsort(-np.abs(leading), kind="stable")[:MOST_UNITS]
     return {
-        "kind": shown.kind,
+        "view": shown.view.name,
         "scores": [float(f"{shown.scores[place]:.4g}") for place in order],
-        "units": [shown.units[place][:80] for place in order],
-        "cells": [shown.cells[place][:80] for place in order] if shown.cells else [],
+        "units": [units[place][:80] for place in order],
+        "cells": [cells[place][:80] for place in order] if cells else [],
         "strongest": strongest,
-        "more": len(shown.units) - len(order),
+        "more": len(units) - len(order),
     }
 
 
-def _replace(shown: Map, scores: Any) -> Map:
-    return Map(shown.kind, scores, shown.units, shown.cells)
-
-
 def _shape(shown: Map | None) -> tuple[int, int] | None:
-    return (shown.scores.shape[0], shown.scores.shape[1]) if shown is not None and shown.kind == "image" else None
+    return (shown.scores.shape[0], shown.scores.shape[1]) if shown is not None and isinstance(shown.view, Picture) else None
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:

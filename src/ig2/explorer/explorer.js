@@ -322,7 +322,7 @@ async function fillRow(place, element) {
   element.classList.toggle("failed", Boolean(row.error));
   element.setAttribute("aria-label", `${row.id}: ${row.error ?? row.prediction ?? ""}`);
   const maps = [...row.maps, ...(several && row.difference ? [row.difference] : [])];
-  const images = maps.some((map) => map?.kind === "image");
+  const images = maps.some((map) => isMap(map));
   const numbers = ["output", "relative_residual"].filter((name) => row[name] !== null && !row.error).map((name) => fact("", `${nameColumn(name)} `, make("b", {}, number(row[name]))));
   if (images) {
     element.replaceChildren(...(await drawThumbs(row, maps)), facts, make("span", { class: "numbers" }, ...numbers));
@@ -331,6 +331,8 @@ async function fillRow(place, element) {
   }
   element.dataset.filled = "";
 }
+
+const isMap = (map) => map?.view === "picture" || map?.view === "curve"; // drawn on a canvas
 
 async function drawThumbs(row, maps) {
   let picture = null;
@@ -365,7 +367,7 @@ function drawUnits(map, row, which) {
   const words = map.units.map((unit, i) => {
     const value = map.scores[i];
     const kind = signless ? "magnitude" : value < 0 ? "against" : "for";
-    const said = map.kind === "table" && map.cells.length ? `${unit} ${map.cells[i]}` : unit;
+    const said = map.cells.length ? `${unit} ${map.cells[i]}` : unit;
     const word = make("span", { class: kind, title: `${unit}: ${signed(value)}` }, make("bdi", {}, said));
     word.style.setProperty("--strength", ((0.7 * Math.abs(value)) / (map.strongest || 1)).toFixed(3));
     return word;
@@ -637,8 +639,8 @@ async function drawClusters(signal) {
     const text = make("div", { class: "text" }, make("h2", {}, `Cluster ${k + 1}`), make("p", {}, `${countItems(items)}${labelled ? `, ${percent(right / labelled)} right` : ""}`), make("p", { class: "hint" }, make("bdi", {}, said)), make("p", { class: "buttons" }, button));
     const few = make("div", { class: "typical" });
     for (const row of typical) {
-      const inside = row.maps[0]?.kind === "image" ? make("span", {}) : make("bdi", { class: "name" }, row.maps[0]?.kind === "text" ? row.maps[0].units.join(" ") : row.id);
-      if (row.maps[0]?.kind === "image") drawThumbs({ ...row, maps: row.maps.slice(0, 1) }, row.maps.slice(0, 1)).then((thumbs) => inside.replaceChildren(thumbs.at(-1)));
+      const inside = isMap(row.maps[0]) ? make("span", {}) : make("bdi", { class: "name" }, row.maps[0]?.view === "words" ? row.maps[0].units.join(" ") : row.id);
+      if (isMap(row.maps[0])) drawThumbs({ ...row, maps: row.maps.slice(0, 1) }, row.maps.slice(0, 1)).then((thumbs) => inside.replaceChildren(thumbs.at(-1)));
       const open = make("button", { type: "button", "aria-label": `Open ${row.id}`, title: row.id }, inside);
       open.addEventListener("click", () => openItem(row.id));
       few.append(open);
@@ -767,13 +769,13 @@ async function begin() {
   document.title = `${names} · explorer`;
   $("title").replaceChildren(make("bdi", {}, names));
   $("about").textContent = [first.model, stores.stores.map(({ method }) => method).join(" and ")].filter(Boolean).join(" · ");
-  $("items").classList.add(first.kind);
+  $("items").classList.add(first.view);
   $("items").classList.toggle("several", others.length > 0);
   $("sort").append(...stores.columns.filter((name) => name !== "error").map((name) => make("option", { value: name }, nameColumn(name))));
   $("columns").append(...stores.columns.map((name) => make("option", { value: name })));
   $("layouts").hidden = !stores.layouts.includes("umap");
-  const isImage = first.kind === "image" || first.kind === "tensor";
-  if (others.length && isImage) {
+  const isImage = first.view === "picture";
+  if (others.length && (isImage || first.view === "curve")) {
     const heads = [...(stores.pictures ? [""] : []), ...stores.stores.map(({ name }) => name), ...(others.length === 1 ? ["difference"] : [])];
     $("heads").replaceChildren(...heads.map((name) => make("span", { title: name }, name)));
   }

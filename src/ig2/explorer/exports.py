@@ -8,6 +8,7 @@ import re
 import threading
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import PurePosixPath
 from typing import Any
@@ -24,6 +25,7 @@ from ig2.explorer.collection import Collection
 from ig2.plots.canvas import encode_png
 from ig2.report import InputView, MethodView, render
 from ig2.runs.files import arrow
+from ig2.views import Bars, Curve, Picture, Words
 
 MOST_BYTES = 2**29  # of rows with their values, in memory
 MOST_INPUTS = 200  # of a report, or figures
@@ -107,30 +109,37 @@ def write_figures(collection: Collection, positions: Positions) -> bytes:
     return stream.getvalue()
 
 
-def draw_view(view: InputView) -> Any:
+def draw_view(shown: InputView) -> Any:
     """Draw the figure of an item: a panel for each store."""
-    title = f"{view.name}: {view.target}"
-    if view.kind == "image":
-        picture = view.picture
-        side = view.methods[0].scores.shape if picture is None else picture.shape[:2]
-        image = (
-            torch.full((1, 3, *side), 0.5) if picture is None else torch.from_numpy(np.array(picture)).movedim(2, 0)[None] / 255
-        )
-        maps = {method.name: _as_attribution(method, image) for method in view.methods}
+    title, view = f"{shown.name}: {shown.target}", shown.view
+    many, first = len(shown.methods), shown.methods[0]
+    if isinstance(view, Picture):
+        side = first.scores.shape if view.pixels is None else view.pixels.shape[:2]
+        image = torch.full((1, 3, *side), 0.5)
+        if view.pixels is not None:
+            image = torch.from_numpy(np.array(view.pixels)).movedim(2, 0)[None] / 255
+        maps = {method.name: _as_attribution(method, image) for method in shown.methods}
         return plots.grid(maps, titles=[title], bounds=(0.0, 1.0))
-    many, first = len(view.methods), view.methods[0]
-    same = _as_attribution(first, torch.zeros(1, len(view.units)))[[0] * many]
-    titles = [title if many == 1 else f"{method.name}: {title}" for method in view.methods]
-    scores = [method.scores for method in view.methods]
-    if view.kind == "text":
-        return plots.text(same, [list(view.units)] * many, scores=scores, titles=titles, count=many)
-    return plots.bars(same, list(view.units), cells=[list(view.cells)] * many, scores=scores, titles=titles, count=many)
+    titles = [title if many == 1 else f"{method.name}: {title}" for method in shown.methods]
+    scores = [method.scores for method in shown.methods]
+    same = _as_attribution(first, torch.zeros(1, *first.scores.shape))[[0] * many]
+    if isinstance(view, Curve):
+        middle = 0 if view.lowest is None or view.highest is None else torch.from_numpy((view.lowest + view.highest) / 2)
+        stacked = replace(
+            same, values=torch.from_numpy(np.stack(scores)), explicand=torch.zeros(many, *first.scores.shape) + middle
+        )
+        rate = None if view.seconds is None else first.scores.shape[1] / view.seconds
+        return plots.signal(stacked, time_axis=2, rate=rate, channels=view.channels, titles=titles, count=many)
+    if isinstance(view, Words):
+        return plots.text(same, [list(view.words)] * many, scores=scores, titles=titles, count=many)
+    assert isinstance(view, Bars)
+    return plots.bars(same, list(view.columns), cells=[list(view.cells)] * many, scores=scores, titles=titles, count=many)
 
 
 def _as_attribution(method: MethodView, explicand: torch.Tensor) -> Attribution:
     """Return an attribution for plots: a map is enlarged to its image."""
     values = torch.from_numpy(np.array(method.scores, dtype=np.float32))[None]
-    if values.ndim == 3:
+    if values.ndim == 3 and explicand.ndim == 4:
         values = torch.nn.functional.interpolate(values[None], explicand.shape[-2:])[0]
     trust = None if method.trust is None else torch.tensor([[method.trust]])
     target = torch.zeros(1, dtype=torch.long)

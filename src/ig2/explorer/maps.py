@@ -7,35 +7,36 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ig2.adapters.signals import order_channels
 from ig2.errors import InputError
 from ig2.runs.files import arrow, explain_damage, open_part
 from ig2.runs.store import Store, read_rows
+from ig2.views import Bars, Curve, Numbers, Picture, View, Words, pool, sum_bins
 
-Shown = Literal["image", "text", "table"]
-Numbers = NDArray[np.float64]
+VIEWS = {"image": "picture", "tensor": "picture", "text": "words"}  # of stores that do not say it
 MOST_BYTES = 256 * 2**20  # of row groups that are kept in memory
 
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """The values of one item, in their displayed form.
+    """The values of one item, and how they are shown."""
 
-    Args:
-        kind: the kind of display.
-        scores: (H, W) of an image, otherwise a number for each unit.
-        units: words, or names of columns.
-        cells: the columns' values, as text.
-    """
-
-    kind: Shown
+    view: View
     scores: Numbers
-    units: tuple[str, ...] = ()
-    cells: tuple[str, ...] = ()
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the values have places in two directions, rather than names."""
+        return self.scores.ndim == 2
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The contents of the columns, if there are any."""
+        return self.view.cells if isinstance(self.view, Bars) else ()
 
 
 class Reader:
@@ -95,6 +96,12 @@ class Reader:
             return self._tables[number]
 
 
+def find_view(manifest: Mapping[str, Any]) -> str:
+    """Return the name of the view of a store's items; those that do not say it are known by their kind."""
+    about = manifest.get("view") or {}
+    return str(about.get("name") or VIEWS.get(str(manifest.get("kind")), "bars"))
+
+
 def read_map(row: Mapping[str, Any], manifest: Mapping[str, Any]) -> Map | None:
     """Return the values of a row in their displayed form; None if it has none.
 
@@ -103,43 +110,42 @@ def read_map(row: Mapping[str, Any], manifest: Mapping[str, Any]) -> Map | None:
     if row.get("values") is None:
         return None
     values = np.nan_to_num(np.asarray(row["values"], dtype=np.float64), posinf=0.0, neginf=0.0)
-    kind = manifest.get("kind")
+    name = find_view(manifest)
     if row.get("regions") is not None:
         regions = np.asarray(row["regions"], dtype=np.int64)
         sizes = np.bincount(regions.reshape(-1), minlength=len(values))
-        return Map("image", (values / np.maximum(sizes, 1))[regions])
-    if kind in ("image", "tensor") and values.ndim >= 2:
-        return Map("image", values.reshape(-1, *values.shape[-2:]).sum(axis=0))
+        return Map(Picture(), (values / np.maximum(sizes, 1))[regions])
+    if name == "curve":
+        return _read_curve(values, manifest["view"])
+    if name == "picture" and values.ndim >= 2:
+        return Map(Picture(), values.reshape(-1, *values.shape[-2:]).sum(axis=0))
     scores = values.reshape(len(values), -1).sum(axis=1)
-    names = row.get("units") if kind == "text" else manifest.get("units")
+    names = row.get("units") if name == "words" else manifest.get("units")
     fits = names is not None and len(names) == len(scores)
     units = tuple(map(str, names)) if fits and names is not None else tuple(str(i + 1) for i in range(len(scores)))
+    if name == "words":
+        return Map(Words(units), scores)
     cells = tuple(map(str, row.get("cells") or ()))
-    return Map("text" if kind == "text" else "table", scores, units, cells if len(cells) == len(units) else ())
+    return Map(Bars(units, cells if len(cells) == len(units) else ()), scores)
 
 
-def pool(scores: Numbers, rows: int, columns: int) -> Numbers:
-    """Return the sums of a map over a grid of at most `rows` × `columns` fields; the total is preserved.
-
-    >>> pool(np.ones((4, 6)), 2, 3)
-    array([[4., 4., 4.],
-           [4., 4., 4.]])
-    """
-    for axis, most in ((0, rows), (1, columns)):
-        size = scores.shape[axis]
-        if size > most:
-            scores = np.add.reduceat(scores, np.arange(most) * size // most, axis=axis)
-    return scores
+def _read_curve(values: Numbers, about: Mapping[str, Any]) -> Map:
+    """Return the values of a signal, (channels, intervals); those of windows are sums over the channels."""
+    channels, steps = tuple(map(str, about["channels"])), int(about["steps"])
+    if values.ndim != len(about["layout"]) or values.shape[len(about["layout"]) - 1 - (about["layout"] == "TC")] != steps:
+        return Map(Curve(channels if len(channels) == 1 else ("all channels",), steps, about["rate"]), values.reshape(1, -1))
+    return Map(Curve(channels, steps, about["rate"]), sum_bins(order_channels(values, about["layout"])))
 
 
 def match(maps: Sequence[Map]) -> list[Map] | None:
     """Return maps of one item by several stores in one shape, the smallest; None if there is none."""
-    if len({map.kind for map in maps}) > 1:
+    if len({map.view.name for map in maps}) > 1:
         return None
-    if maps[0].kind != "image":
-        return list(maps) if len({map.units for map in maps}) == 1 else None
+    if not isinstance(maps[0].view, Picture):
+        alike = len({(map.view.name_parts(), map.scores.shape) for map in maps}) == 1
+        return list(maps) if alike else None
     height, width = (min(map.scores.shape[axis] for map in maps) for axis in (0, 1))
-    pooled = [Map("image", pool(map.scores, height, width)) for map in maps]
+    pooled = [Map(map.view, pool(map.scores, height, width)) for map in maps]
     return pooled if len({map.scores.shape for map in pooled}) == 1 else None
 
 

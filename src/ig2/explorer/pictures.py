@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ig2.adapters.images import Framing, read_image
+from ig2.adapters.signals import order_channels, read_sound
 from ig2.errors import InputError, describe, import_extra
+from ig2.explorer.maps import Map, find_view
 from ig2.runs.sources import Rows, Source, extract_input, find_source
+from ig2.views import Curve, Picture, View
 
 SMALL = 96  # pixels of a thumbnail's longer side
 
@@ -31,9 +35,11 @@ class Pictures:
 
     def __init__(self, source: Any, manifest: Mapping[str, Any]) -> None:
         self.source: Source = find_source(source)
-        if isinstance(self.source, Rows) or "image" not in self.source.kinds:
+        self.about = manifest.get("view") or {}
+        wanted = "signal" if find_view(manifest) == "curve" else "image"
+        if isinstance(self.source, Rows) or wanted not in self.source.kinds:
             raise InputError(
-                f"--source {describe(source)} has no images that can be read one by one: name the folder of images, or "
+                f"--source {describe(source)} has no {wanted}s that can be read one by one: name the folder of {wanted}s, or "
                 "module:function that returns the data set"
             )
         self.handles = {item.id: item.content for item in self.source.items()}
@@ -61,6 +67,28 @@ class Pictures:
             times = max(1, round(224 / max(shape)))
             framing = Framing((shape[0] * times, shape[1] * times))
         return np.asarray(image if framing is None else framing(image), dtype=np.uint8)
+
+    def view(self, identity: str, shown: Map) -> View | None:
+        """Return how an item itself is shown under its map; None if it is missing or broken."""
+        if identity not in self.handles:
+            return None
+        try:
+            if isinstance(shown.view, Curve):
+                return self._read_curve(identity, shown.view, shown.scores.shape[1])
+            return Picture(self.read(identity, (shown.scores.shape[0], shown.scores.shape[1])))
+        except InputError:  # a broken file: the map alone is shown
+            return None
+
+    def _read_curve(self, identity: str, shown: Curve, intervals: int) -> Curve:
+        content = extract_input(self.source.load(self.handles[identity]), "signal", self.column)
+        if isinstance(content, (str, PathLike)):
+            series = read_sound(content)[0].T
+            series = series.mean(axis=0, keepdims=True) if len(self.about["channels"]) == 1 else series
+        else:
+            series = order_channels(np.asarray(content), self.about["layout"])
+        series = series[:, : shown.steps]
+        fits = series.shape == (len(shown.channels), shown.steps)
+        return Curve.bin(series, shown.channels, shown.rate, most=intervals) if fits else shown
 
     def encode(self, identity: str, shape: tuple[int, int] | None = None) -> bytes:
         """Return a small PNG of an item's image."""

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 
 from ig2._utils.files import FileError, check_regular, make_subfolder, write_file
 from ig2.errors import import_extra
-from ig2.explorer.maps import Shown, pool, read_map
+from ig2.explorer.maps import read_map
 from ig2.runs.store import SHAPE, Store
+from ig2.views import Bars, Words, pool
 
 FOLDER, FILE, UMAP_FILE = "explorer", "projection.npz", "umap.npz"
-VERSION = 1
+VERSION = 2
 SIDE = 14  # fields of an image, each way
 WORDS = 256  # of texts: the most frequent ones
 DIRECTIONS = 16  # of the principal components that clusters are found in
@@ -43,7 +44,6 @@ class Projection:
     """The position of each item, and the clusters of explanations.
 
     Args:
-        kind: the kind of the maps.
         points: (N, 2), from 0 to 1 each way; NaN for items without values.
         clusters: (N,), the number of each item's cluster, -1 for items without values.
         means: (K, F), the mean shares of each cluster.
@@ -53,7 +53,6 @@ class Projection:
         explained: the share of the variance along the two directions.
     """
 
-    kind: Shown
     points: Matrix
     clusters: NDArray[np.int16]
     means: Matrix
@@ -76,7 +75,7 @@ def open_projection(store: Store, progress: Callable[[float], None] = lambda sha
     if projection is None:
         projection = make_projection(store, progress)
         if projection is not None:
-            about = {name: getattr(projection, name) for name in ("kind", "names", "shape", "explained")}
+            about = {name: getattr(projection, name) for name in ("names", "shape", "explained")}
             _store(store, FILE, {"key": key, **about}, {name: getattr(projection, name) for name in ARRAYS})
     return projection
 
@@ -97,7 +96,7 @@ def make_projection(store: Store, progress: Callable[[float], None] = lambda sha
     Returns:
         None if fewer than three items have values.
     """
-    features, kept, kind, names, shape = _describe_items(store, progress)
+    features, kept, names, shape = _describe_items(store, progress)
     if len(kept) < 3:
         return None
     scores, explained = reduce_dimensions(features, DIRECTIONS)
@@ -113,7 +112,7 @@ def make_projection(store: Store, progress: Callable[[float], None] = lambda sha
         distances = ((features[inside] - means[-1]) ** 2).sum(axis=1)
         nearest = inside[np.argsort(distances, kind="stable")[:TYPICAL]]
         typical[number, : len(nearest)] = kept[nearest]
-    return Projection(kind, points, clusters, np.stack(means).astype(np.float32), typical, names, shape, explained)
+    return Projection(points, clusters, np.stack(means).astype(np.float32), typical, names, shape, explained)
 
 
 def _place(scores: NDArray[Any], kept: NDArray[np.int64], length: int) -> Matrix:
@@ -229,12 +228,11 @@ def _measure(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArr
 
 def _describe_items(
     store: Store, progress: Callable[[float], None]
-) -> tuple[Matrix, NDArray[np.int64], Shown, tuple[str, ...], tuple[int, int] | None]:
+) -> tuple[Matrix, NDArray[np.int64], tuple[str, ...], tuple[int, int] | None]:
     columns = [name for name in ("values", "regions", "units", SHAPE) if name in store.columns]
     total, kept = max(1, len(store)), list[int]()
     rows: list[NDArray[np.float32]] = []
     words: list[tuple[str, ...]] = []
-    kind: Shown = "table"
     names: tuple[str, ...] = ()
     shape: tuple[int, int] | None = None
     for position, row in enumerate(store.iterate(columns) if "values" in columns else ()):
@@ -244,20 +242,19 @@ def _describe_items(
         strengths = None if shown is None else np.abs(shown.scores)
         if shown is None or strengths is None or not strengths.sum() > 0:
             continue
-        if shown.kind == "image":
+        if shown.is_flat:
             strengths = pool(strengths, SIDE, SIDE)
             shape = shape or strengths.shape
             if strengths.shape != shape:
                 continue  # another number of fields than the first has
-        elif shown.kind == "table":
-            names = names or shown.units
-            if len(shown.units) != len(names):
+        elif isinstance(shown.view, Bars):
+            names = names or shown.view.columns
+            if len(shown.view.columns) != len(names):
                 continue
-        kind = shown.kind
         kept.append(position)
         rows.append((strengths.reshape(-1) / strengths.sum()).astype(np.float32))
-        words.append(tuple(unit.lower() for unit in shown.units) if shown.kind == "text" else ())
-    if kind == "text":
+        words.append(tuple(map(str.lower, shown.view.words)) if isinstance(shown.view, Words) else ())
+    if any(words):
         counts = Counter(word for text in words for word in text)
         names = tuple(word for word, _ in counts.most_common(WORDS))
         places = {word: number for number, word in enumerate(names)}
@@ -268,7 +265,7 @@ def _describe_items(
                     matrix[number, places[word]] += strength
     else:
         matrix = np.stack(rows) if rows else np.zeros((0, 0), np.float32)
-    return matrix, np.array(kept, dtype=np.int64), kind, names, shape
+    return matrix, np.array(kept, dtype=np.int64), names, shape
 
 
 # -- the file ----------------------------------------------------------------------------------------------------------
@@ -318,6 +315,6 @@ def _read(path: Path, key: str, length: int) -> Projection | None:
         )
         shape = None if about["shape"] is None else (int(about["shape"][0]), int(about["shape"][1]))
         names = tuple(map(str, about["names"]))
-        return Projection(about["kind"], **arrays, names=names, shape=shape, explained=about["explained"]) if fits else None
+        return Projection(**arrays, names=names, shape=shape, explained=about["explained"]) if fits else None
     except (ValueError, KeyError, TypeError, IndexError):
         return None

@@ -10,28 +10,28 @@ import numpy as np
 from ig2.attribution import LARGE_RESIDUAL, LITTLE_ARRIVAL, LITTLE_TRUST
 from ig2.explorer.maps import Map, match, read_map, subtract
 from ig2.report import InputView, MethodView, ReferenceView
-from ig2.report.content import Image, Numbers
 from ig2.runs.aggregates import CURVE
+from ig2.views import Numbers, Picture, View
 
 DIFFERENCE = "Difference"
 
 
 def view_item(
-    name: str, entries: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any], Map]], picture: Image | None
+    name: str, entries: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any], Map]], original: View | None
 ) -> list[InputView]:
     """Return an item as the report shows it, with a method for each store and, of two, their difference.
 
     Args:
         name: the id.
         entries: for each store that has values of the item: its name, its manifest, the row, the map.
-        picture: the image as the network saw it.
+        original: how the item itself is shown, where the source is at hand.
 
     Returns:
         One view; or one for each store, where their maps cannot be brought to one shape.
     """
     matched = match([shown for *_, shown in entries])
     if matched is None:
-        return [view for entry in entries for view in view_item(f"{name} · {entry[0]}", [entry], picture)]
+        return [view for entry in entries for view in view_item(f"{name} · {entry[0]}", [entry], original)]
     methods = [
         _view_method(store, manifest, row, shown.scores, fine)
         for (store, manifest, row, fine), shown in zip(entries, matched, strict=True)
@@ -45,15 +45,12 @@ def view_item(
     return [
         InputView(
             name=name,
-            kind=first.kind,
+            view=original or first.view,
             prediction=name_class(row, "prediction", manifest),
             probability=None,
             target=name_class(row, "target", manifest),
             contrasted=tuple(_find_class(number, manifest) for number in against),
             methods=tuple(methods),
-            picture=picture if first.kind == "image" else None,
-            units=first.units,
-            cells=first.cells,
             measure=str(row.get("measure") or ""),
         )
     ]
@@ -114,14 +111,13 @@ def _view_references(row: Mapping[str, Any], manifest: Mapping[str, Any], stored
     return tuple(references)
 
 
-def _draw_gradcf(row: Mapping[str, Any], manifest: Mapping[str, Any]) -> Image | None:
+def _draw_gradcf(row: Mapping[str, Any], manifest: Mapping[str, Any]) -> Picture | None:
     """Return where the first path of an image ended, as an image, where the run kept it."""
     ends, white = row.get("gradcf"), manifest.get("value_range")
     if ends is None or white is None or np.ndim(ends) != 4 or np.shape(ends)[1] not in (1, 3):
         return None
     pixels = np.nan_to_num(np.asarray(ends[0], dtype=np.float64) * (255 / white)).round().clip(0, 255)
-    image: Image = np.broadcast_to(np.moveaxis(pixels, 0, -1), (*pixels.shape[1:], 3)).astype(np.uint8)
-    return image
+    return Picture(np.broadcast_to(np.moveaxis(pixels, 0, -1), (*pixels.shape[1:], 3)).astype(np.uint8))
 
 
 def _judge(row: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ const whatIf = (() => {
   let about = null; // what the server says of the model
   let panel = null;
   const part = {}; // elements of the panel, by name
-  let editor = null; // { read, fill, isEmpty } of the kind of data
+  let editor = null; // { read, fill, isEmpty } of the view
   let opened = null; // the item that is being edited: its id, "" for a new input
   let before = null; // its explanation in the store
   let last = null; // the explanation before this one
@@ -153,11 +153,11 @@ const whatIf = (() => {
   }
 
   const fill = (content) => editor.fill(content);
-  const invite = () => (about.kind === "image" ? "Upload, drop or paste an image" : "Type, upload, drop or paste an input");
+  const invite = () => (about.view === "picture" ? "Upload, drop or paste an image" : "Type, upload, drop or paste an input");
 
   function makeEditor() {
-    if (about.kind === "image") return makePainting();
-    if (about.kind === "text") {
+    if (about.view === "picture") return makePainting();
+    if (about.view === "words") {
       const box = make("textarea", { rows: 4, maxlength: 20000, "aria-label": "The text", spellcheck: "false" });
       box.addEventListener("input", changed);
       return { element: box, read: () => box.value, isEmpty: () => !box.value.trim(), fill: ({ text }) => (box.value = text ?? "") };
@@ -350,7 +350,7 @@ const whatIf = (() => {
     part.prediction.dataset.prediction = prediction;
   }
 
-  const openMap = async (map) => (map.kind === "image" ? { ...map, ...(await unpack(map.scores)) } : map);
+  const openMap = async (map) => (map.view === "picture" ? { ...map, ...(await unpack(map.scores)) } : map);
 
   function compare() {
     const former = part.former.value === "last" ? last : before;
@@ -361,7 +361,7 @@ const whatIf = (() => {
     const isSame = !former || nameQuestion(former) === nameQuestion(after);
     part.other.hidden = isSame;
     if (!isSame) one("bdi", part.other).textContent = nameQuestion(former);
-    if (about.kind === "image") compareImages(former, isSame);
+    if (about.view === "picture") compareImages(former, isSame);
     else compareUnits(former, isSame);
     const names = [["output", "Output", number], ["baseline_output", "At the references", number], ["relative_residual", "Residual", percent], ["trust", "Trust", percent], ["arrival", "Arrival", percent]];
     const rows = names.filter(([name]) => facts.some((fact) => fact[name] !== null && fact[name] !== undefined)).map(([name, words, format]) =>
@@ -474,13 +474,13 @@ const whatIf = (() => {
       element.addEventListener("click", act);
       return element;
     };
-    const accepted = { image: "image/*", text: ".txt,text/plain", table: ".csv,.tsv,.json,text/csv" }[about.kind];
+    const accepted = { picture: "image/*", words: ".txt,text/plain", bars: ".csv,.tsv,.json,text/csv" }[about.view];
     const file = make("input", { type: "file", accept: accepted, id: "whatif-file" });
     file.addEventListener("change", () => {
       if (file.files[0]) upload(file.files[0], file.files[0].name);
       file.value = "";
     });
-    const thing = { image: "an image", text: "a text", table: "a row with its header" }[about.kind];
+    const thing = { picture: "an image", words: "a text", bars: "a row with its header" }[about.view];
     const classes = make("div", { class: "boxes" }, ...about.reference_classes.map((value) => make("label", { class: "check" }, make("input", { type: "checkbox", value }), make("bdi", {}, value))));
     Object.assign(part, {
       status: make("p", { class: "status", role: "status", "aria-live": "polite" }),
@@ -496,7 +496,7 @@ const whatIf = (() => {
       keep: button("Keep", keep, { disabled: "" }),
       former: make("select", {}, make("option", { value: "item" }, "the item in the store"), make("option", { value: "last" }, "the explanation before")),
       why: make("p", { class: "hint" }),
-      maps: make("div", { class: `maps ${about.kind}` }),
+      maps: make("div", { class: `maps ${about.view}` }),
       numbers: make("table", { class: "numbers" }),
       references: make("ul", {}),
       kept: make("ul", {}),
@@ -520,7 +520,7 @@ const whatIf = (() => {
       make("details", {}, make("summary", {}, "References"), part.references));
     const drop = make("p", { class: "drop" }, make("label", { for: "whatif-file", class: "upload" }, "Upload"), file, make("span", { class: "hint" }, `or drop or paste ${thing} here`));
     part.heading = make("h2", {});
-    panel = make("section", { id: "whatif", class: about.kind, "aria-label": "What if", tabindex: -1, hidden: "" },
+    panel = make("section", { id: "whatif", class: about.view, "aria-label": "What if", tabindex: -1, hidden: "" },
       part.heading, ...about.notes.map((note) => make("p", { class: "notice" }, note)), drop, editor.element, settings,
       part.status, part.progress, part.prediction, part.results,
       make("div", { class: "keeping" }, part.name, part.keep, make("span", { class: "hint" }, `into ${about.kept}`)),
@@ -550,7 +550,7 @@ const whatIf = (() => {
   }
 
   function take(text) {
-    if (text && about.kind !== "image") upload(text, "");
+    if (text && about.view !== "picture") upload(text, "");
   }
 
   const toggle = make("button", { type: "button", id: "try", "aria-pressed": "false", title: "Edit the item and explain it again" }, "What if");
@@ -606,7 +606,7 @@ const whatIf = (() => {
     part.keep.disabled = true;
     askLike(before);
     await fill(content);
-    say(editor.isEmpty() ? (opened && about.kind === "image" ? "The image is not here: start ig2 serve with --source, or upload one." : `${invite()}, then explain it.`) : "");
+    say(editor.isEmpty() ? (opened && about.view === "picture" ? "The image is not here: start ig2 serve with --source, or upload one." : `${invite()}, then explain it.`) : "");
     finish("open");
     if (!editor.isEmpty()) ask(false);
     panel.dataset.opened = opened;

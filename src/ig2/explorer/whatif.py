@@ -142,7 +142,7 @@ class WhatIf:
         """Return a description for the page: the model, its classes, its columns, and the available choices."""
         subject, plan = self.subject, self.plan
         about: dict[str, Any] = {
-            "kind": subject.kind,
+            "view": subject.shows.name,
             "model": subject.name,
             "method": _name_method(plan.method),
             "classes": subject.classes,
@@ -189,7 +189,7 @@ class WhatIf:
         elif self.subject.kind == "text":
             content["text"] = join_words(row.get("units") or ())
         elif shown is not None:
-            content["cells"] = dict(zip(shown.units, shown.cells, strict=False))
+            content["cells"] = dict(zip(shown.view.name_parts(), shown.cells, strict=False))
         return {"id": identity, "before": before, **content}
 
     def _show_picture(self, identity: str) -> str | None:
@@ -468,9 +468,14 @@ def _check_text(text: str) -> str:
 
 def encode_map(shown: Map) -> dict[str, Any]:
     """Return the values of an input for a page."""
-    if shown.kind == "image":
-        return {"kind": "image", "scores": pack_map(shown.scores, MAP_BITS)}
-    return {"kind": shown.kind, "scores": shown.scores.tolist(), "units": shown.units, "cells": shown.cells}
+    if shown.is_flat:
+        return {"view": shown.view.name, "scores": pack_map(shown.scores, MAP_BITS)}
+    return {
+        "view": shown.view.name,
+        "scores": shown.scores.tolist(),
+        "units": shown.view.name_parts(),
+        "cells": shown.cells,
+    }
 
 
 def encode_png(picture: Any) -> bytes:

@@ -97,7 +97,7 @@ def html(result: Attribution, count: int = 3) -> str:
 
 
 def _is_text(result: Attribution) -> bool:
-    return result.names is not None and result.names.kind == "text"
+    return result.names is not None and result.names.view == "words"
 
 
 def _is_map(result: Attribution) -> bool:
@@ -106,7 +106,7 @@ def _is_map(result: Attribution) -> bool:
 
 
 def _is_signal(result: Attribution, values: Tensor) -> bool:
-    return is_series(values) if result.names is None else result.names.kind == "signal"
+    return is_series(values) if result.names is None else result.names.view == "curve"
 
 
 def _write_values(result: Attribution, key: InputKey) -> str:

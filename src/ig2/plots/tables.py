@@ -75,7 +75,7 @@ def bars(
     shown, lines, note = take_first(result, count, titles)
     deviations, arrow = None, ""
     known = result.names
-    if names is None and scores is None and known is not None and known.kind == "table" and known.units:
+    if names is None and scores is None and known is not None and known.view == "bars" and known.units:
         names = known.units[0]
         scores = None if has_single_features(known) else result.sum_units()
         if cells is None and known.cells is not None:

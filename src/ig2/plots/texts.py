@@ -189,7 +189,7 @@ def _read_sentences(
     """Return the words and scores of each shown explicand, whether they have signs, the reason if not, and a note on others."""
     shown, lines, note = take_first(result, count, titles)
     if words is None:
-        if result.names is None or result.names.kind != "text":
+        if result.names is None or result.names.view != "words":
             raise InputError("this attribution knows no words: give words=, or take it from subject.explain(texts)")
         words, scores = result.units, result.sum_units() if scores is None else scores
     lists: Sequence[Any] = [words] if len(result) == 1 and all(isinstance(word, str) for word in words) else words

@@ -57,7 +57,7 @@ def take_first(result: Attribution, count: int, titles: Titles) -> tuple[Attribu
     note = "" if len(first) == len(result) else f"the first {len(first)} of {len(result)} inputs"
     if titles is None:
         # the words of a text are shown anyway
-        known = first.names if first.names is not None and first.names.kind != "text" else None
+        known = first.names if first.names is not None and first.names.view != "words" else None
         heads = [""] * len(first) if known is None else [f"{clean_text(name, 40)}: " for name in known.samples]
         scored = zip(heads, first.explained, first.output.tolist(), strict=True)
         return first, [f"{head}{explained}, output {format_number(output)}" for head, explained, output in scored], note

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from ig2.adapters.base import Batch, Contrast, Subject, extract_tensor
 from ig2.adapters.lm.explanation import Explanation
-from ig2.adapters.tabular import TableSubject
-from ig2.adapters.vision import VisionSubject
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
-from ig2.report.content import Content, Image, InputView, MethodView, Numbers, ReferenceView
+from ig2.report.content import Content, InputView, MethodView, ReferenceView
+from ig2.views import Bars, Numbers, Picture, View, Words
 
 SHOWN_ELSEWHERE = ("tokens", "spans", "rather_than", "question", "lm", "output")  # settings of a language model's explanation
 
@@ -63,7 +62,6 @@ def build(
     probabilities = subject.probabilities(outputs)
     targets = next(iter(attributions.values())).target
     views = [_view_method(name, subject, batch, each, contrasts.get(name)) for name, each in attributions.items()]
-    shows_picture = subject.kind in ("image", "signal")  # a signal is shown as the picture of its curve
     inputs = []
     for i, methods in enumerate(zip(*views, strict=True)):
         likely = None if probabilities is None else probabilities[i]
@@ -71,15 +69,12 @@ def build(
         inputs.append(
             InputView(
                 name=batch.names[i],
-                kind="image" if shows_picture else subject.kind,
+                view=subject.view(batch, i),
                 prediction=prediction,
                 probability=probability,
                 target=target,
                 contrasted=tuple(dict.fromkeys(reference.label for method in methods for reference in method.references)),
                 methods=methods,
-                picture=subject.picture(batch.attributed[i]),
-                units=() if batch.units is None or shows_picture else batch.units[i],
-                cells=() if batch.cells is None else batch.cells[i],
             )
         )
     verdicts = {name: attribution.verdict for name, attribution in attributions.items()}
@@ -133,13 +128,12 @@ def build_language(
         inputs.append(
             InputView(
                 name=" ".join(prompt.words),
-                kind="text",
+                view=Words(prompt.words),
                 prediction=prediction,
                 probability=None,
                 target=explanation.explained[row],
                 contrasted=(),
                 methods=(replace(view, settings=shown, spans=spans, references=references, question=question),),
-                units=prompt.words,
                 sentence=explanation.sentences[row],
                 measure=str(settings.get("output", "")),
             )
@@ -156,8 +150,8 @@ class _Shown(Protocol):
     def scores(self, batch: Any, attribution: Attribution, values: Any = None) -> list[Numbers]:
         """Return each sample's attribution in its displayed form."""
 
-    def picture(self, sample: Tensor) -> Image | None:
-        """Return a picture of one sample."""
+    def view_sample(self, sample: Tensor) -> View | None:
+        """Return how one sample is shown."""
 
 
 class _PromptWords:
@@ -167,7 +161,7 @@ class _PromptWords:
         assert attribution.names is not None
         return attribution.names.sum_units(extract_tensor(attribution, values))
 
-    def picture(self, sample: Tensor) -> None:
+    def view_sample(self, sample: Tensor) -> None:
         return None
 
 
@@ -205,7 +199,7 @@ def _view_method(
                 output_curve=_pick_curves(row.output_curve, row.weights),
                 distance_curve=_pick_curves(row.distance_curve, row.weights),
                 references=references[i],
-                gradcf=None if gradcf is None else subject.picture(gradcf),
+                gradcf=None if gradcf is None else subject.view_sample(gradcf),
                 trust=_average(row.median("trust")),
                 arrival=_average(row.median("arrival")),
                 reference_output=_average(row.reference_outputs, row.weights),
@@ -250,25 +244,27 @@ def _view_references(
     def pick(values: Tensor | None, i: int, r: int) -> float | None:
         return None if values is None else float(values[i, r])
 
+    views = [[subject.view_sample(samples[i, r]) for r in range(len(names))] for i, names in enumerate(contrast.names)]
+
     def describe_sample(i: int, r: int) -> str | None:
-        if isinstance(subject, TableSubject):
-            columns = zip(subject.attributed, subject.cells(samples[i, r]), strict=True)
-            return ", ".join(f"{column.name} {cell}" for column, cell in columns)
-        return None if isinstance(subject, VisionSubject) else contrast.names[i][r]
+        view = views[i][r]
+        if isinstance(view, Bars):
+            return ", ".join(f"{column} {cell}" for column, cell in zip(view.columns, view.cells, strict=True))
+        return None if isinstance(view, Picture) else contrast.names[i][r]
 
     return [
         tuple(
             ReferenceView(
                 label=contrast.labels[i][r],
                 output=float(outputs[i, r]),
-                picture=subject.picture(samples[i, r]),
+                view=views[i][r],
                 text=describe_sample(i, r),
                 scores=scores[r][i] if scores else None,
                 residual=pick(residuals, i, r),
                 trust=pick(attribution.trust, i, r),
                 arrival=pick(attribution.arrival, i, r),
                 reference_output=pick(attribution.reference_outputs, i, r),
-                gradcf=None if ends is None else subject.picture(ends[i, r]),
+                gradcf=None if ends is None else subject.view_sample(ends[i, r]),
             )
             for r in range(len(names))
         )

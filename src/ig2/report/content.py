@@ -6,14 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ig2._utils.checks import is_number
-from ig2.adapters.base import Kind
 from ig2.errors import InputError, describe
-
-Image = NDArray[np.uint8]  # (H, W, 3)
-Numbers = NDArray[np.float64]
+from ig2.views import Numbers, View, Words
 
 
 @dataclass(frozen=True)
@@ -22,14 +18,14 @@ class ReferenceView:
 
     label: str
     output: float  # f at the baseline this reference led to
-    picture: Image | None = None
+    view: View | None = None  # how the sample is shown
     text: str | None = None
-    scores: Numbers | None = None  # its own attribution: (H, W), or one number a word or column
+    scores: Numbers | None = None  # its own attribution, as the input's view takes it
     residual: float | None = None  # of its own attribution
     trust: float | None = None  # how well gradients predicted the output along its path
     arrival: float | None = None  # the share of the distance its path covered
     reference_output: float | None = None  # f at the reference itself
-    gradcf: Image | None = None  # where its path ended
+    gradcf: View | None = None  # where its path ended
     spans: dict[str, float] = field(default_factory=dict)  # as those of `MethodView`
 
 
@@ -38,7 +34,7 @@ class MethodView:
     """One method's attribution of one input."""
 
     name: str
-    scores: Numbers  # (H, W), or one number a word or column; summed over channels
+    scores: Numbers  # as the input's view takes it
     output: float  # f(x)
     baseline_output: float | None
     residual: float | None
@@ -47,7 +43,7 @@ class MethodView:
     output_curve: Numbers | None = None  # (R, k + 1), from the explicand to the baseline
     distance_curve: Numbers | None = None  # (R, k + 1)
     references: tuple[ReferenceView, ...] = ()
-    gradcf: Image | None = None  # the first reference's counterfactual
+    gradcf: View | None = None  # the first reference's counterfactual
     trust: float | None = None  # how well gradients predicted the output, the median over references
     arrival: float | None = None  # the share of the distance the paths covered, the median over references
     reference_output: float | None = None  # f at the references, the mean over them
@@ -67,15 +63,12 @@ class InputView:
     """One input, with an attribution by each method."""
 
     name: str
-    kind: Kind
+    view: View
     prediction: str
     probability: float | None
     target: str  # the class explained
     contrasted: tuple[str, ...]  # the classes of the references
     methods: tuple[MethodView, ...]
-    picture: Image | None = None
-    units: tuple[str, ...] = ()  # words, or names of columns
-    cells: tuple[str, ...] = ()  # the columns' values, as text
     sentence: str = ""  # the explanation in words
     measure: str = ""  # what the output is of, such as "log-probability"
 
@@ -96,7 +89,7 @@ class IndexEntry:
     """An input in the index of a report; its details are in a separate file."""
 
     name: str
-    kind: Kind
+    view: str  # the name of its view
     target: str
     thumbnail: str | int | None = None  # a data URL, or the number of a picture of the page
     file: str | None = None  # with the details, from the page; None where they are in the page
@@ -138,24 +131,15 @@ class Content:
             raise InputError("a report needs at least one input")
         if not (is_number(self.scale) and self.scale >= 0):
             raise InputError(f"the scale must be a number of pixels, 0 or more; got {describe(self.scale)}")
-        if self.is_crossed and any(view.kind != "text" or view.units != self.inputs[0].units for view in self.inputs):
+        if self.is_crossed and len({input.view.words if isinstance(input.view, Words) else None for input in self.inputs}) > 1:
             raise InputError("the targets of one text have the same words: give is_crossed=False for several texts")
-        for view in self.inputs:
-            where = repr(view.name)
-            if view.kind not in ("image", "text", "table"):
-                raise InputError(f"{where} is of kind {view.kind!r}: expected 'image', 'text' or 'table'")
-            if not view.methods:
+        for input in self.inputs:
+            where = repr(input.name)
+            if not input.methods:
                 raise InputError(f"{where} has no method to show")
-            if view.kind == "table" and len(view.cells) not in (0, len(view.units)):
-                raise InputError(f"{where} has {len(view.cells)} cells for {len(view.units)} columns")
-            first = view.methods[0].scores
-            if view.kind == "image" and (first.ndim != 2 or 0 in first.shape):
-                raise InputError(f"scores of {where} are {describe(first)}: expected (H, W)")
-            if view.kind != "image" and not view.units:
-                raise InputError(f"{where} has no words or columns to show")
-            shape = first.shape if view.kind == "image" else (len(view.units),)
-            _check_fields(view, where, shape)
-            for method in view.methods:
+            shape = _check_view(input.view, where, input.methods[0].scores)
+            _check_fields(input, where, shape)
+            for method in input.methods:
                 _check_fields(method, f"{method.name} of {where}", shape)
                 for name, numbers in (method.metrics | method.metric_curves | method.spans).items():
                     if not np.isfinite(numbers).all():
@@ -164,18 +148,22 @@ class Content:
                     _check_fields(reference, f"reference {reference.label!r} in {method.name} of {where}", shape)
 
 
-def _check_fields(view: InputView | MethodView | ReferenceView, where: str, shape: tuple[int, ...]) -> None:
-    """Check a view's pictures, the shape of its scores, its curves, and that its numbers are finite."""
-    for name, value in vars(view).items():
+def _check_view(view: View, where: str, scores: Numbers) -> tuple[int, ...]:
+    try:
+        return view.expect(scores)
+    except InputError as error:
+        raise InputError(f"{where} cannot be shown: {error}") from None
+
+
+def _check_fields(part: InputView | MethodView | ReferenceView, where: str, shape: tuple[int, ...]) -> None:
+    """Check the shape of a part's scores, its curves, and that its numbers are finite."""
+    for name, value in vars(part).items():
         if not isinstance(value, (float, np.floating, np.ndarray)):
             continue
         array = np.asarray(value)
-        if name in ("picture", "gradcf"):
-            if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8 or not array.size:
-                raise InputError(f"the {name} of {where} is {describe(value)}: expected uint8 (H, W, 3)")
-        elif name == "scores" and array.shape != shape:
+        if name == "scores" and array.shape != shape:
             raise InputError(f"scores of {where} are {describe(value)}: expected {shape}")
-        elif name.endswith("curve") and (array.ndim != 2 or 0 in array.shape):
+        if name.endswith("curve") and (array.ndim != 2 or 0 in array.shape):
             raise InputError(f"the {name} of {where} is {describe(value)}: expected (R, k + 1)")
-        elif not np.isfinite(array).all():
+        if not np.isfinite(array).all():
             raise InputError(f"the {name} of {where} has numbers that are not finite, and those cannot be shown")

@@ -14,7 +14,8 @@ import numpy as np
 
 from ig2.attribution import EXACT, LARGE_RESIDUAL, LITTLE_ARRIVAL, LITTLE_TRUST
 from ig2.errors import describe, import_extra
-from ig2.report.content import Image, InputView, MethodView, Numbers, ReferenceView
+from ig2.report.content import InputView, MethodView, ReferenceView
+from ig2.views import Curve, Image, Numbers, Picture, View
 
 # A reference's own map is a small picture beside the main one, and there may be hundreds: at most this many pixels a side.
 REFERENCE_SIDE = 128
@@ -47,9 +48,11 @@ class PictureStore:
         return self._indices[key]
 
 
-def encode_thumbnail(picture: Image | None) -> str | None:
-    """Return a small picture for the index, as a data URL."""
-    return None if picture is None else _encode_picture(picture, THUMBNAIL_SIDE, exact_side=0)
+def encode_thumbnail(view: View) -> str | None:
+    """Return a small picture for the index, as a data URL; None for a view without one."""
+    if not isinstance(view, Picture) or view.pixels is None:
+        return None
+    return _encode_picture(view.pixels, THUMBNAIL_SIDE, exact_side=0)
 
 
 def _encode_picture(picture: Image, side: int | None, exact_side: int = EXACT_PICTURE_SIDE) -> str:
@@ -68,11 +71,28 @@ def _encode_picture(picture: Image, side: int | None, exact_side: int = EXACT_PI
 
 def encode_input(view: InputView, pictures: PictureStore) -> dict[str, Any]:
     """Return the fields of an input as JSON."""
-    methods = [_encode_method(method, pictures) for method in view.methods]
-    return {**vars(view), "picture": pictures.add(view.picture), "methods": methods}
+    methods = [_encode_method(method, view.view, pictures) for method in view.methods]
+    return {**vars(view), "view": encode_view(view.view, pictures), "methods": methods}
 
 
-def _encode_method(method: MethodView, pictures: PictureStore) -> dict[str, Any]:
+def encode_view(view: View | None, pictures: PictureStore, side: int | None = None) -> dict[str, Any] | None:
+    """Return how something is shown as JSON; its picture is put among the others, no larger than a side."""
+    if view is None:
+        return None
+    fields = {"name": view.name, "part": view.part, **vars(view)}
+    if isinstance(view, Picture):
+        fields["pixels"] = pictures.add(view.pixels, side)
+    if isinstance(view, Curve):
+        fields |= {name: None if (series := fields[name]) is None else _round(series) for name in ("lowest", "highest")}
+    return fields
+
+
+def _round(values: Numbers) -> list[list[float]]:
+    """Return a curve in four digits, more than can be seen."""
+    return [[float(f"{value:.4g}") for value in row] for row in values]
+
+
+def _encode_method(method: MethodView, view: View, pictures: PictureStore) -> dict[str, Any]:
     return {
         **vars(method),
         "marks": mark_method(method),
@@ -82,21 +102,22 @@ def _encode_method(method: MethodView, pictures: PictureStore) -> dict[str, Any]
         "output_curve": encode_curves(method.output_curve),
         "distance_curve": encode_curves(method.distance_curve),
         "metric_curves": {name: encode_curves(curve[None]) for name, curve in method.metric_curves.items()},
-        "references": [_encode_reference(reference, method, pictures) for reference in method.references],
-        "gradcf": pictures.add(method.gradcf, REFERENCE_PICTURE_SIDE),
+        "references": [_encode_reference(reference, method, view, pictures) for reference in method.references],
+        "gradcf": encode_view(method.gradcf, pictures, REFERENCE_PICTURE_SIDE),
     }
 
 
-def _encode_reference(reference: ReferenceView, method: MethodView, pictures: PictureStore) -> dict[str, Any]:
+def _encode_reference(reference: ReferenceView, method: MethodView, view: View, pictures: PictureStore) -> dict[str, Any]:
     scores: Any = None
     if reference.scores is not None and len(method.references) > 1:  # the only one's own are the method's
-        is_map = reference.scores.ndim == 2
-        scores = pack_map(pool_map(reference.scores), REFERENCE_BITS) if is_map else _encode_scores(reference.scores)
+        scores = _encode_scores(reference.scores)
+        if reference.scores.ndim == 2:
+            scores = pack_map(pool_map(reference.scores, view), REFERENCE_BITS)
     return {
         **vars(reference),
         "marks": _mark(reference, method.output - reference.output, bool(method.settings.get("complete"))),
-        "picture": pictures.add(reference.picture, REFERENCE_PICTURE_SIDE),
-        "gradcf": pictures.add(reference.gradcf, REFERENCE_PICTURE_SIDE),
+        "view": encode_view(reference.view, pictures, REFERENCE_PICTURE_SIDE),
+        "gradcf": encode_view(reference.gradcf, pictures, REFERENCE_PICTURE_SIDE),
         "scores": scores,
     }
 
@@ -140,10 +161,10 @@ def pack_map(values: Numbers, bits: int) -> dict[str, Any]:
     return {"shape": list(values.shape), "bits": bits, "scale": scale, "data": data}
 
 
-def pool_map(scores: Numbers) -> Numbers:
-    """Return the means of square blocks that make the map no larger than REFERENCE_SIDE."""
+def pool_map(scores: Numbers, view: View) -> Numbers:
+    """Return the means of blocks that make the map no larger than REFERENCE_SIDE: squares, of a curve along time alone."""
     block = block_side(scores)
-    for axis in (0, 1):
+    for axis in (0, 1) if isinstance(view, Picture) else (1,):
         starts = np.arange(0, scores.shape[axis], block)
         sizes = np.diff(np.append(starts, scores.shape[axis]))
         scores = np.add.reduceat(scores, starts, axis=axis) / (sizes[:, None] if axis == 0 else sizes)

@@ -6,6 +6,8 @@ const start = { ...state }; // what a link does not say
 const WIDEST = Math.max(16, report.scale); // pixels that the slider goes to
 const TINY = 0.01; // of the value: a smaller range around it is not shown
 
+const BAND = 48; // pixels of a channel's height, at least
+const isMap = (view) => view.name === "picture" || view.name === "curve"; // drawn on a canvas
 const scored = (value) => (mode() === "signed" ? signed(value) : number(Math.abs(value)));
 
 // -- the scores -------------------------------------------------------------------------------------------------------
@@ -21,12 +23,14 @@ async function load(input) {
   const references = await Promise.all(
     input.methods.map((method) => Promise.all(method.references.map((item) => item.scores && unpack(item.scores)))),
   );
-  if (input.kind !== "image") return { maps, references };
+  const { view } = input;
+  if (!isMap(view)) return { maps, references };
   let picture = null;
   let { width, height } = maps[0];
-  if (input.picture !== null) {
+  if (view.name === "curve") height *= Math.max(BAND, Math.round(150 / height));
+  if (view.pixels !== null && view.name === "picture") {
     picture = new Image();
-    picture.src = pictures(input)[input.picture];
+    picture.src = pictures(input)[view.pixels];
     await picture.decode();
     width = picture.naturalWidth;
     height = picture.naturalHeight;
@@ -104,7 +108,7 @@ const chosen = () => method().references[state.reference]; // if one is
 const shownView = () => chosen() ?? method();
 const mode = () => state.mode ?? (input().methods.some(signless) || signless(chosen()) ? "magnitude" : "signed");
 
-const sigma = () => (input().kind === "image" ? state.scale : 0); // of the blur, in pixels of the input
+const sigma = () => (input().view.name === "picture" ? state.scale : 0); // of the blur, in pixels of the input
 const blurred = () => `blurred by ${count(sigma(), "pixel")}`;
 const smoothNow = (map) => smooth(map, (sigma() * map.width) / content.width || 0);
 
@@ -117,11 +121,11 @@ function current() {
 }
 
 function drawStage() {
-  const { kind } = input();
+  const { name } = input().view;
   const view = current();
-  if (kind === "image") paint(one(".stage canvas", section()), content.large, view.map, view);
-  else if (kind === "text") drawWords(view);
-  else drawBars(view);
+  if (name === "words") drawWords(view);
+  else if (name === "bars") drawBars(view);
+  else paintOn(one(".stage canvas", section()), content.large, view.map, view);
   drawSpans(view);
   for (const radio of all("[type=radio]", section())) radio.checked = radio.value === mode();
   for (const slider of all("[data-control]", section())) {
@@ -139,31 +143,36 @@ function drawStage() {
   }
 }
 
+function paintOn(canvas, base, map, look, view = input().view) {
+  paint(canvas, base, map, look);
+  if (view.name === "curve") drawSeries(canvas, view);
+}
+
 function paintThumbnail(canvas, map, whole) {
-  paint(canvas, content.small, smoothNow(map), { limit: smoothNow(whole).limit, mode: mode(), opacity: 0.75, cutoff: 0 });
+  paintOn(canvas, content.small, smoothNow(map), { limit: smoothNow(whole).limit, mode: mode(), opacity: 0.75, cutoff: 0 });
 }
 
 function drawLegend() {
-  const { kind, target } = input();
+  const { view, target } = input();
   const { map, limit } = current();
   const withSigns = mode() === "signed";
-  const strongest = { image: "pixel", text: "word", table: "column" }[kind];
+  const bars = view.name === "bars";
   const [plus, minus, either] = ["for", "against", "magnitude"].map((side) => make("span", { class: `swatch ${side}` }));
   const swatches = withSigns ? [plus, "speaks for, ", minus, "against "] : [either, "counts for or against "];
-  const rule = { image: "the 99th percentile of its own strengths", text: "its own strongest word", table: "its own strongest column" };
+  const end = isMap(view) ? "the 99th percentile of its own strengths" : `its own strongest ${view.part}`;
   one(".shown", section()).replaceChildren(
     ...(chosen() ? ["Contrasted with ", make("bdi", {}, chosen().label), " alone. "] : []),
-    ...(kind === "table" ? [...swatches, make("bdi", {}, target), ". "] : []),
+    ...(bars ? [...swatches, make("bdi", {}, target), ". "] : []),
     ...(sigma() ? [`The map is ${blurred()}, and its sum stays. `] : []),
-    `The strongest ${strongest} has ${number(map.largest)}. `,
-    `Every method’s scale ends at ${rule[kind]}.`,
+    `The strongest ${view.part} has ${number(map.largest)}. `,
+    `Every method’s scale ends at ${end}.`,
   );
   drawCaution(withSigns);
-  if (kind === "table") return;
+  if (bars) return;
   const part = (name) => colours[name].filter((_, i) => i % 15 === 0).map((rgb) => `rgb(${rgb.map(Math.round).join(" ")})`);
   const shades = withSigns ? [...part("negative").reverse(), ...part("positive")] : part("magnitude");
   const bar = one(".bar", section());
-  if (kind === "text") bar.className = `bar ${mode()}`;
+  if (!isMap(view)) bar.className = `bar ${mode()}`;
   else bar.style.backgroundImage = `linear-gradient(to right, ${shades.join(", ")})`;
   const ticks =
     withSigns
@@ -215,7 +224,7 @@ function point(x, y, aloud) {
   const [left, top] = [pointed.x / map.width, pointed.y / map.height];
   const place = { x: Math.floor(left * content.width), y: Math.floor(top * content.height) };
   const across = content.width / map.width;
-  const around = across > 1 ? `, mean of ${Math.round(across)} × ${Math.round(across)}` : "";
+  const around = across > 1 && input().view.name === "picture" ? `, mean of ${Math.round(across)} × ${Math.round(across)}` : "";
   const cross = one(".cross", section());
   const tip = one(".tip", section());
   cross.hidden = tip.hidden = false;
@@ -223,11 +232,12 @@ function point(x, y, aloud) {
   cross.style.top = tip.style.top = `${100 * (top + 0.5 / map.height)}%`;
   tip.classList.toggle("leftward", left > 0.5);
   tip.classList.toggle("downward", top < 0.2);
-  const where = make("span", {}, `x ${place.x}, y ${place.y}${around}`);
-  tip.replaceChildren(make("strong", {}, scored(value)), where, sigma() ? blurred() : "");
+  const { view } = input();
+  const where = view.name === "curve" ? nameMoment(view, pointed, map.width) : `x ${place.x}, y ${place.y}`;
+  tip.replaceChildren(make("strong", {}, scored(value)), make("span", {}, `${where}${around}`), sigma() ? blurred() : "");
   mark(value);
   // a screen reader would choke on every pixel the pointer crosses
-  if (aloud) one(".readout", section()).textContent = `x ${place.x}, y ${place.y}: ${scored(value)}${around}`;
+  if (aloud) one(".readout", section()).textContent = `${where}: ${scored(value)}${around}`;
 }
 
 function unpoint() {
@@ -271,7 +281,7 @@ const sideOf = (value, mode) => (mode === "magnitude" ? mode : value < 0 ? "agai
 function drawWords({ map, cutoff, limit, mode, opacity }) {
   one(".bar", section()).style.setProperty("--strength", ink(opacity));
   const words = one(".words", section());
-  const { units } = input();
+  const units = input().view.words;
   if (!words.childElementCount) {
     units.forEach((unit, i) => {
       const word = make("span", { role: "option", tabindex: i ? -1 : 0, "aria-selected": "false" }, make("bdi", {}, ellipsis(unit)));
@@ -312,11 +322,14 @@ function readWord(words, word) {
   const value = active ? current().map.values[at] : null;
   mark(value);
   if (!active) return readout.replaceChildren();
-  return readout.replaceChildren(make("bdi", {}, input().units[at]), " ", make("strong", {}, scored(value)));
+  return readout.replaceChildren(make("bdi", {}, input().view.words[at]), " ", make("strong", {}, scored(value)));
 }
 
 function drawBars({ map, cutoff, mode }) {
-  const { units, cells } = input();
+  const { columns, cells } = input().view;
+  const ends = (chosen() ?? method()).gradcf?.cells;
+  const cell = (text) => make("td", { class: "cell" }, make("bdi", { class: isNaN(text) ? "" : "number" }, text ?? ""));
+  const hasEnds = input().methods.some(({ gradcf }) => gradcf);
   const order = [...map.values.keys()].sort((a, b) => Math.abs(map.values[b]) - Math.abs(map.values[a]));
   const scale = map.largest || 1;
   one(".bars tbody", section()).replaceChildren(
@@ -325,8 +338,9 @@ function drawBars({ map, cutoff, mode }) {
       return make(
         "tr",
         { class: Math.abs(value) < cutoff ? "weak" : "" },
-        make("th", { scope: "row" }, make("bdi", {}, units[i])),
-        make("td", { class: "cell" }, make("bdi", { class: isNaN(cells[i]) ? "" : "number" }, cells[i] ?? "")),
+        make("th", { scope: "row" }, make("bdi", {}, columns[i])),
+        cell(cells[i]),
+        ...(hasEnds ? [cell(ends?.[i])] : []),
         drawScore(value, scale, mode),
       );
     }),
@@ -372,13 +386,68 @@ function drawCrossed() {
     return made;
   };
   one("tbody", grid).replaceChildren(
-    ...report.inputs[0].units.map((word, i) =>
+    ...report.inputs[0].view.words.map((word, i) =>
       make("tr", {}, make("th", { scope: "row" }, make("bdi", {}, ellipsis(word))), ...views.map(({ scores }, column) => cell(scores[i], column))),
     ),
   );
   one(".shown", grid).textContent =
     (mode === "signed" ? "Red speaks for a token, blue against it; " : "Strength without signs; ") +
     `one scale for all, which ends at ${number(largest)}.`;
+}
+
+// -- signals ----------------------------------------------------------------------------------------------------------
+
+const momentAt = (view, interval, intervals) => short((Math.floor((interval * view.steps) / intervals)) / (view.rate ?? 1));
+
+function nameMoment(view, { x, y }, intervals) {
+  const unit = view.rate === null ? "" : "\u00a0s";
+  const channel = view.channels.length > 1 ? `${view.channels[y]}, ` : "";
+  return `${channel}${number(momentAt(view, x, intervals))} to ${number(momentAt(view, x + 1, intervals))}${unit}`;
+}
+
+// The curve of each channel in a band of its own, from its lowest to its highest value: as lines that touch from interval to
+// interval, since thousands of steps lie in one.
+function drawSeries(canvas, { lowest, highest }) {
+  if (!lowest) return;
+  const context = canvas.getContext("2d");
+  const band = canvas.height / lowest.length;
+  context.lineWidth = Math.max(1, canvas.width / 700);
+  context.strokeStyle = "#1b1b1f";
+  lowest.forEach((low, channel) => {
+    const high = highest[channel];
+    const [floor, ceiling] = [Math.min(...low), Math.max(...high)];
+    const y = (value) => band * (channel + 0.92 - (0.84 * (value - floor)) / (ceiling - floor || 1));
+    context.beginPath();
+    low.forEach((value, i) => {
+      const x = ((i + 0.5) / low.length) * canvas.width;
+      context.lineTo(x, y(value));
+      context.lineTo(x, y(high[i]));
+    });
+    context.stroke();
+  });
+}
+
+// The names of the channels on their bands, and the time below.
+function drawAxes() {
+  const { view } = input();
+  if (view.name !== "curve") return;
+  const last = view.steps / (view.rate ?? 1);
+  one(".channels", section()).replaceChildren(...view.channels.map((name) => make("li", {}, make("bdi", {}, name))));
+  const ticks = ticksBetween(0, last, 6, view.rate === null).map(({ value, label }) => {
+    const tick = make("span", {}, label);
+    tick.style.left = `${(100 * value) / last}%`;
+    return tick;
+  });
+  one(".time", section()).replaceChildren(...ticks);
+}
+
+// A reference or the end of a path, small: as a picture, or as its curve.
+function drawSmall(view, alt) {
+  if (view?.name === "picture") return view.pixels === null ? [] : [make("img", { src: pictures()[view.pixels], alt })];
+  if (view?.name !== "curve") return [];
+  const canvas = make("canvas", { class: "small", role: "img", "aria-label": alt, width: 320, height: 64 * view.channels.length });
+  drawSeries(canvas, view);
+  return [canvas];
 }
 
 // -- references -------------------------------------------------------------------------------------------------------
@@ -390,7 +459,7 @@ function drawReferences() {
   if (place.hidden) return;
   const whole = content.maps[state.method];
   const thumbnail = (map) => {
-    if (input().kind !== "image") return [];
+    if (!isMap(input().view)) return [];
     const canvas = make("canvas", { "aria-hidden": "true" });
     paintThumbnail(canvas, map, whole);
     return [canvas];
@@ -411,7 +480,7 @@ function drawReferences() {
     );
   const cards = references.map((reference, i) => {
     const map = content.references[state.method][i];
-    const picture = reference.picture === null ? [] : [make("img", { src: pictures()[reference.picture], alt: "" })];
+    const picture = drawSmall(reference.view, "");
     const trust = reference.trust === null ? [] : [`trust ${percent(reference.trust)}`];
     const about = caption(reference.label, reference.text, `output ${number(reference.output)}`, ...trust);
     return card(i, map, ...picture, ...(map ? thumbnail(map) : []), about);
@@ -501,13 +570,13 @@ function drawSums() {
 
 function drawEnd(reference) {
   const figure = one(".counterfactual", section());
-  const picture = chosen()?.gradcf ?? method().gradcf;
-  figure.hidden = picture === null;
+  const picture = drawSmall(chosen()?.gradcf ?? method().gradcf, "The input at the end of its path");
+  figure.hidden = !picture.length;
   if (figure.hidden) return;
   const towards = reference ? make("bdi", {}, reference.label) : "the first reference";
   const first = !chosen() && method().references.length > 1 ? ", the first reference" : "";
   figure.replaceChildren(
-    make("img", { src: pictures()[picture], alt: "The input at the end of its path" }),
+    ...picture,
     make(
       "figcaption",
       {},
@@ -629,19 +698,21 @@ function drawChart(figure, title, axis, { steps: places, values }, { across = "s
 
 const short = (value) => Number(value.toPrecision(6));
 function nest(map) {
-  if (map.height === 1 && input().kind !== "image") return [...map.values].map(short);
+  if (!isMap(input().view)) return [...map.values].map(short);
   return Array.from({ length: map.height }, (_, y) => [...map.values.subarray(y * map.width, (y + 1) * map.width)].map(short));
 }
 
 function writeJson() {
-  const { picture, pictures, methods, ...rest } = input();
+  const { view, pictures, methods, ...rest } = input();
+  const { pixels, ...shown } = view;
   return JSON.stringify({
     ...rest,
+    view: shown,
     ...(sigma() ? { blurred_by_pixels: sigma() } : {}),
     methods: methods.map(({ scores, gradcf, references, marks, is_against, ...method }, m) => ({
       ...method,
       scores: nest(smoothNow(content.maps[m])),
-      references: references.map(({ picture, scores, gradcf, marks, ...reference }, r) => ({
+      references: references.map(({ view, scores, gradcf, marks, ...reference }, r) => ({
         ...reference,
         scores: scores && nest(smoothNow(content.references[m][r])),
       })),
@@ -650,16 +721,20 @@ function writeJson() {
 }
 
 function writeCsv() {
-  const { kind, units, cells, methods } = input();
+  const { view, methods } = input();
   // a spreadsheet would run a word that starts like a formula
   const guard = (text) => (/^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? "'" : "");
   const cell = (text) => `"${guard(text)}${text.replaceAll('"', '""')}"`;
   const { width } = content.maps[0];
   const place = {
-    image: { names: ["y", "x"], of: (i) => [Math.floor(i / width), i % width] },
-    text: { names: ["position", "word"], of: (i) => [i, cell(units[i])] },
-    table: { names: ["column", "cell"], of: (i) => [cell(units[i]), cell(cells[i] ?? "")] },
-  }[kind];
+    picture: { names: ["y", "x"], of: (i) => [Math.floor(i / width), i % width] },
+    words: { names: ["position", "word"], of: (i) => [i, cell(view.words[i])] },
+    bars: { names: ["column", "cell"], of: (i) => [cell(view.columns[i]), cell(view.cells[i] ?? "")] },
+    curve: {
+      names: ["channel", view.rate === null ? "from_step" : "from_second"],
+      of: (i) => [cell(view.channels[Math.floor(i / width)]), momentAt(view, i % width, width)],
+    },
+  }[view.name];
   const lines = [[...place.names, ...methods.map(({ name }) => cell(name))].join(",")];
   const maps = content.maps.map(smoothNow);
   for (let i = 0; i < maps[0].values.length; i++) {
@@ -743,6 +818,7 @@ async function show(index, wanted, reference = null) {
   const frame = one(".frame", section());
   if (frame) frame.style.maxWidth = `${(85 * content.width) / content.height}vh`; // the whole picture on one screen
   if (!content.references[state.method][state.reference]) state.reference = null;
+  drawAxes();
   drawAll();
   section().dataset.ready = "";
 }

@@ -15,6 +15,7 @@ from ig2._utils.files import write_file
 from ig2.errors import import_extra
 from ig2.report.content import Content, Index, IndexEntry, InputView
 from ig2.report.encoding import MAP_BITS, REFERENCE_BITS, PictureStore, block_side, encode_input, mark_method, worst_mark
+from ig2.views import Picture
 
 FILTER_FROM = 12  # inputs: fewer are seen at a glance
 # NumPy's numbers are none of JSON's
@@ -58,7 +59,7 @@ def render(content: Content, shared: str | None = None) -> str:
     pictures = PictureStore()
     inputs = [encode_input(view, pictures) for view in content.inputs]
     views = list(zip(content.inputs, inputs, strict=True))
-    entries = [IndexEntry(view.name, view.kind, view.target, data["picture"]) for view, data in views]
+    entries = [IndexEntry(view.name, view.view.name, view.target, data["view"].get("pixels")) for view, data in views]
     verdicts = [
         (method.name, content.verdicts.get(method.name, method.verdict), worst_mark(mark_method(method).values()))
         for view in content.inputs
@@ -169,13 +170,16 @@ def _word_input(view: InputView, data: dict[str, Any]) -> dict[str, Any]:
     """Return the template's fields for an input; `data` is read by the script."""
     settings = [list(list_settings(method["settings"])) for method in data["methods"]]
     precision = ""
-    if view.kind == "image":
-        precision = f"They are kept in {MAP_BITS} bits a pixel, within {_format_error(MAP_BITS)} of the map’s largest."
+    if view.methods[0].scores.ndim == 2:
+        precision = (
+            f"They are kept in {MAP_BITS} bits a {view.view.part}, within {_format_error(MAP_BITS)} of the map’s largest."
+        )
         several = [reference for method in view.methods if len(method.references) > 1 for reference in method.references]
         blocks = [block_side(reference.scores) for reference in several if reference.scores is not None]
         if blocks:
             side = max(blocks)
-            pooled = f", as means over {side} × {side} pixels" if side > 1 else ""
+            blocked = f"{side} × {side} pixels" if isinstance(view.view, Picture) else f"{side} moments"
+            pooled = f", as means over {blocked}" if side > 1 else ""
             error = _format_error(REFERENCE_BITS)
             precision += f" Those for each reference are kept in {REFERENCE_BITS} bits{pooled}: within {error}."
     return {"settings": settings, "precision": precision}

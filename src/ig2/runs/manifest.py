@@ -159,6 +159,7 @@ def check_manifest(folder: Path, plan: Plan, run_fingerprint: dict[str, Any]) ->
             "digest": key_of(run_fingerprint),
             "fingerprint": run_fingerprint,
             "kind": plan.kind,
+            "view": None if subject is None else subject.describe_view(),
             "classes": None if subject is None else subject.classes,
             "framing": asdict(framing) if isinstance(framing, Framing) else None,  # how to show an image as the network saw it
             "value_range": getattr(subject, "value_range", None),  # white, of the counterfactuals

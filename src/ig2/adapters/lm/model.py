@@ -480,7 +480,7 @@ class LanguageModel:
         attribution.settings.update(call.settings)
         read, rows = call.prompt, len(attribution)
         labelled = Names(
-            "text", (read.text,) * rows, tuple(call.names), "classes", units=(read.words,) * rows, groups=(read.word,) * rows
+            "words", (read.text,) * rows, tuple(call.names), "classes", units=(read.words,) * rows, groups=(read.word,) * rows
         )
         return Explanation(attribution.with_names(labelled), read)
 
