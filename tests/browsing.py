@@ -10,6 +10,7 @@ from importlib import resources
 
 import numpy as np
 import pytest
+from limits import HANGS
 from PIL import Image
 
 FLAGS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync --no-first-run"
@@ -34,11 +35,11 @@ def open_browser():
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
     executable = next(filter(None, map(shutil.which, names)), None)
     if executable is None:
-        reason = f"no browser: install Chromium (apt install chromium), so that one of {', '.join(names)} is on the PATH"
+        reason = f"no browser: apt install chromium, or have one of {', '.join(names)} on the PATH"
         (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
     if not _Browser.users:
         playwright = _Browser.closing.enter_context(sync_playwright())
-        _Browser.browser = playwright.chromium.launch(executable_path=executable, args=FLAGS.split())
+        _Browser.browser = playwright.chromium.launch(executable_path=executable, args=FLAGS.split(), timeout=HANGS * 1000)
         _Browser.closing.callback(_Browser.browser.close)
     _Browser.users += 1
     try:
@@ -52,7 +53,7 @@ def open_browser():
 def open_screen(browser, **options):
     """A page on a screen of its own, with what it complains of and what it asks for, in lists that grow."""
     context = browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **options})
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(HANGS * 1000)
     page, trouble, requests = context.new_page(), [], []
     page.on("console", lambda message: trouble.append(message.text))
     page.on("pageerror", lambda error: trouble.append(str(error)))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow
+from limits import HANGS
 
 from ig2.explorer import Collection
 from ig2.explorer.server import listen, make_server
@@ -41,9 +42,9 @@ def running(collection: Collection, host: str = "127.0.0.1", whatif: Any = None)
         server = make_server(collection, host, listener, lambda address: (addresses.append(address), is_up.set()), whatif)
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
-        assert is_up.wait(20)
+        assert is_up.wait(HANGS)
         try:
             yield addresses[0]
         finally:
             server.should_exit = True
-            thread.join(20)
+            thread.join(HANGS)

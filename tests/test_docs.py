@@ -20,6 +20,7 @@ from typing import Any
 import matplotlib
 import pytest
 import torch
+from limits import HANGS
 
 matplotlib.use("Agg")
 
@@ -122,7 +123,7 @@ def test_the_tutorials_run_and_the_site_builds_without_a_warning(cache: Path, tm
         assert all((made / script.stem / name).stat().st_size > 1000 for result in results for name in result["pictures"])
     environment = {**os.environ, "IG2_TUTORIALS_MADE": str(made), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(DOCS), str(site)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=HANGS)
     assert done.returncode == 0, done.stderr
     check_pictures(site)
     check_nothing_is_fetched(site)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import socket
-import threading
 import time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pandas
 import torch
+from limits import HANGS
 from PIL import Image
 from torch import nn
 
@@ -146,7 +146,7 @@ class Stream:
         place = urlsplit(address)
         body = json.dumps(question).encode()
         head = f"POST /whatif/explain HTTP/1.1\r\nHost: {place.netloc}\r\n{SESSION}: {session}\r\nContent-Length: {len(body)}"
-        self.socket = socket.create_connection((place.hostname, place.port), 20)
+        self.socket = socket.create_connection((place.hostname, place.port), HANGS)
         self.socket.sendall(f"{head}\r\n\r\n".encode() + body)
         self.file = self.socket.makefile("rb")
         self.status = int(self.file.readline().split()[1])
@@ -172,11 +172,3 @@ class Stream:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def wait_for(condition: Any, seconds: float = 10.0) -> None:
-    """Wait until something is true, looking often."""
-    pause, end = threading.Event(), time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        pause.wait(0.01)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from commands import explained, page_data, summary
 
-from browsing import open_browser
+from browsing import open_browser, open_screen
 from ig2 import Attribution, rules
 from ig2.cli import files, inputs
 from ig2.cli.methods import METHODS, find_rule
@@ -426,11 +426,8 @@ def test_the_reports_open_in_a_browser_in_silence(ig2, digit):
     assert ig2("explain", digit, "-m", "digits", *quick, "-o", "image").code == 0
     assert ig2("explain", "-t", "Where is Rome?", *quick, "-o", "text").code == 0
     assert ig2("explain", "rows.csv", "-m", "iris", *quick, "-o", "table").code == 0
-    trouble = []
     with open_browser() as browser:
-        page = browser.new_page()
-        page.on("console", lambda message: trouble.append(message.text))
-        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page, trouble, _ = open_screen(browser)
         for kind, heading in (
             ("image", "Why 7 rather than"),
             ("text", "Why place (LOC) rather than"),

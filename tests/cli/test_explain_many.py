@@ -14,7 +14,7 @@ import torch
 from commands import page_data, summary
 
 import ig2 as library
-from browsing import open_browser, ready
+from browsing import open_browser, open_screen, ready
 from ig2 import Attribution
 from ig2.cli import explain, files, many
 from ig2.demo import tables
@@ -228,11 +228,8 @@ def test_many_are_looked_at_one_by_one(ig2, photos):
     for seed in range(8, 15):
         ig2.photo(f"photos/c/tulip-{seed}.png", seed=seed)
     assert ig2(*COMMAND, "-o", "out").code == 0
-    trouble = []
     with open_browser() as browser:
-        page = browser.new_page(viewport={"width": 390, "height": 844})
-        page.on("console", lambda message: trouble.append(message.text))
-        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page, trouble, _ = open_screen(browser, viewport={"width": 390, "height": 844})
         page.goto(f"{(ig2.folder / 'out' / 'report.html').as_uri()}#input-3-method-2")
         ready(page)
         assert page.locator("section[data-input]").count() == 1  # the others are still in their files

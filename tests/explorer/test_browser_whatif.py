@@ -8,12 +8,13 @@ import re
 
 import numpy as np
 import pytest
+from limits import wait_for
 from PIL import Image
 
 import ig2
 from browsing import check_screens, find_barriers, open_screen
 from stores import running
-from whatifs import Slow, encode, make_bright, make_whatif, wait_for
+from whatifs import Slow, encode, make_bright, make_whatif
 
 pytestmark = pytest.mark.slow
 
@@ -264,7 +265,7 @@ def test_the_map_gets_finer_until_it_is_cancelled(visit, served):
         }"""
     )
     page.locator("#whatif .main").click()
-    page.wait_for_selector("#whatif[data-state=done]", timeout=60_000)
+    page.wait_for_selector("#whatif[data-state=done]")
     assert page.evaluate("[...new Set(seen)]") == ["2", "4", "5"]
 
 

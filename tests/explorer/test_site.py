@@ -174,13 +174,13 @@ def pages(edges, browser, tmp_path_factory):
     site = tmp_path_factory.mktemp("site") / "site"
     export_site(collection, site)
     with running(collection) as address, plain_server(site) as other:
-        context = browser.new_context()
-        pages = [context.new_page() for _ in range(2)]
+        pages = [open_screen(browser)[0] for _ in range(2)]
         for page, where in zip(pages, (address, other), strict=True):
             page.goto(where)
             page.wait_for_selector("body[data-ready]")
         yield pages
-        context.close()
+        for page in pages:
+            page.context.close()
 
 
 @pytest.mark.slow

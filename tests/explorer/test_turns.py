@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 
 import pytest
+from limits import wait_for
 
 from ig2.errors import InputError
 from ig2.explorer.turns import Job, Turns
 from networks import refuses
-from whatifs import wait_for
 
 
 class Person:

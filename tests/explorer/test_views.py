@@ -12,6 +12,7 @@ from PIL import Image
 from torch import nn
 
 import ig2
+from browsing import open_screen
 from ig2.adapters import signals, vision
 from ig2.errors import InputError
 from ig2.explorer import Collection, exports
@@ -151,10 +152,7 @@ def test_curves_and_references_are_drawn(store, source, browser):
     from stores import running
 
     with running(Collection([store.folder], source)) as address:
-        page = browser.new_page()
-        trouble = []
-        page.on("console", lambda message: trouble.append(message.text))
-        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page, trouble, _ = open_screen(browser)
         page.goto(f"{address}item?id=2.png")
         page.wait_for_selector("section[data-ready]")
         assert page.locator(".chart h3").all_inner_texts() == ["Insertion", "Deletion"]

@@ -10,11 +10,12 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from limits import HANGS, wait_for
 
 import ig2
 from ig2.explorer.guard import LARGEST_BODY, POST_BURST
 from stores import running
-from whatifs import SESSION, Slow, Stream, encode, make_bright, make_whatif, wait_for
+from whatifs import SESSION, Slow, Stream, encode, make_bright, make_whatif
 
 ROW = {"age": "0.5", "dose": "1", "ward": "north"}
 
@@ -53,7 +54,7 @@ def many_questions(monkeypatch):
 
 def send(address, path, body=b"", method="POST", **headers):
     place = urlsplit(address)
-    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=30)
+    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=HANGS)
     named = {SESSION: "someone", **{name.replace("_", "-"): value for name, value in headers.items()}}
     connection.request(method, path, body, {name: value for name, value in named.items() if value is not None})
     answer = connection.getresponse()
@@ -145,7 +146,7 @@ def test_bodies_are_limited(rows, monkeypatch):
     place = urlsplit(address)
 
     def raw(*lines, body=b""):
-        with socket.create_connection((place.hostname, place.port), 10) as connection:
+        with socket.create_connection((place.hostname, place.port), HANGS) as connection:
             head = ["POST /whatif/read HTTP/1.1", f"Host: {place.netloc}", f"{SESSION}: x", *lines]
             connection.sendall("\r\n".join(head).encode() + b"\r\n\r\n" + body)
             return int(connection.recv(200).split()[1])
@@ -165,7 +166,7 @@ def test_bodies_on_their_way_are_limited_together(rows, monkeypatch):
     place = urlsplit(address)
     monkeypatch.setattr("ig2.explorer.guard.LARGEST_BODIES", 1000)
     head = f"POST /whatif/read HTTP/1.1\r\nHost: {place.netloc}\r\n{SESSION}: x\r\nContent-Length: 900\r\n\r\n"
-    with socket.create_connection((place.hostname, place.port), 10) as first:
+    with socket.create_connection((place.hostname, place.port), HANGS) as first:
         first.sendall(head.encode() + b"x")
         wait_for(lambda: send(address, "/whatif/read", b"y" * 200)[0] == 503)
     wait_for(lambda: send(address, "/whatif/read", b"y" * 200)[0] == 400)  # it left

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from limits import HANGS
 
 import ig2
 from ig2.errors import InputError
@@ -68,7 +69,7 @@ def test_ray_writes_the_same_store_row_for_row(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     environment = {**os.environ, "PYTHONPATH": f"{SOURCE}:{tmp_path}", "OMP_NUM_THREADS": "1", "RAY_TMPDIR": "/tmp"}
     arguments = [sys.executable, str(tmp_path / "program.py"), str(tmp_path)]
-    result = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    result = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False, timeout=HANGS)
     assert result.returncode == 0, result.stderr[-3000:]
     assert (tmp_path / "killed").exists()
     local = ig2.open(tmp_path / "local")

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from limits import HANGS, wait_for
 from torch import nn
 
 import ig2
@@ -89,10 +90,7 @@ def test_the_first_batches_are_read_before_they_are_asked_for(
     )  # fmt: skip
     groups = list(group_items(iter(items), 2))
     with readers.open_readers(plan, 3, first=groups[:2]) as (read, _):
-        deadline = time.monotonic() + 10
-        while len(list(begun.iterdir())) < 2:
-            assert time.monotonic() < deadline, "nothing is read until it is asked for"
-            time.sleep(0.01)
+        wait_for(lambda: len(list(begun.iterdir())) == 2)  # nothing was asked for
         found = [read(group) for group in reversed(groups)]  # in any order
     for group, loaded in zip(reversed(groups), found, strict=True):
         assert loaded.batches is not None and loaded.items == group
@@ -254,7 +252,7 @@ def test_what_a_source_prints_is_not_lost(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(ig2.__file__).parent.parent)}
     environment.pop("PYTHONUNBUFFERED", None)
     command = [sys.executable, "-c", PRINTING, str(tmp_path / "store")]
-    printed = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=60).stdout
+    printed = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=HANGS).stdout
     assert sorted(printed.split("\n")[:-1]) == [f"reading {number}" for number in range(6)]
 
 
@@ -274,15 +272,12 @@ def test_processes_of_a_killed_run_end_and_hold_no_lock(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(ig2.__file__).parent.parent)}
     with (tmp_path / "pids").open("w") as pids:  # a pipe would stay open as long as one of them lives
         command = [sys.executable, "-c", KILLED, str(tmp_path / "store")]
-        assert subprocess.run(command, stdout=pids, env=environment, check=False, timeout=60).returncode == -signal.SIGKILL
+        assert subprocess.run(command, stdout=pids, env=environment, check=False, timeout=HANGS).returncode == -signal.SIGKILL
     with lock_store(tmp_path / "store"):
         pass
     states = [Path(f"/proc/{pid}/cmdline") for pid in (tmp_path / "pids").read_text().split()]
     assert len(states) == 2
-    deadline = time.monotonic() + 10
-    while any(state.exists() and state.read_bytes() for state in states):  # of one that ended it is empty
-        assert time.monotonic() < deadline, "processes that read outlive their run"
-        time.sleep(0.05)
+    wait_for(lambda: not any(state.exists() and state.read_bytes() for state in states))  # of one that ended it is empty
 
 
 def test_threads_switch_often_beside_a_gpu_and_as_before_after_it() -> None:
@@ -311,7 +306,7 @@ class Hanging(torch.utils.data.Dataset[torch.Tensor]):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if index > 1 and os.getpid() != PARENT:
-            time.sleep(600)
+            time.sleep(HANGS)
         return torch.full((5,), float(index))
 
 
@@ -324,4 +319,4 @@ def test_a_run_that_is_stopped_does_not_wait_for_a_process_that_hangs(net: nn.Mo
     began = time.monotonic()
     assert next(explained)()[0]["id"] == "0"
     explained.close()  # type: ignore[attr-defined]
-    assert time.monotonic() - began < 60 and not multiprocessing.active_children()
+    assert time.monotonic() - began < HANGS and not multiprocessing.active_children()
