@@ -18,6 +18,7 @@ import numpy as np
 from ig2.errors import InputError, describe, import_extra, reason
 from ig2.explorer.catalogue import LAYOUTS, Query
 from ig2.explorer.collection import Collection
+from ig2.explorer.connections import make_protocol
 from ig2.explorer.exports import write_csv, write_figures, write_parquet, write_report
 from ig2.explorer.guard import Guard
 from ig2.explorer.routes import POSTS, add_whatif, encode_json
@@ -288,8 +289,8 @@ def make_server(
     app = make_guard(make_app(collection, whatif), host, token, POSTS if whatif is not None else ())
     config = uvicorn.Config(
         app, log_level="error", access_log=False, server_header=False,
-        timeout_keep_alive=5, timeout_graceful_shutdown=2, h11_max_incomplete_event_size=32_768, http="h11", ws="none",
-        proxy_headers=False, lifespan="off",
+        timeout_keep_alive=5, timeout_graceful_shutdown=2, h11_max_incomplete_event_size=32_768,
+        http=make_protocol(), ws="none", proxy_headers=False, lifespan="off",
     )  # fmt: skip
 
     class Server(uvicorn.Server):  # type: ignore[name-defined, misc]
