@@ -8,6 +8,8 @@ import urllib.request
 
 import pandas
 import pytest
+import torch
+from limits import HANGS
 
 import ig2 as library
 from ig2.cli.options import ServeOptions
@@ -39,11 +41,11 @@ def test_it_prints_where_it_is_answers_and_ends_when_told(tmp_path):
         assert process.stdout is not None
         address = process.stdout.readline().split()[-1]
         try:
-            with urllib.request.urlopen(address + "api/stores", timeout=20) as answer:
+            with urllib.request.urlopen(address + "api/stores", timeout=HANGS) as answer:
                 assert b'"items":1' in answer.read()
         finally:
             process.terminate()
-        assert process.wait(20) == 143
+        assert process.wait(HANGS) == 143
 
 
 def test_a_run_notes_what_was_typed_and_what_if_takes_it(ig2):
@@ -60,6 +62,33 @@ def test_a_run_notes_what_was_typed_and_what_if_takes_it(ig2):
     tiny(ig2.folder / "made", ["x"], [1.0])
     assert "--method" in ig2.refused("serve", "made", "--what-if", code=2)
     assert "no method" in ig2.refused("serve", "store", "--model", "mine:small", "--method", "nothing", code=2)
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_what_was_typed_is_in_the_store_of_a_run_that_is_interrupted(ig2, monkeypatch, engine):
+    ig2.module()
+    for i in range(2):
+        ig2.photo(f"photos/{i}.png", (8, 8), seed=i)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    if engine == "local":
+        monkeypatch.setattr("ig2.cli.run.report_rate", lambda watch: stop)
+    else:
+        pytest.importorskip("ray")
+        monkeypatch.setattr("ig2.runs.cluster.explain_on_cluster", stop)
+    typed = ("--model", "mine:small", "--steps", 3, "--references", "zeros", "--out", "store")
+    assert ig2("run", "photos", *typed, "--engine", engine).code == 130
+    assert "--model mine:small" in ig2.refused("serve", "store", "--what-if", code=2)  # it is recorded, and not trusted
+    assert library.open("store").manifest["command"]["references"] == "zeros"
+
+
+def test_what_was_typed_is_added_to_a_store_that_lacks_it(tmp_path):
+    net = torch.nn.Linear(2, 2)
+    for command in (None, {"model": "one"}, {"model": "another"}):
+        store = library.run(torch.eye(2), net, library.Gradient(), tmp_path / "store", command=command)
+    assert store.manifest["command"] == {"model": "one"}
 
 
 def test_the_command_takes_method_and_model_from_the_store(tmp_path):

@@ -25,13 +25,15 @@ from ig2.groups import Groups
 from ig2.metrics import Metric
 from ig2.references.base import References
 from ig2.runs import Cluster, Source, Store, find_source
-from ig2.runs.files import MANIFEST, PROGRESS, read_manifest, write_json
+from ig2.runs.files import PROGRESS
 
 METRICS = {
     "insertion": "Insertion", "deletion": "Deletion", "infidelity": "Infidelity", "faithfulness": "Faithfulness",
     "monotonicity": "Monotonicity", "completeness": "Completeness",
 }  # fmt: skip
 REFERENCES = {"zeros": "Zeros", "white": "White", "blurred": "BlurredExplicand", "farthest": "MaximalDistance"}
+# of the options, what `ig2 serve --what-if` finds the model by
+TYPED = ("model", "method", "steps", "rule", "references")
 WIDTH = 18  # of the labels
 SHOWN = 5  # items of a list
 SHOWN_ERRORS = 8  # of a kind
@@ -89,7 +91,6 @@ def run(options: RunCommandOptions) -> None:
             against=against,
             references=find_references(options.references),
         )
-        note_command(store.folder, options)
     print_store(store)
 
 
@@ -143,18 +144,11 @@ def _run(options: RunCommandOptions, watch: Any, source: Any, model: Any, method
             engine=options.engine,  # type: ignore[arg-type]  # checked there
             cluster=Cluster(options.workers, options.gpus_per_worker, options.address),
             progress=report_rate(watch),
+            command={name: getattr(options, name) for name in TYPED},
         )
     except KeyboardInterrupt:
         print_error("finished items are stored: the same command resumes")
         raise
-
-
-def note_command(folder: Path, options: RunCommandOptions) -> None:
-    """Write into the manifest what was typed, so that `ig2 serve --what-if` finds the model again."""
-    manifest = read_manifest(folder)
-    if "command" not in manifest:
-        typed = {name: getattr(options, name) for name in ("model", "method", "steps", "rule", "references")}
-        write_json(folder / MANIFEST, {**manifest, "command": typed})
 
 
 def print_status(options: StatusOptions) -> None:

@@ -111,6 +111,7 @@ def run(
     part_bytes: int = PART_BYTES,
     flush_seconds: float = FLUSH_SECONDS,
     progress: ProgressOption = False,
+    command: Mapping[str, Any] | None = None,
 ) -> Store:
     """Explain every item of a source, and store a row for each.
 
@@ -158,6 +159,9 @@ def run(
         part_bytes: the size of a part of the store, measured as rows in memory.
         flush_seconds: the longest time before rows are written to disk.
         progress: True for a progress bar, or a function called with (done, total).
+        command: what `ig2 serve --what-if` loads the model by, kept in the store from the start:
+            "model", a name as `--model` takes it, and "references", a strategy as `--references`
+            takes it.
 
     Returns:
         The store, opened.
@@ -190,6 +194,7 @@ def run(
     rest: dict[str, Any] = {
         "batch": batch, "readers": readers, "reader_processes": reader_processes, "retry_failed": retry_failed,
         "engine": engine, "cluster": cluster, "part_bytes": part_bytes, "flush_seconds": flush_seconds, "progress": progress,
+        "command": command,
     }  # fmt: skip
     if isinstance(model, LanguageModel):
         where = find_device(device)
@@ -228,6 +233,7 @@ def run_plan(
     part_bytes: int = PART_BYTES,
     flush_seconds: float = FLUSH_SECONDS,
     progress: ProgressOption = False,
+    command: Mapping[str, Any] | None = None,
 ) -> Store:
     """Explain the items of a plan that are missing from a store. The other arguments are those of `run`.
 
@@ -244,7 +250,7 @@ def run_plan(
     with ExitStack() as stack:
         make_folder(folder)
         stack.enter_context(lock_store(folder))
-        check_manifest(folder, plan, fingerprint)
+        check_manifest(folder, plan, fingerprint, command)
         if retry_failed:
             drop_failed(folder)
         known = hash_ids(list_stored_ids(folder))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields, is_dataclass
 from datetime import UTC, datetime
@@ -137,11 +138,15 @@ def make_folder(folder: Path) -> None:
         raise InputError(f"{folder} holds something else ({describe(others[0])}): choose an empty or new folder for the store")
 
 
-def check_manifest(folder: Path, plan: Plan, run_fingerprint: dict[str, Any]) -> None:
-    """Check that the store belongs to this run; write its manifest if it is new."""
+def check_manifest(folder: Path, plan: Plan, run_fingerprint: dict[str, Any], command: Mapping[str, Any] | None = None) -> None:
+    """Check that the store belongs to this run; write its manifest, or what was typed if it lacks it."""
+    typed = {} if command is None else {"command": dict(command)}
     if (folder / MANIFEST).exists():
-        differences = find_differences(read_manifest(folder)["fingerprint"], run_fingerprint)
+        manifest = read_manifest(folder)
+        differences = find_differences(manifest["fingerprint"], run_fingerprint)
         if not differences:
+            if typed and "command" not in manifest:
+                write_json(folder / MANIFEST, {**manifest, **typed})
             return
         if list_parts(folder):  # a run that could not begin, with a name typed wrong for example, has none
             more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
@@ -166,5 +171,6 @@ def check_manifest(folder: Path, plan: Plan, run_fingerprint: dict[str, Any]) ->
             "units": units if plan.values == "units" else None,
             "metrics": list(plan.metrics),
             "versions": {"ig2": ig2.__version__, "torch": torch.__version__},
+            **typed,
         },
     )
