@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from limits import HANGS
 from PIL import Image
 from rich.console import Console
 
@@ -75,6 +76,7 @@ class Command:
         for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
             patch.delenv(name, raising=False)
         patch.setenv("COLUMNS", "80")
+        patch.setattr(output, "FIRST_LINE", HANGS)  # of a slow command's progress: on a busy machine each is slow
 
     def __call__(self, *arguments: object) -> Result:
         """Run it."""

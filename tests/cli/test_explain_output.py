@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from commands import page_data, plain, summary
+from limits import HANGS, wait_for
+from rich.progress import Progress
 from torch import nn
 
 from ig2 import Attribution
@@ -127,7 +130,7 @@ def test_on_a_terminal_progress_is_shown_unless_quiet(small, ig2):
     ig2.on_a_terminal(80)
     said = small("--compare", "ig")
     for name in ("model", "references", "IG²", "IG", "pictures"):
-        assert re.search(rf" {name} .*━.*0:00:0\d", said.err), name
+        assert re.search(rf" {name} .*━.*\d:\d\d:\d\d", said.err), name
     assert "━" not in said.out
     assert small("--compare", "ig", "--quiet").err == ""
 
@@ -143,6 +146,69 @@ def test_progress_tells_the_time_left(ig2, capfd, keep):
             time.sleep(0.02)
     said = capfd.readouterr()
     assert said.out == "" and re.search(r"second.*4/10000.*\d+:\d\d:\d\d left", plain(said.err))
+
+
+def test_a_log_gets_a_line_now_and_then_and_one_at_the_end(monkeypatch):
+    monkeypatch.setattr(output, "FIRST_LINE", 0.01)
+    monkeypatch.setattr(output, "BETWEEN_LINES", 0.01)
+    lines = []
+    monkeypatch.setattr(output, "print_error", lambda line: lines.append(re.sub(r"\d:\d\d:\d\d", "TIME", line)))
+    with output.show_progress(quiet=False) as watch:
+        wait_for(lambda: lines)
+        assert lines[0] == "working"
+        watch("explaining")(120, 5000)
+        wait_for(lambda: "explaining, 120/5000, TIME" in lines)
+        watch("3 items/s", 150, 5000, left=2 * HANGS)
+        wait_for(lambda: "3 items/s, 150/5000, TIME, TIME left" in lines)
+    assert lines[-1] == "finished after TIME"
+    lines.clear()
+    with suppress(KeyError), output.show_progress(quiet=False):
+        wait_for(lambda: lines)
+        raise KeyError
+    assert "finished after TIME" not in lines
+
+
+def test_a_log_of_hours_has_tens_of_lines(monkeypatch):
+    now, pauses = [0.0], []
+
+    class Ended:
+        def wait(self, seconds):
+            now[0] += seconds
+            pauses.append(seconds)
+            return now[0] > 36_000
+
+        def set(self):
+            pass
+
+    monkeypatch.setattr(output, "print_error", lambda line: None)
+    monkeypatch.setattr(output.threading, "Event", Ended)
+    monkeypatch.setattr(output.threading, "Thread", Inline)
+    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
+    with output._print_lines(Progress(disable=True), ()):
+        pass
+    assert len(pauses) < 110 and pauses[:3] == [2.0, 10.0, 10.0] and max(pauses) <= 600
+
+
+class Inline:
+    """A thread that does its work when it is started."""
+
+    def __init__(self, target, **_):
+        self.start = target
+
+    def join(self):
+        pass
+
+
+def test_quiet_commands_and_those_on_a_terminal_print_no_lines(ig2, monkeypatch):
+    begun = []
+    monkeypatch.setattr(output, "_print_lines", lambda *_: begun.append("lines") or nullcontext())
+    with output.show_progress(quiet=True), output.show_progress(quiet=False):
+        pass
+    assert begun == ["lines"]
+    ig2.on_a_terminal(80)
+    with output.show_progress(quiet=False):
+        pass
+    assert begun == ["lines"]
 
 
 def test_what_a_model_prints_does_not_get_into_the_result(ig2):
@@ -270,11 +336,13 @@ def test_a_reader_that_leaves_changes_neither_the_files_nor_the_code(ig2, closed
     os.close(read)
     streams = {"stdout": write, "stderr": write if closed == "both" else subprocess.PIPE}
     redirect = ">&-" if closed == "from the beginning" else ""
-    for arguments, code in (("photo.png -m mine:small --steps 1 --count 1 -o out", 0), ("nowhere.png", 1)):
-        command = f"exec {sys.executable} -m ig2 explain {arguments} {redirect}"
+    commands = {"photo.png -m mine:small --steps 1 --count 1 -o out": 0}
+    if closed == "both":  # an error needs standard error; each start of the command takes 3 s
+        commands["nowhere.png"] = 1
+    for arguments, code in commands.items():
+        command = f"exec {sys.executable} -m ig2 explain --quiet {arguments} {redirect}"
         said = subprocess.run(command, shell=True, **streams, text=True, cwd=ig2.folder)
-        assert said.returncode == code
-        assert not said.stderr or (code == 1 and "nowhere.png" in said.stderr)
+        assert (said.returncode, said.stderr or "") == (code, "")
     os.close(write)
     assert len(list(Path("out").iterdir())) == 4
 
@@ -283,7 +351,7 @@ def test_an_unknown_backend_of_matplotlib_does_not_matter(ig2):
     ig2.module()
     ig2.photo()
     environment = {**os.environ, "MPLBACKEND": "nonsense"}
-    command = [sys.executable, "-m", "ig2", "explain", "photo.png", "-m", "mine:small", "--steps", "1", "--count", "1"]
+    command = [sys.executable, "-m", "ig2", "explain", "photo.png", "-m", "mine:small", "--steps", "1", "-q"]
     said = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (said.returncode, said.stderr) == (0, "")
     said = subprocess.run([sys.executable, "-c", "import ig2.plots"], capture_output=True, text=True, env=environment)

@@ -61,7 +61,7 @@ class DebugOptions:
 class TerminalOptions(DebugOptions):
     """The options of every command that takes a while."""
 
-    quiet: bool = option(False, "Hide the progress bar.", "--quiet", "-q", panel=None)
+    quiet: bool = option(False, "Hide the progress.", "--quiet", "-q", panel=None)
 
 
 @dataclass(frozen=True, kw_only=True)

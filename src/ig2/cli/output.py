@@ -6,9 +6,10 @@ import shlex
 import shutil
 import sys
 import textwrap
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
@@ -18,10 +19,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from ig2.cli.streams import one_line
+from ig2.cli.streams import one_line, print_error
 
 INDENT = 2
 MOST_BARS = 12  # that are visible; a terminal of 24 lines has room for them
+FIRST_LINE = 2.0  # seconds before a log gets its first line: most commands have ended by then
+BETWEEN_LINES = 10.0  # seconds at least, and a tenth of the time so far: ten hours are 60 lines
+MOST_BETWEEN_LINES = 600.0
 
 
 def open_console(stderr: bool = False) -> Console:
@@ -92,8 +96,9 @@ class Watch(Protocol):
 
 @contextmanager
 def show_progress(quiet: bool, *, keep: bool = False, in_bytes: bool = False) -> Iterator[Watch]:
-    """Show a bar with what is being done, how much of it, the time it took and the time left, if someone is looking.
+    """Show a bar with what is being done, how much of it, the time it took and the time left.
 
+    Anywhere but on a terminal, that is printed in a line now and then.
     What a model prints meanwhile goes to standard error too: standard output is for the result.
 
     Args:
@@ -103,9 +108,11 @@ def show_progress(quiet: bool, *, keep: bool = False, in_bytes: bool = False) ->
     """
     console = open_console(stderr=True)
     label = TextColumn("{task.description:>24}", markup=False)
-    columns = (label, BarColumn(), _Amount(filesize.decimal if in_bytes else str), TimeElapsedColumn(), _TimeLeft())
+    facts = (_Amount(filesize.decimal if in_bytes else str), TimeElapsedColumn(), _TimeLeft())
+    no_bar = quiet or not console.is_terminal
     with (
-        Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress,
+        Progress(label, BarColumn(), *facts, console=console, transient=True, disable=no_bar) as progress,
+        _print_lines(progress, (label, *facts)) if no_bar and not quiet else nullcontext(),
         redirect_stdout(sys.stderr),
     ):
 
@@ -124,6 +131,31 @@ def show_progress(quiet: bool, *, keep: bool = False, in_bytes: bool = False) ->
             return lambda done, total: progress.update(task.id, completed=done, total=total)
 
         yield watch
+
+
+@contextmanager
+def _print_lines(progress: Progress, columns: Sequence[ProgressColumn]) -> Iterator[None]:
+    """Print the newest task into a log: soon after the start, more and more rarely, and at the end."""
+    began, ended, printed = time.monotonic(), threading.Event(), False
+
+    def print_lines() -> None:
+        nonlocal printed
+        pause = FIRST_LINE
+        while not ended.wait(pause):
+            texts = [str(column.render(task)).strip() for task in progress.tasks[-1:] for column in columns]
+            print_error(", ".join(filter(None, texts)) or "working")
+            printed = True
+            pause = min(max(BETWEEN_LINES, (time.monotonic() - began) / 10), MOST_BETWEEN_LINES)
+
+    thread = threading.Thread(target=print_lines, name="ig2-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    if printed:
+        print_error(f"finished after {timedelta(seconds=round(time.monotonic() - began))}")
 
 
 def ignore_progress(
