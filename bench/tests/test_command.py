@@ -1,7 +1,9 @@
 """`ig2 bench`: what is typed, what is printed, and what is left in the folder."""
 
 import json
+import os
 import re
+import signal
 from functools import partial
 from pathlib import Path
 
@@ -198,6 +200,28 @@ def test_a_run_that_is_stopped_keeps_what_it_has_and_says_how_to_go_on(toy, monk
     monkeypatch.setenv("SIGNAL", "SIGCONT")  # which does nothing
     said = toy(*typed)
     assert said.code == 0 and len(lines("out")) == 15 and lines("out")[:9] == kept
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.usefixtures("_signals_as_in_a_terminal")
+def test_a_run_that_is_stopped_before_its_first_score_says_so(toy, ig2, monkeypatch, tmp_path_factory, name):
+    """While a network is trained, for example, be the folder new or full of other scores."""
+    kept = tmp_path_factory.mktemp("kept")
+    (kept / "wafer-0-cpu.checkpoint").touch()
+    monkeypatch.setenv("IG2_CACHE", str(kept))
+    before = ig2.files()
+    stop = partial(os.kill, os.getpid(), getattr(signal, name))
+    with monkeypatch.context() as patch:
+        patch.setattr(toysuite.Toy, "prepare", lambda *_: stop())
+        first, *_ = toy("--out", "out").err.splitlines()
+        assert "no score is stored yet (seed 0: preparing): the same command begins again" in first
+        assert first.endswith(f"; what was trained is kept in {kept}")
+        assert ig2.files() == before
+    toy("--out", "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(toysuite.Toy, "prepare", lambda *_: stop())
+        assert "no score is stored yet" in toy("--out", "out", "--fresh").err
+        assert "no score is stored yet" in toy("--out", "out", "--seed", 7).err
 
 
 def test_a_failure_is_in_the_notes_and_in_the_exit_code_and_the_rest_is_there(toy):

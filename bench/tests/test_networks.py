@@ -18,7 +18,7 @@ from ig2._utils.training import local_seed
 from ig2.adapters import text
 from ig2.errors import IG2Warning, InputError, ModelError
 from ig2_bench.datasets.base import LabelledSamples
-from ig2_bench.networks import faces, training
+from ig2_bench.networks import checkpoint, faces, training
 from ig2_bench.networks.base import SampleNetwork, TrainingSettings, mirror, shift
 from ig2_bench.networks.digits import DigitCNN
 from ig2_bench.networks.faces import FaceCNN, MobileNetV2, mirror_and_shift
@@ -405,6 +405,34 @@ def test_a_kept_network_says_the_same_to_the_last_digit(kind: str, three_steps: 
     fresh, kept = (train_network(kind, data, quick=True).net for _ in range(2))
     assert torch.equal(fresh(fresh.inputs(data.x)), kept(kept.inputs(data.x)))
     assert all(mine.stride() == other.stride() for mine, other in zip(fresh.parameters(), kept.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("kind", ["trec", "faces"])
+def test_a_training_that_is_stopped_goes_on_to_the_same_weights(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_quick(monkeypatch, kind, batch=16)
+    monkeypatch.setattr(checkpoint, "BETWEEN_SECONDS", 0.0)
+    data, seen = some(kind, 40), list[tuple[int, int]]()
+    whole = train_network(kind, data, quick=True)
+    monkeypatch.setenv("IG2_CACHE", str(tmp_path / "another"))
+
+    def stop(done: int, total: int) -> None:
+        if done > 2.5 * len(data):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_network(kind, data, quick=True, progress=stop)
+    (part,) = (tmp_path / "another").iterdir()
+    resumed = train_network(kind, data, quick=True, progress=lambda *counts: seen.append(counts))
+    assert torch.equal(weights(resumed.net), weights(whole.net)) and resumed.facts["loss"] == whole.facts["loss"]
+    assert seen[0][0] == 2 * len(data) and seen[-1][0] == seen[-1][1] > 2.5 * len(data)
+    assert not part.exists() and len(list((tmp_path / "another").iterdir())) == 1
+    (tmp_path / "third").mkdir()
+    monkeypatch.setenv("IG2_CACHE", str(tmp_path / "third"))
+    (tmp_path / "third" / part.name).write_bytes(b"broken")
+    with pytest.warns(IG2Warning, match="damaged"):
+        assert torch.equal(weights(train_network(kind, data, quick=True).net), weights(whole.net))
 
 
 def test_other_vectors_in_a_file_of_the_same_name_are_not_mistaken_for_the_first(tmp_path: Path, three_steps: None) -> None:

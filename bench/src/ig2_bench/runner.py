@@ -49,6 +49,8 @@ class Step:
     """A description of the current work."""
     left: float | None
     """The estimated seconds left, from the time each method took before; None until one has finished."""
+    stored: int = 0
+    """The number of pairs whose scores are known; with a folder, they are stored there."""
 
 
 ProgressOption = bool | Callable[[Step], object]
@@ -265,7 +267,8 @@ class _Run:
         done, now = len(self.keys) - len(missing), f"{part}: {kind}" if part else ""
         if (done, now) != self.reported:
             self.reported = done, now
-            self.report(Step(done, len(self.keys), now, self._seconds_left(missing, part, kind)))
+            stored = sum(key in self.cells.known for key in self.keys.values())
+            self.report(Step(done, len(self.keys), now, self._seconds_left(missing, part, kind), stored))
 
     def _seconds_left(self, missing: Sequence[tuple[str, str]], part: str, now: str) -> float | None:
         means = {kind: fmean(seconds) for kind, seconds in self.seconds.items()}

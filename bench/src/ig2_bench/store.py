@@ -104,11 +104,11 @@ def _read(line: bytes) -> tuple[str, Cell]:
 
 @contextmanager
 def no_empty_folder(folder: Path | None) -> Iterator[None]:
-    """Remove the folders created for a run that failed before it stored anything."""
+    """Remove the folders created for a run that ended before it stored anything."""
     new = [] if folder is None else [place for place in (folder, *folder.parents) if not os.path.exists(place)]
     try:
         yield
-    except Exception:
+    except BaseException:  # Ctrl-C too
         for place in new:
             with suppress(OSError, ValueError):  # there is something in it
                 place.rmdir()

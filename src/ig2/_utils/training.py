@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,20 @@ from ig2.errors import InputError, ModelError, reason, warn
 
 SUM = "sha256"  # the checksum's name in a file of weights
 Net = TypeVar("Net", bound=nn.Module)
+
+
+class Checkpoint(Protocol):
+    """Where a training was stopped."""
+
+    @property
+    def losses(self) -> list[float]:
+        """The mean loss of each epoch that was done."""
+
+    def restore(self) -> None:
+        """Bring the network, its optimizer and random numbers to where they were."""
+
+    def save(self, losses: list[float]) -> None:
+        """Keep where they are after an epoch."""
 
 
 def load_or_train(name: str, train: Callable[[], dict[str, Tensor]], net: nn.Module | None = None) -> dict[str, Tensor]:
@@ -111,6 +125,7 @@ def minimise(
     seed: int = 0,
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> list[float]:
     """The training loop: a step of the optimizer on every batch of every epoch.
 
@@ -123,6 +138,7 @@ def minimise(
         seed: of dropout, and of the generator by default.
         generator: of batches and augmentation, on the CPU.
         progress: advanced by the samples seen.
+        checkpoint: where an earlier training was stopped, and what is told of every epoch.
 
     Returns:
         The mean loss of each epoch.
@@ -132,9 +148,11 @@ def minimise(
     """
     generator = torch.Generator().manual_seed(seed) if generator is None else generator
     device = optimizer.param_groups[0]["params"][0].device
-    losses = []
+    losses = [] if checkpoint is None else checkpoint.losses
     with torch.inference_mode(False), torch.enable_grad(), local_seed(seed, device):
-        for epoch in range(1, epochs + 1):
+        if checkpoint is not None:
+            checkpoint.restore()
+        for epoch in range(len(losses) + 1, epochs + 1):
             total, seen = torch.zeros((), dtype=torch.float64, device=device), 0
             for indices in batches(generator):
                 optimizer.zero_grad()
@@ -150,6 +168,8 @@ def minimise(
             losses.append(float(total) / seen)
             if not math.isfinite(losses[-1]):
                 raise ModelError(f"the training diverged: its mean loss was {losses[-1]} in epoch {epoch}")
+            if checkpoint is not None:
+                checkpoint.save(losses)
     return losses
 
 

@@ -9,7 +9,7 @@ import math
 import re
 import textwrap
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -22,6 +22,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 import ig2_bench
+from ig2._utils.files import find_cache
 from ig2._utils.suggestions import ChoiceError
 from ig2.adapters.loading import FUNCTION, import_from_here, load_function
 from ig2.cli.output import INDENT, open_console, print_path, show_progress
@@ -30,6 +31,8 @@ from ig2.errors import InputError, describe, format_count
 from ig2.table import PAPER, settings_line
 from ig2_bench import SUITES, BenchOptions, Table
 from ig2_bench.cli.commands import LEADERBOARD, BenchCommandOptions
+from ig2_bench.networks.checkpoint import SUFFIX
+from ig2_bench.runner import Step
 from ig2_bench.suite import MethodLike
 
 LONGEST_LABEL = 24  # of a method; a longer one is folded
@@ -58,14 +61,14 @@ def run(options: BenchCommandOptions) -> None:
     if options.suite == LEADERBOARD:
         run_leaderboard(options)
         return
-    with import_from_here(), show_progress(options.quiet) as watch, _explain_how_to_resume(options):
+    with import_from_here(), _show_steps(options) as show:
         table = ig2_bench.run(
             options.suite,
             None if options.methods is None else _split_names(options.methods),
             own=_load_own(options.own),
             out=options.out,
             fresh=options.fresh,
-            progress=lambda step: watch(step.now, step.done, step.total, step.left),
+            progress=show,
             **{part.name: getattr(options, part.name) for part in fields(BenchOptions)},
         )
     print_table(table, options.out)
@@ -86,8 +89,7 @@ def run_leaderboard(options: BenchCommandOptions) -> None:
     options.check(LEADERBOARD, "data", "samples", "study")
     names = None if options.study is None else _split_names(options.study)
     shared = {name: getattr(options, name) for name in ("data", "samples", "quick", "seed", "device", "out", "fresh")}
-    with import_from_here(), show_progress(options.quiet) as watch, _explain_how_to_resume(options):
-        shared["progress"] = lambda step: watch(step.now, step.done, step.total, step.left)
+    with import_from_here(), _show_steps(options) as shared["progress"]:
         if names is None or FACTORS in names:
             leaderboard.run_factors(None if names == [FACTORS] else names and [n for n in names if n != FACTORS], **shared)
         contests = None if names is None else [name for name in names if name != FACTORS]
@@ -134,13 +136,28 @@ def _load_own(typed: Sequence[str]) -> dict[str, MethodLike]:
 
 
 @contextmanager
-def _explain_how_to_resume(options: BenchCommandOptions) -> Iterator[None]:
-    try:
-        yield
-    except (KeyboardInterrupt, SystemExit):
-        same = "the same command without --fresh" if options.fresh else "the same command"
-        print_error(f"the scores so far are stored in {options.out}: {same} resumes from there")
-        raise
+def _show_steps(options: BenchCommandOptions) -> Iterator[Callable[[Step], None]]:
+    """Yield what shows a step; where the bench is stopped, print what is stored and how to resume."""
+    now, stored = "", 0
+    with show_progress(options.quiet) as watch:
+
+        def show(step: Step) -> None:
+            nonlocal now, stored
+            # the leaderboard's suites follow each other
+            now, stored = step.now, step.stored or (stored if options.suite == LEADERBOARD else 0)
+            watch(step.now, step.done, step.total, step.left)
+
+        try:
+            yield show
+        except (KeyboardInterrupt, SystemExit):
+            same = "the same command without --fresh" if options.fresh else "the same command"
+            if stored:
+                print_error(f"the scores so far are stored in {options.out}: {same} resumes from there")
+            else:
+                at, cache = f" ({now})" if now else "", find_cache()
+                trained = f"; what was trained is kept in {cache}" if any(cache.glob(f"*{SUFFIX}")) else ""
+                print_error(f"no score is stored yet{at}: {same} begins again{trained}")
+            raise
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -18,11 +17,13 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from ig2._utils.checks import check_seed, is_count
+from ig2._utils.files import find_cache
 from ig2._utils.progress import Progress, ProgressOption
 from ig2._utils.training import load_or_train, local_seed, minimise
 from ig2.errors import InputError, ModelError, describe, reason
 from ig2_bench.datasets.base import LabelledSamples, update_digest
 from ig2_bench.networks.base import FilePath, NetworkSpec, SampleNetwork, TrainingSettings
+from ig2_bench.networks.checkpoint import SUFFIX, Checkpoint
 from ig2_bench.networks.digits import MNIST
 from ig2_bench.networks.faces import CELEBA, FACES
 from ig2_bench.networks.questions import TREC, QuestionCNN
@@ -91,9 +92,12 @@ def train_network(
 
     def make() -> dict[str, Tensor]:
         with Progress(progress, f"training {name}") as bar:
-            return _train(net.to(torch_device), x.to(torch_device), train.y.long().to(torch_device), settings, seed, bar)
+            samples = x.to(torch_device), train.y.long().to(torch_device)
+            return _train(net.to(torch_device), *samples, settings, seed, bar, kept)
 
-    tensors = load_or_train(f"{name}-{_digest(name, train, settings, seed, start)}", make, net)
+    file = f"{name}-{_digest(name, train, settings, seed, start)}"
+    kept = find_cache() / f"{file}-{torch_device.type}{SUFFIX}"
+    tensors = load_or_train(file, make, net)
     seconds, losses = tensors.pop("seconds"), tensors.pop("losses")
     net.load_state_dict(tensors)
     facts = {
@@ -150,10 +154,12 @@ def _digest(name: str, train: LabelledSamples, settings: TrainingSettings, seed:
 
 
 def _train(
-    net: SampleNetwork, x: Tensor, y: Tensor, settings: TrainingSettings, seed: int, progress: Progress
+    net: SampleNetwork, x: Tensor, y: Tensor, settings: TrainingSettings, seed: int, progress: Progress, kept: Path
 ) -> dict[str, Tensor]:
-    """The weights, on the CPU, with the mean loss of each epoch and the seconds it took."""
-    began = time.perf_counter()
+    """The weights, on the CPU, with the mean loss of each epoch and the seconds it took.
+
+    `kept` is the file of a training that is stopped.
+    """
     epochs, steps = settings.count_steps(len(x))
     progress.expect(epochs * len(x))
 
@@ -168,23 +174,30 @@ def _train(
     with torch.inference_mode(False):
         net.train().requires_grad_(True).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimizer = torch.optim.AdamW(_group_by_decay(net, settings.decay), lr=settings.rate, fused=True)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: _pace((step // steps + step % steps / steps) / epochs)
+        )
+        draws = torch.Generator().manual_seed(seed)
+        checkpoint = Checkpoint(kept, {"net": net, "optimizer": optimizer, "schedule": schedule}, draws, x.device)
+        progress.advance(len(checkpoint.losses) * len(x))
         losses = minimise(
             objective,
             lambda generator: _draw_order(y, settings.balance, generator).tensor_split(steps),
             optimizer,
             epochs=epochs,
-            schedule=torch.optim.lr_scheduler.LambdaLR(
-                optimizer, lambda step: _pace((step // steps + step % steps / steps) / epochs)
-            ),
+            schedule=schedule,
             seed=seed,
+            generator=draws,
             progress=progress,
+            checkpoint=checkpoint,
         )
         # running averages lag behind the weights: a MobileNet-v2 that had learnt 48 samples in 60 steps knew half of them
         with local_seed(seed, x.device):
             update_bn((net.inputs(part) for part in x.tensor_split(steps)), net)
     # as it is when it comes from the cache: another layout adds up in another order
     net.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    notes = {"seconds": time.perf_counter() - began, "losses": losses}
+    checkpoint.remove()
+    notes = {"seconds": checkpoint.seconds, "losses": losses}
     weights = {name: tensor.cpu() for name, tensor in net.state_dict().items()}
     return weights | {name: torch.tensor(value, dtype=torch.float64, device="cpu") for name, value in notes.items()}
 
