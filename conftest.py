@@ -1,5 +1,7 @@
 import os
+import re
 import signal
+from collections import Counter
 from pathlib import Path
 
 import commands
@@ -13,6 +15,23 @@ os.environ.setdefault("IG2_CACHE", str(Path(__file__).parent / ".pytest_cache" /
 # How long an example takes depends on the machine, and says nothing about the mathematics; the examples are the same every run.
 settings.register_profile("ig2", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ig2")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print what was not tested, and how to have it: a line for each reason."""
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(explain_skip(report.longrepr[2]) for report in reports)
+    if reasons:
+        terminalreporter.section("not tested")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} {'test' if count == 1 else 'tests'}: {reason}")
+
+
+def explain_skip(reason):
+    """The reason of a skip, with the remedy where pytest gives none."""
+    reason = reason.removeprefix("Skipped: ")
+    missing = re.match(r"could not import '(\w+)", reason)
+    return f"{missing[1]} is not installed: pip install {missing[1]}" if missing else reason
 
 
 @pytest.fixture
