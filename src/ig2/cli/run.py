@@ -47,8 +47,7 @@ class Recipe:
     name: str
     steps: int
     rule: str | None
-    contrasts: bool
-    """Whether it takes references rather than a baseline of its own."""
+    needs_references: bool
 
     def __call__(self, subject: Subject | None, batch: Batch) -> ig2.Method:
         named = METHODS[self.name]

@@ -39,6 +39,8 @@ class MFABA(PathMethod):
         rule: the rule that turns gradients on the path into attributions.
     """
 
+    needs_classes = True
+
     def __init__(self, steps: int = 50, step_size: float = 0.1, norm: Norm = L2(), rule: Rule = rules.left) -> None:
         super().__init__(Descent(steps, step_size, norm), None, rule)
 
@@ -58,6 +60,8 @@ class AGI(PathMethod):
         rule: the rule that turns gradients on the paths into attributions.
     """
 
+    needs_classes = True
+
     def __init__(self, steps: int = 15, step_size: float = 0.05, classes: int = 15, rule: Rule = rules.left) -> None:
         super().__init__(TowardClasses(steps, step_size, Sign(), classes), None, rule)
 
@@ -74,6 +78,7 @@ class BIG(IntegratedGradients):
     """
 
     default_references = None
+    needs_classes = True
 
     def __init__(
         self, steps: int = 50, attacks: tuple[Path, ...] = Boundary().attacks, rule: Rule | None = None,
@@ -102,6 +107,7 @@ class RestartedAGI(Method):
     steps: int = 15
     step_size: float = 0.05
     classes: int = 15
+    needs_classes = True
     takes_own_gradients = True
 
     def __post_init__(self) -> None:
@@ -213,6 +219,7 @@ class AttEXplore(Method):
     copies: int = 20
     sigma: float = 0.063
     rho: float = 0.5
+    needs_places = True  # neighbours, whose frequencies mean something
 
     def __post_init__(self) -> None:
         check_count(self.steps, "steps")

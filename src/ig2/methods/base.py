@@ -58,11 +58,20 @@ class Method(metaclass=_MethodType):
     tensor([[1., 1.]])
     """
 
-    default_references: ClassVar[References | None] = None
+    # what the method needs: the rest of the library reads it here and decides nothing itself
+    default_references: ClassVar[References | None] = None  # its baseline by convention; a kind of data may have a better one
+    needs_references: ClassVar[bool] = False  # whether a call has to pass references, since it has none by default
+    needs_gradient: ClassVar[bool] = True  # if False, integer inputs and functions without gradients are accepted
+    needs_places: ClassVar[bool] = False  # whether features must lie on a grid, as those of images do
+    needs_classes: ClassVar[bool] = False  # whether the network must choose one of several classes
     follows_paths: ClassVar[bool] = False
     runs_once: ClassVar[bool] = False  # whether the network sees each explicand once
     takes_own_gradients: ClassVar[bool] = False  # whether it differentiates by itself, so that no faster copy can be verified
-    needs_gradient: ClassVar[bool] = True  # if False, integer inputs and functions without gradients are accepted
+
+    @property
+    def takes_references(self) -> bool:
+        """Whether references passed to a call are used."""
+        return self.needs_references or self.default_references is not None
 
     @property
     def complete(self) -> bool:

@@ -16,5 +16,7 @@ class BlurIG(PathMethod):
     The arguments are those of `ig2.paths.Blur`, and the rule.
     """
 
+    needs_places = True
+
     def __init__(self, steps: int = 100, sigma: float = 50.0, padding: Any = "reflect", rule: Rule = rules.trapezoid) -> None:
         super().__init__(Blur(steps, sigma, padding), None, rule)

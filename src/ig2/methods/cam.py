@@ -43,6 +43,7 @@ class ActivationMap(Method):
     layer: str | nn.Module | None = None
     relu: bool = True
     arrange: Callable[[Tensor], Tensor] | None = None
+    needs_places = True
     takes_own_gradients = True
 
     def __post_init__(self) -> None:

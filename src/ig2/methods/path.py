@@ -54,8 +54,17 @@ class PathMethod(Method):
         if self.references is not None:
             as_references(self.references)
 
+    @property
+    def takes_references(self) -> bool:
+        """Whether the path leads to a reference."""
+        return self.path.uses_reference
+
+    @property
+    def needs_references(self) -> bool:  # type: ignore[override]
+        return self.takes_references and self.references is None and self.default_references is None
+
     def _choose_references(self, references: Any) -> References | None:
-        if not self.path.uses_reference:
+        if not self.takes_references:
             return None
         references = self.references if references is None else references
         return self.default_references if references is None else as_references(references)
@@ -101,7 +110,7 @@ class PathMethod(Method):
 
     def _samples(self, task: Task, references: References | None) -> tuple[Tensor, Tensor | None]:
         """Return the references of each explicand, (B, R, ...), and their weights (B, R), or None if all are equal."""
-        if not self.path.uses_reference:  # paths that find their baselines themselves
+        if not self.takes_references:  # paths that find their baselines themselves
             return task.x[:, None].expand(-1, self.path.lines(task), *task.x.shape[1:]), None
         if references is None and self.references is not None:
             references = as_references(self.references)

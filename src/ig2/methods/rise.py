@@ -50,6 +50,7 @@ class RISE(Method):
     centred: bool = False
     default_references: ClassVar[References | None] = Zeros()
     needs_gradient: ClassVar[bool] = False
+    needs_places: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_count(self.masks, "masks")

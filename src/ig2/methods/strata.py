@@ -65,6 +65,8 @@ class Strata(Method):
 
     layers: Sequence[str | nn.Module] | None = None
     signed: bool = False
+    needs_references = True
+    needs_places = True
     takes_own_gradients = True
 
     def __post_init__(self) -> None:

@@ -34,5 +34,21 @@ class Wrapper(Method):
         return self.method.default_references
 
     @property
+    def needs_references(self) -> bool:  # type: ignore[override]
+        return self.method.needs_references
+
+    @property
+    def takes_references(self) -> bool:
+        return self.method.takes_references
+
+    @property
     def needs_gradient(self) -> bool:  # type: ignore[override]
         return self.method.needs_gradient
+
+    @property
+    def needs_places(self) -> bool:  # type: ignore[override]
+        return self.method.needs_places
+
+    @property
+    def needs_classes(self) -> bool:  # type: ignore[override]
+        return self.method.needs_classes

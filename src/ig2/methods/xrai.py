@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -59,6 +59,7 @@ class XRAI(Wrapper):
     min_size: int = 150
     dilate: int = 5
     min_new: int = 50
+    needs_places: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -17,7 +17,7 @@ from ig2.adapters.signals import Clip
 from ig2.adapters.vision import Photo
 from ig2.errors import InputError, describe, reason, warn
 from ig2.groups import Groups
-from ig2.methods import IG2, Method
+from ig2.methods import IG2
 from ig2.metrics.base import Metric
 from ig2.model import Model, as_model
 from ig2.runs.plan import COLUMNS, Plan
@@ -71,7 +71,7 @@ def make_plan(
         if subject is None:
             raise InputError("a pool of references is for a subject of ig2.adapters: give a strategy of ig2.references instead")
         pool, chosen = _read_pool(subject, references, column), None
-    contrast = subject is not None and chosen is None and (pool is not None or _needs_references(method))
+    contrast = subject is not None and chosen is None and (pool is not None or getattr(method, "needs_references", False))
     question = as_target(target if subject is None else subject._read_classes(target))
     if question.has_each:
         raise InputError(
@@ -85,15 +85,6 @@ def make_plan(
     return Plan(
         source, subject, model, method, target, against, chosen, contrast, pool, count, seed, values, gradcf, named, column
     )
-
-
-def _needs_references(method: Any) -> bool:
-    """Return whether a method has no default references; a function that makes methods declares it in `contrasts`."""
-    if not isinstance(method, Method):
-        return bool(getattr(method, "contrasts", False))
-    if method.default_references is not None or method.runs_once or getattr(method, "references", None) is not None:
-        return False
-    return bool(getattr(getattr(method, "path", None), "uses_reference", True))
 
 
 def _name_metric(metric: Any) -> str:
