@@ -274,7 +274,7 @@ def test_the_errors_that_are_explained_are_those_of_the_code() -> None:
 def test_the_page_on_the_command_names_its_options_and_no_others() -> None:
     typer = pytest.importorskip("typer")
     from ig2.cli.app import app
-    from ig2.cli.methods import METHODS, RULES
+    from ig2.methods.catalogue import METHODS, RULES
 
     page = (DOCS / "command.md").read_text(encoding="utf-8")
     command = typer.main.get_command(app)

@@ -2,12 +2,13 @@
 
 from typing import TYPE_CHECKING
 
+from ig2 import methods
 from ig2._utils.lazy import attach
 
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from ig2 import methods, paths, references, rules, targets
+    from ig2 import paths, references, rules, targets
     from ig2._engine.activations import At
     from ig2._engine.inputs import Fixed
     from ig2._engine.memory import OutOfMemoryError
@@ -15,56 +16,7 @@ if TYPE_CHECKING:
     from ig2.attribution import Attribution
     from ig2.comparison import compare
     from ig2.errors import IG2Error, IG2Warning, InputError, MissingExtraError, ModelError
-    from ig2.methods import (
-        AGI,
-        BIG,
-        DIG,
-        IDG,
-        IDGI,
-        IG2,
-        LA,
-        LPI,
-        MFABA,
-        RISE,
-        SAMP,
-        SIG,
-        UDIG,
-        WG,
-        XRAI,
-        AttEXplore,
-        BlurIG,
-        DeepSHAP,
-        ExpectedIG,
-        FusionGrad,
-        GeodesicIG,
-        GradCAM,
-        GradCFE,
-        Gradient,
-        Grid,
-        GuidedIG,
-        HiResCAM,
-        InputXGradient,
-        IntegratedGradients,
-        KernelSHAP,
-        LayerCAM,
-        LeftIG,
-        Method,
-        NoiseGrad,
-        Occlusion,
-        PathMethod,
-        PathWeightedIG,
-        Pooled,
-        Random,
-        RestartedAGI,
-        RevealIG,
-        Smoothed,
-        SmoothGrad,
-        Strata,
-        Superpixels,
-        Turns,
-        VarGrad,
-        Windows,
-    )
+    from ig2.methods import *  # noqa: F403
     from ig2.model import Model, Preparation, wrap
     from ig2.runs import open, run
 else:  # the same names at run time, each imported when it is first used
@@ -78,88 +30,16 @@ else:  # the same names at run time, each imported when it is first used
             "attribution": ["Attribution"],
             "comparison": ["compare"],
             "errors": ["IG2Error", "IG2Warning", "InputError", "MissingExtraError", "ModelError"],
-            "methods": [
-                "AGI", "BIG", "DIG", "IDG", "IDGI", "IG2", "LA", "LPI", "MFABA", "RISE", "SAMP", "SIG", "UDIG", "WG", "XRAI",
-                "AttEXplore", "BlurIG", "DeepSHAP", "ExpectedIG", "FusionGrad", "GeodesicIG", "GradCAM", "GradCFE",
-                "Gradient", "Grid", "GuidedIG", "HiResCAM", "InputXGradient", "IntegratedGradients", "KernelSHAP",
-                "LayerCAM", "LeftIG", "Method", "NoiseGrad", "Occlusion", "PathMethod", "PathWeightedIG", "Pooled", "Random",
-                "RestartedAGI", "RevealIG", "SmoothGrad", "Smoothed", "Strata", "Superpixels", "Turns", "VarGrad",
-                "Windows",
-            ],
+            "methods": methods.__all__,
             "model": ["Model", "Preparation", "wrap"],
             "runs": ["open", "run"],
-            "": ["methods", "paths", "references", "rules", "targets"],
+            "": ["paths", "references", "rules", "targets"],
         },
     )  # fmt: skip
 
 __all__ = [
-    "AGI",
-    "BIG",
-    "DIG",
-    "IDG",
-    "IDGI",
-    "IG2",
-    "LA",
-    "LPI",
-    "MFABA",
-    "RISE",
-    "SAMP",
-    "SIG",
-    "UDIG",
-    "WG",
-    "XRAI",
-    "At",
-    "AttEXplore",
-    "Attribution",
-    "BlurIG",
-    "DeepSHAP",
-    "ExpectedIG",
-    "Fixed",
-    "FusionGrad",
-    "GeodesicIG",
-    "GradCAM",
-    "GradCFE",
-    "Gradient",
-    "Grid",
-    "GuidedIG",
-    "HiResCAM",
-    "IG2Error",
-    "IG2Warning",
-    "InputError",
-    "InputXGradient",
-    "IntegratedGradients",
-    "KernelSHAP",
-    "LayerCAM",
-    "LeftIG",
-    "Method",
-    "MissingExtraError",
-    "Model",
-    "ModelError",
-    "NoiseGrad",
-    "Occlusion",
-    "OutOfMemoryError",
-    "PathMethod",
-    "PathWeightedIG",
-    "Pooled",
-    "Preparation",
-    "Random",
-    "RestartedAGI",
-    "RevealIG",
-    "SmoothGrad",
-    "Smoothed",
-    "Strata",
-    "Superpixels",
-    "Turns",
-    "VarGrad",
-    "Windows",
-    "compare",
-    "methods",
-    "open",
-    "paths",
-    "references",
-    "rules",
-    "run",
-    "scores",
-    "targets",
-    "wrap",
-]
+    "At", "Attribution", "Fixed", "IG2Error", "IG2Warning", "InputError", "MissingExtraError", "Model", "ModelError",
+    "OutOfMemoryError", "Preparation", "compare", "methods", "open", "paths", "references", "rules", "run", "scores",
+    "targets", "wrap",
+]  # fmt: skip
+__all__ += methods.__all__

@@ -19,7 +19,7 @@ from ig2 import IG2Warning, InputError, __version__
 from ig2._utils import registry
 from ig2._utils.registry import Registry
 from ig2.cli import app, demo, main
-from ig2.cli.methods import METHODS, RULES
+from ig2.methods.catalogue import METHODS, RULES
 from ig2_bench import BenchOptions
 from ig2_bench.figure import Options
 

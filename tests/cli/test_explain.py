@@ -12,11 +12,12 @@ from commands import explained, page_data, summary
 from browsing import open_browser, open_screen
 from ig2 import Attribution, rules
 from ig2.cli import files, inputs
-from ig2.cli.methods import METHODS, find_rule
+from ig2.cli.methods import find_rule
 from ig2.demo import photos as demo_photos
 from ig2.demo import tables
+from ig2.methods.catalogue import METHODS
 
-FOR_ALL = [name for name, recipe in METHODS.items() if not recipe.images_only]
+FOR_ALL = [name for name, entry in METHODS.items() if not entry.for_images]
 CAMS = ("Grad-CAM", "LayerCAM", "HiResCAM")
 WITHOUT_BASELINE = (
     "GradCFE", "Gradient", "Input × gradient", "SmoothGrad", "SmoothGrad²", "VarGrad", "NoiseGrad", "FusionGrad", "Occlusion",
@@ -43,7 +44,7 @@ def methods_run(said, out, names):
     for shown in page_data(out)["inputs"]:
         assert [method["name"] for method in shown["methods"]] == titles
         for method, name in zip(shown["methods"], names, strict=True):
-            assert bool(method["references"]) == METHODS[name].contrasts
+            assert bool(method["references"]) == METHODS[name].example.needs_references
 
 
 def test_every_method_runs_on_images(ig2, digit):

@@ -13,7 +13,8 @@ def attach(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Callable
 
     Args:
         package: its `__name__`.
-        modules: public names by the module that has them, relative to the package; under "", the modules that are public.
+        modules: public names by the module that has them, relative to the package: "runs" is in it, ".groups" beside it. Under
+            "", the modules that are public.
     """
     sources = {name: module for module, names in modules.items() for name in names}
 
@@ -23,7 +24,7 @@ def attach(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Callable
         module = sources[name]
         if not module:
             return importlib.import_module(f"{package}.{name}")
-        value = getattr(importlib.import_module(f"{package}.{module}"), name)
+        value = getattr(importlib.import_module(f".{module}", package), name)
         setattr(sys.modules[package], name, value)  # the next access does not come here
         return value
 

@@ -15,7 +15,6 @@ import typer
 import ig2
 from ig2._utils.registry import INSTALL_BENCH, Registry
 from ig2._utils.suggestions import ChoiceError
-from ig2.cli.methods import METHODS
 from ig2.cli.options import (
     DebugOptions,
     DemoOptions,
@@ -33,6 +32,7 @@ from ig2.cli.options import (
 )
 from ig2.cli.streams import print_error, show_own_warnings, survive_closed_streams
 from ig2.errors import IG2Error
+from ig2.methods.catalogue import METHODS
 
 COMMANDS = Registry("ig2.commands", "command")
 """The commands of installed packages, each a `typer.Typer` with one command, by name."""

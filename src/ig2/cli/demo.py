@@ -14,10 +14,10 @@ from ig2.adapters.base import Batch
 from ig2.adapters.vision import Photo, VisionSubject
 from ig2.cli import files
 from ig2.cli.explain import Explanation, attribute, build_content
-from ig2.cli.methods import METHODS
 from ig2.cli.output import INDENT, name_command, open_console, print_line, print_path, show_progress
 from ig2.demo import photos as demo_photos
 from ig2.errors import InputError, import_extra
+from ig2.methods.catalogue import METHODS
 from ig2.report import Content, InputView
 from ig2.runs.files import FORMAT, MANIFEST, PARTS, write_json, write_part
 from ig2.runs.plan import Plan, Row, make_table

@@ -27,13 +27,21 @@ from ig2.cli import files
 from ig2.cli.answer import print_answer
 from ig2.cli.inputs import check_exists, find_kind, list_files, open_inputs, read_all, read_references
 from ig2.cli.many import MANY, count_words, explain_many, first_lines, list_least_trusted
-from ig2.cli.methods import NamedMethod, choose_default, find_methods, find_rule, fit_methods
+from ig2.cli.methods import (
+    check_gradients,
+    choose_default,
+    find_methods,
+    find_rule,
+    make_method,
+    needs_references,
+)
 from ig2.cli.models import load_model
 from ig2.cli.options import ExplainOptions
 from ig2.cli.output import INDENT, Watch, ignore_progress, open_console, print_heading, print_line, print_path, show_progress
 from ig2.cli.streams import print_error
 from ig2.demo import pool
 from ig2.errors import InputError, ModelError, describe
+from ig2.methods.catalogue import Entry
 from ig2.report import Content, SkippedView, build
 from ig2.report.content import Index, InputView, MethodView
 from ig2.rules import Rule
@@ -81,7 +89,7 @@ def run(options: ExplainOptions) -> None:
         subject = load_model(options, kind, [*described_by, *sources]).to(device)
         if options.method is None and options.rule is None and options.at is None:
             methods = find_methods([*choose_default(subject), *others], kind)
-        methods = fit_methods(methods, subject)
+        check_gradients(methods, subject)
         target = None if options.target == "auto" else subject.index(options.target)
         against = parse_against(subject, options.against)
         try:
@@ -113,7 +121,8 @@ def run(options: ExplainOptions) -> None:
         def explain_batch(batch: Batch, watch: Watch = ignore_progress) -> tuple[Explanation, Content]:
             nonlocal announced
             share = len(batch) / len(inputs.chosen)
-            paths = (options.count or COUNT) if any(method.contrasts for method in methods) else 1  # to each reference
+            has_references = any(needs_references(entry, subject) for entry in methods)
+            paths = (options.count or COUNT) if has_references else 1  # to each reference
             announce = None if announced else lambda seconds: announce_cost(seconds / share, paths)
             announced = True
             explanation = attribute(
@@ -167,7 +176,7 @@ class Explanation:
 
     subject: Subject
     batch: Batch
-    methods: tuple[NamedMethod, ...]
+    methods: tuple[Entry, ...]
     attributions: dict[str, Attribution] = field(default_factory=dict)
     contrasts: dict[str, Contrast] = field(default_factory=dict)
     against: Tensor | None = None
@@ -179,7 +188,7 @@ class Explanation:
 def attribute(
     subject: Subject,
     batch: Batch,
-    methods: Sequence[NamedMethod],
+    methods: Sequence[Entry],
     watch: Watch,
     *,
     target: int | None = None,
@@ -220,24 +229,24 @@ def attribute(
             raise ModelError(f"{subject.name} returned {describe(outputs.tolist())} for {name!r}: expected finite numbers")
     explained = scores.argmax(dim=1) if target is None else torch.full((len(batch),), target)
     classes = _find_classes(subject, batch, scores, explained, against)
-    contrast = None
-    if any(method.contrasts for method in methods):
+    contrast, contrasted = None, [entry for entry in methods if needs_references(entry, subject)]
+    if contrasted:
         watch("references")
         rivals = classes
         if against == "next" and classes is not None and references is None:
             rivals = _find_rivals(subject, scores, explained, classes, most)
         contrast = subject.contrast(batch, target, references, count=count, seed=seed, against=rivals, most=most)
     explanation = Explanation(subject, batch, tuple(methods), against=classes, is_next=against == "next")
-    calls: list[tuple[NamedMethod, ig2.Method, Any]] = []
+    calls: list[tuple[Entry, ig2.Method, Any]] = []
     for named in methods:
         # beside methods with `count` paths, those with one path take as many points as they do: pictures at comparable cost
-        points = steps if named.contrasts or contrast is None else steps * most
-        method = named.make(subject, batch, points, **({"rule": rule} if rule is not None and named.takes_rule else {}))
+        points = steps if named in contrasted or contrast is None else steps * most
+        method = make_method(named, subject, batch, points, rule)
         samples: Any = None
-        if named.contrasts and contrast is not None:
+        if named in contrasted and contrast is not None:
             samples = contrast.samples_for(method)
             explanation.contrasts[named.title] = contrast
-        elif named.has_baseline and isinstance(subject, TextSubject) and isinstance(batch, TextBatch):
+        elif method.default_references is not None and isinstance(subject, TextSubject) and isinstance(batch, TextBatch):
             samples = subject.baseline(batch)
         calls.append((named, method, samples))
     if announce is not None:
@@ -258,7 +267,7 @@ def attribute(
             seed=seed,
             progress=watch(named.title),
             curves=method.follows_paths,
-            per_reference=method.follows_paths and named.contrasts and not isinstance(method, ig2.GradCFE),
+            per_reference=method.follows_paths and named in contrasted and not isinstance(method, ig2.GradCFE),
             at=at,
         )
         if attribution.baseline_outputs is None and attribution.output_curve is None:
@@ -384,7 +393,7 @@ def explain_opposition(view: InputView, shown: MethodView) -> str:
     return f"{words}; --against others explains {view.target} by itself" if view.contrasted else words
 
 
-def print_index(index: Index, least: Sequence[str], methods: Sequence[NamedMethod], options: ExplainOptions) -> None:
+def print_index(index: Index, least: Sequence[str], methods: Sequence[Entry], options: ExplainOptions) -> None:
     """Print how many inputs were explained, how far the methods account for them, and where the files are."""
     console, out = open_console(), options.out
     width = INDENT + max(len(label) for label in ("least trusted", *(method.title for method in methods)))

@@ -22,8 +22,8 @@ from ig2._utils.files import check_regular
 from ig2.adapters.base import Kind, Subject, extract_tensor
 from ig2.adapters.vision import VisionSubject
 from ig2.attribution import Attribution
-from ig2.cli.methods import NamedMethod
 from ig2.errors import IG2Error, InputError, reason
+from ig2.methods.catalogue import Entry
 from ig2.report import Content, InputView, SkippedView
 from ig2.report import write as write_report
 from ig2.views import Bars, Curve, Picture, Words
@@ -133,7 +133,7 @@ def name_pictures(names: Sequence[str], kind: Kind) -> list[str]:
     return [f"{stem}.png" for stem in stems.values()]
 
 
-def name_numbers(methods: Iterable[NamedMethod]) -> dict[str, str]:
+def name_numbers(methods: Iterable[Entry]) -> dict[str, str]:
     """Return the name of each method's file of numbers, by the method's title."""
     return {method.title: f"{method.name}.safetensors" for method in methods}
 

@@ -19,10 +19,11 @@ from ig2.adapters import lm
 from ig2.cli import files
 from ig2.cli.explain import announce_cost, list_versions
 from ig2.cli.inputs import check_exists, read_lines
-from ig2.cli.methods import METHODS, NamedMethod, find_methods, find_rule
+from ig2.cli.methods import Choice, find_methods, find_rule, rule_for
 from ig2.cli.options import ExplainOptions
 from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, show_progress
 from ig2.cli.streams import one_line
+from ig2.methods.catalogue import METHODS, Entry, Facts
 from ig2.report import build_language
 from ig2.report import write as write_report
 from ig2.rules import Rule
@@ -68,7 +69,7 @@ def run(options: ExplainOptions) -> None:
             prepare=prepare,
             progress=watch(named.title),
             curves=method.follows_paths,
-            per_reference=method.follows_paths and named.contrasts,
+            per_reference=method.follows_paths and method.needs_references,
         )
         likely = model.predict(prompt, LIKELY) if model.kind in ("causal", "masked", "encoder-decoder") else []
         watch("pictures")
@@ -85,28 +86,20 @@ def run(options: ExplainOptions) -> None:
 
 
 @dataclass(frozen=True)
-class PromptRecipe:
-    """A method as the command line names it, made for each prompt of a run."""
+class PromptChoice(Choice):
+    """A method as it was typed, made for each prompt of a run."""
 
-    name: str
-    steps: int
-    rule: str | None
-
-    def __call__(self, model: lm.LanguageModel, prompt: lm.Prompt) -> ig2.Method:
-        named = METHODS[self.name]
-        return _make_method(named, self.steps, find_rule(self.rule, [named]), prompt.word)
+    def __call__(self, subject: lm.LanguageModel, batch: lm.Prompt) -> ig2.Method:
+        entry = METHODS[self.name]
+        return _make_method(entry, self.steps, find_rule(self.rule, [entry]), batch.word)
 
 
-def _make_method(named: NamedMethod, steps: int, rule: Rule | None, words: Sequence[int]) -> ig2.Method:
-    """The method of this name, with each word as one feature; IG² with the distance of language models."""
+def _make_method(entry: Entry, steps: int, rule: Rule | None, words: Sequence[int]) -> ig2.Method:
+    """Make a method with each word as one feature; IG² with the distance of language models."""
     groups = torch.tensor(words)[:, None]
-    if named.name == "kernelshap":
-        return ig2.KernelSHAP(groups)
-    if named.name == "occlusion":
-        return ig2.Occlusion(groups=groups)
-    if named.name == "ig2":
-        return ig2.IG2(steps, distance=ig2.paths.cosine, rule=rule or ig2.rules.blended)
-    return named.make(None, None, steps, **({} if rule is None else {"rule": rule}))
+    facts = Facts(images=False, steps=steps, straight=steps, guided=steps, groups=groups)
+    distance = {"distance": ig2.paths.cosine} if entry.type is ig2.IG2 else {}
+    return entry.make(facts, **distance, **rule_for(entry, rule))
 
 
 def _check(options: ExplainOptions) -> None:

@@ -20,11 +20,11 @@ from ig2.adapters.base import Batch, Subject
 from ig2.attribution import MEDIANS, Attribution
 from ig2.cli import files
 from ig2.cli.inputs import InputList, Skipped
-from ig2.cli.methods import NamedMethod
 from ig2.cli.options import ExplainOptions
 from ig2.cli.output import Watch
 from ig2.cli.streams import print_error
 from ig2.errors import InputError, format_count
+from ig2.methods.catalogue import Entry
 from ig2.model import Model
 from ig2.report import Content, SkippedView
 from ig2.report.content import Index, IndexEntry
@@ -135,7 +135,7 @@ class Explaining(Plan):
 def explain_many(
     options: ExplainOptions,
     subject: Subject,
-    methods: Sequence[NamedMethod],
+    methods: Sequence[Entry],
     inputs: InputList,
     references: Batch | None,
     explain_batch: Callable[[Batch], tuple[Explanation, Content]],
@@ -303,7 +303,7 @@ def _open_unfinished(folder: Path, run_fingerprint: dict[str, Any]) -> int:
     return 0
 
 
-def list_least_trusted(store: Store, methods: Sequence[NamedMethod], count: int) -> list[str]:
+def list_least_trusted(store: Store, methods: Sequence[Entry], count: int) -> list[str]:
     """Return the names of the inputs that the first method with paths trusts least, with that; none where none has paths."""
     for column in ("trust", *(f"trust_{method.name}" for method in methods[1:])):
         rows = [row for row in store.iterate(["id", column]) if row[column] is not None] if column in store.columns else []

@@ -5,23 +5,24 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import ig2
 from ig2._utils.suggestions import ChoiceError, suggest
-from ig2.adapters.base import Batch, Subject
+from ig2.adapters.base import Subject
 from ig2.adapters.loading import load_function, load_network
 from ig2.cli.explain import parse_against
-from ig2.cli.methods import METHODS, find_methods, find_rule, fit_methods
+from ig2.cli.methods import Choice, check_gradients, find_methods, find_rule, needs_references
 from ig2.cli.models import load_model
 from ig2.cli.options import RunCommandOptions, StatusOptions
 from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, report_rate, show_progress
 from ig2.cli.streams import print_error
 from ig2.errors import format_count
 from ig2.groups import Groups
+from ig2.methods.catalogue import METHODS
 from ig2.metrics import Metric
 from ig2.references.base import References
 from ig2.runs import Cluster, Source, Store, find_source
@@ -38,21 +39,6 @@ WIDTH = 18  # of the labels
 SHOWN = 5  # items of a list
 SHOWN_ERRORS = 8  # of a kind
 MOST_ERRORS = 1000  # texts of errors that are told apart
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A method as the command line names it, made for each batch."""
-
-    name: str
-    steps: int
-    rule: str | None
-    needs_references: bool
-
-    def __call__(self, subject: Subject | None, batch: Batch) -> ig2.Method:
-        named = METHODS[self.name]
-        rule = find_rule(self.rule, [named])
-        return named.make(subject, batch, self.steps, **({} if rule is None else {"rule": rule}))
 
 
 def run(options: RunCommandOptions) -> None:
@@ -75,8 +61,10 @@ def run(options: RunCommandOptions) -> None:
             find_methods([options.method], "image")  # says what there is
         named = METHODS[options.method]
         find_rule(options.rule, [named])
+        contrasts = named.example.needs_references
         if isinstance(model, Subject):
-            (named,) = fit_methods([named], model)
+            check_gradients([named], model)
+            contrasts = needs_references(named, model)
         against: Any = "auto" if options.against is None else options.against
         if isinstance(model, Subject) and options.against is not None:
             against = parse_against(model, options.against)
@@ -85,7 +73,7 @@ def run(options: RunCommandOptions) -> None:
             watch,
             source,
             model,
-            Recipe(options.method, options.steps, options.rule, named.contrasts),
+            Choice(options.method, options.steps, options.rule, contrasts),
             target=None if options.target == "auto" else _parse_target(model, options.target),
             against=against,
             references=find_references(options.references),
@@ -95,7 +83,7 @@ def run(options: RunCommandOptions) -> None:
 
 def _run_language(options: RunCommandOptions) -> None:
     from ig2.adapters import lm
-    from ig2.cli.language import PromptRecipe
+    from ig2.cli.language import PromptChoice
 
     assert options.lm is not None
     for name in ("model", "size", "bounds", "mean", "std", "classes"):
@@ -110,7 +98,7 @@ def _run_language(options: RunCommandOptions) -> None:
             watch,
             find_source(options.source, id=options.id, label=options.label, skip=options.out),
             lm.load(options.lm),
-            PromptRecipe(method, options.steps, options.rule),
+            PromptChoice(method, options.steps, options.rule),
             target=None if options.target == "auto" else options.target,
             against={None: "auto", "others": None}.get(options.against, options.against),
             references=options.references,

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ig2._utils.devices import find_device
 from ig2._utils.suggestions import ChoiceError
 from ig2.adapters.models import MODELS
-from ig2.cli.methods import METHODS, find_methods, find_rule
+from ig2.cli.methods import Choice, find_methods, find_rule
 from ig2.cli.options import ServeOptions
 from ig2.cli.output import open_console, print_heading, print_line
 from ig2.cli.streams import print_error
 from ig2.errors import InputError, describe, import_extra
+from ig2.methods.catalogue import METHODS
 from ig2.runs.files import read_manifest
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
     """
     from ig2.cli.explain import parse_against
     from ig2.cli.models import load_model
-    from ig2.cli.run import REFERENCES, Recipe, find_references
+    from ig2.cli.run import REFERENCES, find_references
     from ig2.explorer import WhatIf
 
     manifest = read_manifest(options.stores[0])
@@ -88,7 +89,8 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
     rule = method.get("rule") if is_same else None
     find_rule(rule, [METHODS[name]])
     steps = options.steps or (method.get("steps") if is_same else None)
-    recipe = Recipe(name, steps if isinstance(steps, int) else 50, rule, METHODS[name].contrasts)
+    steps = steps if isinstance(steps, int) else 50
+    choice = Choice(name, steps, rule, METHODS[name].example.needs_references)
     references = options.references
     if references is None and command.get("references") is not None:
         if command["references"] in REFERENCES:
@@ -108,13 +110,13 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
         chosen["target"] = subject.index(options.target)
     if options.against is not None:
         chosen["against"] = parse_against(subject, options.against)
-    return lambda collection: WhatIf(collection, subject, recipe, **chosen)
+    return lambda collection: WhatIf(collection, subject, choice, **chosen)
 
 
 def find_method(options: ServeOptions, manifest: Mapping[str, Any]) -> str:
     """Return the name of the method: what was typed, or that of a store made by `ig2 run`."""
     method = manifest["fingerprint"].get("method") or {}
-    name = options.method or (method.get("name") if method.get("type") == "Recipe" else None)
+    name = options.method or (method.get("name") if method.get("type") == "Choice" else None)
     if isinstance(name, str):
         return name
     if method.get("type") is None:
