@@ -20,7 +20,7 @@ from ig2_bench.board.factors import NAMES, Effect, Effects, analyse, analyse_tab
 from ig2_bench.board.intervals import bootstrap, bootstrap_rows
 from ig2_bench.board.leaderboard import run_leaderboard
 from ig2_bench.board.rendering import SHORT, find_worthwhile, render_overview, render_pages
-from ig2_bench.board.roster import ROSTER, Conditions, Contender, build_roster
+from ig2_bench.board.roster import ROSTER, Conditions, build_roster
 from ig2_bench.board.standings import LACKS, Board, Leaderboard, Record, Standing, find_front
 from ig2_bench.runner import run
 from ig2_bench.suite import AtScale, ChoiceError
@@ -61,7 +61,7 @@ def test_what_a_data_set_lacks_leaves_out_the_methods_that_need_it():
 
 
 def test_one_line_adds_a_method(monkeypatch):
-    monkeypatch.setitem(ROSTER, "Ones", Contender(lambda c: lambda model, x, *_, **__: torch.ones_like(x)))
+    monkeypatch.setitem(ROSTER, "Ones", lambda c: lambda model, x, *_, **__: torch.ones_like(x))
     boards = run_leaderboard(["xai-units"], ["ones", "ig"], **QUICK).boards
     assert list(boards["xai-units"].mean_ranks()) == ["IG", "Ones"]
 

@@ -16,7 +16,7 @@ from ig2.errors import InputError, describe
 from ig2.methods import Grid
 from ig2_bench.board.factors import FACTORS, Effects, analyse_table
 from ig2_bench.board.rendering import FOLDER, WORK, find_worthwhile, render_pages
-from ig2_bench.board.roster import NEEDS, ROSTER, Conditions, build_roster
+from ig2_bench.board.roster import ROSTER, Conditions, build_roster
 from ig2_bench.board.standings import LACKS, Board, Leaderboard
 from ig2_bench.runner import Step, run, select_methods
 from ig2_bench.scales import choose_scales
@@ -114,7 +114,7 @@ def run_leaderboard(
     folder = _find_folder(out)
     own = own or {}
     chosen = _choose_contests(names)
-    everything = {label: contender.build(Conditions()) for label, contender in ROSTER.items()}
+    everything = {label: build(Conditions()) for label, build in ROSTER.items()}
     labels = list(select_methods(everything, methods, own))
     board, failures = Leaderboard(), list[Failure]()
     if folder is not None and (folder / FILE).exists():
@@ -323,7 +323,8 @@ def _choose_samples(stored: Board, contest: Contest, samples: int | None, labels
 
 
 def _explain_absence(label: str) -> str:
-    return LACKS + " and ".join(NEEDS[need] for need in ROSTER[label].needs)
+    nothing = Conditions(images=False, classes=False)
+    return LACKS + " and ".join(nothing.find_lacks(ROSTER[label](nothing)))
 
 
 def _build_suite(
