@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test check test-captum test-lm test-ray test-versions fuzz lint performance results docs wheel clean
+.PHONY: catalogue demo test check test-captum test-lm test-ray test-versions fuzz lint performance results docs wheel clean
 
 test: .venv/ready lint
 	$(BIN)/pytest -n 2
@@ -48,6 +48,10 @@ lint: .venv/ready
 
 demo: .venv/ready
 	$(BIN)/ig2 demo --out out/demo
+
+# what the docs and ig2.methods say of the methods
+catalogue: .venv/ready
+	$(BIN)/python tools/catalogue.py
 
 docs: .venv/ready
 	$(BIN)/sphinx-build --fail-on-warning --keep-going -q docs out/docs

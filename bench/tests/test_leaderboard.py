@@ -5,6 +5,7 @@ import math
 import shutil
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -14,13 +15,15 @@ from toysuite import Maps
 
 import ig2
 from ig2.errors import InputError
+from ig2.methods.base import summary
+from ig2.methods.catalogue import ENTRIES
 from ig2_bench import Column, Suite, runner
 from ig2_bench.board import leaderboard, roster
 from ig2_bench.board.factors import NAMES, Effect, Effects, analyse, analyse_table
 from ig2_bench.board.intervals import bootstrap, bootstrap_rows
-from ig2_bench.board.leaderboard import run_leaderboard
+from ig2_bench.board.leaderboard import FILE, run_leaderboard
 from ig2_bench.board.rendering import SHORT, find_worthwhile, render_overview, render_pages
-from ig2_bench.board.roster import ROSTER, Conditions, build_roster
+from ig2_bench.board.roster import ROSTER, VARIANTS, Conditions, build_roster
 from ig2_bench.board.standings import LACKS, Board, Leaderboard, Record, Standing, find_front
 from ig2_bench.runner import run
 from ig2_bench.suite import AtScale, ChoiceError
@@ -58,6 +61,24 @@ def test_what_a_data_set_lacks_leaves_out_the_methods_that_need_it():
     assert everything == set(ROSTER)
     assert everything - texts == {"AttEXplore", "RISE", "Grad-CAM", "LayerCAM", "HiResCAM", "XRAI", "Strata"}
     assert texts - units == {"MFABA", "AGI", "BIG"}
+
+
+def test_one_name_is_one_method_in_the_catalogue_the_roster_and_the_stored_board():
+    titles = {entry.title: entry for entry in ENTRIES}
+    assert {title for title, entry in titles.items() if entry.ranked} <= set(ROSTER)
+    # LPI chooses from the references of a call, and is made when it has them
+    assert VARIANTS.keys() & titles.keys() == {"LPI"} and not titles["LPI"].ranked
+    roster = {label: find_parts(summary(method)) for label, method in build_roster(Conditions()).items()}
+    for board in Leaderboard.load(Path(__file__).parents[1] / "leaderboard" / FILE).boards.values():
+        for standing in board.standings:
+            assert find_parts(standing.about) == roster[standing.method], (board.name, standing.method)
+
+
+def find_parts(about):
+    """The class of a method and its rule, without what changes its references."""
+    while about["type"] in ("WithoutReferences", "WithPadding"):
+        about = about["method"]
+    return about["type"], (about.get("rule") or {}).get("type")
 
 
 def test_one_line_adds_a_method(monkeypatch):

@@ -49,10 +49,11 @@ else:  # the same names at run time, each imported when it is first used
     )
 
 __all__: list[str] = [
-    "AGI", "BIG", "DIG", "IDG", "IDGI", "IG2", "LA", "LPI", "MFABA", "RISE", "SAMP", "SIG", "UDIG", "WG", "XRAI",
-    "ActivationMap", "AttEXplore", "BlurIG", "DeepSHAP", "ExpectedIG", "FusionGrad", "GeodesicIG", "GradCAM", "GradCFE",
-    "Gradient", "Grid", "Groups", "GuidedIG", "HiResCAM", "InputXGradient", "IntegratedGradients", "Keep", "KernelSHAP",
-    "LayerCAM", "LeftIG", "Method", "NoiseGrad", "Occlusion", "PathMethod", "PathWeightedIG", "Pooled", "Random",
-    "RestartedAGI", "Result", "RevealIG", "SmoothGrad", "Smoothed", "Strata", "Superpixels", "Task", "Turns",
+    "AGI", "BIG", "DIG", "IDG", "IDGI", "IG2", "LA", "LPI", "MFABA", "RISE", "SAMP", "SIG", "UDIG",
+    "WG", "XRAI", "ActivationMap", "AttEXplore", "BlurIG", "DeepSHAP", "ExpectedIG", "FusionGrad",
+    "GeodesicIG", "GradCAM", "GradCFE", "Gradient", "Grid", "Groups", "GuidedIG", "HiResCAM",
+    "InputXGradient", "IntegratedGradients", "Keep", "KernelSHAP", "LayerCAM", "LeftIG", "Method",
+    "NoiseGrad", "Occlusion", "PathMethod", "PathWeightedIG", "Pooled", "Random", "RestartedAGI",
+    "Result", "RevealIG", "SmoothGrad", "Smoothed", "Strata", "Superpixels", "Task", "Turns",
     "VarGrad", "Windows",
 ]  # fmt: skip

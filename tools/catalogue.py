@@ -1,0 +1,115 @@
+"""Writes what the docs and the package say of the methods, from `ig2.methods.catalogue`: `make catalogue`."""
+
+import ast
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ig2.methods import Method, PathMethod
+from ig2.methods.cam import ActivationMap
+from ig2.methods.catalogue import CLASSES, ENTRIES, METHODS, RULES, Entry
+from ig2.methods.wrapper import Wrapper
+
+ROOT = Path(__file__).parents[1]
+EXPORTS = Path("src/ig2/methods/__init__.py")
+BEGIN, END = "<!-- written by make catalogue -->\n\n", "<!-- end -->\n"
+SECTIONS = {
+    "On a path": PathMethod,
+    "Maps of a layer": ActivationMap,
+    "Around another method": Wrapper,
+    "Others": Method,
+}
+
+
+def render_exports(text: str) -> str:
+    """Return the package's module with its imports for type checkers, not yet sorted, and its `__all__`."""
+    head, rest = text.split("if TYPE_CHECKING:", 1)
+    comment, block = rest.split("\n", 1)
+    block, rest = block.split("\nelse:", 1)
+    tree = ast.parse(textwrap.dedent(block))
+    base = {"ig2.methods.base", "ig2.methods.path"}  # and modules of the catalogue
+    modules = {node.module: [alias.name for alias in node.names] for node in tree.body if isinstance(node, ast.ImportFrom)}
+    kept = {name: names for name, names in modules.items() if not name.startswith("ig2.methods.") or name in base}
+    kept |= {f"ig2.methods.{module}": list(names) for module, names in CLASSES.items()}
+    kept["ig2.methods.cam"].append("ActivationMap")
+    lines = [f"    from {module} import {', '.join(names)}" for module, names in kept.items()]
+    body, exported = rest.split("__all__: list[str] = [", 1)
+    # as ruff sorts __all__
+    listed = sorted((name for names in kept.values() for name in names), key=lambda name: (not name.isupper(), name))
+    quoted = ", ".join(f'"{name}"' for name in listed) + ","
+    names = f"\n{textwrap.fill(quoted, 100, initial_indent='    ', subsequent_indent='    ')}\n"
+    tail = exported.split("]", 1)[1]
+    return f"{head}if TYPE_CHECKING:{comment}\n" + "\n".join(lines) + f"\nelse:{body}__all__: list[str] = [{names}]{tail}"
+
+
+def render_api(text: str) -> str:
+    """Return the API page with a table of all methods and the documentation of each class."""
+    blocks = [_render_table()]
+    left = {entry.class_name: entry.type for entry in ENTRIES}
+    for title, base in SECTIONS.items():
+        names = [name for name, cls in left.items() if issubclass(cls, base)]
+        left = {name: cls for name, cls in left.items() if name not in names}
+        classes = "".join(f".. autoclass:: ig2.{name}\n" for name in names)
+        blocks.append(f"## {title}\n\n```{{eval-rst}}\n{classes}```\n\n")
+    head, rest = text.split(BEGIN, 1)
+    return head + BEGIN + "".join(blocks) + END + rest.split(END, 1)[1]
+
+
+def _render_table() -> str:
+    lines = ["| method | `--method` | what it is | references | needs |", "|---|---|---|---|---|"]
+    lines += [f"| {' | '.join(_describe(entry))} |" for entry in ENTRIES]
+    return "\n".join(lines) + "\n\n"
+
+
+def _describe(entry: Entry) -> tuple[str, ...]:
+    about = entry.about.removesuffix("; images only")
+    if entry.settings is None:
+        return f"`{entry.class_name}`", "", about, "", ""
+    method = entry.example
+    references = (
+        "needed" if method.needs_references
+        else "a baseline" if method.default_references is not None
+        else "its own" if method.takes_references
+        else ""
+    )  # fmt: skip
+    needs = {
+        "images": method.needs_places,
+        "several classes": method.needs_classes,
+        "no gradient": not method.needs_gradient,
+    }
+    words = ", ".join(word for word, needed in needs.items() if needed)
+    return f"`{entry.class_name}`", f"`{entry.name}`", about, references, words
+
+
+def render_command(text: str) -> str:
+    """Return the page of the command with the names of all methods and rules."""
+    for title, names in (("Methods", METHODS), ("Rules", RULES)):
+        line = textwrap.fill(f"{title}: {_quote(names)}.", 130, break_on_hyphens=False)
+        text = re.sub(rf"^{title}: .*?\.$", line, text, count=1, flags=re.MULTILINE | re.DOTALL)
+    return text
+
+
+def _quote(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+PAGES: dict[Path, Callable[[str], str]] = {
+    Path("docs/api/methods.md"): render_api,
+    Path("docs/command.md"): render_command,
+}
+
+
+def main() -> None:
+    for path, render in {EXPORTS: render_exports, **PAGES}.items():
+        text = (ROOT / path).read_text(encoding="utf-8")
+        (ROOT / path).write_text(render(text), encoding="utf-8")
+    ruff = [sys.executable, "-m", "ruff"]
+    subprocess.run([*ruff, "check", "-q", "--fix", "--select", "I,RUF022", EXPORTS], cwd=ROOT, check=True)
+    subprocess.run([*ruff, "format", "-q", EXPORTS], cwd=ROOT, check=True)
+
+
+if __name__ == "__main__":
+    main()
