@@ -129,6 +129,14 @@ def test_data_sets_strategies_and_pools_by_name(ig2, folder):
     assert {row["target_name"] for row in library.open("three")} == {"red"}
 
 
+@pytest.mark.parametrize("method", ["kernelshap", "occlusion", "turns"])
+def test_methods_of_groups_run_on_a_bare_network(ig2, folder, method):
+    typed = ("--model", "mine:net", "--method", method, "--steps", 2, "--out", "one")
+    result = ig2("run", "mine:pixels", *typed)
+    assert (result.code, result.err) == (0, ""), result.err
+    assert len(library.open("one")) == 9
+
+
 def test_what_is_typed_wrong_is_named(ig2, folder):
     for arguments, code, word in (
         (("nowhere",), 1, "nowhere"),

@@ -70,6 +70,11 @@ def test_the_docs_are_those_of_the_catalogue(tool, page):
     assert tool.PAGES[Path(page)](text) == text, "run: make catalogue"
 
 
+def test_the_help_says_what_is_for_images_only():
+    said = {name for name, entry in METHODS.items() if entry.about.endswith("; images only")}
+    assert said == {name for name, entry in METHODS.items() if entry.for_images}
+
+
 @pytest.mark.parametrize("entry", METHODS.values(), ids=METHODS)
 def test_it_can_be_made_and_needs_what_it_says(entry):
     method = entry.make(Facts(straight=2, steps=2, guided=2, coalitions=8))

@@ -35,13 +35,17 @@ class Choice:
         return make_method(entry, subject, batch, self.steps, find_rule(self.rule, [entry]))
 
 
-def make_method(entry: Entry, subject: Subject, batch: Batch, steps: int, rule: Rule | None) -> ig2.Method:
-    """Make a method for a batch.
+def make_method(
+    entry: Entry, subject: Subject | None, batch: Batch, steps: int, rule: Rule | None
+) -> ig2.Method:  # fmt: skip
+    """Make a method for a batch; of a bare network, which has no subject, nothing is known.
 
     What a person sees as one thing is present or absent as one: a region, a word, a column.
     """
     costs: dict[str, Any] = {"steps": steps, "straight": steps, "guided": steps}
-    if subject.kind == "image":
+    if subject is None:
+        facts = Facts(**costs)
+    elif subject.kind == "image":
         side = max(1, min(batch.attributed.shape[-2:]) // WINDOWS)
         regions = ig2.Superpixels(REGIONS)
         facts = Facts(**costs, groups=regions, coalitions=COALITIONS, window=side)

@@ -1,4 +1,4 @@
-"""The methods by name: one entry for each, from which the command, the leaderboard and the docs are made.
+"""The methods by name: one entry for each, for the command, the leaderboard and the docs.
 
 To add a method, write its class and a test, add an entry here, and run `make catalogue`.
 PyTorch is imported when a method is made, not to list the names.
@@ -40,9 +40,9 @@ class Facts:
     coalitions: int | None = None
     """The number of coalitions of KernelSHAP and of masks of RISE; None for their defaults."""
     groups: Any = field(default=None, repr=False)
-    """The groups of features that KernelSHAP, Occlusion and Turns treat as one; Turns has its own for images."""
+    """The groups of features that are one to KernelSHAP, Occlusion, and, off images, Turns."""
     window: int | None = None
-    """The side of Occlusion's window, which slides by half of it; None to replace the groups instead."""
+    """The side of Occlusion's window, which slides by half of it; None to replace groups instead."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ class Entry:
     about: str
     """What help and docs say of it."""
     settings: Callable[[Facts], Settings] | None = None
-    """Returns the arguments it is made with; None if it needs some that only a person can choose."""
+    """Returns the arguments it is made with; None if only a person can choose them."""
     ranked: bool = False
     """Whether it is a row of the leaderboard."""
-    images_only: bool = False
-    """Whether its default steps are meant for pixels, though its class works on any data."""
+    in_pixels: bool = False
+    """Whether its steps or noise suit pixels alone, though the class takes any data."""
 
     @property
     def module(self) -> str:
@@ -81,7 +81,7 @@ class Entry:
     @property
     def for_images(self) -> bool:
         """Whether it is for images alone."""
-        return self.images_only or self.example.needs_places
+        return self.in_pixels or self.example.needs_places
 
     @property
     def takes_rule(self) -> bool:
@@ -168,23 +168,23 @@ ENTRIES = (
     Entry("words.DIG", "dig", "DIG", "IG from word to neighbouring word"),
     Entry("adversarial.MFABA", "mfaba", "MFABA",
           "gradients along a descent to another class; images only",
-          _steps, ranked=True, images_only=True),
+          _steps, ranked=True, in_pixels=True),
     Entry("adversarial.AGI", "agi", "AGI", "gradients along ascents to other classes; images only",
           lambda f: {"steps": min(15, f.straight), "classes": min(15, f.straight)},
-          ranked=True, images_only=True),
+          ranked=True, in_pixels=True),
     Entry("adversarial.RestartedAGI", "restarted-agi", "Restarted AGI",
           "AGI as published in code: gradients at steps towards other classes"),
     Entry("adversarial.BIG", "big", "BIG", "IG from the decision boundary; images only",
-          _steps, ranked=True, images_only=True),
+          _steps, ranked=True, in_pixels=True),
     Entry("adversarial.LA", "la", "LA", "gradients at steps towards other classes; images only",
-          _nothing, images_only=True),
+          _nothing, in_pixels=True),
     Entry("adversarial.AttEXplore", "attexplore", "AttEXplore",
           "smoothed gradients along a descent; images only",
           lambda f: {"steps": min(10, f.straight), "copies": min(20, f.straight)}, ranked=True),
     Entry("reveal.RevealIG", "reveal-ig", "Reveal-IG",
           "IG as noise around the image vanishes; images only",
           lambda f: {"steps": min(20, f.straight), "samples": min(10, f.references)},
-          ranked=True, images_only=True),
+          ranked=True, in_pixels=True),
     Entry("ig2.GradCFE", "gradcfe", "GradCFE", "the input less IG²'s counterfactual", _walk),
     Entry("gradient.Gradient", "gradient", "Gradient", "the plain gradient", _nothing, ranked=True),
     Entry("gradient.InputXGradient", "input-x-gradient", "Input × gradient",
