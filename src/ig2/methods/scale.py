@@ -16,7 +16,7 @@ from ig2._utils.blur import check_free, check_sigma, find_space, smooth
 from ig2.errors import InputError, describe
 from ig2.groups import Groups, check_numbers, number_groups
 from ig2.methods.base import Result
-from ig2.methods.wrapper import Wrapper
+from ig2.methods.wrapper import Wrapper, of_wrapped
 from ig2.references.base import References
 
 Move = Callable[[Tensor], Tensor]
@@ -26,21 +26,10 @@ Move = Callable[[Tensor], Tensor]
 class Redistributed(Wrapper):
     """Base class of wrappers that move a method's values between features and leave its other results unchanged."""
 
-    @property
-    def complete(self) -> bool:
-        return self.method.complete
-
-    @property
-    def follows_paths(self) -> bool:  # type: ignore[override]
-        return self.method.follows_paths
-
-    @property
-    def runs_once(self) -> bool:  # type: ignore[override]
-        return self.method.runs_once
-
-    @property
-    def takes_own_gradients(self) -> bool:  # type: ignore[override]
-        return self.method.takes_own_gradients
+    complete = of_wrapped("complete")
+    follows_paths = of_wrapped("follows_paths")
+    runs_once = of_wrapped("runs_once")
+    takes_own_gradients = of_wrapped("takes_own_gradients")
 
     @abstractmethod
     def prepare_move(self, task: Task) -> Move:

@@ -13,7 +13,7 @@ from ig2._utils.checks import check_count
 from ig2.errors import InputError, describe
 from ig2.methods.base import Result
 from ig2.methods.path import PathMethod
-from ig2.methods.wrapper import Wrapper
+from ig2.methods.wrapper import Wrapper, of_wrapped
 from ig2.references.base import References
 
 
@@ -35,17 +35,13 @@ class WG(Wrapper):
     """
 
     shares: int = 10
+    complete = of_wrapped("complete")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count(self.shares, "shares")
-        if not (isinstance(self.method, PathMethod) and self.method.path.uses_reference):
+        if not (isinstance(self.method, PathMethod) and self.method.takes_references):
             raise InputError(f"WG weighs the references of a path method such as ig2.ExpectedIG(), got {describe(self.method)}")
-
-    @property
-    def complete(self) -> bool:
-        """Whether the wrapped method is complete."""
-        return self.method.complete
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         assert isinstance(self.method, PathMethod)

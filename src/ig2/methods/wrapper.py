@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method
-from ig2.references.base import References
+
+
+def of_wrapped(name: str) -> Any:
+    """A property that is the wrapped method's."""
+    return property(lambda self: getattr(self.method, name), doc=f"`{name}` of the wrapped method.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,26 +34,9 @@ class Wrapper(Method):
                 f"{describe(self.method)}"
             )
 
-    @property
-    def default_references(self) -> References | None:  # type: ignore[override]
-        return self.method.default_references
-
-    @property
-    def needs_references(self) -> bool:  # type: ignore[override]
-        return self.method.needs_references
-
-    @property
-    def takes_references(self) -> bool:
-        return self.method.takes_references
-
-    @property
-    def needs_gradient(self) -> bool:  # type: ignore[override]
-        return self.method.needs_gradient
-
-    @property
-    def needs_places(self) -> bool:  # type: ignore[override]
-        return self.method.needs_places
-
-    @property
-    def needs_classes(self) -> bool:  # type: ignore[override]
-        return self.method.needs_classes
+    default_references = of_wrapped("default_references")
+    needs_references = of_wrapped("needs_references")
+    takes_references = of_wrapped("takes_references")
+    needs_gradient = of_wrapped("needs_gradient")
+    needs_places = of_wrapped("needs_places")
+    needs_classes = of_wrapped("needs_classes")

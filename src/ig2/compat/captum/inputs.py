@@ -135,15 +135,11 @@ class CaptumMethod(Adapter):
         """Convert Captum's baselines to references, (R, ...) for all inputs or (B, R, ...)."""
         if baselines is not None:
             return (sample_baselines if self.distribution else pair_baselines)(inputs, baselines)
-        method = self.method
-        defaults = (self.references, method.default_references, getattr(method, "references", None))
-        if any(default is not None for default in defaults):
+        if self.references is not None or not self.method.needs_references:
             return self.references
-        if isinstance(innermost(method), ig2.DeepSHAP):
+        if isinstance(innermost(self.method), ig2.DeepSHAP):
             return 0.0
-        if isinstance(method, PathMethod) and method.path.uses_reference:
-            raise InputError(f"{type(method).__name__} needs references: pass baselines=samples (R, ...)")
-        return None
+        raise InputError(f"{type(self.method).__name__} needs references: pass baselines=samples (R, ...)")
 
 
 # -- Captum's classes ------------------------------------------------------------------------------------------------------
