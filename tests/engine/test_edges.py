@@ -418,23 +418,22 @@ def test_a_nan_on_the_path_names_the_explicand_and_the_reference():
     ig2.ExpectedIG(4)(network, x, references=references)
     references[1, 1] = 0.0
     for method in (ig2.ExpectedIG(4), ig2.ExpectedIG(4, rule=ig2.rules.trapezoid), ig2.ExpectedIG(4, rule=ig2.rules.shared)):
-        with pytest.raises(ModelError, match="not finite on the path of explicand 1 to reference 1"):
+        with pytest.raises(ModelError, match="not finite for explicand 1 and reference 1"):
             method(network, x, references=references)
         for batch_size in (1, 2):
-            with pytest.raises(ModelError, match="explicand 1 to reference 1"):
+            with pytest.raises(ModelError, match="explicand 1 and reference 1"):
                 method(network, x, references=references, batch_size=batch_size)
     refuses(ModelError, r"not finite .* explicand 1", lambda: ig2.GuidedIG(5)(network, x, references=references))
-    with pytest.raises(ModelError, match="not finite on the path of explicand 0 to reference 0"):
+    with pytest.raises(ModelError, match="not finite for explicand 0 and reference 0"):
         ig2.IG2(steps=5, step_size=5.0)(ig2.wrap(network, representation="output"), x, references=references)
 
 
-def test_numbers_that_are_too_large_are_named_and_their_steps_not_blamed():
+def test_numbers_that_are_too_large_are_named():
     x, references = X.float(), REFERENCES.float()
     for method, one, other in ((ig2.IG2(4), x * 1e30, references), (ig2.IG2(4), x, references * 1e30)):
-        with pytest.raises(ModelError, match=r"reach \d.*e\+(29|30)") as caught:
+        with pytest.raises(ModelError, match="rescale x"):
             method(made(lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))).float(), one, 0, other)
-        assert "steps" not in str(caught.value)
-    with pytest.raises(ModelError, match=r"reach 0\.9.* steps"):
+    with pytest.raises(ModelError, match=r"reference 0: .* steps"):
         ig2.ExpectedIG(4)(lambda x: (x - 0.2).sqrt().sum(1), torch.full((1, 3), 0.9), references=0.0)
 
 

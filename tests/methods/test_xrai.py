@@ -255,12 +255,16 @@ class Broken(ig2.Method):
         (lambda: XRAI(dilate=-1), "dilate must be at least 0"),
         (lambda: XRAI(min_new=0), "min_new must be at least 1"),
         (lambda: XRAI()(lambda x: x.sum(dim=1), data(2, 6)), "XRAI needs images"),
-        (lambda: XRAI(Broken())(output, picture(8, 8)[None]), "the attribution by Broken holds NaN"),
     ],
 )
 def test_wrong_settings_and_inputs_are_refused(make, said):
     with pytest.raises(InputError, match=said):
         make()
+
+
+def test_an_attribution_that_is_not_finite_is_not_ranked():
+    with pytest.raises(ig2.ModelError, match="attribution is not finite for explicand 0"):
+        XRAI(Broken())(output, picture(8, 8)[None])
 
 
 def test_without_scikit_image_it_says_what_to_install(monkeypatch):

@@ -18,12 +18,10 @@ from ig2._engine.secants import POINTS_A_PAIR
 from ig2._engine.session import Evaluation
 from ig2._engine.task import Task
 from ig2.attribution import Result
-from ig2.errors import InputError, ModelError, describe
+from ig2.errors import InputError, describe
 from ig2.paths.base import GrownPath, KnownPath, Memory, Pairs, Path
 from ig2.rules import Plan, Rule, Segments
 
-# From here on it is the size of the data that makes numbers overflow: the fourth power of this is too much for float32.
-HUGE = 1e10
 # Where a batch of a new size costs as much as some twenty steps, since kernels are chosen and recorded for each: there a batch
 # whose paths end one after the other shrinks by halves, in between its empty places are padded.
 FEW_SIZES = {"cuda"}
@@ -75,7 +73,6 @@ def integrate(
         row, which = pair // count, pair % count
         pairs = make_pairs(row, which)
         walk = _walk_and_confirm(task, path, rule, pairs, keep)
-        _check_finite(walk, pairs, which, session.where)
         for i, (explicand_row, reference) in enumerate(zip(row.tolist(), which.tolist(), strict=True)):
             # one pair after the other in a fixed order: the mean does not depend on how pairs were batched
             values.add(explicand_row, reference, walk.values[i])
@@ -168,12 +165,14 @@ def _walk_and_confirm(task: Task, path: Path, rule: Rule | None, pairs: Pairs, k
     def take_back() -> None:
         tick(-ticked)
 
+    sums = task.session.sums.clone()
     try:
         prepared = task.session.is_prepared
         walk = _Walk(task, path, rule, pairs, keep, tick)
         task.session.confirm_outputs(walk.baseline, pairs.rows, pairs.target, walk.baseline_output)
         if prepared and not task.session.is_prepared:
             take_back()
+            task.session.sums = sums
             walk = _Walk(task, path, rule, pairs, keep, tick)
     except BaseException:
         take_back()  # this piece will be done again, or not at all
@@ -537,28 +536,3 @@ def _shift(here: Evaluation, there: Evaluation) -> Evaluation:
     if here.gradient is None or there.gradient is None:
         return Evaluation(output)
     return Evaluation(output, torch.cat([here.gradient, there.gradient[:-1]]))
-
-
-def _check_finite(walk: _Walk, pairs: Pairs, which: Tensor, where: str | None) -> None:
-    sound = walk.values.flatten(1).isfinite().all(dim=1) & walk.baseline_output.isfinite()
-    problem = "the output or its gradient is not finite"
-    advice = (
-        "explain a logit or log-probability instead of a probability, use float32 instead of half precision, or smaller steps"
-    )
-    if sound.all() and walk.arrival is not None:
-        sound = walk.arrival.isfinite()
-        problem = f"the distance between representations, the {where}, is not finite"
-        advice = (
-            "their numbers are too large. Name another layer, ig2.wrap(net, representation=...), or use "
-            "distance=ig2.paths.cosine"
-        )
-    if not sound.all():
-        pair = int((~sound).nonzero()[0])
-        largest = max(float(pairs.explicand[pair].abs().max()), float(pairs.reference[pair].abs().max()))
-        if largest >= HUGE:
-            advice = "rescale the data to about unit size: products of values this large overflow the network's dtype"
-        raise ModelError(
-            f"{problem} on the path of explicand {int(pairs.rows[pair])} to reference {int(which[pair])}, whose values reach "
-            f"{largest:.3g}: {advice}",
-            rows=sorted(set(pairs.rows[~sound].tolist())),
-        )

@@ -45,6 +45,7 @@ from ig2.errors import InputError, ModelError, describe, warn
 from ig2.model import Layer, Model, Preparation, find_layer
 
 Distance = Callable[[Tensor, Tensor], Tensor]
+WIDEST = {"mps": torch.float32}  # the types of devices without float64
 Value = TypeVar("Value")
 
 # Of the first batch of each size, the first and the last point are run through the network itself as well: a kernel that is
@@ -132,6 +133,10 @@ class Session:
         self.bytes_per_point = 0
         self.forwards = 0  # points that were run, checks not counted
         self.gradients = 0  # gradients by a point
+        # of all gradients taken for each explicand: one that is not finite leaves a sum that is not, whatever is made of it
+        # later, and no step has to wait until the device has looked
+        data = inputs.data
+        self.sums = torch.zeros(len(data), dtype=WIDEST.get(data.device.type, torch.float64), device=data.device)
         self.preparation: dict[str, Any] = {}  # what was done to make the network fast, and what could not be
         self._lasting: dict[str, Any] = {}  # what of it holds for the network as it is, too
         self._wish = model.preparation if prepares else None  # it does not pay for a few passes
@@ -415,20 +420,34 @@ class Session:
         with torch.enable_grad():
             return self._network.scores(points, rows)
 
-    def differentiate(self, output: Tensor, points: Tensor) -> Tensor:
+    def differentiate(self, output: Tensor, points: Tensor, rows: Tensor) -> Tensor:
         """The gradient of the sum of what `scores_with_graph` returned, or was made of it, by its points."""
-        self.gradients += len(points)
-        return self._network.gradient(output, points)
+        gradient = self._network.gradient(output, points)
+        self._watch(rows, gradient)
+        return gradient
+
+    def _watch(self, rows: Tensor, *gradients: Tensor) -> None:
+        """Count the gradients taken at points of these explicands, one tensor or several (n, ...), and add them up."""
+        self.gradients += len(rows) * len(gradients)
+        self._add_up(rows, *gradients)
+
+    def _add_up(self, rows: Tensor, *gradients: Tensor) -> None:
+        for gradient in gradients:
+            axes = tuple(range(1, gradient.ndim))  # not flattened: where channels lie last that would be a copy
+            # in its own type, which takes a twentieth of float64's time on a CPU, but for half precision, which overflows
+            wide = torch.float32 if gradient.dtype in (torch.float16, torch.bfloat16) else gradient.dtype
+            total = gradient.detach().sum(dim=axes, dtype=wide) if axes else gradient.detach()
+            self.sums.index_add_(0, rows, total.to(self.sums))
 
     def find_secants(self, near: Tensor, far: Tensor, rows: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Multipliers m with Σ m·(near − far) = f(near) − f(far), (n, ...), and f at the near and at the far points, (n,)."""
         args = [near, far, rows, target]
         self.forwards += 2 * len(near)
-        self.gradients += len(near)
         values = self._run(lambda network: find_multipliers(network, *args))
         if self._is_new(find_multipliers, len(near)) and not self._confirm_step(find_multipliers, args, values):
             values = find_multipliers(self._network, *args)
         multipliers, output, far_output = values
+        self._watch(rows, multipliers)
         return self.lay_out(multipliers), output, far_output
 
     def find_contributions(
@@ -439,10 +458,11 @@ class Session:
         In the network itself: a faster copy has other layers.
         """
         self.forwards += 2 * len(near)
-        self.gradients += len(near)
         contributions, _, far_output = find_contributions(
             self._plain, near, far, rows, target, [layer.module for layer in layers]
         )
+        self.gradients += len(near)  # one backward pass serves all layers
+        self._add_up(rows, *contributions)
         return contributions, far_output
 
     def list_without_rule(self, near: Tensor, far: Tensor, rows: Tensor, target: Tensor) -> list[str]:
@@ -493,7 +513,6 @@ class Session:
             assert reference is not None
             args.append(reference)
         self.forwards += len(points)
-        self.gradients += len(points) * (request.gradient + request.ascent)
         values = self._recorder.replay(request, args)
         if values is None:
             values = self._run(lambda network: self._step(request, network, *args))
@@ -501,6 +520,7 @@ class Session:
             if self._is_new(request, len(points)) and not self._confirm_step(step, args, values):
                 values = step(self._network, *args)
             self._recorder.observe(request, partial(step, self._network), args, values)
+        self._watch(rows, *values[1 : 1 + request.gradient], *values[len(values) - request.ascent :])
         output, *others = values
         return Evaluation(output, *others) if gradient else Evaluation(output, None, *others)
 
@@ -538,7 +558,7 @@ class Session:
                 "outside of torch.utils.checkpoint with use_reentrant=True"
             )
         self.forwards += len(points)
-        self.gradients += len(points)
+        self._watch(rows, gradient)
         return activation.detach(), gradient, output.detach()
 
     def read_layer(self, layer: Layer, call: int, points: Tensor, rows: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2.errors import ModelError
 from ig2.methods.base import Result
 
 Statistic = Literal["mean", "squares", "variance"]
@@ -55,17 +54,5 @@ class Average:
         self.values[row] += before * (values - self.means[row]) / self.count
 
     def result(self) -> Result:
-        """Return the accumulated statistic. Squares and variances have no baseline, as their sums have no meaning.
-
-        Raises:
-            ModelError: if a value overflows its dtype.
-        """
-        finite = self.values.flatten(1).isfinite().all(dim=1)
-        if not finite.all():
-            rows = self.task.rows[~finite]
-            raise ModelError(
-                f"the values of explicand {int(rows[0])} are too large for their type: explain an output that is scaled down, "
-                "or use squared=False",
-                rows=rows.tolist(),
-            )
+        """Return the accumulated statistic. Squares and variances have no baseline, as their sums have no meaning."""
         return Result(self.values, self.baseline_outputs if self.statistic == "mean" else None)

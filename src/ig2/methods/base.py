@@ -164,7 +164,7 @@ class Method(metaclass=_MethodType):
         with self._open(model, x, target, against=against, seed=seed, batch_size=batch_size, progress=progress) as task:
             session, inputs, output = task.session, task.session.inputs, task.output
             before = peak_bytes(session.device)
-            result = self.run(task, strategy, keep)
+            result = self.run_checked(task, strategy, keep)
             peak = peak_bytes(session.device)
         return Attribution(
             **{"output": output, **result.unpack(inputs.unpack)},
@@ -191,6 +191,17 @@ class Method(metaclass=_MethodType):
                 time.perf_counter() - began, task.batch.points, peak, peak != before, session.forwards, session.gradients
             ),
         ).to(inputs.home)
+
+    @final
+    def run_checked(self, task: Task, references: References | None, keep: Keep) -> Result:
+        """Run the method, and check that what it found is finite.
+
+        Raises:
+            ModelError: if it is not.
+        """
+        result = self.run(task, references, keep)
+        _check_finite(task, result)
+        return result
 
     def _attribute_to_layer(
         self,
@@ -332,6 +343,45 @@ class Method(metaclass=_MethodType):
                 "such as ig2.references.OtherClasses(pool, labels)"
             )
         return references
+
+
+def _check_finite(task: Task, result: Result) -> None:
+    """Check that all gradients taken, and all that was made of them, are finite: the one place that does, for every method.
+
+    Raises:
+        ModelError: if they are not; it names the first explicand, and has the rows of all.
+    """
+    checks = (  # from the cause to what follows from it
+        (
+            "the gradient",
+            task.session.sums[task.rows],
+            "explain a logit or log-probability instead of a probability, use float32 instead of half precision, other "
+            "references or smaller steps, or rescale x to about unit size",
+        ),
+        (
+            f"the distance between representations, the {task.session.where}",
+            result.arrival,
+            "rescale x and the references to about unit size, name another layer, ig2.wrap(net, representation=...), or use "
+            "distance=ig2.paths.cosine",
+        ),
+        ("the output at the baseline", result.baseline_outputs, "use other references, or smaller steps"),
+        ("the attribution", result.values, "it is too large for its type. Explain an output that is scaled down"),
+    )
+    wrong = [
+        (what, (~numbers.isfinite()).reshape(len(task), -1), remedy)
+        for what, numbers, remedy in checks
+        if numbers is not None and not numbers.isfinite().all()
+    ]
+    if not wrong:
+        return
+    rows = torch.cat([where for _, where, _ in wrong], dim=1).any(dim=1).nonzero()[:, 0]
+    what, _, remedy = wrong[0]
+    each = [numbers[rows[0]] for numbers in (result.arrival, result.baseline_outputs) if numbers is not None]
+    reference = next((f" and reference {int((~row.isfinite()).nonzero()[0])}" for row in each if not row.isfinite().all()), "")
+    raise ModelError(
+        f"{what} is not finite for explicand {int(task.rows[rows[0]])}{reference}: {remedy}; skip_bad=True goes on without it",
+        rows=sorted(set(task.rows[rows].tolist())),
+    )
 
 
 def summary(part: Any) -> Any:

@@ -14,7 +14,7 @@ from ig2._engine.inspection import NAME_PLACES
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
 from ig2._utils.patches import arrange_tokens
-from ig2.errors import InputError, ModelError, describe
+from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
 from ig2.references.base import References
 
@@ -79,13 +79,6 @@ class ActivationMap(Method):
             task.progress.advance(len(piece))
 
         task.batch.over(len(task), work)
-        finite = values.flatten(1).isfinite().all(dim=1)
-        if not finite.all():
-            raise ModelError(
-                f"the map of explicand {int(task.rows[~finite][0])} is not finite: explain a logit or log-probability instead "
-                "of a probability, or use float32 instead of half precision",
-                rows=task.rows[~finite].tolist(),
-            )
         return Result(values)
 
     def _places(self, tensor: Tensor, x: Tensor) -> Tensor:

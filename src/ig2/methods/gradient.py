@@ -6,7 +6,6 @@ import torch
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
-from ig2.errors import ModelError
 from ig2.methods.base import Method, Result
 from ig2.references.base import References
 
@@ -30,7 +29,7 @@ class Gradient(Method):
                 points, scores = task.graph
                 with torch.enable_grad():
                     output = scores.gather(1, task.target[:, None])
-                values[rows] = task.session.differentiate(output, points)
+                values[rows] = task.session.differentiate(output, points, task.rows)
             else:
                 gradient = task.session.evaluate(task.x[rows], task.rows[rows], task.target[rows]).gradient
                 assert gradient is not None
@@ -38,13 +37,6 @@ class Gradient(Method):
             task.progress.advance(len(piece))
 
         task.batch.over(len(task), work)
-        finite = values.flatten(1).isfinite().all(dim=1)
-        if not finite.all():
-            raise ModelError(
-                f"the gradient is not finite at explicand {int(task.rows[~finite][0])}: explain a logit or log-probability "
-                "instead of a probability, or use float32 instead of half precision",
-                rows=task.rows[~finite].tolist(),
-            )
         return Result(values)
 
 

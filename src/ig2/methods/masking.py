@@ -52,10 +52,12 @@ def run_masked(task: Task, indices: Tensor, references: Tensor, make: Callable[[
         mixed = torch.where(mask, explicand, reference) if mask.dtype == torch.bool else torch.lerp(reference, explicand, mask)
         output = task.session.evaluate(mixed, task.rows[rows], task.target[rows], gradient=False).output
         if not output.isfinite().all():
-            bad = int((~output.isfinite()).nonzero()[0])
+            wrong = ~output.isfinite()
+            bad = int(wrong.nonzero()[0])
             raise ModelError(
                 f"the output is {float(output[bad])} where reference {int(columns[bad])} replaces a part of explicand "
-                f"{int(task.rows[rows[bad]])}: the network fails on such mixtures. Use other references, or float32"
+                f"{int(task.rows[rows[bad]])}: the network fails on such mixtures. Use other references, or float32",
+                rows=sorted(set(task.rows[rows[wrong]].tolist())),
             )
         outputs.append(output.cpu().double())
         task.progress.advance(len(piece))

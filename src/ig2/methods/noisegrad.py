@@ -63,7 +63,7 @@ class NoiseGrad(Wrapper):
                     # on the CPU, so that the noise does not depend on the device
                     noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64, device="cpu")
                     weight.copy_(original * (1 + self.sigma * noise).to(original))
-                average.add(self.method.run(task, references, Keep()), rows)
+                average.add(self.method.run_checked(task, references, Keep()), rows)
         return average.result()
 
 

@@ -37,7 +37,7 @@ class Redistributed(Wrapper):
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         move = self.prepare_move(task)  # raises on unsuitable inputs before the method has run
-        return self.method.run(task, references, keep).redistribute(move)
+        return self.method.run_checked(task, references, keep).redistribute(move)
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,7 +61,7 @@ class NoisedCopies(Wrapper):
             rows, copies = number // self.samples, number % self.samples
             x = clamp_(task.x[rows] + deviation[rows] * noise[copies.cpu()].to(task.x), task.session.model.bounds)
             copied = replace(task, x=x, rows=task.rows[rows], target=task.target[rows])
-            average.add(self.method.run(copied, references, Keep()), rows)
+            average.add(self.method.run_checked(copied, references, Keep()), rows)
 
         task.batch.over(len(task) * self.samples, work)
         return average.result()

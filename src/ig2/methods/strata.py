@@ -53,7 +53,7 @@ class Strata(Method):
 
     Raises:
         InputError: if layers is not a list of modules or names, or on a call with x other than images or volumes.
-        ModelError: on a call with a network without a suitable layer, or with contributions that are not finite.
+        ModelError: on a call with a network without a suitable layer.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(4, 1, bias=False)).eval()
     >>> net.load_state_dict({"0.weight": torch.ones(1, 1, 1, 1), "3.weight": torch.tensor([[1.0, 1.0, 1.0, -1.0]])})
@@ -97,7 +97,7 @@ class Strata(Method):
         try:
             with self._open(as_model(model), x) as task:
                 layers = self._find_layers(task)
-                self.run(task, as_references(0), Keep())
+                self.run_checked(task, as_references(0), Keep())
         except (IG2Error, RuntimeError):  # secants do not work on the network, for any reason
             return False
         return self.layers is not None or len(layers) == DEPTHS
@@ -164,12 +164,6 @@ class Strata(Method):
             raise InputError(
                 f"layer {layer.name!r} returns {describe(contribution)}, which is no map of the places of {describe(x)}: name "
                 "another one, Strata(layers=[...])"
-            )
-        finite = contribution.flatten(1).isfinite().all(dim=1)
-        if not finite.all():
-            raise ModelError(
-                f"the contributions at layer {layer.name!r} are not finite: explain a logit or log-probability instead of a "
-                "probability, or use float32 instead of half precision"
             )
         return contribution
 

@@ -46,7 +46,7 @@ class WG(Wrapper):
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         assert isinstance(self.method, PathMethod)
         samples, sample_weights = self.method._samples(task, references)
-        result = self.method.run(task, references, replace(keep, per_reference=True))
+        result = self.method.run_checked(task, references, replace(keep, per_reference=True))
         each = result.per_reference
         assert each is not None
         weights = self._weigh(task, samples, each) * (1.0 if sample_weights is None else sample_weights)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ig2 import rules
-from ig2._engine.inputs import check_numeric
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
 from ig2.errors import InputError, describe, import_extra
@@ -72,8 +71,7 @@ class XRAI(Wrapper):
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         check_images(task.x, "XRAI")
         segment = import_extra("skimage.segmentation", "image", "XRAI").felzenszwalb
-        result = self.method.run(task, references, Keep())
-        check_numeric(result.values, f"the attribution by {type(self.method).__name__}")
+        result = self.method.run_checked(task, references, Keep())
         cells = np.unique(_cell_of(*task.x.shape[-2:]))
         values = torch.empty_like(task.x)
         for row, (image, attribution) in enumerate(zip(task.x, result.values, strict=True)):

@@ -320,7 +320,7 @@ class MaxSensitivity(Metric):
             # in the session that is open, where x′ goes by the number of its explicand: references that are the
             # explicand's own, or never the explicand itself, stay what they are
             moved = replace(task, x=move(rows, draws), rows=task.rows[rows], target=task.target[rows], seed=original_seed(case))
-            changes[rows, draws] = self._norm(method.run(moved, references, Keep()).values - case.values[rows])
+            changes[rows, draws] = self._norm(method.run_checked(moved, references, Keep()).values - case.values[rows])
 
         task.batch.over(changes.numel(), work)
         return changes

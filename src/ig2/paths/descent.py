@@ -141,6 +141,6 @@ def climb(task: Task, points: Tensor, rows: Tensor, classes: Tensor) -> tuple[Te
         scores = task.session.scores_with_graph(points, rows)
         with torch.enable_grad():
             output = scores.gather(1, classes[:, None])
-        return scores.detach(), task.session.differentiate(output, points)
+        return scores.detach(), task.session.differentiate(output, points, rows)
     finally:
         task.session.against = against
