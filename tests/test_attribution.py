@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import ig2
 from ig2 import Attribution
 from ig2.errors import InputError, MissingExtraError
+from ig2.methods import Result
 from ig2.names import Names
 from networks import data, made, refuses, tanh_mlp, uniform
 
@@ -72,6 +73,34 @@ def assert_equal(one: Attribution, other: Attribution) -> None:
     for name, tensor in left.items():
         assert tensor.dtype == right[name].dtype
         assert torch.equal(tensor, right[name]), name
+
+
+# -- fields --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_fields_that_say_they_are_of_references_are_and_are_joined():
+    references, options = torch.cat([REFERENCES] * 3)[:5], {"curves": True, "per_reference": True, "paths": True}
+    method = ig2.IG2(3, fallback="straight")
+    everything = method(tanh_mlp(4), X, 1, references, **options)
+    of_references = {f.name for f in fields(Result) if f.metadata.get("of_references")}
+    for item in fields(Result):
+        value = getattr(everything, item.name)
+        assert value is not None or item.name == "weights", item.name  # those are None where all count alike
+        assert value is None or (value.ndim > 1 and value.shape[1] == 5) == (item.name in of_references), item.name
+    parts = [method(tanh_mlp(4), X, 1, references[i : i + 2], **options) for i in (0, 2, 4)]
+    joined = Attribution.join_references(parts)
+    assert set(joined) == of_references - {"weights"}
+    for name, value in joined.items():
+        torch.testing.assert_close(value, getattr(everything, name), rtol=1e-12, atol=1e-12)
+
+
+def test_left_ig_up_to_the_end_of_the_line_has_all_that_its_path_and_rule_have():
+    options = {"curves": True, "per_reference": True, "paths": True}
+    linear = nn.Linear(X.shape[1], 3).double()
+    method = ig2.methods.PathMethod(ig2.paths.Straight(4), ig2.references.Zeros(), ig2.rules.blended)
+    expected = tensors(method(linear, X, 1, references=REFERENCES, **options))
+    found = tensors(ig2.LeftIG(4, 1.0, ig2.rules.blended)(linear, X, 1, REFERENCES, **options))
+    assert {"trust", "output_curve", "paths", "per_reference"} <= set(found) == set(expected)
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------

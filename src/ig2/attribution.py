@@ -49,6 +49,8 @@ MEDIANS: tuple[Median, ...] = ("trust", "arrival", "stuck", "finished")
 Values = TypeVar("Values", Tensor, Structured)
 # Of the fields with x's shape: tensors of the engine's layout in a `Result`, in x's structure in an `Attribution`.
 LIKE_X = {"like_x": True}
+# Of the fields with something for each reference, (B, R, ...).
+OF_REFERENCES = {"of_references": True}
 # Of the fields that do not have a row for each explicand.
 UNROWED = {"unrowed": True}
 
@@ -87,41 +89,48 @@ class _Fields(Generic[Values]):
 
     values: Values = field(metadata=LIKE_X)
     """The contribution of each feature, in x's shape; the mean over references."""
-    baseline_outputs: Tensor | None = None
+    baseline_outputs: Tensor | None = field(default=None, metadata=OF_REFERENCES)
     """f(baseline) for each reference, (B, R). None for methods without a baseline."""
     spread: Values | None = field(default=None, metadata=LIKE_X)
     """Standard deviation of the values over references, in x's shape. None with a single reference."""
-    gradcf: Values | None = field(default=None, metadata=LIKE_X)
+    gradcf: Values | None = field(default=None, metadata=LIKE_X | OF_REFERENCES)
     """The end of GradPath for each reference, (B, R, ...)."""
     gradcfe: Values | None = field(default=None, metadata=LIKE_X)
     """x − GradCF, the mean over references, in x's shape."""
-    per_reference: Values | None = field(default=None, metadata=LIKE_X)
+    per_reference: Values | None = field(default=None, metadata=LIKE_X | OF_REFERENCES)
     """The attribution for each reference, (B, R, ...), with `per_reference=True`."""
-    output_curve: Tensor | None = None
+    output_curve: Tensor | None = field(default=None, metadata=OF_REFERENCES)
     """f along each path from the explicand to the baseline, (B, R, k + 1), with `curves=True`."""
-    distance_curve: Tensor | None = None
+    distance_curve: Tensor | None = field(default=None, metadata=OF_REFERENCES)
     """The distance to the reference's representation along each GradPath, (B, R, k + 1), with `curves=True`."""
-    steps_taken: Tensor | None = None
+    steps_taken: Tensor | None = field(default=None, metadata=OF_REFERENCES)
     """The number of steps each GradPath took, (B, R): fewer than requested if it converged, or if it stayed in place because
     the distance had no gradient."""
-    trust: Tensor | None = None
+    trust: Tensor | None = field(default=None, metadata=OF_REFERENCES)
     """How well the gradient predicted the output along each path, 0 to 1, (B, R); with the rule `blended`, the default of
     `IG2`. Near 1, values are signed amounts; at 0 they are shares, and the sign of a single feature means nothing."""
-    arrival: Tensor | None = None
+    arrival: Tensor | None = field(default=None, metadata=OF_REFERENCES)
     """1 − D(end of the path) / D(explicand), (B, R), with D the distance to the reference's representation that GradPath
     descends: 1 if the path arrived, 0 if it got no nearer, negative if it ended farther away. Values explain the change up to
     the end of the path, so read `trust` together with `arrival`."""
-    stuck: Tensor | None = None
+    stuck: Tensor | None = field(default=None, metadata=OF_REFERENCES)
     """Whether each GradPath got stuck before its end because the distance had no gradient there, (B, R)."""
-    finished: Tensor | None = None
+    finished: Tensor | None = field(default=None, metadata=OF_REFERENCES)
     """The share of the distance that a straight line covered at the end of each path, (B, R), with `IG2(fallback="straight")`;
     0 if GradPath arrived by itself."""
-    reference_outputs: Tensor | None = None
+    reference_outputs: Tensor | None = field(default=None, metadata=OF_REFERENCES)
     """f(reference) for each reference of a GradPath, (B, R). If a path arrived, its f(baseline) is close to it."""
-    paths: Values | None = field(default=None, metadata=LIKE_X)
+    paths: Values | None = field(default=None, metadata=LIKE_X | OF_REFERENCES)
     """Every vertex of every path, (B, R, k + 1, ...), with `paths=True`."""
-    weights: Tensor | None = None
+    weights: Tensor | None = field(default=None, metadata=OF_REFERENCES)
     """The weight of each reference in the mean, (B, R); each row sums to one. None if all are equal."""
+
+    @classmethod
+    def join_references(cls, parts: Sequence[Self]) -> dict[str, Any]:
+        """Return the fields with something for each reference, joined from attributions to different references; by name."""
+        names = [f.name for f in fields(cls) if f.metadata.get("of_references")]
+        pieces = {name: [getattr(part, name) for part in parts] for name in names}
+        return {name: _concatenate(each, dim=1) for name, each in pieces.items() if all(piece is not None for piece in each)}
 
     def redistribute(self, move: Callable[[Tensor], Tensor]) -> Self:
         """Move the values, and those of each reference, between features by a linear map.
@@ -876,12 +885,12 @@ def _flatten(value: Structured) -> list[Tensor]:
     return [tensor.reshape(len(tensor), math.prod(tensor.shape[1:])) for tensor in _tensors(value)]
 
 
-def _concatenate(pieces: Sequence[Any]) -> Any:
+def _concatenate(pieces: Sequence[Any], dim: int = 0) -> Any:
     """Concatenate tensors, or tuples or dicts of them element by element."""
     first = pieces[0]
     if isinstance(first, tuple):
-        return tuple(torch.cat(column) for column in zip(*pieces, strict=True))
+        return tuple(torch.cat(column, dim) for column in zip(*pieces, strict=True))
     if isinstance(first, dict):
         columns = {key: [piece[key] for piece in pieces] for key in first}
-        return {key: torch.cat(column) if isinstance(column[0], Tensor) else column[0] for key, column in columns.items()}
-    return torch.cat(list(pieces))
+        return {key: torch.cat(column, dim) if isinstance(column[0], Tensor) else column[0] for key, column in columns.items()}
+    return torch.cat(list(pieces), dim)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 import torch
 from torch import nn
@@ -9,11 +11,18 @@ from torch import nn
 import ig2
 from ig2.explorer import stream
 from ig2.explorer.turns import Stopped
+from ig2.methods import Result
 from networks import seeded
 from whatifs import make_patients, make_reader
 
 NET = seeded(lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), 0).double().eval()
-METHODS = [ig2.IG2(12), ig2.IG2(6, rule=ig2.rules.gauss(2)), ig2.ExpectedIG(5), ig2.GuidedIG(8)]
+METHODS = [
+    ig2.IG2(12),
+    ig2.IG2(6, rule=ig2.rules.gauss(2)),
+    ig2.ExpectedIG(5),
+    ig2.GuidedIG(8),
+    ig2.IG2(2, fallback="straight"),
+]
 
 
 @pytest.fixture
@@ -29,7 +38,7 @@ def test_the_last_is_the_call_of_the_method(samples, method, at_once):
     parts = list(stream(method, ig2.wrap(NET), x, 1, references, against=2, seed=3, at_once=at_once))
     assert [part.done for part in parts] == [*range(at_once, 7, at_once), 7] and {part.total for part in parts} == {7}
     whole, last = method(NET, x, 1, references, against=2, seed=3), parts[-1].attribution
-    for name in ("values", "spread", "output", "residual", "baseline_outputs", "trust", "arrival", "gradcf", "steps_taken"):
+    for name in {field.name for field in fields(Result)} - {"gradcfe", "per_reference"} | {"residual"}:
         expected = getattr(whole, name)
         if expected is None:
             assert getattr(last, name) is None

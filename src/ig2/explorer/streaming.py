@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ig2._engine.integrate import Moments
@@ -16,8 +15,6 @@ from ig2.methods import Method, PathMethod
 from ig2.model import Model
 
 AT_ONCE = 2  # references of a batch
-# what an attribution has of each reference, (B, R, ...)
-OF_REFERENCES = ("baseline_outputs", "gradcf", "steps_taken", "trust", "arrival", "reference_outputs")
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,12 +109,9 @@ def _join(whole: Attribution | None, part: Attribution, moments: list[Moments], 
     """Combine an attribution from `before` references with one from those after them."""
     values = _like(part.values, (mean.mean.clone() for mean in moments))
     spread = _like(part.values, (mean.deviation(done) for mean in moments)) if done > 1 else None
-    joined: dict[str, Any] = {"values": values, "spread": spread, "per_reference": None, "gradcfe": None}
+    joined: dict[str, Any] = {"values": values, "spread": spread, "gradcfe": None}
     if whole is not None:
         share = before / done
         joined["output"] = share * whole.output + (1 - share) * part.output
-        for name in OF_REFERENCES:
-            pairs = zip(tree_iter(getattr(whole, name)), tree_iter(getattr(part, name)), strict=True)
-            if getattr(part, name) is not None:
-                joined[name] = _like(getattr(part, name), [torch.cat(pair, dim=1) for pair in pairs])
+        joined |= Attribution.join_references([whole, part])
     return replace(part, **joined)

@@ -100,13 +100,8 @@ class LeftIG(PathMethod):
         for reference, place in zip(samples.unbind(dim=1), cut.unbind(dim=1), strict=True):
             start = torch.lerp(reference.to(task.x), task.x, place.reshape(-1, *[1] * (task.x.ndim - 1)))
             results.append(integrate(replace(task, x=start, graph=None), self.path, self.rule, reference[:, None], keep))
-        records = {}
-        for name in ("baseline_outputs", "output_curve", "paths", "trust"):
-            if all(getattr(result, name) is not None for result in results):
-                records[name] = torch.cat([getattr(result, name) for result in results], dim=1)
-        each = torch.stack([result.values for result in results], dim=1)
-        values, spread = average_references(each, weights)
-        return Result(values, spread=spread, per_reference=each if keep.per_reference else None, weights=weights, **records)
+        values, spread = average_references(torch.stack([result.values for result in results], dim=1), weights)
+        return Result(values, spread=spread, **Result.join_references(results) | {"weights": weights})
 
 
 class PathWeightedIG(PathMethod):

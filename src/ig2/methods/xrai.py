@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -78,7 +78,7 @@ class XRAI(Wrapper):
             masks = self._masks(segment, _scale(image, task.session.model.bounds), cells)
             ranked = rank_pixels(attribution.sum(dim=0).double().cpu().numpy(), masks, self.min_new)
             values[row] = torch.from_numpy(ranked / len(image)).to(values)
-        return Result(values, result.baseline_outputs, weights=result.weights)
+        return replace(result, values=values, spread=None)
 
     def _masks(self, segment: Any, image: NDArray[np.float64], cells: NDArray[np.intp] | None = None) -> Members:
         """Return the dilated segments of all scales; for a small image, only in the cells that its pixels fall on."""
