@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch import Tensor
 from ig2._engine.session import Distance, Evaluation
 from ig2._engine.task import Task
 from ig2._utils.checks import check_count
+from ig2.errors import InputError
 from ig2.model import Bounds
 
 Memory = dict[str, Tensor]
@@ -51,6 +53,26 @@ class Path:
     """Whether the path needs a reference; without one, the path determines its baseline."""
     ends_in_counterfactual: ClassVar[bool] = False
     """Whether the baseline is a counterfactual computed from the explicand, which is then kept as `Attribution.gradcf`."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Check that the methods of a subclass can be called as those they replace.
+
+        Raises:
+            InputError: if one takes other arguments.
+        """
+        super().__init_subclass__(**options)
+        for name, method in vars(cls).items():
+            replaced = next((vars(base)[name] for base in cls.__mro__[1:] if name in vars(base)), None)
+            if name.startswith("_") or not (inspect.isfunction(method) and inspect.isfunction(replaced)):
+                continue
+            expected, taken = inspect.signature(replaced), inspect.signature(method)
+            try:
+                taken.bind(*expected.parameters)
+            except TypeError as error:
+                raise InputError(
+                    f"{cls.__name__}.{name} takes ({', '.join(taken.parameters)}), expected "
+                    f"({', '.join(expected.parameters)}): paths are called so, see {replaced.__qualname__}"
+                ) from error
 
     def __post_init__(self) -> None:
         check_count(self.segments, "steps")
