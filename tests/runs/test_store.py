@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,11 @@ from torch import nn
 
 import ig2
 from ig2._utils.files import FileError
+from ig2.cli.options import ServeOptions
+from ig2.cli.run import print_store
+from ig2.cli.serve import find_method, find_model
 from ig2.errors import InputError
+from ig2.explorer import Collection, Query, WhatIf
 from ig2.runs import Store, files
 from ig2.runs.files import Writer, find_differences, list_parts, write_part
 from networks import refuses
@@ -349,3 +356,64 @@ def test_a_store_without_rows_can_be_opened(store: Store) -> None:
     store.files[0].unlink()
     empty_store = ig2.open(store.folder)
     assert len(empty_store) == 0 and list(empty_store) == [] and empty_store.failures == {}
+
+
+# -- manifests with fields of another type -----------------------------------------------------------------------------
+
+WRONG: list[Any] = [None, True, -1.5, "text", [1], ["text"], {"type": "Grid"}]
+
+
+def list_fields(content: dict[str, Any], above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The places of all fields of an object, and of the objects in it."""
+    inner = [list_fields(value, (*above, key)) for key, value in content.items() if isinstance(value, dict)]
+    return [*((*above, key) for key in content), *(place for places in inner for place in places)]
+
+
+@pytest.fixture
+def photo_store(photos: Path, subject: ig2.adapters.vision.VisionSubject, tmp_path: Path) -> Store:
+    values = ig2.Grid(2, 2)
+    store = ig2.run(photos, subject, ig2.IG2(2), tmp_path / "seen", count=2, values=values, gradcf=True)
+    typed = {"model": None, "method": "ig2", "steps": 2, "rule": None, "references": None}
+    made = {**store.manifest["fingerprint"], "method": {"type": "Recipe", "name": "ig2", "steps": 2, "rule": None}}
+    files.write_json(store.folder / "manifest.json", {**store.manifest, "fingerprint": made, "command": typed})
+    return ig2.open(store.folder)
+
+
+def use_store(folder: Path, photos: Path, subject: ig2.adapters.vision.VisionSubject) -> None:
+    """Whatever reads a manifest."""
+    store = ig2.open(folder)
+    assert repr(store) and len(store) == 12
+    print_store(store, details=True)
+    collection = Collection([folder], photos)
+    collection.describe()
+    collection.make_report([store.ids[0]], "one")
+    collection.catalogue.summarise(collection.find(Query()))
+    WhatIf(collection, subject, ig2.IG2(2)).describe()
+    options = ServeOptions(stores=(folder,))
+    find_method(options, store.manifest)
+    find_model(None, store.manifest.get("command") or {})
+    refuses(InputError, "table", store.tabulate)
+
+
+@pytest.mark.slow
+def test_a_manifest_with_a_field_of_another_type_is_read_or_named(
+    photo_store: Store, photos: Path, subject: ig2.adapters.vision.VisionSubject
+) -> None:
+    folder, manifest = photo_store.folder, photo_store.manifest
+    use_store(folder, photos, subject)
+    named, broken = set(), list[str]()
+    for place in list_fields(manifest):
+        for wrong in WRONG:
+            changed = copy.deepcopy(manifest)
+            *above, last = place
+            functools.reduce(dict.__getitem__, above, changed)[last] = wrong
+            (folder / "manifest.json").write_text(json.dumps(changed), encoding="utf-8")
+            try:
+                use_store(folder, photos, subject)
+            except ig2.IG2Error as error:  # of a store that was made with other things than the command has, too
+                if re.search(rf"manifest\.json is damaged: .*\b{last} is .*, expected ", str(error)):
+                    named.add(".".join(place))
+            except Exception as error:
+                broken.append(f"{'.'.join(place)} = {wrong!r}: {error!r}")
+    assert not broken, "\n".join(broken)
+    assert named >= {name for name, *_ in files.MANIFEST_FIELDS if name.split(".")[0] in manifest} - {"fingerprint.model.lm"}

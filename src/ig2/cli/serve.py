@@ -86,7 +86,7 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
     find_methods([name], kind)
     method = manifest["fingerprint"].get("method") or {}
     is_same = options.method is None or options.method == method.get("name")
-    rule = method.get("rule") if is_same else None
+    rule = method["rule"] if is_same and isinstance(method.get("rule"), str) else None
     find_rule(rule, [METHODS[name]])
     steps = options.steps or (method.get("steps") if is_same else None)
     steps = steps if isinstance(steps, int) else 50

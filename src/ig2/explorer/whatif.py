@@ -32,8 +32,9 @@ from ig2.explorer.maps import Map, read_map
 from ig2.explorer.streaming import stream
 from ig2.explorer.turns import Event, Turns
 from ig2.explorer.views import name_class
-from ig2.methods import Grid, Method, Superpixels
+from ig2.methods import Method
 from ig2.report.encoding import MAP_BITS, pack_map
+from ig2.runs.files import read_kept
 from ig2.runs.manifest import describe_model
 from ig2.runs.plan import MakeMethod, Plan, Row
 from ig2.runs.planning import make_plan
@@ -117,10 +118,15 @@ class WhatIf:
         settings = {"target": None, "against": "auto", "count": None, "seed": 0, **manifest["fingerprint"].get("settings", {})}
         chosen = {"target": target, "against": against, "count": count, "seed": seed}
         chosen = {name: settings[name] if value == "store" else value for name, value in chosen.items()}
+        if isinstance(chosen["target"], Mapping):
+            raise InputError(
+                f"{collection.folders[0]} explains {describe(chosen['target'])}, no class: name the class to explain, "
+                "target= or --target"
+            )
         self.collection, self.subject, self.manifest = collection, subject, manifest
         self.plan = make_plan(
             Nothing(), subject, subject.model, method, chosen["target"], _as_row(chosen["against"]), references,
-            chosen["count"], chosen["seed"], _read_values(settings.get("values")), False, (), None,
+            chosen["count"], chosen["seed"], read_kept(settings.get("values")), False, (), None,
         )  # fmt: skip
         self.keeper, self.turns = Keeper(self.plan, collection.folders[0]), Turns()
         self.trials: OrderedDict[str, tuple[Row, bytes | None]] = OrderedDict()
@@ -513,14 +519,6 @@ def _as_row(against: Any) -> Any:
     if not isinstance(against, list) or (against and isinstance(against[0], list)):
         return against
     return against[0] if len(against) == 1 else [against] if against else None
-
-
-def _read_values(kept: Any) -> Any:
-    """Return what a store keeps of the values, from its manifest; the default where it keeps none."""
-    kinds = {"Grid": Grid, "Superpixels": Superpixels}
-    if isinstance(kept, Mapping) and kept.get("type") in kinds:
-        return kinds[kept["type"]](**{name: value for name, value in kept.items() if name != "type"})
-    return kept if kept in ("float32", "float16", "units") else None
 
 
 def _name_method(method: Any) -> str:
