@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import ig2
 from ig2 import metrics, targets
 from ig2.errors import InputError, ModelError
-from networks import data, randn, refuses, seeded
+from networks import data, made, randn, refuses, seeded
 
 X, REFERENCES = data(3, 2, 13, 13), data(2, 2, 13, 13, seed=1)
 
@@ -286,3 +286,63 @@ def test_the_network_is_left_as_it_was():
     ig2.IG2(4)(NET, X, 1, REFERENCES, at="1")
     assert torch.equal(NET(X), before) and not any(hooks)
     assert hooks == [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in NET.modules()]
+
+
+# -- layers that never run, whose weights others have ------------------------------------------------------------------
+
+
+class Tied(nn.Module):
+    """Embeddings that never run themselves: encoders with the same weights do, as in BART and T5."""
+
+    def __init__(self, encoders: int) -> None:
+        super().__init__()
+        self.shared = nn.Embedding(7, 4)
+        self.encoders = nn.ModuleList(nn.Embedding(7, 4) for _ in range(encoders))
+        for encoder in self.encoders:
+            encoder.weight = self.shared.weight
+        self.head = nn.Linear(4, 7)
+        self.head.weight = self.shared.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        hidden = torch.stack([encoder(ids) for encoder in self.encoders]).sum(dim=0)
+        return self.head(hidden.tanh().mean(dim=1))
+
+
+IDS = torch.tensor([[1, 2, 3], [4, 5, 6]])
+
+
+def test_in_place_of_a_layer_that_never_runs_the_only_one_with_its_weights_is_explained():
+    net = made(lambda: Tied(1))
+    found = ig2.IntegratedGradients(4)(net, IDS, 0, references=0, at=net.shared)
+    expected = ig2.IntegratedGradients(4)(net, IDS, 0, references=0, at="encoders.0")
+    assert torch.equal(found.values, expected.values) and found.values.any()
+    assert found.settings["at"] == "encoders.0"
+    several = made(lambda: Tied(2))
+    with pytest.raises(ModelError, match=r"'encoders\.0' and 'encoders\.1' have its weights"):
+        ig2.IntegratedGradients(4)(several, IDS, 0, references=0, at=several.shared)
+    with pytest.raises(ModelError, match="never computed; name a module that runs once"):
+        ig2.IntegratedGradients(4)(made(lambda: Untied()), IDS, 0, references=0, at="unused")
+
+
+class Untied(Tied):
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.unused = nn.Embedding(7, 4)
+
+
+@pytest.mark.slow
+def test_the_input_embeddings_of_transformers_are_found_or_named():
+    transformers = pytest.importorskip("transformers")
+    small = {"vocab_size": 30, "d_model": 8, "decoder_start_token_id": 2}
+    t5 = {**small, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    encoder = made(lambda: transformers.T5EncoderModel(transformers.T5Config(**t5)))
+    model = ig2.wrap(encoder, output=lambda result: result.last_hidden_state.mean(dim=1))
+    found = ig2.IntegratedGradients(2)(model, {"input_ids": IDS}, 0, references=0, at=encoder.get_input_embeddings())
+    assert found.settings["at"] == "encoder.embed_tokens" and found.values.shape == (2, 3, 8)
+    heads = {f"{side}_{what}": 2 for side in ("encoder", "decoder") for what in ("layers", "attention_heads", "ffn_dim")}
+    whole = made(lambda: transformers.BartModel(transformers.BartConfig(**small, **heads)))
+    model = ig2.wrap(whole, output=lambda result: result.last_hidden_state[:, -1])
+    with pytest.raises(ModelError, match=r"'encoder\.embed_tokens' and 'decoder\.embed_tokens'"):
+        ig2.IntegratedGradients(2)(model, {"input_ids": IDS}, 0, references=0, at=whole.get_input_embeddings())
+    named = ig2.IntegratedGradients(2)(model, {"input_ids": IDS}, 0, references=0, at="encoder.embed_tokens")
+    assert named.values.any()

@@ -178,10 +178,8 @@ def find_representation(network: Network) -> tuple[Layer | Literal["output"], in
     """The layer a model's representation is read from, and which of its calls in a forward pass: as the user said, or the
     last linear layer on the way from every attributed input to the output."""
     layer = network.model.representation
-    if isinstance(layer, Layer):
-        check_runs_once(network, layer, "representation")
     if layer is not None:
-        return layer, 1
+        return (find_running(network, layer, "representation") if isinstance(layer, Layer) else layer), 1
     modules = network.model.modules
     with LinearCalls(modules) as linear:
         leaves, scores = _forward_first(network)
@@ -268,16 +266,38 @@ def _forward_first(network: Network) -> tuple[list[Tensor], Tensor]:
         return leaves, network.model.scores(network.forward(leaves, torch.zeros(1, dtype=torch.long, device=data.device)), 1)
 
 
-def check_runs_once(network: Network, layer: Layer, name: str) -> None:
-    """See that a forward pass runs a layer, which the user calls `name`, a single time."""
-    with Readings([layer.module]) as readings:
+def find_running(network: Network, layer: Layer, name: str) -> Layer:
+    """The layer, which the user calls `name`, if a forward pass runs it a single time.
+
+    In place of one that never runs, the only one that has its weights and runs once: of an encoder and a decoder with the same
+    embeddings, transformers names a third module.
+
+    Raises:
+        ModelError: if there is none.
+    """
+    weights = {weight.data_ptr() for weight in layer.module.parameters() if weight.numel()}
+    alike = [
+        Layer(other, module, layer.side)
+        for other, module in network.model.modules
+        if module is not layer.module
+        and (isinstance(module, type(layer.module)) or isinstance(layer.module, type(module)))
+        and weights.intersection(weight.data_ptr() for weight in module.parameters())
+    ]
+    with Readings([layer.module, *(other.module for other in alike)]) as readings:
         _forward_first(network)
-    calls = len(readings.outputs[0])
-    if calls != 1:
-        raise ModelError(
-            f"{name} {layer.name!r} runs {calls} times in one forward pass, so its {layer.side} is "
-            f"{'ambiguous' if calls else 'never computed'}; name a module that runs once"
-        )
+    calls, *calls_of_others = map(len, readings.outputs)
+    if calls == 1:
+        return layer
+    running = [other for other, times in zip(alike, calls_of_others, strict=True) if times == 1]
+    if not calls and len(running) == 1:
+        return running[0]
+    advice = "name a module that runs once"
+    if not calls and running:
+        advice = f"{' and '.join(repr(other.name) for other in running)} have its weights, and each runs once: name one of them"
+    raise ModelError(
+        f"{name} {layer.name!r} runs {calls} times in one forward pass, so its {layer.side} is "
+        f"{'ambiguous' if calls else 'never computed'}; {advice}"
+    )
 
 
 def _is_dense(tensor: Tensor) -> bool:

@@ -28,10 +28,10 @@ from ig2._engine.inputs import Inputs
 from ig2._engine.inspection import (
     Inspection,
     RandomState,
-    check_runs_once,
     find_convolution,
     find_cuts,
     find_representation,
+    find_running,
     inspect,
     is_close,
     run_first,
@@ -532,9 +532,7 @@ class Session:
         if not isinstance(named, Layer):
             raise InputError("layer='output': the network's output has no places. Name a module of it")
         module = dict(self._plain.model.net.named_modules(remove_duplicate=False)).get(named.name, named.module)
-        named = replace(named, module=module)
-        check_runs_once(self._plain, named, "layer")
-        return named, 1
+        return find_running(self._plain, replace(named, module=module), "layer"), 1
 
     def find_cuts(self, axes: int) -> list[tuple[tuple[int, ...], Layer]]:
         """The layers with places that all of the input passes through, by grid; see `inspection.find_cuts`."""

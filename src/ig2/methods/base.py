@@ -232,6 +232,8 @@ class Method(metaclass=_MethodType):
             prepares=False,
         ) as task:
             layer, call = task.session.find_places(at.layer)
+            if layer.name != upper.net.name:  # in place of a layer that never runs, another with its weights
+                upper = cut(model, f"{layer.name}:{layer.side}")
 
             def read(points: Tensor, of: Tensor) -> Tensor:
                 pieces: list[Tensor] = []
