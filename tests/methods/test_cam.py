@@ -59,7 +59,7 @@ def test_gradcam_is_captums():
     net, x = relu_cnn(channels=3), data(3, 3, 8, 8)
     theirs = captum.LayerGradCam(net, net[3]).attribute(x, target=2)
     theirs = captum.LayerAttribution.interpolate(theirs, (8, 8), "bilinear")
-    assert torch.allclose(ig2.GradCAM(relu=False)(net, x, 2).values.sum(dim=1, keepdim=True), theirs, atol=1e-12)
+    assert torch.allclose(ig2.GradCAM("3", relu=False)(net, x, 2).values.sum(dim=1, keepdim=True), theirs, atol=1e-12)
 
 
 def test_hirescam_at_a_last_convolution_is_each_places_contribution():
@@ -85,6 +85,109 @@ class Twice(nn.Module):
         return scores.flatten(1)
 
 
+class Parts(nn.Module):
+    """A network of two parts, of which the first ends where the maps are rectified for the last time."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.stem, self.conv, self.more = nn.Conv2d(2, 6, 3, stride=2), nn.Conv2d(6, 6, 3, padding=1), nn.Conv2d(6, 6, 1)
+        self.norm, self.relu, self.act = nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.SiLU()
+        self.linear, self.last = nn.Linear(6, 6), nn.Linear(6, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def head(self, maps: Tensor) -> Tensor:
+        return self.last(maps.mean(dim=(2, 3)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x))
+
+
+class ResNet(Parts):
+    """One activation in place for all places, and the last after the sum."""
+
+    def features(self, x: Tensor) -> Tensor:
+        x = self.relu(self.stem(x))
+        return self.relu(self.norm(self.conv(x)) + x)
+
+
+class VGG(Parts):
+    """The activation comes before the last pooling."""
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.relu(self.conv(self.stem(x)))
+
+    def head(self, maps: Tensor) -> Tensor:
+        return self.last(nn.functional.max_pool2d(maps, 2).flatten(2).mean(dim=2))
+
+
+class EfficientNet(Parts):
+    def features(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(self.act(self.norm(self.more(self.stem(x)))), training=self.training)
+
+
+class DenseNet(Parts):
+    """The last activation is a function that writes into what the norm returns."""
+
+    def features(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        x = torch.cat([x[:, :3], self.conv(nn.functional.relu(x))[:, :3]], dim=1)
+        return nn.functional.relu(self.norm(x), inplace=True)
+
+    def head(self, maps: Tensor) -> Tensor:
+        return self.last(torch.flatten(nn.functional.adaptive_avg_pool2d(maps, (1, 1)), 1))
+
+
+class InPlace(Parts):
+    """What the last activation returns is not used."""
+
+    def features(self, x: Tensor) -> Tensor:
+        x = self.conv(self.stem(x))
+        x.relu_()
+        return x
+
+
+class Inception(Parts):
+    """The last convolution makes a part of the maps alone."""
+
+    def features(self, x: Tensor) -> Tensor:
+        x = self.relu(self.stem(x))
+        return torch.cat([self.conv(x).relu()[:, :4], self.more(x).relu()[:, :2]], dim=1)
+
+
+class ConvNeXt(Parts):
+    """Channels lie last inside a block."""
+
+    def features(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        return x + nn.functional.gelu(self.linear(self.conv(x).permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
+
+
+class Functions(Parts):
+    """No module runs."""
+
+    def features(self, x: Tensor) -> Tensor:
+        x = nn.functional.conv2d(x, self.stem.weight, stride=2).relu()
+        return torch.relu(torch.conv2d(input=x, weight=self.more.weight))
+
+    def head(self, maps: Tensor) -> Tensor:
+        return maps.flatten(2).mean(dim=2) @ self.last.weight.T
+
+
+@pytest.mark.parametrize("kind", Parts.__subclasses__())
+@pytest.mark.parametrize("method", [ig2.GradCAM, ig2.LayerCAM, ig2.HiResCAM])
+def test_the_default_is_what_the_last_block_returns_after_its_activation(method, kind):
+    net, x = made(kind), data(3, 2, 9, 9)
+    maps = net.features(x).detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(net.head(maps.clone())[:, 1].sum(), maps)
+    for batch_size in (1, 3):
+        found = method()(net, x, 1, batch_size=batch_size).values
+        for row in range(3):
+            expected = replica(method.__name__, maps[row].detach().numpy(), gradient[row].numpy(), method().relu)
+            assert np.allclose(found[row].sum(dim=0), resize(expected, 9, 9), atol=1e-12)
+
+
 def test_the_default_is_the_last_convolution_with_places_and_its_last_call():
     net, x = made(Twice), data(2, 3, 6, 6)
     hidden = net.shared(net.shared(x).relu()).detach().requires_grad_()
@@ -102,7 +205,6 @@ def test_a_layer_is_named_by_its_module_too_and_an_in_place_layer_after_it_chang
     in_place[4] = nn.ReLU(inplace=True)
     expected = ig2.GradCAM("3")(plain, x).values
     assert torch.equal(ig2.GradCAM(plain[3])(plain, x).values, expected)
-    assert torch.equal(ig2.GradCAM()(plain, x).values, expected)  # the last of two
     assert torch.equal(ig2.GradCAM(in_place[3])(in_place, x).values, expected)
     assert torch.equal(ig2.GradCAM("4:input")(in_place, x).values, expected)
     assert torch.equal(ig2.GradCAM(plain[3])(lambda x: plain(x), x).values, expected)
@@ -178,7 +280,8 @@ def test_what_has_no_map_is_refused():
     refuses(InputError, "arrange made", lambda: ig2.GradCAM("3", arrange=lambda t: t.mean())(net, x))
     refuses(InputError, "layer must", lambda: ig2.GradCAM(7))
     refuses(InputError, "places", lambda: ig2.GradCAM()(lambda a, b: net(a + b), (x, x)))
-    refuses(ModelError, "not finite", lambda: ig2.HiResCAM()(nn.Sequential(nn.Conv2d(2, 1, 1), Root()).double().eval(), x * 0))
+    rooted = nn.Sequential(nn.Conv2d(2, 1, 1), Root()).double().eval()
+    refuses(ModelError, "not finite", lambda: ig2.HiResCAM("0")(rooted, x * 0))
 
 
 class Root(nn.Module):

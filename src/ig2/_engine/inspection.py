@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from ig2._engine.checkpoints import count_bytes
-from ig2._engine.layers import LinearCalls, Readings, Results, in_this_thread, node_of, nodes_before
+from ig2._engine.layers import LinearCalls, Readings, Step, Steps, node_of, nodes_before
 from ig2._engine.memory import Written, is_out_of_memory
 from ig2._engine.network import WITHOUT_GRAPH, Network
 from ig2.errors import WITHOUT_GRADIENTS, IG2Error, ModelError, describe, reason, warn
@@ -33,7 +33,7 @@ MIXING = (
     "the same sample scored differently alone and beside another one: samples of a batch mix (batch statistics that are not "
     "frozen?), so a sample has no attribution of its own. Use batch_size=1, or freeze them"
 )
-Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
+CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 NAME_PLACES = (
     "name a layer whose output is (n, channels, places …), layer='features.7', or the tokens of a transformer's patches, "
     "ig2.GradCAM('blocks.11.norm1'). Where they lie in another order, say how: arrange=lambda t: ..."
@@ -113,12 +113,17 @@ def run_first(network: Network) -> tuple[Tensor, int]:
     in_training = [(name, module) for name, module in model.modules if module.training]
     buffers = [(f"{name}.{key}", b, b.clone()) for name, m in in_training for key, b in m.named_buffers(recurse=False)]
     saved: dict[int, int] = {}
+    results: list[Tensor] = []  # kept to the end: memory used twice would be counted once, and not the same in every run
 
     def note(tensor: Tensor) -> Tensor:
         with suppress(RuntimeError):  # inside torch.func tensors have no storage
             if _is_dense(tensor) and tensor.data_ptr() not in weights:
                 saved[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor.detach()  # a node that keeps its own output would never be let go
+
+    def note_result(_: Step, args: Sequence[Any], result: Tensor) -> None:
+        note(result)
+        results.append(result)
 
     def run(watch: AbstractContextManager[object]) -> tuple[Any, Tensor]:
         with watch:
@@ -128,7 +133,7 @@ def run_first(network: Network) -> tuple[Tensor, int]:
     try:
         try:
             with torch.set_grad_enabled(graph):
-                raw, scores = run(torch.autograd.graph.saved_tensors_hooks(note, lambda t: t) if graph else Results(note))
+                raw, scores = run(torch.autograd.graph.saved_tensors_hooks(note, lambda t: t) if graph else Steps(note_result))
         except RuntimeError as error:
             # torch.func takes no such hooks, and a network that differentiates needs a graph
             network.differentiates = not graph and WITHOUT_GRAPH in str(error)
@@ -207,33 +212,43 @@ def find_representation(network: Network) -> tuple[Layer | Literal["output"], in
     return "output", 1
 
 
-def find_convolution(network: Network) -> tuple[Layer, int]:
-    """The last convolution whose output has more than one place, on the way from every attributed input to the output; and
-    which of its calls in a forward pass."""
-    calls: list[tuple[str, Convolution, set[Node], bool]] = []  # what came before the output, and whether it has places
+def find_activation(network: Network) -> Step:
+    """What the last convolution with places comes to: the last tensor with its places that is made of it on the way from every
+    attributed input to the output, after its norm, its activation and the sum with what went around it.
 
-    def note(name: str) -> Callable[..., None]:
-        def hook(module: Convolution, args: Any, result: Tensor) -> None:
-            before = nodes_before(node_of(result)) if result.requires_grad else set()
-            calls.append((name, module, before, result.shape[2:].numel() > 1))
+    Grad-CAM, LayerCAM and HiResCAM explain rectified maps: on 100 photos and an EfficientNet, Grad-CAM had a GT-SUM of .738
+    before the activation and .814 after it.
+    """
+    steps: list[tuple[Node, torch.Size, Step]] = []
+    convolutions: list[tuple[Node, int, bool]] = []  # how many steps there were with it, and whether it cuts into patches
 
-        return in_this_thread(hook)
+    def note(step: Step, args: Sequence[Any], result: Tensor) -> None:
+        if not result.requires_grad or result.ndim not in (3, 4, 5) or result.shape[0] != 1 or result.shape[2:].numel() < 2:
+            return
+        steps.append((node_of(result), result.shape, step))
+        if step.function in CONVOLUTIONS:
+            before, kernel = (tensor.shape[2:] for tensor in args[:2])
+            cut = tuple(size // side for size, side in zip(before, kernel, strict=True))
+            convolutions.append((node_of(result), len(steps), max(kernel) > 1 and cut == result.shape[2:]))
 
-    handles = [m.register_forward_hook(note(name)) for name, m in network.model.modules if isinstance(m, Convolution)]
+    network.watch(note)
     try:
         leaves, scores = _forward_first(network)
     finally:
-        for handle in handles:
-            handle.remove()
+        network.watch(None)
     used, inputs = nodes_before(node_of(scores)), {node_of(leaf) for leaf in leaves}
-    on_the_way = [number for number, (_, _, before, _) in enumerate(calls) if before and before <= used and inputs <= before]
-    with_places = [number for number in on_the_way if calls[number][3]]
-    if not with_places:
+    on_the_way = [found for found in convolutions if found[0] in used and inputs <= nodes_before(found[0])]
+    if not on_the_way:
         raise ModelError(f"the network has no convolution whose output has places on the way to its output: {NAME_PLACES}")
-    name, module, *_ = calls[with_places[-1]]
-    if len(on_the_way) == 1 and module.stride == module.kernel_size and max(module.stride) > 1:
-        raise ModelError(f"the only convolution, {name!r}, cuts the input into patches, as a transformer's does: {NAME_PLACES}")
-    return Layer(name, module, "output"), sum(other is module for _, other, *_ in calls[: with_places[-1] + 1])
+    node, count, is_cut = on_the_way[-1]
+    if is_cut and len(on_the_way) == 1:
+        raise ModelError(f"the only convolution cuts the input into patches, as a transformer's does: {NAME_PLACES}")
+    shape = steps[count - 1][1]
+    return next(
+        step
+        for end, size, step in reversed(steps[count - 1 :])
+        if size[2:] == shape[2:] and end in used and node in nodes_before(end)
+    )
 
 
 def find_cuts(network: Network, axes: int) -> list[tuple[tuple[int, ...], Layer]]:

@@ -127,28 +127,34 @@ class Readings:
         outputs.append(result)
 
 
-class Results(TorchFunctionMode):
-    """Calls a function with every tensor that torch's functions return.
+@dataclass(frozen=True)
+class Step:
+    """A tensor that a function of torch's returns in a forward pass, whether a module has it or not."""
 
-    All of them are kept until the end: memory used twice would be counted once, and not the same in every run.
-    """
+    number: int  # of the call
+    function: str  # its name
 
-    def __init__(self, note: Callable[[Tensor], object]) -> None:
+
+NoteStep = Callable[[Step, Sequence[Any], Tensor], object]  # with the arguments, and what came of them
+
+
+class Steps(TorchFunctionMode):
+    """Numbers the calls of torch's functions in a forward pass, and hands on their arguments and the tensors they return."""
+
+    def __init__(self, note: NoteStep) -> None:
         super().__init__()
         self.note = note
-        self._kept: list[Tensor] = []
-
-    def __exit__(self, *failure: Any) -> None:
-        super().__exit__(*failure)  # type: ignore[no-untyped-call]
-        self._kept.clear()
+        self.calls = 0
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        self.calls += 1
         if isinstance(result, Tensor):
-            self.note(result)
-            self._kept.append(result)
+            name = getattr(func, "__name__", str(func)).partition(".")[0]  # an operator's has its overload behind it
+            self.note(Step(self.calls, name), [*args, *kwargs.values()], result)
         return result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from ig2._engine.activations import first_result, first_tensor, put, put_first
 from ig2._engine.inputs import Inputs
 from ig2._engine.isolation import uncompiled
-from ig2._engine.layers import in_this_thread, node_of, nodes_before
+from ig2._engine.layers import NoteStep, Step, Steps, in_this_thread, node_of, nodes_before
 from ig2._engine.private import version_of
 from ig2.errors import ModelError, describe
 from ig2.model import Layer, Model
@@ -31,11 +32,12 @@ class Network:
         self.against: Tensor | None = None  # the classes each explicand is explained against, (explicands, K)
         self.differentiates = False  # whether it takes gradients in its forward pass, which need a graph
         self.reenters = False  # whether it has checkpoints with re-entry
-        self.layer: Layer | Literal["output"] | None = None  # what is read
+        self.layer: Layer | Step | Literal["output"] | None = None  # what is read
         self.call = 1  # which of the layer's calls in one forward pass
         self._calls = 0
         self._activation: Tensor | None = None
         self._stop_reading: Callable[[], None] = lambda: None
+        self._note: NoteStep | None = None  # called with what torch's functions return
 
     @property
     def habits(self) -> tuple[bool | None, bool, bool]:
@@ -55,7 +57,7 @@ class Network:
         versions = [version_of(tensor) for tensor in points]
         args, kwargs = self.inputs.arguments(points, rows)
         self._calls, self._activation = 0, None
-        with uncompiled:
+        with uncompiled, nullcontext() if self._note is None else Steps(self._note):
             args, kwargs = self.model.preprocessed(args, kwargs)
             result = self.model.net(*args, **kwargs)
         if self.writes is not True and versions != [version_of(tensor) for tensor in points]:
@@ -123,8 +125,14 @@ class Network:
                 "collect gradients: use use_reentrant=False, or wrap the module itself"
             )
 
-    def read(self, layer: Layer | Literal["output"], call: int) -> None:
+    def watch(self, note: NoteStep | None) -> None:
+        """Call a function with all tensors that torch's functions return in the forward passes from now on; or none."""
+        self._note = note
+
+    def read(self, layer: Layer | Step | Literal["output"], call: int) -> None:
         """Read this layer from now on, at one of its calls in a forward pass."""
+        if isinstance(layer, Step):
+            self.watch(self._read_step)
         if isinstance(layer, Layer):
             if layer.side == "input":
                 handle = layer.module.register_forward_pre_hook(in_this_thread(self._read_input), with_kwargs=True)
@@ -136,6 +144,7 @@ class Network:
     def close(self) -> None:
         """Read nothing any more."""
         self._stop_reading()
+        self.watch(None)
         self.forget()
 
     def forget(self) -> None:
@@ -145,6 +154,8 @@ class Network:
     @property
     def where(self) -> str:
         """The layer that is read, in words."""
+        if isinstance(self.layer, Step):
+            return f"result of {self.layer.function}, call {self.layer.number} of a function"
         return f"{self.layer.side} of {self.layer.name!r}" if isinstance(self.layer, Layer) else "output of the network"
 
     def activation(self, rows: int, advice: str) -> Tensor:
@@ -164,6 +175,10 @@ class Network:
         # of a network on several devices it may be on another one than the points
         features = (activation.flatten(1) if activation.ndim > 1 else activation[:, None]).to(self.inputs.data.device)
         return features if features.dtype in (torch.float32, torch.float64) else features.float()
+
+    def _read_step(self, step: Step, args: Sequence[Any], result: Tensor) -> None:
+        if step == self.layer:
+            self._activation = result
 
     # Both hooks hand a copy on: a layer that writes into its input, such as an in-place ReLU, would otherwise change the
     # representation behind our back.

@@ -28,7 +28,7 @@ from ig2._engine.inputs import Inputs
 from ig2._engine.inspection import (
     Inspection,
     RandomState,
-    find_convolution,
+    find_activation,
     find_cuts,
     find_representation,
     find_running,
@@ -38,6 +38,7 @@ from ig2._engine.inspection import (
     tolerance,
 )
 from ig2._engine.isolation import CopyError, open_model
+from ig2._engine.layers import Step
 from ig2._engine.memory import explain_memory_errors, is_out_of_memory
 from ig2._engine.network import Network
 from ig2._engine.secants import find_contributions, find_multipliers, operations_without_rule, rescale
@@ -524,10 +525,12 @@ class Session:
         output, *others = values
         return Evaluation(output, *others) if gradient else Evaluation(output, None, *others)
 
-    def find_places(self, layer: str | nn.Module | None) -> tuple[Layer, int]:
-        """The layer of this name, or the last convolution with places, in the network that is run; and which of its calls."""
-        if layer is None:
-            return find_convolution(self._plain)
+    def find_activation(self) -> Step:
+        """What the last convolution with places comes to; see `inspection.find_activation`."""
+        return find_activation(self._plain)
+
+    def find_places(self, layer: str | nn.Module) -> tuple[Layer, int]:
+        """The layer of this name, in the network that is run; and which of its calls."""
         named = find_layer(self._wrapped.net, layer, "layer")
         if not isinstance(named, Layer):
             raise InputError("layer='output': the network's output has no places. Name a module of it")
@@ -539,7 +542,7 @@ class Session:
         return find_cuts(self._plain, axes)
 
     def differentiate_layer(
-        self, layer: Layer, call: int, points: Tensor, rows: Tensor, target: Tensor
+        self, layer: Layer | Step, call: int, points: Tensor, rows: Tensor, target: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """What a layer makes of the points, (n, ...), the gradient of the output by it, and the output, (n,).
 
@@ -568,7 +571,7 @@ class Session:
         return activation
 
     @contextmanager
-    def _reading(self, layer: Layer, call: int) -> Iterator[Network]:
+    def _reading(self, layer: Layer | Step, call: int) -> Iterator[Network]:
         """The network itself, reading this layer and not that of the representation."""
         network = copy(self._plain)
         network.read(layer, call)

@@ -30,9 +30,9 @@ class ActivationMap(Method):
     the map. It has no baseline, and its sum has no meaning.
 
     Args:
-        layer: a module of the network or its name, such as "features.7"; "name:input" is the module's input. By default the
-            last convolution whose output has more than one position. For a network that normalises and rectifies after it,
-            as ResNets do, the enclosing block is the better choice: `layer="layer4"`.
+        layer: a module of the network or its name, such as "features.7"; "name:input" is the module's input. By default what
+            the last convolution with more than one position comes to before its positions are pooled or flattened, after its
+            normalisation, its activation and the residual sum, by modules or by functions: the end of `layer4` of a ResNet.
         relu: whether negative sums, evidence against the class, are set to zero.
         arrange: a function that rearranges the layer's output to (n, channels, positions …), for layers with another layout,
             such as `lambda t: t[:, 1:].unflatten(1, (14, 14)).movedim(-1, 1)`. It is also applied to the gradient, so it may
@@ -61,13 +61,14 @@ class ActivationMap(Method):
                 f"{describe(task.session.inputs.explicand)}. Features without places are for ig2.InputXGradient or "
                 "ig2.IntegratedGradients"
             )
-        layer, call = task.session.find_places(self.layer)
+        session = task.session
+        layer, call = (session.find_activation(), 1) if self.layer is None else session.find_places(self.layer)
         values = torch.empty_like(task.x)
         task.progress.expect(len(task))
 
         def work(piece: range) -> None:
             rows = slice(piece.start, piece.stop)
-            tensors = task.session.differentiate_layer(layer, call, task.x[rows], task.rows[rows], task.target[rows])
+            tensors = session.differentiate_layer(layer, call, task.x[rows], task.rows[rows], task.target[rows])
             activation, gradient = (self._places(tensor, task.x) for tensor in tensors[:2])
             maps = (self.weigh(gradient) * activation).sum(dim=1, keepdim=True)
             maps = maps.clamp(min=0) if self.relu else maps
