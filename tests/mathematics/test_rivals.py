@@ -21,6 +21,7 @@ X, REFERENCES, POOL = data(3, 6), data(2, 6, seed=1), data(12, 6, seed=2)
 TARGET = [0, 2, 3]
 BOUNDS = (-1.1, 1.1)
 MODEL = ig2.wrap(NET, bounds=BOUNDS)
+PROBABILITY: Any = lambda x: NET(x).softmax(dim=1)  # noqa: E731
 PHOTOS: Any = relu_cnn()
 IMAGES = data(2, 2, 8, 8, seed=3)
 
@@ -127,9 +128,21 @@ def test_agi_is_its_replica_as_written_and_as_coded(restarts: bool, bounds: Any)
     method = (ig2.RestartedAGI if restarts else ig2.AGI)(6, 0.2, 9)
     attribution = method(ig2.wrap(NET, bounds=bounds), X, TARGET)
     others = [[c for c in range(4) if c != own] for own in TARGET]
-    expected = [rivals.agi(NET, t, x.numpy(), c, 6, 0.2, bounds, restarts) for t, x, c in zip(TARGET, X, others, strict=True)]
+    samples = zip(TARGET, X.numpy(), others, strict=True)
+    expected = [rivals.agi(PROBABILITY, target, x, classes, 6, 0.2, bounds, restarts) for target, x, classes in samples]
     check(attribution.values, expected)
     assert attribution.residual is None if restarts else attribution.residual is not None
+
+
+@pytest.mark.parametrize("method", [ig2.AGI(6, 0.2), ig2.RestartedAGI(6, 0.2), ig2.LA(4, 0.3)])
+def test_agi_and_la_explain_the_probability_whatever_the_model_has_and_wherever_they_stand(method: ig2.Method):
+    chosen = method(ig2.wrap(NET, output="probability"), X, TARGET)
+    for one in (method, ig2.Pooled(method, torch.arange(6))):
+        found = one(NET, X, TARGET)
+        assert torch.equal(found.values, chosen.values) and "probability" in found.settings["model"]
+        torch.testing.assert_close(found.output, PROBABILITY(X).gather(1, torch.tensor(TARGET)[:, None])[:, 0])
+    logarithm = method(ig2.wrap(NET, output="log-probability"), X, TARGET)  # what was chosen stays
+    assert (logarithm.output < 0).all()
 
 
 def test_agi_climbs_the_other_classes_alone_whatever_it_explains_against():
@@ -146,9 +159,9 @@ def test_agi_draws_its_classes_by_the_seed():
 def test_la_is_its_replica():
     attribution = ig2.LA(4, 0.3, 9)(MODEL, X, TARGET)
     others = [[c for c in range(4) if c != own] for own in TARGET]
-    check(
-        attribution.values, [rivals.la(NET, t, x.numpy(), c, 4, 0.3, BOUNDS) for t, x, c in zip(TARGET, X, others, strict=True)]
-    )
+    samples = zip(TARGET, X.numpy(), others, strict=True)
+    expected = [rivals.la(PROBABILITY, target, x, classes, 4, 0.3, BOUNDS) for target, x, classes in samples]
+    check(attribution.values, expected)
 
 
 def test_big_integrates_from_the_nearest_of_the_boundary_points():

@@ -50,8 +50,9 @@ class AGI(PathMethod):
 
     φ = mean over classes c of Σₜ ∇f_y(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.TowardClasses`, which is the paper's sum over classes
     divided by their number. The published code restarts every step at the image and so follows no path; that variant is
-    `ig2.RestartedAGI`. It also uses classes at fixed positions of ImageNet's list, where ours are drawn by the seed, and
-    explains the probability, `output="probability"`.
+    `ig2.RestartedAGI`. It also uses classes at fixed positions of ImageNet's list, where ours are drawn by the seed. In
+    both f is the probability, and here too, also of a model whose output is the logit: that is explained by
+    `ig2.PathMethod(ig2.paths.TowardClasses())`.
 
     Args:
         steps: the maximum number of steps towards each class.
@@ -61,6 +62,7 @@ class AGI(PathMethod):
     """
 
     needs_classes = True
+    explains_probability = True
 
     def __init__(self, steps: int = 15, step_size: float = 0.05, classes: int = 15, rule: Rule = rules.left) -> None:
         super().__init__(TowardClasses(steps, step_size, Sign(), classes), None, rule)
@@ -93,7 +95,8 @@ class RestartedAGI(Method):
     """AGI as implemented in the published code: every step restarts at the image, without a path or references [Pan 2021].
 
     For each of `classes` other classes c: q₀ = x, qₜ₊₁ = clip(x + η·sign ∇f_c(qₜ)) until c is predicted, and φ = mean over c
-    of Σₜ ∇f_y(qₜ) ⊙ (x − qₜ₊₁). It has no baseline, and its sum has no meaning. `ig2.AGI` is the method of the paper.
+    of Σₜ ∇f_y(qₜ) ⊙ (x − qₜ₊₁), with the probability as f. It has no baseline, and its sum has no meaning. `ig2.AGI` is the
+    method of the paper.
 
     Args:
         steps: the maximum number of steps towards each class.
@@ -109,6 +112,7 @@ class RestartedAGI(Method):
     classes: int = 15
     needs_classes = True
     takes_own_gradients = True
+    explains_probability = True
 
     def __post_init__(self) -> None:
         check_count(self.steps, "steps")
@@ -164,8 +168,8 @@ class LA(RestartedAGI):
     """Local Attribution: steps proportional to each feature's value, always from the image [Zhu 2024c]; without references.
 
     Like `ig2.RestartedAGI` with η = x/s and without early stopping, averaged over `classes` − 1 other classes and one descent
-    of the explained output itself. The published code sums the probabilities over the batch, so that its result for a sample
-    depends on the other samples.
+    of the explained output itself, the probability too. The published code sums the probabilities over the batch, so that its
+    result for a sample depends on the other samples.
 
     Args:
         steps: the number of steps for each class.

@@ -61,6 +61,7 @@ class Method(metaclass=_MethodType):
     # what the method needs: the rest of the library reads it here and decides nothing itself
     default_references: ClassVar[References | None] = None  # its baseline by convention; a kind of data may have a better one
     needs_references: ClassVar[bool] = False  # whether a call has to pass references, since it has none by default
+    explains_probability: ClassVar[bool] = False  # whether as published it explains probabilities where a model has logits
     needs_gradient: ClassVar[bool] = True  # if False, integer inputs and functions without gradients are accepted
     needs_places: ClassVar[bool] = False  # whether features must lie on a grid, as those of images do
     needs_classes: ClassVar[bool] = False  # whether the network must choose one of several classes
@@ -160,7 +161,7 @@ class Method(metaclass=_MethodType):
             raise InputError(f"{type(self).__name__} follows no path: curves, per_reference and paths are for path methods")
         keep = Keep(per_reference=per_reference, curves=curves, paths=paths)
         strategy = self._choose_references(references)
-        began, model = time.perf_counter(), as_model(model)
+        began, model = time.perf_counter(), self._read(model)
         with self._open(model, x, target, against=against, seed=seed, batch_size=batch_size, progress=progress) as task:
             session, inputs, output = task.session, task.session.inputs, task.output
             before = peak_bytes(session.device)
@@ -307,6 +308,13 @@ class Method(metaclass=_MethodType):
                     f"{format_count(len(skipped), 'explicand')} of {count} skipped: {named}{', …' if len(skipped) > 5 else ''}"
                 )
             return attribution
+
+    def _read(self, model: Model | nn.Module | Callable[..., Any]) -> Model:
+        """Return the model with the output that this method explains."""
+        model = as_model(model)
+        if not self.explains_probability or model.output != "logit":
+            return model
+        return replace(model, output="probability", compiled={})  # steps were compiled with their output
 
     @contextmanager
     def _open(self, model: Model, x: Any, target: Any = None, **options: Any) -> Iterator[Task]:

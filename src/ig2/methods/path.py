@@ -17,7 +17,7 @@ from ig2._engine.task import Against, Task
 from ig2.attribution import Cost
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
-from ig2.model import Model, as_model
+from ig2.model import Model
 from ig2.paths import GrownPath, Path
 from ig2.references.base import References, as_references, draw_weighted
 from ig2.rules import Rule
@@ -92,7 +92,7 @@ class PathMethod(Method):
             The estimated seconds, the number of points at once, and their memory.
         """
         chosen = as_references(references) if references is not None else self.default_references
-        with self._open(as_model(model), x, target, against=against, batch_size=batch_size) as task:
+        with self._open(self._read(model), x, target, against=against, batch_size=batch_size) as task:
             count = len(task) * self._samples(task, chosen)[0].shape[1]
             at_once = min(count, task.batch.points)
             of = torch.arange(at_once, device=task.x.device) % len(task)

@@ -40,3 +40,4 @@ class Wrapper(Method):
     needs_gradient = of_wrapped("needs_gradient")
     needs_places = of_wrapped("needs_places")
     needs_classes = of_wrapped("needs_classes")
+    explains_probability = of_wrapped("explains_probability")

@@ -115,7 +115,7 @@ class Experiment(Suite):
     """Its name on the command line."""
     heading: ClassVar[str]
     """Above its tables."""
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     shows: ClassVar[Shows] = "se"
     studies: ClassVar[Mapping[str, Study]] = {}
     """Those that make sense on this data, by name."""

@@ -159,6 +159,7 @@ class XAITris(Suite):
 
     about: ClassVar[str] = "shapes in noise, so that the pixels that matter are known"
     name: ClassVar[str] = "xai-tris"
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "XAI-TRIS"
     shows: ClassVar = "se"
 
