@@ -122,6 +122,10 @@ def _is_texts(content: object) -> bool:
     return isinstance(content, list) and all(isinstance(item, str) for item in content)
 
 
+def _is_positive(content: Any) -> bool:
+    return is_number(content) and content > 0
+
+
 def _is_size(content: object) -> bool:
     return is_count(content) or (isinstance(content, list) and len(content) == 2 and all(map(is_count, content)))
 
@@ -168,7 +172,7 @@ MANIFEST_FIELDS: tuple[tuple[str, Callable[[object], bool], str], ...] = (
     ("framing.size", _is_size, "a positive integer or two"),
     ("framing.cover", _or_nothing(_is_size), "a positive integer, two or null"),
     ("framing.interpolation", _is_text, "a text"),
-    ("value_range", _or_nothing(lambda content: is_number(content) and content > 0), "a positive number or null"),
+    ("value_range", _or_nothing(_is_positive), "a positive number or null"),
     ("units", _or_nothing(_is_texts), "a list of texts or null"),
     ("metrics", _or_nothing(_is_texts), "a list of texts or null"),
     ("command", _or_nothing(_is_object), "an object or null"),
