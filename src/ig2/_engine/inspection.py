@@ -216,7 +216,7 @@ def find_activation(network: Network) -> Step:
     """What the last convolution with places comes to: the last tensor with its places that is made of it on the way from every
     attributed input to the output, after its norm, its activation and the sum with what went around it.
 
-    Grad-CAM, LayerCAM and HiResCAM explain rectified maps: on 100 photos and an EfficientNet, Grad-CAM had a GT-SUM of .738
+    Grad-CAM, LayerCAM and HiResCAM explain rectified maps: on 40 photos and an EfficientNet, Grad-CAM had a GT-SUM of .738
     before the activation and .814 after it.
     """
     steps: list[tuple[Node, torch.Size, Step]] = []
