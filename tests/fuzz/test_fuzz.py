@@ -83,7 +83,7 @@ CASE = next(filter(_folds, map(build, range(5000))))
         (_raise, "foreign exception"),
         (_train, "network changed"),
         (_draw, "network changed"),
-        (lambda task, case: torch.full_like(task.x, torch.nan), "not finite"),
+        (lambda task, case: torch.full_like(task.x, torch.nan), "error"),  # one that no trait of the network explains
         (_count, "not deterministic"),
         (lambda task, case: task.x - task.x.mean(dim=0), "alone and in a batch"),
         (lambda task, case: torch.ones_like(task.x) * bool(task.session.preparation.get("folded")), "prepared and unprepared"),
