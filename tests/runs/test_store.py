@@ -19,6 +19,7 @@ from torch import nn
 
 import ig2
 from ig2._utils.files import FileError
+from ig2.adapters import signals
 from ig2.cli.options import ServeOptions
 from ig2.cli.run import print_store
 from ig2.cli.serve import find_method, find_model
@@ -26,7 +27,7 @@ from ig2.errors import InputError
 from ig2.explorer import Collection, Query, WhatIf
 from ig2.runs import Store, files
 from ig2.runs.files import Writer, find_differences, list_parts, write_part
-from networks import refuses
+from networks import data, refuses
 
 
 @pytest.fixture
@@ -374,7 +375,7 @@ def photo_store(photos: Path, subject: ig2.adapters.vision.VisionSubject, tmp_pa
     values = ig2.Grid(2, 2)
     store = ig2.run(photos, subject, ig2.IG2(2), tmp_path / "seen", count=2, values=values, gradcf=True)
     typed = {"model": None, "method": "ig2", "steps": 2, "rule": None, "references": None}
-    made = {**store.manifest["fingerprint"], "method": {"type": "Recipe", "name": "ig2", "steps": 2, "rule": None}}
+    made = {**store.manifest["fingerprint"], "method": {"type": "Choice", "name": "ig2", "steps": 2, "rule": None}}
     files.write_json(store.folder / "manifest.json", {**store.manifest, "fingerprint": made, "command": typed})
     return ig2.open(store.folder)
 
@@ -416,4 +417,16 @@ def test_a_manifest_with_a_field_of_another_type_is_read_or_named(
             except Exception as error:
                 broken.append(f"{'.'.join(place)} = {wrong!r}: {error!r}")
     assert not broken, "\n".join(broken)
-    assert named >= {name for name, *_ in files.MANIFEST_FIELDS if name.split(".")[0] in manifest} - {"fingerprint.model.lm"}
+    known = {".".join(place) for place in list_fields(manifest)}
+    assert named == {name for name, *_ in files.MANIFEST_FIELDS} & known
+
+
+def test_the_view_of_signals_with_a_field_of_another_type_is_named(tmp_path: Path) -> None:
+    heart = signals.subject(nn.Sequential(nn.Flatten(), nn.Linear(24, 2)), 12, channels=["left", "right"], rate=4)
+    folder = ig2.run(data(3, 2, 12).float(), heart, ig2.Gradient(), tmp_path / "store").folder
+    manifest = ig2.open(folder).manifest
+    assert Collection([folder]).make_report(["0"], "one")
+    for field in manifest["view"]:
+        changed = {**manifest, "view": {**manifest["view"], field: {"type": "text"}}}
+        (folder / "manifest.json").write_text(json.dumps(changed), encoding="utf-8")
+        refuses(InputError, rf"view\.{field} is dict", lambda: ig2.open(folder))
