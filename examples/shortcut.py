@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import ig2
-from ig2.adapters import vision
+from ig2 import modalities
 
 CLASSES = ("centre", "ring", "scratch", "sound")
 SIDE = 48  # pixels
@@ -102,7 +102,7 @@ def main(out: Path, count: int = 800, epochs: int = 8, steps: int = 20) -> dict[
         folder = out / "wafers" / CLASSES[label]
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(put_sticker(picture) if has else picture).save(folder / f"{i:03d}.png")
-    subject = vision.subject(net, (SIDE, SIDE), classes=CLASSES, name="wafers")
+    subject = modalities.image.subject(net, (SIDE, SIDE), classes=CLASSES, name="wafers")
     wafers = str(out / "wafers")
     ig2.run(wafers, subject, ig2.IG2(steps), out / "store", references=wafers, count=4, per_reference=True)
 

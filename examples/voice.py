@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import ig2
-from ig2.adapters import signals
+from ig2 import modalities
 from ig2.metrics import Deletion
 
 RATE, CHUNK, CONTEXT = 16_000, 512, 64
@@ -50,7 +50,7 @@ class Voice(nn.Module):
         return torch.cat(logits, dim=1).mean(dim=1)
 
 
-def build() -> signals.SignalSubject:
+def build() -> modalities.signal.SignalSubject:
     """The network as `ig2 explain` takes it: sound of 0.9 s in windows of 32 ms, contrasted with noise of several kinds."""
     package = importlib.util.find_spec("silero_vad")
     if package is None or package.origin is None:
@@ -62,7 +62,7 @@ def build() -> signals.SignalSubject:
     ]  # _model_8k is for 8,000 steps a second
     net.load_state_dict(dict(zip(net.state_dict(), tensors, strict=True)))  # in the same order under other names
     noise = torch.randn(8, STEPS, generator=torch.Generator().manual_seed(0)) * torch.logspace(-4, -0.5, 8)[:, None]
-    return signals.subject(
+    return modalities.signal.subject(
         net.eval(), STEPS, "T", ["speech"], rate=RATE, window=CHUNK / RATE, name="Silero VAD",
         representation="output", outputs="numbers", bounds=(-1, 1), clips=noise.clamp(-1, 1),
     )  # fmt: skip

@@ -18,8 +18,7 @@ import torch
 from PIL import Image
 
 import ig2
-from ig2 import targets
-from ig2.adapters import vision
+from ig2 import modalities, targets
 
 TORCHVISION = ("resnet18", "mobilenet_v3_small", "convnext_tiny", "vit_b_16", "inception_v3", "densenet121", "swin_t")
 TIMM = (
@@ -72,7 +71,7 @@ def check(name: str, work: Callable[[], str]) -> None:
 
 def explain(name: str, theirs: Callable[[Image.Image], torch.Tensor]) -> str:
     """Read as the library itself would, then explain on the device."""
-    subject = vision.load(name, pretrained=False)
+    subject = modalities.image.load(name, pretrained=False)
     picture = photo(500, 333, seed=1)
     batch = subject.read([picture, photo(320, 480, seed=2)])
     normalised = batch.x if subject.model.preprocess is None else subject.model.preprocess(batch.x)
@@ -265,7 +264,7 @@ def fail_to_load(name: str, pretrained: bool) -> str:
     """Something that is not available must be an error of one line."""
     message = "it is available after all"
     try:
-        vision.load(name, pretrained=pretrained)
+        modalities.image.load(name, pretrained=pretrained)
     except ig2.InputError as error:
         message = str(error)
     assert "\n" not in message
@@ -288,9 +287,11 @@ def main() -> int:
         check(f"segmentation {name}", lambda name=name: segment(name))
     for name in ("detr", "conditional-detr", "segformer", "maskformer", "mask2former"):
         check(f"transformers {name}", lambda name=name: transformer(name))
-    check("bare name of both", lambda: vision.load("resnet18", pretrained=False).name)
-    check("bare name of timm", lambda: vision.load("convnext_atto.d2_in1k", pretrained=False).name)
-    check("a strip", lambda: str(vision.load("timm:resnet18", pretrained=False).read(photo(30000, 3, seed=1)).x.shape))
+    check("bare name of both", lambda: modalities.image.load("resnet18", pretrained=False).name)
+    check("bare name of timm", lambda: modalities.image.load("convnext_atto.d2_in1k", pretrained=False).name)
+    check(
+        "a strip", lambda: str(modalities.image.load("timm:resnet18", pretrained=False).read(photo(30000, 3, seed=1)).x.shape)
+    )
     check("unknown torchvision", lambda: fail_to_load("torchvision:resnet19", pretrained=False))
     check("unknown timm", lambda: fail_to_load("timm:resnet19", pretrained=False))
     check("unknown bare", lambda: fail_to_load("resnet19", pretrained=False))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2.adapters import vision
+from ig2 import modalities
 from performance import wafer
 from performance.store import Row, clock_and_cpu, table
 from tests.replicas import authors_ig2
@@ -42,7 +42,7 @@ class Contest:
 
     @classmethod
     def photos(cls, explicands: int, references: int) -> Contest:
-        net = vision.load("efficientnet-lite0").model.net
+        net = modalities.image.load("efficientnet-lite0").model.net
         assert isinstance(net, nn.Module) and isinstance(net._fc, nn.Module)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)

@@ -72,9 +72,7 @@ def roughness(name: str, net: nn.Module, size: int, device: str) -> Row:
     laid_out = copy.deepcopy(net).to(memory_format=torch.channels_last)  # type: ignore
 
     def off(other: nn.Module, like: Tensor) -> str:
-        errors = (gradient_of(other, like) - exact).flatten(1).norm(dim=1) / exact.flatten(1).norm(
-            dim=1
-        )
+        errors = (gradient_of(other, like) - exact).flatten(1).norm(dim=1) / exact.flatten(1).norm(dim=1)
         return " ".join(f"{float(error):.2g}" for error in errors)
 
     row: Row = {"work": f"{name}: gradients against float64", "as it is": off(net, points)}
@@ -131,9 +129,7 @@ def measure(
         row |= {
             "accepted": "left as it is" not in done,
             "what was done": {key: str(value) for key, value in done.items()},
-            "cosine with the default": float(
-                nn.functional.cosine_similarity(values.flatten(), plain.flatten(), dim=0)
-            ),
+            "cosine with the default": float(nn.functional.cosine_similarity(values.flatten(), plain.flatten(), dim=0)),
             "warned": sorted({str(each.message) for each in caught}),
         }
         note(row)
@@ -141,9 +137,7 @@ def measure(
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m performance.faster_copy", description=__doc__)
-    parser.add_argument(
-        "file", type=Path, nargs="?", default=Path(os.environ.get("OUT", ".")) / "faster_copy.json"
-    )
+    parser.add_argument("file", type=Path, nargs="?", default=Path(os.environ.get("OUT", ".")) / "faster_copy.json")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--quick", action="store_true", help="a small network, two steps")
     options = parser.parse_args()
@@ -155,9 +149,7 @@ def main() -> None:
         save({"faster copy": rows}, options.file.parent, options.file.name)
 
     works = [("inception_v3", 299, STEPS, PREPARATIONS), ("vit_b_16", 224, STEPS, PRECISIONS)]
-    for name, size, steps, preparations in (
-        [("small", 16, 2, PREPARATIONS)] if options.quick else works
-    ):
+    for name, size, steps, preparations in [("small", 16, 2, PREPARATIONS)] if options.quick else works:
         note(roughness(name, network(name, options.device), size, options.device))
         measure(name, size, steps, options.device, preparations, note)
 

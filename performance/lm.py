@@ -24,8 +24,8 @@ from torch import Tensor
 
 import ig2
 from ig2._engine.inputs import Fixed
-from ig2.adapters.lm.outcomes import Continuations, Scorer
-from ig2.adapters.lm.prefix import run_prefix
+from ig2.modalities.language.outcomes import Continuations, Scorer
+from ig2.modalities.language.prefix import run_prefix
 from ig2.paths import cosine
 from performance.store import Row, save, seconds, side_by_side
 

@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 import ig2
-from ig2.adapters import vision
+from ig2 import modalities
 from ig2.runs.execution import IN_FLIGHT
 from performance.store import Row, clock_and_cpu, save, table
 
@@ -243,9 +243,9 @@ def _is_there(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def _load_model() -> vision.VisionSubject:
+def _load_model() -> modalities.image.ImageSubject:
     name = next(MODELS[package] for package in MODELS if _is_there(package))
-    return vision.load(name, **({"pretrained": False} if ":" in name else {}))
+    return modalities.image.load(name, **({"pretrained": False} if ":" in name else {}))
 
 
 def run(quick: bool) -> list[Row]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import ig2
-from ig2.adapters import vision
+from ig2 import modalities
 from ig2.metrics.curves import Deletion, Insertion
 from ig2.metrics.localisation import GTAUC, GTSum
 from ig2.paths import Converged, Decaying, LineSearch
@@ -48,7 +48,7 @@ def run(
     photos: Path, out: Path, device: str, most: int, references: int, full_steps: int, rules: list[str], paths: list[str]
 ) -> None:
     data = np.load(photos)
-    base = vision.load("efficientnet-lite0").to(device).model
+    base = modalities.image.load("efficientnet-lite0").to(device).model
     x, pool = images(data["x"][:most], device), images(data["pool"][:references], device)
     mask = torch.from_numpy(data["mask"][:most])
     results: dict[str, list[Row]] = {}

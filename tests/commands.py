@@ -23,7 +23,7 @@ from ig2.cli import main, output
 NETWORKS = """
 import torch
 from torch import nn
-from ig2.adapters import vision
+from ig2 import modalities
 
 def net(width=3, dropout=0.0):
     with torch.random.fork_rng(devices=[]):
@@ -35,8 +35,8 @@ def net(width=3, dropout=0.0):
 
 def subject(net, classes=("red", "green", "blue"), **options):
     noise = torch.randint(0, 256, (24, 8, 8, 3), generator=torch.Generator().manual_seed(1), dtype=torch.uint8).numpy()
-    photos = [vision.Photo(pixels, f"noise {i}") for i, pixels in enumerate(noise)]
-    return vision.subject(net, (8, 8), classes=classes, photos=lambda: photos, **options)
+    photos = [modalities.image.Photo(pixels, f"noise {i}") for i, pixels in enumerate(noise)]
+    return modalities.image.subject(net, (8, 8), classes=classes, photos=lambda: photos, **options)
 
 def small():
     return subject(net())

@@ -39,13 +39,13 @@ MODULES = (
     "ig2_bench.figures",
     "ig2_bench.datasets",
     "ig2.plots",
-    "ig2.adapters",
-    "ig2.adapters.base",
-    "ig2.adapters.vision",
-    "ig2.adapters.text",
-    "ig2.adapters.lm",
-    "ig2.adapters.tabular",
-    "ig2.adapters.loading",
+    "ig2.modalities",
+    "ig2.modalities.base",
+    "ig2.modalities.image.photos",
+    "ig2.modalities.text.sentences",
+    "ig2.modalities.language",
+    "ig2.modalities.table.rows",
+    "ig2.modalities.loading",
     "ig2.report",
     "ig2.runs",
     "ig2.compat",
@@ -55,7 +55,11 @@ MODULES = (
     "ig2.compat.pair",
 )
 # modules that carry a subject's preprocessing: nobody calls them by name
-INTERNAL = {"ig2.adapters.vision.Normalise", "ig2.adapters.text.FromEmbeddings", "ig2.adapters.tabular.Standardise"}
+INTERNAL = {
+    "ig2.modalities.image.photos.Normalise",
+    "ig2.modalities.text.sentences.FromEmbeddings",
+    "ig2.modalities.table.rows.Standardise",
+}
 
 
 def extension() -> ModuleType:

@@ -18,9 +18,9 @@ from PIL import Image
 from torch import nn
 
 import ig2
-from ig2.adapters import tabular, text, vision
-from ig2.adapters.vision import Photo
+from ig2 import modalities
 from ig2.explorer import Collection, WhatIf
+from ig2.modalities.image.photos import Photo
 from networks import seeded
 
 SIDE = 8
@@ -51,7 +51,7 @@ def make_photos(count: int = 12, seed: int = 0) -> list[Photo]:
     return [Photo(picture, f"photo {i}", ["dark", "light"][i % 2]) for i, picture in enumerate(pixels)]
 
 
-def make_bright(slow: bool = False) -> vision.VisionSubject:
+def make_bright(slow: bool = False) -> modalities.image.ImageSubject:
     """A network that tells light from dark, and has photos to contrast with."""
     net: Any = seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.Tanh(), nn.Linear(6, 2)), 0).float()
     with torch.no_grad():
@@ -61,13 +61,13 @@ def make_bright(slow: bool = False) -> vision.VisionSubject:
         net[3].bias[:] = 0.0
     net = net.eval()
     photos = make_photos()
-    return vision.subject(
+    return modalities.image.subject(
         Slow(net).eval() if slow else net, (SIDE, SIDE), classes=["dark", "light"], name="bright", photos=lambda: photos,
         representation="net.2" if slow else None,
     )  # fmt: skip
 
 
-def make_reader() -> text.TextSubject:
+def make_reader() -> modalities.text.TextSubject:
     """A network that counts good and bad words."""
     table = seeded(lambda: nn.Embedding(len(WORDS) + 2, 4), 1).float()
     head = seeded(lambda: nn.Linear(4, 2), 2).float()
@@ -92,20 +92,20 @@ def make_reader() -> text.TextSubject:
             start += len(word)
         return tokens
 
-    return text.from_parts(
+    return modalities.text.from_parts(
         table, Mean().eval(), cut, classes=["worse", "better"], name="reader", representation="output",
         texts=["a bad film", "a good book", "sad bad book", "good good film", "a film", "bad", "good book"],
     )  # fmt: skip
 
 
-def make_patients() -> tuple[tabular.TableSubject, pandas.DataFrame]:
+def make_patients() -> tuple[modalities.table.TableSubject, pandas.DataFrame]:
     """A network on rows, one column of which is a category, and rows for it."""
     numbers = np.random.default_rng(0)
     frame = pandas.DataFrame(numbers.normal(size=(14, 2)).round(2), columns=["age", "dose"])
     frame["ward"] = ["north", "south"] * 7
-    columns = tabular.infer_columns(frame)
+    columns = modalities.table.infer_columns(frame)
     net = seeded(lambda: nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)), 3).float().eval()
-    return tabular.subject(net, columns, ["well", "ill"], name="patients", rows=frame), frame
+    return modalities.table.subject(net, columns, ["well", "ill"], name="patients", rows=frame), frame
 
 
 def make_whatif(folder: Path, kind: str = "image", method: Any = None, **options: Any) -> WhatIf:

@@ -30,10 +30,10 @@ import torch
 from torch import Tensor
 
 import ig2
+from ig2 import modalities
 from ig2._engine.inputs import Fixed
-from ig2.adapters import lm
-from ig2.adapters.lm.outcomes import Continuations, Scorer
-from ig2.adapters.lm.prompts import Prompt
+from ig2.modalities.language.outcomes import Continuations, Scorer
+from ig2.modalities.language.prompts import Prompt
 from ig2.paths import GradPath, cosine, euclidean
 from ig2_bench.language import Column, render
 
@@ -107,7 +107,7 @@ class Confined(GradPath):
 class Study:
     """The cases that passed, by family, and what is the same for all methods."""
 
-    def __init__(self, model: lm.LanguageModel, pairs: int, seed: int = 0) -> None:
+    def __init__(self, model: modalities.language.LanguageModel, pairs: int, seed: int = 0) -> None:
         self.model = model
         self.families: dict[str, list[Case]] = {}
         generator, seen = random.Random(seed), set()
@@ -143,7 +143,7 @@ class Study:
 class Family:
     """The cases of one family as a batch."""
 
-    def __init__(self, model: lm.LanguageModel, cases: list[Case], position: str) -> None:
+    def __init__(self, model: modalities.language.LanguageModel, cases: list[Case], position: str) -> None:
         self.lm, self.cases = model, cases
         self.prompts = [model.read(case.prompt) for case in cases]
         self.pairs = [model.read(case.pair) for case in cases]
@@ -159,7 +159,7 @@ class Family:
         mask = torch.ones(embeddings.shape[:2], dtype=torch.long)
         return {"embeddings": embeddings, "mask": Fixed(mask), "step": Fixed(torch.zeros(len(mask), dtype=torch.long))}
 
-    def draw(self, strategy: Callable[[Prompt, Case], lm.TextReferences]) -> dict[str, Tensor]:
+    def draw(self, strategy: Callable[[Prompt, Case], modalities.language.TextReferences]) -> dict[str, Tensor]:
         drawn = [strategy(p, c).draw(self.lm, p).embeddings for p, c in zip(self.prompts, self.cases, strict=True)]
         return {"embeddings": torch.stack(drawn)}
 
@@ -220,7 +220,7 @@ def measure(phi: Tensor, family: Family, differ: Any, table: Any, is_pair: bool)
     return results
 
 
-def list_methods(model: lm.LanguageModel, steps: int) -> list[tuple[str, str, str, Any]]:
+def list_methods(model: modalities.language.LanguageModel, steps: int) -> list[tuple[str, str, str, Any]]:
     """(name, reference, position, method), those that decide the defaults first."""
 
     def ig2_on(path: type[GradPath], distance: Any, rule: Any = ig2.rules.blended, steps: int = steps) -> ig2.PathMethod:
@@ -257,14 +257,16 @@ def list_methods(model: lm.LanguageModel, steps: int) -> list[tuple[str, str, st
 
 
 def choose_references(name: str, family: Family) -> Any:
-    strategies: dict[str, Callable[[Prompt, Case], lm.TextReferences]] = {
-        "pair": lambda _, case: lm.Pairs(case.pair),
-        "likely": lambda *_: lm.LikelyWords(1),
-        "neighbours": lambda *_: lm.Neighbours(1),
-        "filler": lambda *_: lm.Filler(),
-        "mean": lambda *_: lm.Filler("mean"),
-        "zero": lambda *_: lm.Filler("zero"),
-        "others": lambda _, case: lm.OtherPrompts(next(other.prompt for other in family.cases if other.answer != case.answer)),
+    strategies: dict[str, Callable[[Prompt, Case], modalities.language.TextReferences]] = {
+        "pair": lambda _, case: modalities.language.Pairs(case.pair),
+        "likely": lambda *_: modalities.language.LikelyWords(1),
+        "neighbours": lambda *_: modalities.language.Neighbours(1),
+        "filler": lambda *_: modalities.language.Filler(),
+        "mean": lambda *_: modalities.language.Filler("mean"),
+        "zero": lambda *_: modalities.language.Filler("zero"),
+        "others": lambda _, case: modalities.language.OtherPrompts(
+            next(other.prompt for other in family.cases if other.answer != case.answer)
+        ),
     }
     return family.draw(strategies[name]) if name else None
 
@@ -283,7 +285,7 @@ def main() -> None:
     if arguments.render:
         print(render(json.loads(arguments.out.read_text())["rows"], COLUMNS, DIGITS, arguments.rival))
         return
-    model = lm.load(arguments.model).to(arguments.device)
+    model = modalities.language.load(arguments.model).to(arguments.device)
     study = Study(model, arguments.pairs)
     print({name: len(cases) for name, cases in study.families.items()}, flush=True)
     stored = json.loads(arguments.out.read_text()) if arguments.out.exists() else {"rows": []}

@@ -28,8 +28,8 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2.adapters import lm
-from ig2.adapters.lm.prompts import Prompt
+from ig2 import modalities
+from ig2.modalities.language.prompts import Prompt
 from ig2.paths import cosine, euclidean
 from ig2_bench.datasets import trec
 from ig2_bench.language import Column, render
@@ -68,7 +68,7 @@ class QuestionClassifier(nn.Module):
         return SimpleNamespace(logits=self.head(self.pool(**call)))
 
 
-def load_classifier(data: Path, head: Path) -> lm.LanguageModel:
+def load_classifier(data: Path, head: Path) -> modalities.language.LanguageModel:
     """MiniLM with its head, which is trained on first use and stored."""
     import transformers
 
@@ -85,7 +85,7 @@ def load_classifier(data: Path, head: Path) -> lm.LanguageModel:
         train_head(net, tokenizer, trec.load(data, "train"))
         head.parent.mkdir(parents=True, exist_ok=True)
         torch.save(net.head.state_dict(), head)
-    return lm.load(net, tokenizer, kind="classifier", name="MiniLM, TREC")
+    return modalities.language.load(net, tokenizer, kind="classifier", name="MiniLM, TREC")
 
 
 def train_head(net: QuestionClassifier, tokenizer: Any, questions: Any) -> None:
@@ -112,12 +112,15 @@ def train_head(net: QuestionClassifier, tokenizer: Any, questions: Any) -> None:
 class Question:
     """One question, its class, and the two fillings of each of its words."""
 
-    def __init__(self, model: lm.LanguageModel, text: str, label: int) -> None:
+    def __init__(self, model: modalities.language.LanguageModel, text: str, label: int) -> None:
         self.lm, self.text, self.label = model, text, label
         self.prompt: Prompt = model.read(text)
         embeddings = model.embed(self.prompt.ids)
         self.embeddings = embeddings
-        self.fillings = [s.draw(model, self.prompt).embeddings[0] for s in (lm.Filler("mask"), lm.Neighbours(1))]
+        self.fillings = [
+            s.draw(model, self.prompt).embeddings[0]
+            for s in (modalities.language.Filler("mask"), modalities.language.Neighbours(1))
+        ]
 
     @torch.no_grad()
     def probabilities(self, embeddings: Tensor) -> Tensor:
@@ -146,7 +149,7 @@ class Question:
         return curves
 
 
-def list_methods(model: lm.LanguageModel, steps: int) -> list[tuple[str, str, Any]]:
+def list_methods(model: modalities.language.LanguageModel, steps: int) -> list[tuple[str, str, Any]]:
     """(name, references, method), those that decide the defaults first."""
 
     def path(distance: Any, rule: Any, steps: int = steps) -> ig2.IG2:
@@ -180,14 +183,14 @@ def list_methods(model: lm.LanguageModel, steps: int) -> list[tuple[str, str, An
     return table
 
 
-def choose_references(name: str, question: Question, others: dict[int, list[str]]) -> lm.TextReferences:
+def choose_references(name: str, question: Question, others: dict[int, list[str]]) -> modalities.language.TextReferences:
     """Four questions of the runner-up's class are "others"; a method without references gets one that it ignores."""
-    strategies: dict[str, Callable[[], lm.TextReferences]] = {
-        "others": lambda: lm.OtherPrompts(*others[runner_up(question)]),
-        "mask": lambda: lm.Filler("mask"),
-        "zero": lambda: lm.Filler("zero"),
-        "neighbours": lambda: lm.Neighbours(4),
-        "": lambda: lm.Filler("mask"),
+    strategies: dict[str, Callable[[], modalities.language.TextReferences]] = {
+        "others": lambda: modalities.language.OtherPrompts(*others[runner_up(question)]),
+        "mask": lambda: modalities.language.Filler("mask"),
+        "zero": lambda: modalities.language.Filler("zero"),
+        "neighbours": lambda: modalities.language.Neighbours(4),
+        "": lambda: modalities.language.Filler("mask"),
     }
     return strategies[name]()
 
@@ -197,7 +200,7 @@ def runner_up(question: Question) -> int:
     return next(label for label in order if label != question.label)
 
 
-def explain(question: Question, strategy: lm.TextReferences, method: Any, confine: bool) -> Any:
+def explain(question: Question, strategy: modalities.language.TextReferences, method: Any, confine: bool) -> Any:
     if method is None:
         method = ig2.KernelSHAP(samples=128, groups=torch.tensor(question.prompt.word)[:, None])
     explanation = question.lm.explain(question.text, question.label, "next", strategy, method, confine=confine)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 import ig2
+from ig2 import modalities
 from ig2._utils.training import local_seed
-from ig2.adapters import text
 from ig2.errors import IG2Warning, InputError, ModelError
 from ig2_bench.datasets.base import LabelledSamples
 from ig2_bench.networks import checkpoint, faces, training
@@ -263,7 +263,7 @@ def test_padding_does_not_change_a_texts_scores() -> None:
 
 def test_the_text_network_can_be_explained() -> None:
     net = text_network().requires_grad_(False)
-    subject = text.from_parts(net.embedding, net, net.cut)
+    subject = modalities.text.from_parts(net.embedding, net, net.cut)
     batch = subject.encode(["who is the river?", "where?"])
     found = ig2.IG2(steps=5, step_size=0.1)(subject.model, batch.x, references=subject.references(["is it?"], batch))
     shares = subject.scores(batch, found)

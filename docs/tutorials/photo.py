@@ -7,15 +7,14 @@ and few references this takes seconds on a CPU. For a picture to show, take 50 s
 from skimage import data
 
 import ig2
-from ig2 import plots
-from ig2.adapters import vision
+from ig2 import modalities, plots
 
 # ## Read
 #
 # The subject knows what the network wants: the size, the mean and deviation to normalise with, and the names of the classes.
 # The data are pictures from 0 to 1, so black means black.
 
-subject = vision.load("efficientnet-lite0")
+subject = modalities.image.load("efficientnet-lite0")
 batch = subject.read(data.chelsea())
 scores = subject.predict(batch)
 likely = subject.probabilities(scores)[0]

@@ -9,8 +9,7 @@ from sklearn.datasets import load_wine
 from torch import nn
 
 import ig2
-from ig2 import plots
-from ig2.adapters import tabular
+from ig2 import modalities, plots
 
 # ## Columns
 #
@@ -19,7 +18,7 @@ from ig2.adapters import tabular
 wine = load_wine(as_frame=True)
 train = wine.frame.iloc[::2].drop(columns="target")
 answers = torch.tensor(wine.frame["target"].iloc[::2].to_numpy())
-columns = tabular.infer_columns(train)
+columns = modalities.table.infer_columns(train)
 print(columns[0])
 
 # ## A network
@@ -29,7 +28,7 @@ print(columns[0])
 
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(13, 32), nn.SiLU(), nn.Linear(32, 16), nn.SiLU(), nn.Linear(16, 3))
-subject = tabular.subject(net, columns, classes=["Barolo", "Grignolino", "Barbera"], rows=train)
+subject = modalities.table.subject(net, columns, classes=["Barolo", "Grignolino", "Barbera"], rows=train)
 features = subject.read(train).x
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-2, weight_decay=1e-3)
 for _ in range(100):

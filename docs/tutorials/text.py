@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 import ig2
-from ig2 import plots
-from ig2.adapters import text
+from ig2 import modalities, plots
 
 # ## Sentences
 #
@@ -66,7 +65,7 @@ class Reader(nn.Module):
 
 torch.manual_seed(0)
 embedding, reader = nn.Embedding(len(vocabulary) + 1, 16, padding_idx=0), Reader()
-subject = text.from_parts(
+subject = modalities.text.from_parts(
     embedding,
     reader,
     tokenize,

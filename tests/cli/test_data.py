@@ -188,7 +188,7 @@ class Colours(nn.Module):
     def forward(self, x):
         return 9 * x.mean(dim=(2, 3))
 def cats():
-    return vision.subject(Colours(), (8, 8), classes=["tabby", "lynx", "tench"])
+    return modalities.image.subject(Colours(), (8, 8), classes=["tabby", "lynx", "tench"])
 """
 
 

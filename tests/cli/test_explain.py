@@ -82,15 +82,15 @@ def test_every_method_that_is_not_for_images_alone_runs_on_tables(ig2):
 
 def test_kernelshap_takes_a_column_of_several_features_as_one(ig2):
     ig2.module("""
-from ig2.adapters import tabular
+from ig2 import modalities
 def table():
-    columns = (tabular.Number("size"), tabular.Category("colour", ("red", "green", "blue")))
+    columns = (modalities.table.Number("size"), modalities.table.Category("colour", ("red", "green", "blue")))
     rows = [{"size": i / 9, "colour": ("red", "green", "blue")[i % 3]} for i in range(12)]
     class Net(nn.Module):
         def forward(self, x):
             score = x @ torch.tensor([1.0, 2.0, -1.0, 0.0])
             return torch.stack([score, -score], dim=1)
-    return tabular.subject(Net(), columns, ("yes", "no"), representation="output", rows=rows)
+    return modalities.table.subject(Net(), columns, ("yes", "no"), representation="output", rows=rows)
 """)
     Path("rows.csv").write_text("colour,size,other\nred,0.5,x\n")
     options = ("--method", "kernelshap", "--against", "others", "-o", "out")
@@ -455,13 +455,14 @@ def test_a_rule_answers_to_the_name_its_paper_gave_it():
 CONVOLUTIONS = """
 import torch
 from torch import nn
-from ig2.adapters import vision
+from ig2 import modalities
 
 def build():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 2)).eval()
     pictures = torch.randint(0, 256, (6, 8, 8, 3), dtype=torch.uint8).numpy()
-    return vision.subject(net, (8, 8), photos=lambda: [vision.Photo(one, str(i)) for i, one in enumerate(pictures)])
+    photos = [modalities.image.Photo(one, str(i)) for i, one in enumerate(pictures)]
+    return modalities.image.subject(net, (8, 8), photos=lambda: photos)
 """
 
 

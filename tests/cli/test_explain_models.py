@@ -10,8 +10,7 @@ from commands import explained
 from PIL import Image
 from torch import nn
 
-from ig2 import Attribution
-from ig2.adapters import vision
+from ig2 import Attribution, modalities
 from ig2.demo import tables
 
 
@@ -79,7 +78,7 @@ def test_a_network_alone_says_what_is_assumed_and_takes_it_from_options(ig2):
             part in said.error for part in ("8 × 6", "mean 0.5, 0.4, 0.3", "std 0.25", "3 classes, 'a'")
         )
         attribution = Attribution.load("out/ig.safetensors")
-        net, subject = sys.modules["mine"].photos(), vision.subject(nn.Identity(), (8, 6))
+        net, subject = sys.modules["mine"].photos(), modalities.image.subject(nn.Identity(), (8, 6))
         x = (subject.read([photo]).x - torch.tensor([0.5, 0.4, 0.3])[:, None, None]) / 0.25
         scores = net(x)[0].detach().sort(descending=True).values
         torch.testing.assert_close(attribution.output, scores[:1] - scores[1:2])
@@ -88,7 +87,7 @@ def test_a_network_alone_says_what_is_assumed_and_takes_it_from_options(ig2):
     typed = ("--size", 8, "--bounds=-1,1", "--mean", "0.2", "--std", "0.5,0.4,0.3")
     said = ig2("explain", photo, "-m", "mine:photos", "--method", "ig", *typed, "-o", "out")
     assert said.code == 0 and "values from -1 to 1, mean 0.2, std 0.5, 0.4, 0.3" in said.error
-    x = vision.subject(nn.Identity(), (8, 8)).read([photo]).x
+    x = modalities.image.subject(nn.Identity(), (8, 8)).read([photo]).x
     scores = net((2 * x - 1 - 0.2) / torch.tensor([0.5, 0.4, 0.3])[:, None, None])[0].detach().sort(descending=True).values
     torch.testing.assert_close(Attribution.load("out/ig.safetensors").output, scores[:1] - scores[1:2], rtol=1e-4, atol=1e-5)
     wrong = (("--size", "big"), ("--size", "1x2x3"), ("--mean", "a"), ("--std", "1,,2"), ("--bounds", "1"), ("--bounds", "1,0"))
@@ -111,7 +110,7 @@ def test_a_network_alone_takes_a_table_with_the_statistics_of_its_file(ig2):
     assert said.code == 0 and "one plain number" in said.error
     rows.assign(answer=["x", "y"] * 15).to_csv("answers.csv", index=False)
     said = ig2.refused("explain", "answers.csv", "-m", "mine:table")
-    assert "6 features of answers.csv" in said and "leave_out" in said and "tabular.subject(" in said
+    assert "6 features of answers.csv" in said and "leave_out" in said and "table.subject(" in said
     assert "for images" in ig2.refused("explain", "rows.csv", "-m", "mine:table", "--size", 8, code=2)
     assert "from_parts" in ig2.refused("explain", "-t", "Why?", "-m", "mine:table")
 

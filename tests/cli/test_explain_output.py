@@ -17,8 +17,7 @@ from limits import HANGS, wait_for
 from rich.progress import Progress
 from torch import nn
 
-from ig2 import Attribution
-from ig2.adapters import tabular, vision
+from ig2 import Attribution, modalities
 from ig2.cli import explain, files, output
 from ig2.demo import tables
 
@@ -377,9 +376,9 @@ def test_a_scale_is_that_of_the_picture_and_the_report_and_the_numbers_stay(smal
 
 
 def test_large_photos_open_on_a_scale_of_their_size(small):
-    subject = vision.subject(nn.Conv2d(3, 2, 1), 250, classes=["a", "b"])
+    subject = modalities.image.subject(nn.Conv2d(3, 2, 1), 250, classes=["a", "b"])
     assert files.find_scale(None, subject) == 2 and files.find_scale(0.0, subject) == 0
-    assert files.find_scale(None, tabular.subject(nn.Linear(1, 2), [tabular.Number("dose")], ["a", "b"])) == 0
+    assert files.find_scale(None, modalities.table.subject(nn.Linear(1, 2), [modalities.table.Number("dose")], ["a", "b"])) == 0
     small("--out", "default"), small("--scale", 0, "--out", "raw")  # 64 pixels
     assert Path("default/photo.png").read_bytes() == Path("raw/photo.png").read_bytes()
 

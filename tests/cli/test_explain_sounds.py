@@ -13,7 +13,7 @@ import pytest
 MODULE = """
 import torch
 from torch import nn
-from ig2.adapters import signals
+from ig2 import modalities
 
 def net():
     with torch.random.fork_rng(devices=[]):
@@ -22,7 +22,7 @@ def net():
 
 def build():
     noise = torch.rand(30, 40, generator=torch.Generator().manual_seed(1)) * 2 - 1
-    return signals.subject(net(), 40, "T", ["quiet", "loud"], rate=100, window=0.1, bounds=(-1, 1), clips=noise)
+    return modalities.signal.subject(net(), 40, "T", ["quiet", "loud"], rate=100, window=0.1, bounds=(-1, 1), clips=noise)
 """
 
 
@@ -61,8 +61,8 @@ def test_a_folder_is_run_and_references_are_chosen_from_one(ig2, sounds):
 @pytest.mark.parametrize(
     ("arguments", "keyword"),
     [
-        (("explain", "in/0.wav"), "signals.subject"),
-        (("explain", "in/0.wav", "--model", "hearing:net"), "signals.subject"),
+        (("explain", "in/0.wav"), r"signal\.subject"),
+        (("explain", "in/0.wav", "--model", "hearing:net"), r"signal\.subject"),
         (("explain", "in/0.wav", "--model", "hearing:build", "--rows", "1"), "--rows"),
         (("explain", "in/0.wav", "--model", "hearing:build", "--method", "gradcam"), "images"),
         (("explain", "in/0.wav", "--model", "hearing:build", "--scale", "3"), "--scale"),

@@ -369,14 +369,14 @@ def test_numbers_that_are_huge_are_a_line_or_a_right_result(ig2, iris):
 
 SCRIPT = "<script>alert(1)</script>"
 EVIL = f"""
-from ig2.adapters import tabular
+from ig2 import modalities
 def evil():
     return subject(net(), ({SCRIPT!r}, '"><img src=x onerror=alert(2)>', "{{{{ 7 * 7 }}}}"), name="{SCRIPT}")
 def table():
-    columns = [tabular.Number("{SCRIPT}"), tabular.Number("=cmd|' /C calc'!A0")]
+    columns = [modalities.table.Number("{SCRIPT}"), modalities.table.Number("=cmd|' /C calc'!A0")]
     rows = [{{column.name: float(i % 3) for column in columns}} for i in range(6)]
     net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
-    return tabular.subject(net.eval(), columns, ("yes", "{SCRIPT}"), rows=rows)
+    return modalities.table.subject(net.eval(), columns, ("yes", "{SCRIPT}"), rows=rows)
 """
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ig2 as library
-from ig2.adapters import lm
+from ig2 import modalities
 from language import build, make_tokenizer
 
 
@@ -43,7 +43,7 @@ def test_a_model_in_half_precision_has_the_default_of_the_library(ig2: Any, tmp_
     make_tokenizer().save_pretrained(tmp_path)
     said = ig2("explain", "--lm", str(tmp_path), "--prompt", "In Germany people speak", "--target", " Italian")
     assert said.code == 0, said.err
-    model = lm.load(str(tmp_path))
+    model = modalities.language.load(str(tmp_path))
     assert model.table.dtype == torch.bfloat16
     scores = model.explain("In Germany people speak", " Italian").word_scores[0]
     (target,) = json.loads(Path("ig2-out/summary.json").read_text())["targets"]
@@ -59,13 +59,15 @@ def test_other_methods_and_generation(ig2: Any, folder: str, method: str) -> Non
 
 
 def test_what_is_estimated_before_is_generated_once(ig2: Any, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, generate = [], lm.LanguageModel.generate_tokens
-    monkeypatch.setattr(lm.LanguageModel, "generate_tokens", lambda *args: calls.append(args) or generate(*args))
+    calls, generate = [], modalities.language.LanguageModel.generate_tokens
+    monkeypatch.setattr(
+        modalities.language.LanguageModel, "generate_tokens", lambda *args: calls.append(args) or generate(*args)
+    )
     said = ig2("explain", "--lm", folder, "--prompt", "In Germany people", "--generate", "2")
     assert said.code == 0, said.err
     assert len(calls) == 1
     summary = json.loads(Path("ig2-out/summary.json").read_text())
-    alone = lm.load(folder).explain("In Germany people", generate=2)
+    alone = modalities.language.load(folder).explain("In Germany people", generate=2)
     assert [target["explained"] for target in summary["targets"]] == alone.explained
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ig2
-from ig2.adapters import lm
+from ig2 import modalities
 from ig2.compat.captum import LLMGradientAttribution
 from ig2.errors import InputError
 from language import build, make_tokenizer
@@ -22,7 +22,7 @@ def test_integrated_gradients_of_an_answer_are_those_of_captum() -> None:
     layer = captum.attr.LayerIntegratedGradients(net, net.model.embed_tokens)
     inp = captum.attr.TextTokenInput(PROMPT, tokenizer, baselines=0)
     expected = captum.attr.LLMGradientAttribution(layer, tokenizer).attribute(inp, TARGET, n_steps=40)
-    own = LLMGradientAttribution(lm.load(net, tokenizer), ig2.IntegratedGradients(40)).attribute(inp, TARGET)
+    own = LLMGradientAttribution(modalities.language.load(net, tokenizer), ig2.IntegratedGradients(40)).attribute(inp, TARGET)
     assert own.token_attr.shape == (3, 5)
     np.testing.assert_allclose(own.token_attr.numpy(), expected.token_attr.numpy(), atol=1e-6)
     np.testing.assert_allclose(own.seq_attr.numpy(), expected.seq_attr.numpy(), atol=1e-6)
@@ -31,7 +31,7 @@ def test_integrated_gradients_of_an_answer_are_those_of_captum() -> None:
 
 
 def test_a_text_and_what_is_generated() -> None:
-    model = lm.load(build("llama"), make_tokenizer())
+    model = modalities.language.load(build("llama"), make_tokenizer())
     result = LLMGradientAttribution(model, ig2.InputXGradient()).attribute(PROMPT, gen_args={"max_new_tokens": 2})
     assert "".join(result.output_tokens) == model.generate(PROMPT, 2)
     pair = LLMGradientAttribution(model).attribute(PROMPT, TARGET, baselines="In France people speak")

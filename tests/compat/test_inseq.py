@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ig2
-from ig2.adapters import lm
+from ig2 import modalities
 from ig2.errors import MissingExtraError
 from language import build, make_tokenizer
 from networks import refuses
@@ -50,7 +50,7 @@ def inseq(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_prompt_is_the_beginning_of_the_target_of_a_causal_model(inseq: None) -> None:
-    model = lm.load(build("llama"), make_tokenizer())
+    model = modalities.language.load(build("llama"), make_tokenizer())
     explanation = model.explain(PROMPT, " Italian and French", rather_than=PAIR, each=True)
     (sequence,) = explanation.to_inseq().sequence_attributions
     assert [each.token for each in sequence.target] == [*explanation.prompt.tokens, " Italian", " and", " French"]
@@ -63,7 +63,7 @@ def test_a_prompt_is_the_beginning_of_the_target_of_a_causal_model(inseq: None) 
 
 
 def test_a_prompt_is_the_source_of_an_encoder_decoder(inseq: None) -> None:
-    model = lm.load(build("t5"), make_tokenizer())
+    model = modalities.language.load(build("t5"), make_tokenizer())
     output = model.explain(PROMPT, " Paris is", " Rome", rather_than=PAIR).to_inseq()
     (sequence,) = output.sequence_attributions
     assert sequence.source_attributions.shape == (5, 1) and sequence.target_attributions is None
@@ -72,7 +72,7 @@ def test_a_prompt_is_the_source_of_an_encoder_decoder(inseq: None) -> None:
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = lm.load(build("llama"), make_tokenizer())
+    model = modalities.language.load(build("llama"), make_tokenizer())
     explanation = model.explain(PROMPT, " Rome", rather_than=PAIR, method=ig2.DeepSHAP())
     monkeypatch.setitem(sys.modules, "inseq.data", None)
     refuses(MissingExtraError, "inseq", explanation.to_inseq)
@@ -81,7 +81,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 def test_the_views_of_inseq_itself() -> None:
     pytest.importorskip("inseq")
     for kind in ("llama", "t5"):
-        explanation = lm.load(build(kind), make_tokenizer()).explain(PROMPT, generate=3, rather_than=PAIR)
+        explanation = modalities.language.load(build(kind), make_tokenizer()).explain(PROMPT, generate=3, rather_than=PAIR)
         output = explanation.to_inseq()
         shown = output.show(display=False, return_html=True, do_aggregation=False)
         assert "Germa" in shown

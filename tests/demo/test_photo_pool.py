@@ -12,10 +12,11 @@ import torch
 from PIL import Image
 from torch import nn
 
+from ig2 import modalities
 from ig2._utils.downloads import PublicFile
-from ig2.adapters import imagenet, vision
 from ig2.cli import explain
 from ig2.demo import photos, pool
+from ig2.modalities.image import imagenet
 
 COLOURS = {"tabby": (255, 0, 0), "lynx": (0, 255, 0), "tench": (0, 0, 255)}
 
@@ -28,7 +29,7 @@ class Colours(nn.Module):
 
 
 def subject():
-    return vision.subject(Colours(), (8, 8), classes=list(COLOURS))
+    return modalities.image.subject(Colours(), (8, 8), classes=list(COLOURS))
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_references_are_of_the_most_likely_others_that_have_a_photo(fetched):
     mine, explained, runner_up = subject(), torch.tensor([0, 2]), torch.tensor([[1], [1]])
     assert find(mine, scores, explained, runner_up, 2).tolist() == [[1, 2], [1, 0]]
     assert find(mine, scores, explained, runner_up, 1).tolist() == [[1], [1]]
-    other = vision.subject(Colours(), (8, 8), classes=["a", "b", "c"])  # none of these is of ImageNet
+    other = modalities.image.subject(Colours(), (8, 8), classes=["a", "b", "c"])  # none of these is of ImageNet
     assert find(other, scores, explained, runner_up, 2) is runner_up
 
 

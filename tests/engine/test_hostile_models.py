@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ig2.adapters.loading import load_network, load_subject
 from ig2.errors import InputError
+from ig2.modalities.loading import load_network, load_subject
 from networks import refuses
 
 pytestmark = pytest.mark.slow  # all of it together takes half a minute

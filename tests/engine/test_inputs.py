@@ -235,7 +235,7 @@ def test_a_text_network_of_transformers_is_shown_its_adapter():
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 20}
     network = transformers.BertForSequenceClassification(transformers.BertConfig(**sizes)).eval()
     for net in (network, lambda embeddings: network(embeddings)):
-        with pytest.raises(ModelError, match=r"ig2\.adapters\.text\.from_transformers"):
+        with pytest.raises(ModelError, match=r"ig2\.modalities\.text\.from_transformers"):
             IG(net, torch.rand(2, 5, 8))
 
 

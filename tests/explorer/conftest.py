@@ -14,7 +14,7 @@ from torch import nn
 
 import ig2
 from browsing import open_browser, share_screens
-from ig2.adapters import tabular, vision
+from ig2 import modalities
 from ig2.explorer import Collection
 from networks import seeded
 from reports import HOSTILE
@@ -39,7 +39,7 @@ def folder(tmp_path_factory) -> Path:
     with torch.no_grad():
         net[1].weight[:] = torch.tensor([-1.0, 1.0])[:, None] / 192
         net[1].bias[:] = torch.tensor([0.4, -0.4])
-    subject = vision.subject(net, (SIDE, SIDE), classes=CLASSES, name="bright")
+    subject = modalities.image.subject(net, (SIDE, SIDE), classes=CLASSES, name="bright")
     (folder / "photos" / "light" / "broken.png").write_bytes(b"no image")
     for name, method in (("photos-ig", ig2.IntegratedGradients(4)), ("photos-gradient", ig2.Gradient())):
         ig2.run(str(folder / "photos"), subject, method, folder / name, values="float32")
@@ -48,8 +48,8 @@ def folder(tmp_path_factory) -> Path:
     frame = pandas.DataFrame(numbers.normal(size=(12, 3)).round(2), columns=["age", "dose", "weight"])
     frame["patient"] = [f"p{i}" for i in range(12)]
     frame.to_csv(folder / "patients.csv", index=False)
-    columns = tabular.infer_columns(frame, leave_out=["patient"])
-    table = tabular.subject(seeded(lambda: nn.Linear(3, 2), 1).float(), columns, ["well", "ill"], rows=frame)
+    columns = modalities.table.infer_columns(frame, leave_out=["patient"])
+    table = modalities.table.subject(seeded(lambda: nn.Linear(3, 2), 1).float(), columns, ["well", "ill"], rows=frame)
     ig2.run(str(folder / "patients.csv"), table, ig2.IntegratedGradients(4), folder / "rows", id="patient")
 
     texts = [("a", "bad", "film"), ("a", "good", "film"), HOSTILE, ("good", "enough")]

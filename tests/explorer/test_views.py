@@ -13,7 +13,7 @@ from torch import nn
 
 import ig2
 from browsing import open_screen
-from ig2.adapters import signals, vision
+from ig2 import modalities
 from ig2.errors import InputError
 from ig2.explorer import Collection, exports
 from ig2.metrics import Deletion, Insertion
@@ -30,7 +30,7 @@ def subject():
     with torch.no_grad():
         net[1].weight += 4 * torch.eye(3).repeat_interleave(SIDE * SIDE, dim=1) / SIDE**2
         net[3].weight += 4 * torch.eye(3)
-    return vision.subject(net, (SIDE, SIDE), classes=["red", "green", "blue"], name="small")
+    return modalities.image.subject(net, (SIDE, SIDE), classes=["red", "green", "blue"], name="small")
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,8 @@ def store(subject, source, tmp_path_factory):
 
 
 def test_each_references_own_values_are_kept(subject, source, store):
-    batch = subject.read([vision.Photo(source / "1.png", "1.png")])
-    pool = subject.pool([vision.Photo(source / f"{i}.png", f"{i}.png", None) for i in range(9)])
+    batch = subject.read([modalities.image.Photo(source / "1.png", "1.png")])
+    pool = subject.pool([modalities.image.Photo(source / f"{i}.png", f"{i}.png", None) for i in range(9)])
     chosen = subject.contrast(batch, None, pool, 3, 0, against="next")
     result = ig2.IG2(6)(subject.model, batch.x, None, chosen.samples, against="next", seed=0, per_reference=True)
     row = store["1.png"]
@@ -79,14 +79,14 @@ def test_references_are_reduced_as_the_values_are(subject, source, tmp_path, val
 
 
 def test_texts_and_rows_keep_their_references_too(tmp_path):
-    from ig2.adapters import tabular
+    from ig2 import modalities
 
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(np.random.default_rng(0).normal(size=(8, 3)), columns=["x", "y", "z"])
     frame.to_csv(tmp_path / "rows.csv", index=False)
     net = seeded(lambda: nn.Linear(3, 2), 1).float()
     net.bias.data.zero_()
-    subject = tabular.subject(net, tabular.infer_columns(frame), ["well", "ill"], rows=frame)
+    subject = modalities.table.subject(net, modalities.table.infer_columns(frame), ["well", "ill"], rows=frame)
     run = {"references": str(tmp_path / "rows.csv"), "count": 2, "per_reference": True}
     ig2.run(str(tmp_path / "rows.csv"), subject, ig2.IG2(4), tmp_path / "run", **run)
     collection = Collection([tmp_path / "run"])
@@ -126,7 +126,7 @@ def test_a_signal_is_a_curve_with_its_channels_and_times(tmp_path, layout, value
     shape = {"CT": (2, 40), "TC": (40, 2), "T": (40,)}[layout]
     x = np.random.default_rng(0).normal(size=(3, *shape)).astype(np.float32)
     net = nn.Sequential(nn.Flatten(), nn.Linear(x[0].size, 2))
-    subject = signals.subject(net.eval(), 40, layout, rate=8.0, channels=channels)
+    subject = modalities.signal.subject(net.eval(), 40, layout, rate=8.0, channels=channels)
     samples = [(sample, None) for sample in x]
     store = ig2.run(samples, subject, ig2.Gradient(), tmp_path / "store", values=values)
     shown = Collection([store.folder], samples if values == "float32" else None).view("1")[0][0]

@@ -11,11 +11,11 @@ import pytest
 
 import ig2
 from ig2._utils.files import FileError
-from ig2.adapters.images import Framing
 from ig2.errors import InputError
 from ig2.explorer import Collection, Question, WhatIf
 from ig2.explorer.keeping import make_id
 from ig2.explorer.whatif import join_words, parse_question, take_batch
+from ig2.modalities.image.reading import Framing
 from networks import refuses
 from whatifs import SIDE, encode, make_bright, make_patients, make_photos, make_reader, make_whatif
 

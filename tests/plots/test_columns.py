@@ -14,12 +14,15 @@ import torch
 import drawing
 import ig2
 import networks
-from ig2 import plots
-from ig2.adapters import tabular
+from ig2 import modalities, plots
 from ig2.errors import InputError
 from ig2.plots import columns as module
 
-COLUMNS = (tabular.Number("age", 40, 10), tabular.Number("debt"), tabular.Category("town", ("Bath", "York")))
+COLUMNS = (
+    modalities.table.Number("age", 40, 10),
+    modalities.table.Number("debt"),
+    modalities.table.Category("town", ("Bath", "York")),
+)
 
 
 def rows(count: int = 12) -> pd.DataFrame:
@@ -30,18 +33,18 @@ def rows(count: int = 12) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def subject() -> tabular.TableSubject:
+def subject() -> modalities.table.TableSubject:
     """f = age′ + 3·age′·debt − 2·[town is York]: every number on a figure can be said beforehand."""
 
     def linear(x: torch.Tensor) -> torch.Tensor:
         score = x[:, 0] + 3 * x[:, 0] * x[:, 1] - 2 * x[:, 3]
         return torch.stack([score, -score], dim=1)
 
-    return tabular.TableSubject("closed", ig2.wrap(linear), ("up", "down"), COLUMNS)
+    return modalities.table.TableSubject("closed", ig2.wrap(linear), ("up", "down"), COLUMNS)
 
 
 @pytest.fixture(scope="module")
-def result(subject: tabular.TableSubject) -> ig2.Attribution:
+def result(subject: modalities.table.TableSubject) -> ig2.Attribution:
     return subject.explain(rows(), ig2.IntegratedGradients(rule=ig2.rules.gauss(2)), target="up", against=None, references=0.0)
 
 
@@ -166,8 +169,8 @@ def test_categories_colour_a_dependence_each_by_its_own(result):
 
 
 def test_true_is_above_false_though_they_are_text():
-    columns = (tabular.Number("age"), tabular.Category("owner", ("False", "True")))
-    subject = tabular.TableSubject("owners", ig2.wrap(lambda x: x[:, :2]), ("one", "two"), columns)
+    columns = (modalities.table.Number("age"), modalities.table.Category("owner", ("False", "True")))
+    subject = modalities.table.TableSubject("owners", ig2.wrap(lambda x: x[:, :2]), ("one", "two"), columns)
     table = pd.DataFrame({"age": [1.0, 2.0, 3.0], "owner": ["True", "False", "True"]})
     attribution = subject.explain(table, ig2.InputXGradient(), target="two", against=None)
     figure = plots.beeswarm(attribution)

@@ -9,8 +9,7 @@ from torch import nn
 
 import drawing
 import ig2
-from ig2 import plots
-from ig2.adapters import signals
+from ig2 import modalities, plots
 from ig2.errors import InputError
 from networks import data, refuses
 
@@ -43,7 +42,7 @@ def test_a_panel_for_each_channel_with_the_curve_on_its_bands(shape, axis):
 @pytest.mark.slow
 def test_the_kind_of_an_attribution_decides_and_not_its_shape():
     net = nn.Sequential(nn.Flatten(), nn.Linear(40, 2)).eval()
-    mine = signals.subject(net, 20, "TC", channels=["left", "right"], rate=5, window=0.8)
+    mine = modalities.signal.subject(net, 20, "TC", channels=["left", "right"], rate=5, window=0.8)
     known = mine.explain(torch.rand(2, 20, 2), ig2.InputXGradient())
     figure = known.plot()
     assert len(panels(figure)) == 4 and "left" in drawing.texts(figure) and "signal 1" in drawing.texts(figure)

@@ -8,7 +8,7 @@ import pytest
 
 import ig2
 from browsing import open_screen, ready, shown
-from ig2.adapters import lm
+from ig2 import modalities
 from ig2.errors import InputError
 from ig2.report import Content, build_language, render, write
 from language import build, make_tokenizer
@@ -19,7 +19,7 @@ EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
 
 @pytest.fixture(scope="module")
 def model():
-    return lm.load(build("llama"), make_tokenizer(), name=EVIL)
+    return modalities.language.load(build("llama"), make_tokenizer(), name=EVIL)
 
 
 def test_a_pair_with_its_sentence_numbers_and_reference(model):

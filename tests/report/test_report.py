@@ -16,8 +16,7 @@ from markupsafe import Markup
 
 import ig2
 import reports
-from ig2 import InputError
-from ig2.adapters import tabular
+from ig2 import InputError, modalities
 from ig2.report import Content, ReferenceView, build, encoding, page, render, write
 from ig2.views import Bars, Curve, Picture, Words
 
@@ -359,7 +358,7 @@ def built():
         torch.manual_seed(0)
         net = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).eval()
     rows = [{"age": age, "size": -age} for age in range(5)]
-    subject = tabular.subject(net, ["age", "size"], ["price"], outputs="numbers", rows=rows)
+    subject = modalities.table.subject(net, ["age", "size"], ["price"], outputs="numbers", rows=rows)
     batch = subject.read(rows[:2])
     contrast = subject.contrast(batch, count=2)
     return subject, batch, contrast, ig2.IG2(steps=2)(subject.model, batch.x, references=contrast.samples)

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import nn
 
 import ig2
-from ig2.adapters import vision
+from ig2 import modalities
 from networks import data, seeded
 
 
@@ -43,11 +43,11 @@ def photos(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def subject() -> vision.VisionSubject:
+def subject() -> modalities.image.ImageSubject:
     """A classifier of photos of 8 × 8 pixels."""
     net: Any = seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.ReLU(), nn.Linear(8, 3)), 0).eval().float()
     net[1].bias.data = -0.5 * net[1].weight.data.sum(dim=1)  # about grey, so that it sees all classes in noise
     net[3].bias.data.zero_()
     noise = np.random.default_rng(1).integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)
-    pool = [vision.Photo(pixels, f"noise {i}") for i, pixels in enumerate(noise)]
-    return vision.subject(net, (8, 8), classes=["red", "green", "blue"], photos=lambda: pool)
+    pool = [modalities.image.Photo(pixels, f"noise {i}") for i, pixels in enumerate(noise)]
+    return modalities.image.subject(net, (8, 8), classes=["red", "green", "blue"], photos=lambda: pool)

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import ig2
+from ig2 import modalities
 from ig2._utils.suggestions import ChoiceError
-from ig2.adapters import lm
 from ig2.errors import InputError
 from ig2.explorer import Collection
 from ig2.metrics import Insertion
@@ -27,8 +27,8 @@ PROMPTS = [
 
 
 @pytest.fixture(scope="module")
-def model() -> lm.LanguageModel:
-    return lm.load(build("llama"), make_tokenizer(), name="llama")
+def model() -> modalities.language.LanguageModel:
+    return modalities.language.load(build("llama"), make_tokenizer(), name="llama")
 
 
 @pytest.fixture
@@ -38,7 +38,9 @@ def prompts(tmp_path: Path) -> Path:
     return path
 
 
-def test_each_prompt_is_explained_as_it_would_be_alone(model: lm.LanguageModel, prompts: Path, tmp_path: Path) -> None:
+def test_each_prompt_is_explained_as_it_would_be_alone(
+    model: modalities.language.LanguageModel, prompts: Path, tmp_path: Path
+) -> None:
     store = ig2.run(prompts, model, out=tmp_path / "store", label="answer", per_reference=True)
     rows = list(store)
     pair, contrast, empty, chat = rows
@@ -57,7 +59,7 @@ def test_each_prompt_is_explained_as_it_would_be_alone(model: lm.LanguageModel, 
         ig2.run(prompts, model, ig2.ExpectedIG(4), tmp_path / "store", label="answer", per_reference=True)
 
 
-def test_the_explorer_shows_them_as_texts(model: lm.LanguageModel, prompts: Path, tmp_path: Path) -> None:
+def test_the_explorer_shows_them_as_texts(model: modalities.language.LanguageModel, prompts: Path, tmp_path: Path) -> None:
     ig2.run(prompts, model, out=tmp_path / "store", label="answer")
     collection = Collection([tmp_path / "store"])
     assert collection.catalogue.is_right.tolist()[1:] == [0, -1, -1]
@@ -68,13 +70,13 @@ def test_the_explorer_shows_them_as_texts(model: lm.LanguageModel, prompts: Path
 
 @pytest.mark.parametrize("kind", ["t5", "bert", "pairs"])
 def test_models_of_other_kinds(kind: str, tmp_path: Path) -> None:
-    other = lm.load(build(kind), make_tokenizer(marks=kind != "t5"), name=kind)
+    other = modalities.language.load(build(kind), make_tokenizer(marks=kind != "t5"), name=kind)
     (tmp_path / "prompts.txt").write_text("What is [MASK]\nWhere are [MASK]\n")
     store = ig2.run(tmp_path / "prompts.txt", other, out=tmp_path / "store")
     assert not store.failures and all(row["prediction_name"] for row in store)
 
 
-def test_other_prompts_from_a_file(model: lm.LanguageModel, prompts: Path, tmp_path: Path) -> None:
+def test_other_prompts_from_a_file(model: modalities.language.LanguageModel, prompts: Path, tmp_path: Path) -> None:
     (tmp_path / "others.txt").write_text("What is old?\nWhere are you?\nIn France\n")
     store = ig2.run(prompts, model, out=tmp_path / "store", references=tmp_path / "others.txt", count=2, per_reference=True)
     assert len(store["prompts.jsonl:2"]["reference_labels"]) == 2  # the first has a pair of its own
@@ -92,14 +94,14 @@ def test_other_prompts_from_a_file(model: lm.LanguageModel, prompts: Path, tmp_p
     ],
 )
 def test_what_is_not_for_language_models(
-    model: lm.LanguageModel, prompts: Path, tmp_path: Path, options: dict[str, Any], said: str
+    model: modalities.language.LanguageModel, prompts: Path, tmp_path: Path, options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(InputError, match=said):
         ig2.run(prompts, model, out=tmp_path / "store", **options)
 
 
 def test_the_precision_of_a_run_is_that_of_its_explanations_and_of_its_store(prompts: Path, tmp_path: Path) -> None:
-    model = lm.load(build("llama").float(), make_tokenizer(), name="llama")
+    model = modalities.language.load(build("llama").float(), make_tokenizer(), name="llama")
     half = ig2.Preparation(precision="bfloat16")
     stores = [ig2.run(prompts, model, out=tmp_path / str(each), prepare=each) for each in (half, True)]
     outputs = [store["prompts.jsonl:1"]["output"] for store in stores]
@@ -111,7 +113,7 @@ def test_the_precision_of_a_run_is_that_of_its_explanations_and_of_its_store(pro
         ig2.run(torch.eye(4), torch.nn.Linear(4, 3), out=tmp_path / "net", prepare=half)
 
 
-def test_a_row_that_asks_for_a_generation_says_why_not(model: lm.LanguageModel, tmp_path: Path) -> None:
+def test_a_row_that_asks_for_a_generation_says_why_not(model: modalities.language.LanguageModel, tmp_path: Path) -> None:
     rows = [{"prompt": "In Germany people", "generate": 3}, {"prompt": "In Germany people", "generate": None}]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     refused, explained = ig2.run(tmp_path / "rows.jsonl", model, out=tmp_path / "store")

@@ -21,8 +21,8 @@ from limits import HANGS, wait_for
 from torch import nn
 
 import ig2
+from ig2 import modalities
 from ig2._utils.suggestions import ChoiceError
-from ig2.adapters import vision
 from ig2.errors import IG2Error
 from ig2.runs import Source, execution, readers
 from ig2.runs.files import lock_store
@@ -51,7 +51,7 @@ def check_same(rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> None
             np.testing.assert_array_equal(row[name], other[name])
 
 
-def test_processes_read_the_same_rows_as_threads(photos: Path, subject: vision.VisionSubject) -> None:
+def test_processes_read_the_same_rows_as_threads(photos: Path, subject: modalities.image.ImageSubject) -> None:
     (photos / "red" / "1.png").write_bytes(b"broken")
     places: list[int] = []
     framing = subject.frame
@@ -64,7 +64,7 @@ def test_processes_read_the_same_rows_as_threads(photos: Path, subject: vision.V
     assert not multiprocessing.active_children()
 
 
-def test_a_batch_stays_as_it_is_when_the_next_one_is_read(photos: Path, subject: vision.VisionSubject) -> None:
+def test_a_batch_stays_as_it_is_when_the_next_one_is_read(photos: Path, subject: modalities.image.ImageSubject) -> None:
     items = find_source(photos)
     plan = make_plan(
         items, subject, subject.model, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
@@ -78,7 +78,7 @@ def test_a_batch_stays_as_it_is_when_the_next_one_is_read(photos: Path, subject:
 
 
 def test_the_first_batches_are_read_before_they_are_asked_for(
-    photos: Path, subject: vision.VisionSubject, tmp_path: Path
+    photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path
 ) -> None:
     begun = tmp_path / "begun"
     begun.mkdir()
@@ -122,7 +122,7 @@ def test_tensors_of_all_kinds_come_back() -> None:
 )
 def test_for_a_gpu_processes_read_images_unless_asked_not_to(
     photos: Path,
-    subject: vision.VisionSubject,
+    subject: modalities.image.ImageSubject,
     monkeypatch: pytest.MonkeyPatch,
     asked: bool | None,
     daemonic: bool,
@@ -197,7 +197,7 @@ def test_what_processes_cannot_read_is_read_here(wrong: str, net: nn.Module) -> 
 
 
 def test_an_interrupted_run_leaves_no_processes_and_goes_on(
-    photos: Path, subject: vision.VisionSubject, tmp_path: Path
+    photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path
 ) -> None:
     def stop(done: int, total: int) -> None:
         assert multiprocessing.active_children()
@@ -215,7 +215,7 @@ def test_an_interrupted_run_leaves_no_processes_and_goes_on(
 
 
 def test_a_process_that_is_killed_ends_the_run_which_goes_on(
-    photos: Path, subject: vision.VisionSubject, tmp_path: Path
+    photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path
 ) -> None:
     calls: list[Any] = []
 

@@ -26,11 +26,10 @@ from limits import HANGS
 from torch import nn
 
 import ig2
-from ig2 import metrics, targets
+from ig2 import metrics, modalities, targets
 from ig2._utils.digests import fingerprint
 from ig2._utils.files import FileError, write_file
 from ig2._utils.suggestions import ChoiceError
-from ig2.adapters import tabular, text, vision
 from ig2.errors import InputError
 from ig2.groups import Groups
 from ig2.runs import Aggregates, Store, execution
@@ -76,7 +75,9 @@ class Listed(torch.utils.data.Dataset[torch.Tensor]):
 # -- what is kept ------------------------------------------------------------------------------------------------------
 
 
-def test_photos_with_references_metrics_and_classes(photos: Path, subject: vision.VisionSubject, tmp_path: Path) -> None:
+def test_photos_with_references_metrics_and_classes(
+    photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path
+) -> None:
     metric = ig2.metrics.Insertion(thresholds=4)
     method = ig2.IG2(3)
     store = ig2.run(photos, subject, method, tmp_path / "store", count=3, metrics=[metric], gradcf=True, batch=5)
@@ -98,7 +99,9 @@ def test_photos_with_references_metrics_and_classes(photos: Path, subject: visio
 
 
 @pytest.mark.parametrize("values", ["float16", ig2.Grid(4, 2), ig2.Superpixels(6), "none"])
-def test_values_are_pooled_and_keep_their_sum(photos: Path, subject: vision.VisionSubject, tmp_path: Path, values: Any) -> None:
+def test_values_are_pooled_and_keep_their_sum(
+    photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path, values: Any
+) -> None:
     full = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "full")
     store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", values=values)
     expected, row = full["red/3.png"]["values"], store["red/3.png"]
@@ -118,7 +121,9 @@ def test_values_are_pooled_and_keep_their_sum(photos: Path, subject: vision.Visi
 
 
 @pytest.mark.parametrize("values", ["float32", ig2.Grid(4, 2), ig2.Superpixels(6), "none"])
-def test_aggregates_are_those_of_the_rows(photos: Path, subject: vision.VisionSubject, tmp_path: Path, values: Any) -> None:
+def test_aggregates_are_those_of_the_rows(
+    photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path, values: Any
+) -> None:
     metric = ig2.metrics.Insertion(thresholds=4)
     store = ig2.run(photos, subject, ig2.IG2(2), tmp_path / "store", values=values, count=3, metrics=[metric], batch=5)
     expected = Aggregates()
@@ -144,7 +149,7 @@ def test_words_of_texts(tmp_path: Path) -> None:
         places = [line.index(word) for word in line.split()]
         return [(1 + sum(map(ord, word)) % 49, at, at + len(word)) for word, at in zip(line.split(), places, strict=True)]
 
-    subject = text.from_parts(embedding, Mean().eval(), cut, texts=["yes no", "hot cold warm", "red"])
+    subject = modalities.text.from_parts(embedding, Mean().eval(), cut, texts=["yes no", "hot cold warm", "red"])
     (tmp_path / "lines.txt").write_text("one two three\nfour\nfive six\n", encoding="utf-8")
     store = ig2.run(tmp_path / "lines.txt", subject, ig2.IntegratedGradients(3), tmp_path / "words")
     assert store["lines.txt:1"]["units"] == ["one", "two", "three"] and store["lines.txt:2"]["values"].shape == (1,)
@@ -160,10 +165,10 @@ def test_words_of_texts(tmp_path: Path) -> None:
     torch.testing.assert_close(scores.values, metric(subject.model, attribution).values.double(), atol=1e-5, rtol=1e-5)
 
 
-def table_subject(classes: int = 3) -> tabular.TableSubject:
+def table_subject(classes: int = 3) -> modalities.table.TableSubject:
     net = seeded(lambda: nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, classes)), 0).eval().float()
     frame = pandas.DataFrame({"age": [20, 40, 60, 80], "town": ["a", "b", "a", "b"]})
-    return tabular.subject(net, tabular.infer_columns(frame), ["x", "y", "z"][:classes], rows=frame)
+    return modalities.table.subject(net, modalities.table.infer_columns(frame), ["x", "y", "z"][:classes], rows=frame)
 
 
 def test_rows_of_a_table_and_those_that_cannot_be_read(tmp_path: Path) -> None:
@@ -178,13 +183,13 @@ def test_rows_of_a_table_and_those_that_cannot_be_read(tmp_path: Path) -> None:
     assert explanation.values.shape == (2, 2) and list(explanation.feature_names) == ["age", "town"]
 
 
-def test_a_pool_that_is_a_source(photos: Path, subject: vision.VisionSubject, tmp_path: Path) -> None:
+def test_a_pool_that_is_a_source(photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path) -> None:
     (photos / "red" / "broken.png").write_bytes(b"nothing")
     with pytest.warns(ig2.IG2Warning, match=r"red/broken\.png"):
         store = ig2.run(photos / "green", subject, ig2.ExpectedIG(3), tmp_path / "store", references=photos, count=2)
     assert store.manifest["fingerprint"]["settings"]["references"]["place"] == str(photos)
     items = [item for item in find_source(photos) if "broken" not in item.id]
-    pool = [vision.Photo(item.content, item.id, item.label) for item in items]
+    pool = [modalities.image.Photo(item.content, item.id, item.label) for item in items]
     attribution = subject.explain([photos / "green/0.png"], ig2.ExpectedIG(3), pool=pool, count=2)
     np.testing.assert_allclose(store["0.png"]["values"], attribution.values[0].numpy(), atol=1e-6)
 
@@ -239,7 +244,7 @@ def test_targets_that_are_no_class(net: nn.Module, samples: torch.Tensor, tmp_pa
     assert [row["output"] for row in by_number] == [row["output"] for row in by_object]
 
 
-def test_photos_are_explained_by_a_target(photos: Path, subject: vision.VisionSubject, tmp_path: Path) -> None:
+def test_photos_are_explained_by_a_target(photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path) -> None:
     norm = targets.Norm()
     store = ig2.run(photos, subject, ig2.IG2(4), tmp_path / "store", target=norm, count=2)
     assert len(store) == 12 and {row["target_name"] for row in store} == {"the norm of the output"}
@@ -310,7 +315,7 @@ def test_photos_of_another_size_or_other_classes_are_refused(photos: Path, tmp_p
     net = seeded(lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2)), 0).eval().float()
 
     def run(size: int, classes: list[str], **options: Any) -> Any:
-        subject = vision.subject(net, size, classes=classes, **options)
+        subject = modalities.image.subject(net, size, classes=classes, **options)
         return lambda: ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", values=ig2.Grid(2, 2))
 
     run(8, ["a", "b"])()
@@ -349,7 +354,9 @@ def test_a_folder_of_something_else_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
 
 
-def test_arguments_that_do_not_fit(photos: Path, subject: vision.VisionSubject, net: nn.Module, tmp_path: Path) -> None:
+def test_arguments_that_do_not_fit(
+    photos: Path, subject: modalities.image.ImageSubject, net: nn.Module, tmp_path: Path
+) -> None:
     def run(*arguments: Any, **options: Any) -> Any:
         return lambda: ig2.run(*arguments, out=tmp_path / "store", **options)
 
@@ -466,7 +473,7 @@ def test_labels_of_any_kind_are_kept_as_they_can_be(net: nn.Module, tmp_path: Pa
     assert [row["label_name"] for row in store] == names and not store.failures
 
 
-def test_an_item_of_another_shape_is_a_row_with_its_error(subject: vision.VisionSubject, tmp_path: Path) -> None:
+def test_an_item_of_another_shape_is_a_row_with_its_error(subject: modalities.image.ImageSubject, tmp_path: Path) -> None:
     samples = [*data(3, 3, 8, 8), data(3, 9, 9), data(8, 8), *data(2, 3, 8, 8)]
     net = seeded(lambda: nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(-3), nn.Linear(12, 2)), 0).eval()
     store = ig2.run(samples, net, ig2.Gradient(), tmp_path / "store", batch=6)
@@ -505,7 +512,7 @@ def test_arrays_grow_and_others_are_refused(net: nn.Module, tmp_path: Path) -> N
     refuses(InputError, "another run", lambda: ig2.run(data(15, 5, seed=3), net, method, out))
 
 
-def test_a_list_of_files_grows(photos: Path, subject: vision.VisionSubject, tmp_path: Path) -> None:
+def test_a_list_of_files_grows(photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path) -> None:
     files, out = sorted(map(str, photos.rglob("*.png"))), tmp_path / "store"
     ig2.run(files[:2], subject, ig2.Gradient(), out)
     store = ig2.run(files, subject, ig2.Gradient(), out)
@@ -545,7 +552,7 @@ def test_a_field_that_is_not_finite_leaves_the_others_as_they_are() -> None:
 
 
 def test_of_a_grid_its_fields_are_copied_and_nothing_larger(
-    photos: Path, subject: vision.VisionSubject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin, sizes = plans._begin_copy, list[int]()
 
@@ -558,7 +565,7 @@ def test_of_a_grid_its_fields_are_copied_and_nothing_larger(
     assert sizes == [6] * 3
 
 
-def test_a_table_is_the_same_of_columns_and_of_rows(photos: Path, subject: vision.VisionSubject) -> None:
+def test_a_table_is_the_same_of_columns_and_of_rows(photos: Path, subject: modalities.image.ImageSubject) -> None:
     items = find_source(photos)
     strategy = ig2.references.Samples(subject.read(sorted((photos / "red").iterdir())).x, 2)
     scored = [metrics.Insertion(thresholds=4)]
@@ -592,7 +599,7 @@ def test_numbers_are_copied_together_and_values_stay_where_they_are() -> None:
 
 
 def test_what_cannot_be_kept_is_not_explained_again_one_by_one(
-    photos: Path, subject: vision.VisionSubject, tmp_path: Path
+    photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path
 ) -> None:
     calls: list[int] = []
 
@@ -609,7 +616,7 @@ def test_what_cannot_be_kept_is_not_explained_again_one_by_one(
 
 
 def test_rows_are_finished_while_the_next_items_are_explained(
-    photos: Path, subject: vision.VisionSubject, tmp_path: Path
+    photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path
 ) -> None:
     third, waited = threading.Event(), list[bool]()
 
@@ -887,7 +894,7 @@ def test_a_named_model_reads_photos(photos: Path, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are texts")
-def test_names_that_are_no_utf8_do_not_end_a_run(photos: Path, subject: vision.VisionSubject, tmp_path: Path) -> None:
+def test_names_that_are_no_utf8_do_not_end_a_run(photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path) -> None:
     for old, new in ((b"/green/1.png", b"/green/gr\xfcn.png"), (b"/red", b"/gr\xfcn")):
         os.rename(os.fsencode(photos) + old, os.fsencode(photos) + new)
     Path(os.fsdecode(os.fsencode(photos) + b"/gr\xfcn/0.png")).write_bytes(b"broken")  # its error has the name, too

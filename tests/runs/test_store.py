@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 import ig2
+from ig2 import modalities
 from ig2._utils.files import FileError
-from ig2.adapters import signals
 from ig2.cli.options import ServeOptions
 from ig2.cli.run import print_store
 from ig2.cli.serve import find_method, find_model
@@ -371,7 +371,7 @@ def list_fields(content: dict[str, Any], above: tuple[str, ...] = ()) -> list[tu
 
 
 @pytest.fixture
-def photo_store(photos: Path, subject: ig2.adapters.vision.VisionSubject, tmp_path: Path) -> Store:
+def photo_store(photos: Path, subject: ig2.modalities.image.ImageSubject, tmp_path: Path) -> Store:
     values = ig2.Grid(2, 2)
     store = ig2.run(photos, subject, ig2.IG2(2), tmp_path / "seen", count=2, values=values, gradcf=True)
     typed = {"model": None, "method": "ig2", "steps": 2, "rule": None, "references": None}
@@ -380,7 +380,7 @@ def photo_store(photos: Path, subject: ig2.adapters.vision.VisionSubject, tmp_pa
     return ig2.open(store.folder)
 
 
-def use_store(folder: Path, photos: Path, subject: ig2.adapters.vision.VisionSubject) -> None:
+def use_store(folder: Path, photos: Path, subject: ig2.modalities.image.ImageSubject) -> None:
     """Whatever reads a manifest."""
     store = ig2.open(folder)
     assert repr(store) and len(store) == 12
@@ -398,7 +398,7 @@ def use_store(folder: Path, photos: Path, subject: ig2.adapters.vision.VisionSub
 
 @pytest.mark.slow
 def test_a_manifest_with_a_field_of_another_type_is_read_or_named(
-    photo_store: Store, photos: Path, subject: ig2.adapters.vision.VisionSubject
+    photo_store: Store, photos: Path, subject: ig2.modalities.image.ImageSubject
 ) -> None:
     folder, manifest = photo_store.folder, photo_store.manifest
     use_store(folder, photos, subject)
@@ -422,7 +422,7 @@ def test_a_manifest_with_a_field_of_another_type_is_read_or_named(
 
 
 def test_the_view_of_signals_with_a_field_of_another_type_is_named(tmp_path: Path) -> None:
-    heart = signals.subject(nn.Sequential(nn.Flatten(), nn.Linear(24, 2)), 12, channels=["left", "right"], rate=4)
+    heart = modalities.signal.subject(nn.Sequential(nn.Flatten(), nn.Linear(24, 2)), 12, channels=["left", "right"], rate=4)
     folder = ig2.run(data(3, 2, 12).float(), heart, ig2.Gradient(), tmp_path / "store").folder
     manifest = ig2.open(folder).manifest
     assert Collection([folder]).make_report(["0"], "one")

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 import ig2
+from ig2 import modalities
 from ig2._utils import downloads, training
 from ig2._utils.files import FileError, check_regular, write_file
-from ig2.adapters import images, tabular
-from ig2.adapters.loading import load_network
 from ig2.cli.inputs import read_lines
 from ig2.errors import IG2Warning, InputError
+from ig2.modalities.loading import load_network
 from ig2_bench.datasets import listing, mnist
 from ig2_bench.datasets.wafer import frames, wm811k
 from ig2_bench.networks import faces, questions
@@ -27,9 +27,9 @@ from ig2_bench.store import Cells
 from ig2_bench.table import Table
 
 READERS: dict[str, Callable[[Path], object]] = {
-    "a photo.png": images.read_image,
-    "a table.csv": lambda path: tabular.load("iris").read(path),
-    "a table.parquet": lambda path: tabular.load("iris").read(path),
+    "a photo.png": modalities.image.read_image,
+    "a table.csv": lambda path: modalities.table.load("iris").read(path),
+    "a table.parquet": lambda path: modalities.table.load("iris").read(path),
     "sentences.txt": read_lines,
     "weights.pt": lambda path: load_network(str(path)),
     "maps.npz": wm811k.load,

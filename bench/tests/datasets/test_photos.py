@@ -10,9 +10,9 @@ import torch
 from datafiles import error
 from PIL import Image
 
-from ig2.adapters import imagenet as classes
-from ig2.adapters.images import Framing
 from ig2.errors import InputError, MissingExtraError
+from ig2.modalities.image import imagenet as classes
+from ig2.modalities.image.reading import Framing
 from ig2_bench.datasets import imagenet, pets, photos
 from ig2_bench.datasets.listing import frame_mask
 

@@ -13,8 +13,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from ig2 import rules
-from ig2.adapters import vision
+from ig2 import modalities, rules
 from ig2.errors import InputError
 from ig2.model import wrap
 from ig2_bench import Table, run
@@ -122,7 +121,9 @@ class Colours(nn.Module):
 @pytest.fixture
 def colours(monkeypatch):
     """The small network in place of the large one, on pictures as they are."""
-    monkeypatch.setattr(vision, "load", lambda name: vision.subject(Colours().eval(), (SIDE, SIDE), classes="imagenet"))
+    monkeypatch.setattr(
+        modalities.image, "load", lambda name: modalities.image.subject(Colours().eval(), (SIDE, SIDE), classes="imagenet")
+    )
 
 
 def photo(path: Path, colour: int, box: tuple[int, int, int, int] = (1, 2, 13, 12)) -> None:

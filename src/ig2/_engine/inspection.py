@@ -328,7 +328,7 @@ def _failure(network: Network, leaves: Sequence[Tensor], error: Exception) -> st
     if len(weights) == 1 and not dtypes & weights:
         hint = f"its weights are {weights.pop()}: bring x to that with x.to(...)".replace("torch.", "")
     elif _reads_text(modules):
-        hint = "a text network of transformers and its tokenizer go into ig2.adapters.text.from_transformers(net, tokenizer)"
+        hint = "a text network of transformers and its tokenizer go into ig2.modalities.text.from_transformers(net, tokenizer)"
     elif "numpy" in str(error):
         hint = f"what leaves PyTorch for NumPy has no gradients: write it in torch. {WITHOUT_GRADIENTS}"
     elif not keys:

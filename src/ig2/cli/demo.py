@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import ig2
+from ig2 import modalities
 from ig2._utils.digests import key_of
-from ig2.adapters import vision
-from ig2.adapters.base import Batch
-from ig2.adapters.vision import Photo, VisionSubject
 from ig2.cli import files
 from ig2.cli.explain import Explanation, attribute, build_content
 from ig2.cli.output import INDENT, name_command, open_console, print_line, print_path, show_progress
 from ig2.demo import photos as demo_photos
 from ig2.errors import InputError, import_extra
 from ig2.methods.catalogue import METHODS
+from ig2.modalities.base import Batch
+from ig2.modalities.image.photos import ImageSubject, Photo
 from ig2.report import Content, InputView
 from ig2.runs.files import FORMAT, MANIFEST, PARTS, write_json, write_part
 from ig2.runs.plan import Plan, Row, make_table
@@ -53,7 +53,7 @@ def run(
     files.check_replaceable(out, [*PICTURES, files.REPORT, files.SUMMARY, files.PICTURES, files.STORE])
     with files.draft_folder(out) as draft, show_progress(quiet, keep=True) as watch:
         watch("models")
-        sees, reads = vision.load("efficientnet-lite0"), vision.load("digits")
+        sees, reads = modalities.image.load("efficientnet-lite0"), modalities.image.load("digits")
         parts = [
             attribute(sees, _photos(sees, photos), SHOWN, watch, count=4, steps=steps),
             attribute(reads, _digits(reads, digits), SHOWN, watch, count=8, steps=5 * steps),
@@ -117,7 +117,7 @@ def _share_verdicts(view: InputView, verdicts: dict[str, str]) -> InputView:
     return replace(view, methods=methods)
 
 
-def _photos(subject: VisionSubject, names: Sequence[str]) -> Batch:
+def _photos(subject: ImageSubject, names: Sequence[str]) -> Batch:
     paths = {path.name: path for path in demo_photos.paths()}
     missing = [name for name in names if name not in paths]
     if missing:
@@ -125,7 +125,7 @@ def _photos(subject: VisionSubject, names: Sequence[str]) -> Batch:
     return subject.read([Photo(paths[name], PHOTOS[name]) for name in names])
 
 
-def _digits(subject: VisionSubject, names: Sequence[str]) -> Batch:
+def _digits(subject: ImageSubject, names: Sequence[str]) -> Batch:
     assert subject.photos is not None
     unseen = {photo.label: photo for photo in subject.photos()}
     return subject.read([Photo(unseen[name].source, DIGITS[name]) for name in names])

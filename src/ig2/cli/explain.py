@@ -17,11 +17,6 @@ import ig2
 from ig2._engine.task import choose_against
 from ig2._utils.devices import find_device
 from ig2._utils.suggestions import ChoiceError
-from ig2.adapters.base import Batch, Contrast, Subject, quote_names
-from ig2.adapters.models import default_photos
-from ig2.adapters.tabular import BadRowsError, MissingColumnsError
-from ig2.adapters.text import TextBatch, TextSubject
-from ig2.adapters.vision import VisionSubject
 from ig2.attribution import Attribution
 from ig2.cli import files
 from ig2.cli.answer import print_answer
@@ -42,6 +37,11 @@ from ig2.cli.streams import print_error
 from ig2.demo import pool
 from ig2.errors import InputError, ModelError, describe
 from ig2.methods.catalogue import Entry
+from ig2.modalities.base import Batch, Contrast, Subject, quote_names
+from ig2.modalities.image.photos import ImageSubject
+from ig2.modalities.models import default_photos
+from ig2.modalities.table.rows import BadRowsError, MissingColumnsError
+from ig2.modalities.text.sentences import TextBatch, TextSubject
 from ig2.report import Content, SkippedView, build
 from ig2.report.content import Index, InputView, MethodView
 from ig2.rules import Rule
@@ -311,7 +311,7 @@ def _find_rivals(subject: Subject, scores: Tensor, explained: Tensor, classes: T
 def _takes_pool(subject: Subject) -> bool:
     """Whether references come from the photos of the demo, which can be fetched, and the model knows their classes."""
     return (
-        isinstance(subject, VisionSubject)
+        isinstance(subject, ImageSubject)
         and subject.photos is default_photos
         and len(pool.list_classes().intersection(subject.classes or ())) > 1
     )

@@ -19,11 +19,11 @@ import torch
 import ig2
 from ig2 import plots
 from ig2._utils.files import check_regular
-from ig2.adapters.base import Kind, Subject, extract_tensor
-from ig2.adapters.vision import VisionSubject
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, reason
 from ig2.methods.catalogue import Entry
+from ig2.modalities.base import Kind, Subject, extract_tensor
+from ig2.modalities.image.photos import ImageSubject
 from ig2.report import Content, InputView, SkippedView
 from ig2.report import write as write_report
 from ig2.views import Bars, Curve, Picture, Words
@@ -261,7 +261,7 @@ def find_scale(scale: float | None, subject: Subject) -> float:
     """Return the pixels that maps are blurred by for the eye: those chosen, otherwise a few of a large photo."""
     if scale is not None:
         return scale
-    return float(max(subject.size) // BLURRED_FROM) if isinstance(subject, VisionSubject) else 0.0
+    return float(max(subject.size) // BLURRED_FROM) if isinstance(subject, ImageSubject) else 0.0
 
 
 def draw_photos(
@@ -271,7 +271,7 @@ def draw_photos(
 
     By default only the strength that is shown is blurred, and a little: single pixels of a photo mean nothing to the eye.
     """
-    assert isinstance(subject, VisionSubject)
+    assert isinstance(subject, ImageSubject)
     smooth = find_scale(None, subject)
     if scale is not None and scale != smooth:
         smooth = 0.0

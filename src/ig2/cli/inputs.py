@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from ig2 import modalities
 from ig2._utils.files import check_regular
 from ig2._utils.suggestions import ChoiceError
-from ig2.adapters import signals, vision
-from ig2.adapters.base import Batch, Kind, Subject
-from ig2.adapters.tabular import BadRowsError, TableSubject, read_frame
-from ig2.adapters.vision import Photo
 from ig2.cli.streams import one_line
 from ig2.errors import InputError, format_count, reason
+from ig2.modalities.base import Batch, Kind, Subject
+from ig2.modalities.image.photos import Photo
+from ig2.modalities.table.rows import BadRowsError, TableSubject, read_frame
 from ig2.report import SkippedView
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
 TEXTS = (".txt",)
-SOUNDS = signals.SUFFIXES
+SOUNDS = modalities.signal.recordings.SUFFIXES
 FIRST_ROWS = 100  # of a table, without --rows
 MOST_REFERENCES = 60  # photos of a folder that references are chosen from; more are reported as skipped
 LARGEST_TEXT = 10_000_000  # bytes
@@ -38,7 +38,7 @@ def list_files(paths: Sequence[Path], out: Path, skip_bad: bool = False) -> list
             files.append(path)
             continue
         try:
-            images = [Path(photo.source) for photo in vision.read_folder(path)]
+            images = [Path(photo.source) for photo in modalities.image.read_folder(path)]
         except InputError:
             if not skip_bad:
                 raise
@@ -121,7 +121,7 @@ def open_inputs(subject: Subject, files: Sequence[Path], texts: Sequence[str], r
         return replace(InputList.from_list(photos, names, subject.read), sources=files), ()
     if subject.kind == "signal":
         names = _names(files)
-        clips = [signals.Clip(path, name) for path, name in zip(files, names, strict=True)]
+        clips = [modalities.signal.Clip(path, name) for path, name in zip(files, names, strict=True)]
         return replace(InputList.from_list(clips, names, subject.read), sources=files), ()
     lines = [line for path in files for line in read_lines(path)]
     if rows is not None:
@@ -136,13 +136,13 @@ def read_references(subject: Subject, source: Path, seed: int, skip_bad: bool = 
     if isinstance(subject, TableSubject):
         inputs = InputList.from_table(subject, source, range)
     elif subject.kind == "image":
-        photos, total = vision.read_folder(source, MOST_REFERENCES, seed), len(vision.read_folder(source))
+        photos, total = modalities.image.read_folder(source, MOST_REFERENCES, seed), len(modalities.image.read_folder(source))
         if len(photos) < total:
             reason = f"references are chosen from {len(photos)} of its {total:,} photos, taken evenly from all sub-folders"
             unread = (SkippedView(f"{total - len(photos):,} photos of {source}", reason),)
         inputs = InputList.from_list(photos, [photo.name for photo in photos], subject.read)
     elif subject.kind == "signal":
-        paths = signals.list_sounds(source)
+        paths = modalities.signal.list_sounds(source)
         inputs = InputList.from_list(paths, [path.name for path in paths], subject.read)
     else:
         lines = read_lines(source)

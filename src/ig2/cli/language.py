@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 import ig2
+from ig2 import modalities
 from ig2._utils.devices import find_device
 from ig2._utils.suggestions import ChoiceError
-from ig2.adapters import lm
 from ig2.cli import files
 from ig2.cli.explain import announce_cost, list_versions
 from ig2.cli.inputs import check_exists, read_lines
@@ -36,19 +36,21 @@ def run(options: ExplainOptions) -> None:
     """Explain one prompt; the files appear in the folder once all of them are complete."""
     _check(options)
     assert options.lm is not None and options.prompt is not None
-    (named,) = find_methods([options.method or type(lm.LanguageModel.default_method).__name__.lower()], "text")
+    (named,) = find_methods([options.method or type(modalities.language.LanguageModel.default_method).__name__.lower()], "text")
     rule = find_rule(options.rule, [named])
     prepare = ig2.Preparation(precision=options.precision)
     if options.references is not None:
         check_exists(options.references)
     with files.draft_folder(options.out) as draft, show_progress(options.quiet, keep=True) as watch:
         watch("model")
-        model = lm.load(options.lm).to(find_device(options.device))
+        model = modalities.language.load(options.lm).to(find_device(options.device))
         prompt: Any = [{"role": "user", "content": options.prompt}] if options.chat else options.prompt
         pair: Any = options.rather_than
         if pair is not None and options.chat:
             pair = [{"role": "user", "content": pair}]
-        rather_than = lm.OtherPrompts(*read_lines(options.references)) if options.references is not None else pair
+        rather_than = (
+            modalities.language.OtherPrompts(*read_lines(options.references)) if options.references is not None else pair
+        )
         method = _make_method(named, options.steps, rule, model.read(prompt).word)
         numbers = f"{named.name}.safetensors"
         files.check_replaceable(options.out, [files.REPORT, files.SUMMARY, PICTURE, numbers])
@@ -89,7 +91,7 @@ def run(options: ExplainOptions) -> None:
 class PromptChoice(Choice):
     """A method as it was typed, made for each prompt of a run."""
 
-    def __call__(self, subject: lm.LanguageModel, batch: lm.Prompt) -> ig2.Method:
+    def __call__(self, subject: modalities.language.LanguageModel, batch: modalities.language.Prompt) -> ig2.Method:
         entry = METHODS[self.name]
         return _make_method(entry, self.steps, find_rule(self.rule, [entry]), batch.word)
 
@@ -117,7 +119,7 @@ def _check(options: ExplainOptions) -> None:
         raise ChoiceError("--rather-than is one reference prompt, and --references a file of them: omit one of the two")
 
 
-def _write_summary(draft: Path, explanation: lm.Explanation, names: list[str]) -> None:
+def _write_summary(draft: Path, explanation: modalities.language.Explanation, names: list[str]) -> None:
     attribution = explanation.attribution
     content = {
         "made_by": f"ig2 {ig2.__version__}",
@@ -143,7 +145,9 @@ def _write_summary(draft: Path, explanation: lm.Explanation, names: list[str]) -
     (draft / files.SUMMARY).write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
 
 
-def _print_result(explanation: lm.Explanation, likely: list[tuple[str, float]], options: ExplainOptions, numbers: str) -> None:
+def _print_result(
+    explanation: modalities.language.Explanation, likely: list[tuple[str, float]], options: ExplainOptions, numbers: str
+) -> None:
     console, attribution = open_console(), explanation.attribution
     width = INDENT + len("prediction")
     print_heading(console, shlex.quote(one_line(options.prompt)))

@@ -16,7 +16,6 @@ import torch
 import ig2
 from ig2._utils.digests import code_digest, fingerprint, key_of
 from ig2._utils.files import make_subfolder, name_in_errors, write_file
-from ig2.adapters.base import Batch, Subject
 from ig2.attribution import MEDIANS, Attribution
 from ig2.cli import files
 from ig2.cli.inputs import InputList, Skipped
@@ -25,6 +24,7 @@ from ig2.cli.output import Watch
 from ig2.cli.streams import print_error
 from ig2.errors import InputError, format_count
 from ig2.methods.catalogue import Entry
+from ig2.modalities.base import Batch, Subject
 from ig2.model import Model
 from ig2.report import Content, SkippedView
 from ig2.report.content import Index, IndexEntry

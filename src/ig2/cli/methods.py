@@ -12,7 +12,7 @@ from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.methods.catalogue import METHODS, RULES, Entry, Facts
 
 if TYPE_CHECKING:
-    from ig2.adapters.base import Batch, Kind, Subject
+    from ig2.modalities.base import Batch, Kind, Subject
     from ig2.rules import Rule
 
 REGIONS = 50  # that KernelSHAP divides an image into
@@ -82,9 +82,9 @@ def choose_default(subject: Subject) -> tuple[str, ...]:
     """
     import torch
 
-    from ig2.adapters.vision import VisionSubject
+    from ig2.modalities.image.photos import ImageSubject
 
-    if not isinstance(subject, VisionSubject) or min(subject.size) < PHOTO:
+    if not isinstance(subject, ImageSubject) or min(subject.size) < PHOTO:
         return ("ig2",)
     grey = torch.full((1, subject.channels, *subject.size), subject.value_range / 2)
     with warnings.catch_warnings():

@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from ig2 import modalities
 from ig2._utils.suggestions import ChoiceError
-from ig2.adapters import estimators, tabular
-from ig2.adapters.base import Kind, Subject, quote_names
-from ig2.adapters.estimators import is_estimator
-from ig2.adapters.loading import as_vision_subject, load_subject
-from ig2.adapters.vision import VisionSubject
 from ig2.cli.inputs import read_lines
 from ig2.cli.options import ModelOptions
 from ig2.cli.streams import print_error
 from ig2.errors import InputError, format_count, reason
+from ig2.modalities.base import Kind, Subject, quote_names
+from ig2.modalities.image.photos import ImageSubject
+from ig2.modalities.loading import as_image_subject, load_subject
+from ig2.modalities.table.estimators import is_estimator
 
 
 def load_model(options: ModelOptions, kind: Kind, sources: Sequence[Path]) -> Subject:
@@ -86,14 +86,14 @@ def _parse_numbers(option: str, typed: str, expected: str) -> list[float]:
         raise ChoiceError(f"{option} {typed!r} is not valid: expected {expected}") from error
 
 
-def _adapt_to_photos(net: nn.Module, name: str, settings: dict[str, Any]) -> VisionSubject:
+def _adapt_to_photos(net: nn.Module, name: str, settings: dict[str, Any]) -> ImageSubject:
     low, high = settings.get("bounds", (0.0, 1.0))
     # photos are from 0 to 1: (low + x·(high − low) − mean) / std, which the network takes, is (x − mean′) / std′
     scaled = {"mean": [(value - low) / (high - low) for value in settings.get("mean", [0.0])]}
     scaled["std"] = [value / (high - low) for value in settings.get("std", [1.0])]
     normalisation = {part: values[0] if len(values) == 1 else values for part, values in scaled.items()}
     others = {part: value for part, value in settings.items() if part != "bounds"}
-    subject = as_vision_subject(net, name, **{**others, **normalisation})
+    subject = as_image_subject(net, name, **{**others, **normalisation})
     height, width = subject.size
     colours = "grey" if subject.channels == 1 else "RGB"
     typed = (f"{part} {', '.join(f'{value:g}' for value in settings[part])}" for part in ("mean", "std") if part in settings)
@@ -109,7 +109,7 @@ def _adapt_to_table(net: nn.Module, name: str, settings: dict[str, Any], source:
     for option in settings:
         if option != "classes":
             raise ChoiceError(f"--{option} is for images, and this is a table: omit it")
-    columns = tabular.infer_columns(source)
+    columns = modalities.table.infer_columns(source)
     features, names = sum(column.width for column in columns), [column.name for column in columns]
     device = next((tensor.device for tensor in [*net.parameters(), *net.buffers()]), None)
     try:
@@ -119,18 +119,18 @@ def _adapt_to_table(net: nn.Module, name: str, settings: dict[str, Any], source:
     except Exception as error:  # whatever the network raises
         raise InputError(
             f"{name} is a bare network, and does not take the {format_count(features, 'feature')} of {source}, "
-            f"{quote_names(names, 5)} ({reason(error)}): let the function return ig2.adapters.tabular.subject(net, columns, "
-            f"classes), where columns = ig2.adapters.tabular.infer_columns({str(source)!r}, leave_out=[...]) leaves out the "
+            f"{quote_names(names, 5)} ({reason(error)}): let the function return ig2.modalities.table.subject(net, columns, "
+            f"classes), where columns = ig2.modalities.table.infer_columns({str(source)!r}, leave_out=[...]) leaves out the "
             "columns that are not inputs"
         ) from error
-    subject = tabular.subject(
+    subject = modalities.table.subject(
         net, columns, settings.get("classes"), name=name, outputs="classes" if outputs > 1 else "numbers", rows=source
     )
     answer = _describe_classes(subject) if outputs > 1 else "one plain number as output"
     print_error(
         f"{name} is a bare network; assumed: {format_count(len(names), 'column')}, {quote_names(names, 5)}, numbers less "
         f"their mean and divided by their standard deviation in {source}, {answer} (to change it, return "
-        "ig2.adapters.tabular.subject(...))"
+        "ig2.modalities.table.subject(...))"
     )
     return subject
 
@@ -141,11 +141,13 @@ def _adapt_estimator(estimator: Any, name: str, kind: Kind, settings: dict[str, 
     for option in settings:
         if option != "classes":
             raise ChoiceError(f"--{option} is for images, and this is a table: omit it")
-    subject = estimators.subject(estimator, source, settings.get("classes"), name=f"{name} ({type(estimator).__name__})")
+    subject = modalities.table.estimators.subject(
+        estimator, source, settings.get("classes"), name=f"{name} ({type(estimator).__name__})"
+    )
     print_error(
         f"{name} is an estimator; assumed: {format_count(len(subject.columns), 'column')}, "
         f"{quote_names([column.name for column in subject.columns], 5)}, references from {source}, "
-        f"{_describe_classes(subject)} (to change it, return ig2.adapters.estimators.subject(...))"
+        f"{_describe_classes(subject)} (to change it, return ig2.modalities.table.estimators.subject(...))"
     )
     return subject
 

@@ -13,8 +13,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from ig2._utils.datasets import DATASETS
 from ig2._utils.options import DEVICES, Completion, RunOptions, option
-from ig2.adapters.models import MODELS
 from ig2.methods.catalogue import METHODS, RULES
+from ig2.modalities.models import MODELS
 
 FIGURES_OF_COLUMNS = ("beeswarm", "importance", "waterfall", "dependence")
 LANGUAGE = "Language models"  # the panel of the help for --lm

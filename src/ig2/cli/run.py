@@ -12,8 +12,6 @@ from typing import Any
 
 import ig2
 from ig2._utils.suggestions import ChoiceError, suggest
-from ig2.adapters.base import Subject
-from ig2.adapters.loading import load_function, load_network
 from ig2.cli.explain import parse_against
 from ig2.cli.methods import Choice, check_gradients, find_methods, find_rule, needs_references
 from ig2.cli.models import load_model
@@ -24,6 +22,8 @@ from ig2.errors import format_count
 from ig2.groups import Groups
 from ig2.methods.catalogue import METHODS
 from ig2.metrics import Metric
+from ig2.modalities.base import Subject
+from ig2.modalities.loading import load_function, load_network
 from ig2.references.base import References
 from ig2.runs import Cluster, Source, Store, find_source
 from ig2.runs.files import PROGRESS
@@ -82,14 +82,14 @@ def run(options: RunCommandOptions) -> None:
 
 
 def _run_language(options: RunCommandOptions) -> None:
-    from ig2.adapters import lm
+    from ig2 import modalities
     from ig2.cli.language import PromptChoice
 
     assert options.lm is not None
     for name in ("model", "size", "bounds", "mean", "std", "classes"):
         if getattr(options, name) is not None:
             raise ChoiceError(f"--{name} does not apply to a language model: omit it")
-    method = options.method or type(lm.LanguageModel.default_method).__name__.lower()
+    method = options.method or type(modalities.language.LanguageModel.default_method).__name__.lower()
     find_rule(options.rule, find_methods([method], "text"))
     with show_progress(options.quiet) as watch:
         watch("model")
@@ -97,7 +97,7 @@ def _run_language(options: RunCommandOptions) -> None:
             options,
             watch,
             find_source(options.source, id=options.id, label=options.label, skip=options.out),
-            lm.load(options.lm),
+            modalities.language.load(options.lm),
             PromptChoice(method, options.steps, options.rule),
             target=None if options.target == "auto" else options.target,
             against={None: "auto", "others": None}.get(options.against, options.against),

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from ig2._utils.devices import find_device
 from ig2._utils.suggestions import ChoiceError
-from ig2.adapters.models import MODELS
 from ig2.cli.methods import Choice, find_methods, find_rule
 from ig2.cli.options import ServeOptions
 from ig2.cli.output import open_console, print_heading, print_line
 from ig2.cli.streams import print_error
 from ig2.errors import InputError, describe, import_extra
 from ig2.methods.catalogue import METHODS
+from ig2.modalities.models import MODELS
 from ig2.runs.files import read_manifest
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ig2._utils.training import fit, load_or_train, local_seed
-from ig2.adapters.vision import Photo, VisionSubject, subject
 from ig2.errors import import_extra
+from ig2.modalities.image.photos import ImageSubject, Photo, subject
 
 CLASSES = tuple("0123456789")
 SIZE = (28, 28)
@@ -52,7 +52,7 @@ def load_network() -> tuple[nn.Module, NDArray[np.uint8], list[int]]:
     return net, examples, labels
 
 
-def load() -> VisionSubject:
+def load() -> ImageSubject:
     """The classifier of digits, and digits it has not seen to contrast with."""
     net, examples, labels = load_network()
     photos = tuple(Photo(pixels, f"a {label}", str(label)) for pixels, label in zip(examples, labels, strict=True))

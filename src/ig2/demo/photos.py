@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from ig2._utils.training import local_seed
-from ig2.adapters.vision import Photo, VisionSubject, subject
 from ig2.demo import pool
 from ig2.errors import MissingExtraError, import_extra
+from ig2.modalities.image.photos import ImageSubject, Photo, subject
 
 # Photos inside the wheels of scikit-image and scikit-learn that EfficientNet-Lite0 takes for what they show, or for the nearest
 # class that ImageNet has, with its probability. Not those it mistakes: coins are a bubble (0.13), galaxies a flatworm (0.20).
@@ -26,7 +26,7 @@ PHOTOS = (
 )
 
 
-def load() -> VisionSubject:
+def load() -> ImageSubject:
     """EfficientNet-Lite0, an ImageNet classifier."""
     purpose = "the built-in image classifier"
     package = import_extra("efficientnet_lite_pytorch", "demo", purpose)

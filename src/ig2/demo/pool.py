@@ -15,9 +15,9 @@ from pathlib import Path
 
 from ig2._utils.datasets import DataSet, Reading, Survey
 from ig2._utils.downloads import PublicFile, find_difference
-from ig2.adapters import imagenet
-from ig2.adapters.vision import Photo
 from ig2.errors import InputError
+from ig2.modalities.image import imagenet
+from ig2.modalities.image.photos import Photo
 
 FIRST = "EliSchwartz/imagenet-sample-images/bc69043e2862758a1906c6a24a792bb28c6bb2ff"
 SECOND = "ndb796/Small-ImageNet-Validation-Dataset-1000-Classes/c55ca047bd854ba01d3af6c283c034924a644db2"

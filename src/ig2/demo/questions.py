@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ig2._utils.training import fit, load_or_train, local_seed
-from ig2.adapters.text import TextSubject, from_parts
 from ig2.demo.grammar import grammar, questions
+from ig2.modalities.text.sentences import TextSubject, from_parts
 
 CLASSES = ("abbreviation (ABBR)", "description (DESC)", "entity (ENTY)", "person (HUM)", "place (LOC)", "number (NUM)")
 PAD, UNKNOWN = 0, 1

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from ig2._utils.suggestions import suggest
 from ig2._utils.training import fit, load_or_train, local_seed
-from ig2.adapters.tabular import Number, TableSubject, infer_columns, subject
 from ig2.errors import InputError, describe, import_extra
+from ig2.modalities.table.rows import Number, TableSubject, infer_columns, subject
 
 TABLES = ("breast-cancer", "wine", "iris", "diabetes")
 

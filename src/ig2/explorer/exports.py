@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 from ig2 import plots
-from ig2.adapters.images import SUFFIXES
 from ig2.attribution import Attribution
 from ig2.errors import InputError, format_count
 from ig2.explorer.catalogue import Positions
 from ig2.explorer.collection import Collection
+from ig2.modalities.image.reading import SUFFIXES
 from ig2.plots.canvas import encode_png
 from ig2.report import InputView, MethodView, render
 from ig2.runs.files import arrow

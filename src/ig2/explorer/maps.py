@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ig2.adapters.signals import order_channels
 from ig2.errors import InputError
+from ig2.modalities.signal.recordings import order_channels
 from ig2.runs.files import arrow, explain_damage, open_part
 from ig2.runs.store import Store, read_rows
 from ig2.views import Bars, Curve, Numbers, Picture, View, Words, pool, sum_bins

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ig2.adapters.images import Framing, read_image
-from ig2.adapters.signals import order_channels, read_sound
 from ig2.errors import InputError, describe, import_extra
 from ig2.explorer.maps import Map, find_view
+from ig2.modalities.image.reading import Framing, read_image
+from ig2.modalities.signal.recordings import order_channels, read_sound
 from ig2.runs.sources import Rows, Source, extract_input, find_source
 from ig2.views import Curve, Picture, View
 

@@ -20,11 +20,6 @@ import numpy as np
 from torch import Tensor
 
 from ig2._engine.inputs import take_rows
-from ig2.adapters.base import Batch, Subject
-from ig2.adapters.images import read_image
-from ig2.adapters.tabular import Category, TableSubject, read_frame
-from ig2.adapters.text import TextBatch
-from ig2.adapters.vision import Photo, VisionSubject
 from ig2.errors import InputError, describe, import_extra
 from ig2.explorer.collection import Collection
 from ig2.explorer.keeping import Keeper
@@ -33,6 +28,11 @@ from ig2.explorer.streaming import stream
 from ig2.explorer.turns import Event, Turns
 from ig2.explorer.views import name_class
 from ig2.methods import Method
+from ig2.modalities.base import Batch, Subject
+from ig2.modalities.image.photos import ImageSubject, Photo
+from ig2.modalities.image.reading import read_image
+from ig2.modalities.table.rows import Category, TableSubject, read_frame
+from ig2.modalities.text.sentences import TextBatch
 from ig2.report.encoding import MAP_BITS, pack_map
 from ig2.runs.files import read_kept
 from ig2.runs.manifest import describe_model
@@ -161,7 +161,7 @@ class WhatIf:
             "kept": self.keeper.folder.name,
             "notes": self._notes,
         }
-        if isinstance(subject, VisionSubject):
+        if isinstance(subject, ImageSubject):
             about["size"] = list(subject.size)
         if isinstance(subject, TableSubject):
             about["columns"] = [
@@ -269,7 +269,7 @@ class WhatIf:
             InputError: if it cannot be read, or others are read for too long.
         """
         subject = self.subject
-        assert isinstance(subject, VisionSubject)
+        assert isinstance(subject, ImageSubject)
         # one at a time: a small file can have a hundred million pixels
         if not self._reading.acquire(timeout=READING_SECONDS):
             raise InputError("too many images are read at once: try again in a while")
@@ -280,7 +280,7 @@ class WhatIf:
             self._reading.release()
 
     def _encode_picture(self, batch: Batch) -> str:
-        assert isinstance(self.subject, VisionSubject)
+        assert isinstance(self.subject, ImageSubject)
         return "data:image/png;base64," + base64.b64encode(encode_png(self.subject.picture(batch.attributed[0]))).decode()
 
     def parse(self, content: bytes) -> Question:
@@ -293,7 +293,7 @@ class WhatIf:
         question = parse_question(fields, self.subject.kind)
         if self.subject.kind != "image":
             return question
-        assert isinstance(self.subject, VisionSubject)
+        assert isinstance(self.subject, ImageSubject)
         content = _decode_image(fields.get("input"), self.subject.size)
         return replace(question, content=self.read_image(content, framed=True))
 
@@ -368,7 +368,7 @@ class WhatIf:
 
     def _remember(self, row: Row, batch: Batch, origin: str) -> str:
         subject, trial = self.subject, secrets.token_urlsafe(9)
-        picture = encode_png(subject.picture(batch.attributed[0])) if isinstance(subject, VisionSubject) else None
+        picture = encode_png(subject.picture(batch.attributed[0])) if isinstance(subject, ImageSubject) else None
         with self._lock:
             self.trials[trial] = {**row, "origin": origin}, picture
             while len(self.trials) > MOST_TRIALS:

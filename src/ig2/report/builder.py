@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ig2.adapters.base import Batch, Contrast, Subject, extract_tensor
-from ig2.adapters.lm.explanation import Explanation
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
+from ig2.modalities.base import Batch, Contrast, Subject, extract_tensor
+from ig2.modalities.language.explanation import Explanation
 from ig2.report.content import Content, InputView, MethodView, ReferenceView
 from ig2.views import Bars, Numbers, Picture, View, Words
 

@@ -24,12 +24,12 @@ from ig2._utils.devices import find_device
 from ig2._utils.files import FileError
 from ig2._utils.progress import Progress, ProgressOption
 from ig2._utils.suggestions import ChoiceError
-from ig2.adapters.base import Subject
-from ig2.adapters.lm import LanguageModel, Prompt
 from ig2.errors import InputError, describe, format_count
 from ig2.groups import Groups
 from ig2.methods import Grid, Method
 from ig2.metrics.base import Metric
+from ig2.modalities.base import Subject
+from ig2.modalities.language import LanguageModel, Prompt
 from ig2.model import Model, Preparation
 from ig2.runs import store as stores
 from ig2.runs.aggregates import ROWS_AT_ONCE, Aggregates, find_columns
@@ -121,9 +121,9 @@ def run(
     Args:
         source: a folder, file or pattern of images, tables (Parquet, CSV, TSV, JSON lines) or texts; `module:function`; a
             Hugging Face or PyTorch data set; or a `Source`. It may have grown since the last run.
-        model: a subject of `ig2.adapters`, which knows its data; a language model of `ig2.adapters.lm`, for sources of prompts,
-            whose rows may have their own columns "target", "against" and "rather_than"; a network or the result of
-            `ig2.wrap`, for sources of tensors; or a name, as `ig2.adapters.loading.load_network` takes it.
+        model: a subject of `ig2.modalities`, which knows its data; a language model of `ig2.modalities.language`, for
+            sources of prompts, whose rows may have columns "target", "against" and "rather_than"; a network or the result of
+            `ig2.wrap`, for sources of tensors; or a name, as `ig2.modalities.loading.load_network` takes it.
         method: a method, or a function of (subject, batch) that returns one, for a language model of (model, prompt). By
             default `IG2()`, or the default method of the language model.
         out: the folder of the store.

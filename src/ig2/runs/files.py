@@ -27,7 +27,6 @@ from typing import Any
 from ig2._utils.checks import is_count, is_number
 from ig2._utils.files import check_regular, make_subfolder, open_in_place, write_file
 from ig2.errors import InputError, describe, import_extra, reason
-from ig2.groups import Grid, Superpixels
 
 FORMAT = "ig2.run/1"
 MANIFEST, AGGREGATES, PROGRESS, LOCK = "manifest.json", "aggregates.json", "progress.json", "lock"
@@ -136,6 +135,8 @@ def read_kept(content: Any) -> Any:
     Raises:
         InputError: if it is something else.
     """
+    from ig2.groups import Grid, Superpixels  # opening a store does not wait for PyTorch
+
     kinds = {"Grid": Grid, "Superpixels": Superpixels}
     try:
         if isinstance(content, dict) and content["type"] in kinds:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from ig2._utils.suggestions import ChoiceError, suggest
-from ig2.adapters.base import extract_tensor
-from ig2.adapters.lm import LanguageModel, OtherPrompts, TextReferences
 from ig2.attribution import MEDIANS
 from ig2.errors import IG2Warning, InputError, describe
 from ig2.methods import Method
+from ig2.modalities.base import extract_tensor
+from ig2.modalities.language import LanguageModel, OtherPrompts, TextReferences
 from ig2.model import Preparation, wrap
 from ig2.runs.files import arrow
 from ig2.runs.plan import REFERENCE_VALUES, Finish, Loaded, Plan, Row, describe_failure

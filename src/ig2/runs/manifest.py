@@ -17,11 +17,11 @@ from torch import Tensor, nn
 import ig2
 from ig2._utils.digests import code_digest, describe_code, fingerprint, key_of, place
 from ig2._utils.files import FileError
-from ig2.adapters.base import Subject
-from ig2.adapters.images import Framing
-from ig2.adapters.tabular import TableSubject
 from ig2.errors import InputError, describe, reason
 from ig2.methods.base import summary
+from ig2.modalities.base import Subject
+from ig2.modalities.image.reading import Framing
+from ig2.modalities.table.rows import TableSubject
 from ig2.model import Function, Model, modules_used
 from ig2.runs.files import FORMAT, MANIFEST, find_differences, list_parts, read_manifest, write_json
 from ig2.runs.language import PromptPlan

@@ -16,15 +16,15 @@ from torch import Tensor
 
 from ig2._engine.session import Kept
 from ig2._engine.task import scores
-from ig2.adapters.base import Batch, Contrast, Subject, find_tensor
-from ig2.adapters.signals import Clip
-from ig2.adapters.text import TextBatch, TextSubject
-from ig2.adapters.vision import Photo
 from ig2.attribution import MEDIANS, Attribution
 from ig2.errors import IG2Error, IG2Warning, InputError, describe, reason
 from ig2.groups import Groups
 from ig2.methods import Grid, Method
 from ig2.metrics.base import Metric, Scores
+from ig2.modalities.base import Batch, Contrast, Subject, find_tensor
+from ig2.modalities.image.photos import Photo
+from ig2.modalities.signal.recordings import Clip
+from ig2.modalities.text.sentences import TextBatch, TextSubject
 from ig2.model import Model
 from ig2.names import name_output
 from ig2.runs.aggregates import CURVE, SCALARS

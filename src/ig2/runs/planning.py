@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 from ig2._utils.suggestions import ChoiceError
-from ig2.adapters.base import Batch, Subject
-from ig2.adapters.loading import as_vision_subject, load_network
-from ig2.adapters.signals import Clip
-from ig2.adapters.vision import Photo
 from ig2.errors import InputError, describe, reason, warn
 from ig2.groups import Groups
 from ig2.methods import IG2
 from ig2.metrics.base import Metric
+from ig2.modalities.base import Batch, Subject
+from ig2.modalities.image.photos import Photo
+from ig2.modalities.loading import as_image_subject, load_network
+from ig2.modalities.signal.recordings import Clip
 from ig2.model import Model, as_model
 from ig2.runs.plan import COLUMNS, Plan
 from ig2.runs.sources import Source, extract_input, find_source
@@ -31,7 +31,7 @@ def find_model(model: Any, source: Source) -> tuple[Subject | None, Model]:
     if isinstance(model, str):
         model = load_network(model)
     if isinstance(model, nn.Module) and "tensor" not in source.kinds and source.kinds == ("image",):
-        model = as_vision_subject(model, type(model).__name__)
+        model = as_image_subject(model, type(model).__name__)
     if isinstance(model, Subject):
         if model.kind not in source.kinds:
             raise InputError(f"{model.name} reads {model.kind}s, and the source has {' or '.join(source.kinds)}s")
@@ -39,7 +39,7 @@ def find_model(model: Any, source: Source) -> tuple[Subject | None, Model]:
     if "tensor" not in source.kinds:
         raise InputError(
             f"the source has {' or '.join(source.kinds)}s, and {describe(model)} reads tensors: give a subject of "
-            "ig2.adapters, which knows how they reach the network"
+            "ig2.modalities, which knows how they reach the network"
         )
     return None, as_model(model)
 
@@ -69,7 +69,9 @@ def make_plan(
     pool, chosen = None, references
     if _is_pool(references):
         if subject is None:
-            raise InputError("a pool of references is for a subject of ig2.adapters: give a strategy of ig2.references instead")
+            raise InputError(
+                "a pool of references is for a subject of ig2.modalities: give a strategy of ig2.references instead"
+            )
         pool, chosen = _read_pool(subject, references, column), None
     contrast = subject is not None and chosen is None and (pool is not None or getattr(method, "needs_references", False))
     question = as_target(target if subject is None else subject._read_classes(target))

@@ -25,9 +25,9 @@ from torch import Tensor
 from ig2._utils.digests import fingerprint, key_of
 from ig2._utils.files import check_regular
 from ig2._utils.suggestions import ChoiceError, suggest
-from ig2.adapters.images import FORMATS, MOST_PIXELS, SUFFIXES
-from ig2.adapters.signals import SUFFIXES as SOUNDS
 from ig2.errors import InputError, describe, import_extra, reason
+from ig2.modalities.image.reading import FORMATS, MOST_PIXELS, SUFFIXES
+from ig2.modalities.signal.recordings import SUFFIXES as SOUNDS
 from ig2.runs.files import arrow, clean_text, explain_damage
 
 Kind = Literal["image", "text", "table", "signal", "tensor"]
@@ -311,7 +311,7 @@ def find_source(
 
 
 def _find_path(place: str, id: str | None, label: str | None, skip: Path | None) -> Source:
-    from ig2.adapters.loading import FUNCTION, import_from_here, load_function
+    from ig2.modalities.loading import FUNCTION, import_from_here, load_function
 
     path = Path(place)
     if FUNCTION.fullmatch(place) and not path.exists():

@@ -24,10 +24,10 @@ from rich.text import Text
 import ig2_bench
 from ig2._utils.files import find_cache
 from ig2._utils.suggestions import ChoiceError
-from ig2.adapters.loading import FUNCTION, import_from_here, load_function
 from ig2.cli.output import INDENT, open_console, print_path, show_progress
 from ig2.cli.streams import one_line, print_error
 from ig2.errors import InputError, describe, format_count
+from ig2.modalities.loading import FUNCTION, import_from_here, load_function
 from ig2.table import PAPER, settings_line
 from ig2_bench import SUITES, BenchOptions, Table
 from ig2_bench.cli.commands import LEADERBOARD, BenchCommandOptions

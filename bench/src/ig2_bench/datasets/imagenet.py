@@ -26,9 +26,9 @@ import numpy as np
 
 from ig2._utils.datasets import DataSet, Reading, Survey
 from ig2._utils.files import check_regular
-from ig2.adapters import imagenet
-from ig2.adapters.images import read_image
 from ig2.errors import InputError, describe, reason
+from ig2.modalities.image import imagenet
+from ig2.modalities.image.reading import read_image
 from ig2_bench.datasets.base import LabelledSamples
 from ig2_bench.datasets.listing import Entry, Frame, Listing, Mask, existing_folder, pictures_in, read_csv, read_lines
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from ig2._utils.datasets import Reading, Survey
 from ig2._utils.files import check_regular
-from ig2.adapters.images import SUFFIXES, Framing, read_image
 from ig2.errors import InputError, describe, import_extra, reason
+from ig2.modalities.image.reading import SUFFIXES, Framing, read_image
 from ig2.references import round_robin
 from ig2_bench.datasets.base import LabelledSamples, check_limit, describe_source
 from ig2_bench.datasets.survey import find_duplicates

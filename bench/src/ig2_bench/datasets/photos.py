@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ig2.adapters import imagenet
 from ig2.errors import MissingExtraError, import_extra
+from ig2.modalities.image import imagenet
 from ig2_bench.datasets.base import LabelledSamples
 from ig2_bench.datasets.listing import Entry, Frame, Listing, Mask
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 import ig2
-from ig2.adapters import text, vision
-from ig2.adapters.images import Framing
-from ig2.adapters.text import TextSubject
+from ig2 import modalities
 from ig2.errors import InputError
+from ig2.modalities.image.reading import Framing
+from ig2.modalities.text.sentences import TextSubject
 from ig2.references import round_robin
 from ig2_bench.datasets import imagenet, pets, photos
 from ig2_bench.datasets.base import LabelledSamples
@@ -124,7 +124,7 @@ def _pictures(model: ig2.Model, network: str, samples: LabelledSamples, x: Tenso
 @cache_by_files("imagenet-val", "pets", "imagenet-pool")
 def load_photos(options: Options, count: int = 24) -> Pictures:
     """Photos and an ImageNet classifier; references are photos of other classes."""
-    subject = vision.load("efficientnet-lite0").to(options.device)
+    subject = modalities.image.load("efficientnet-lite0").to(options.device)
     frame: Any = Framing((SMALL, SMALL)) if options.quick else subject.frame
     place, pets_place, pool_place = (find_folder(options, name) for name in ("imagenet-val", "pets", "imagenet-pool"))
     if place is not None or pets_place is not None:
@@ -252,6 +252,6 @@ def load_questions(options: Options) -> Questions:
     source = "questions made from a small grammar" if find_folder(options, "trec") is None else "TREC questions"
     net, network = _train("trec", train, options, suite.vectors)
     assert isinstance(net, QuestionCNN)
-    subject = text.from_parts(net.embedding, net, net.cut, classes=train.classes)
+    subject = modalities.text.from_parts(net.embedding, net, net.cut, classes=train.classes)
     scores = subject.predict(subject.encode(cast(tuple[str, ...], test.x)))
     return Questions(subject, test, scores.argmax(dim=1), train, f"{source}; {network}")

@@ -15,8 +15,8 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import FancyBboxPatch
 
 import ig2
-from ig2.adapters.text import TextBatch, TextSubject
 from ig2.errors import InputError
+from ig2.modalities.text.sentences import TextBatch, TextSubject
 from ig2.plots.canvas import QUIET, Canvas, align_end_labels
 from ig2.plots.labels import choose_ink, clean_text, text_options
 from ig2.plots.texts import POINTS, lay_out_words

@@ -26,7 +26,7 @@ class QuestionCNN(SampleNetwork):
     """An embedding, 100 filters each over three, four and five words, each at its strongest place, and a linear layer.
 
     Called with token ids (B, L), where 0 is padding; or, to be explained, with embeddings (B, L, E) and a mask (B, L) that is
-    1 where there is a word. Padding changes nothing: `ig2.adapters.text.from_parts(net.embedding, net, net.cut)` explains it.
+    1 where there is a word. Padding changes nothing: `ig2.modalities.text.from_parts(net.embedding, net, net.cut)` explains it.
 
     Args:
         words: those with a vector of their own.

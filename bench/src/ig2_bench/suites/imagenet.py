@@ -13,14 +13,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ig2 import rules
+from ig2 import modalities, rules
 from ig2._engine.acceleration import prepare
 from ig2._engine.task import scores
 from ig2._utils.checks import check_count
-from ig2.adapters import vision
-from ig2.adapters.images import Framing
 from ig2.errors import InputError, import_extra
 from ig2.methods.kernelshap import Grid
+from ig2.modalities.image.reading import Framing
 from ig2.model import Model, Preparation
 from ig2.references import round_robin
 from ig2.table import Column
@@ -74,7 +73,7 @@ class ImageNet(Experiment):
     predicts, against each other.
 
     Args:
-        network: as `ig2.adapters.vision.load` takes it.
+        network: as `ig2.modalities.image.load` takes it.
         pixels: height and width of the pictures; by default the network's own.
         photos: how many are read at most.
         relevant: in the study of references, how many of each strategy: one of each of the classes predicted next.
@@ -148,9 +147,9 @@ class ImageNet(Experiment):
         return LAYERS.get(self.network, ("output",))
 
     @cached_property
-    def subject(self) -> vision.VisionSubject:
+    def subject(self) -> modalities.image.ImageSubject:
         """The network, with how a photo is brought to its size."""
-        subject = vision.load(self.network)
+        subject = modalities.image.load(self.network)
         for part in (subject.model.net, subject.model.preprocess):
             if isinstance(part, nn.Module):
                 part.to(self.device)
@@ -401,7 +400,7 @@ class _ScoredPhotos:
         return chosen
 
 
-def _prepare_once(subject: vision.VisionSubject, device: str) -> Model:
+def _prepare_once(subject: modalities.image.ImageSubject, device: str) -> Model:
     """The model made fast for good: to do it anew in every call took two fifths of a quick run."""
     x = torch.zeros(1, subject.channels, *subject.size, device=device)
     model = subject.model

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from ig2._utils.checks import is_count
 from ig2._utils.datasets import DataSet, Reading, Survey
-from ig2.adapters.images import read_image
 from ig2.errors import InputError, describe, format_count, import_extra
+from ig2.modalities.image.reading import read_image
 from ig2_bench.datasets.base import LabelledSamples, check_limit, describe_source
 from ig2_bench.datasets.listing import existing_folder, pictures_in, read_lines
 from ig2_bench.datasets.survey import find_duplicates

@@ -1,1 +1,0 @@
-"""Adapters from photos, sentences, tables, signals and named models to tensors, and back to readable results."""

@@ -1,0 +1,386 @@
+"""Image classifiers, by name or from any network: photos in, heat maps out.
+
+Points, steps and attributions are in the space of images, by default [0, 1] for each channel. The normalisation that a network
+needs is part of the model, so that black means black.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ig2._utils.checks import is_number
+from ig2._utils.suggestions import suggest
+from ig2._utils.training import local_seed
+from ig2._utils.unpickling import weights_only
+from ig2.attribution import Attribution
+from ig2.errors import IG2Error, InputError, describe, import_extra, reason
+from ig2.modalities.base import Batch, Kind, Outputs, Subject, extract_tensor
+from ig2.modalities.image import imagenet
+from ig2.modalities.image.reading import SUFFIXES, Framing, crop_strip, parse_size, read_image
+from ig2.modalities.models import MODELS, default_photos
+from ig2.model import OutputName, wrap
+from ig2.references.choice import interleave
+from ig2.views import Picture, View
+
+
+@dataclass(frozen=True, eq=False)
+class Photo:
+    """An image to read: its source, its name, and its class if known."""
+
+    source: Any  # a path, a Pillow image or an array of uint8
+    name: str
+    label: str | None = None
+
+
+class Normalise(nn.Module):
+    """Normalise each channel, (x − mean) / std."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32)[:, None, None])
+        self.register_buffer("std", torch.tensor(std, dtype=torch.float32)[:, None, None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageSubject(Subject):
+    """An image classifier, with the size, channels and value range of its images."""
+
+    size: tuple[int, int]  # height and width
+    frame: Callable[[Any], Any]  # from a Pillow image of any size to one of `size`
+    channels: int = 3  # or 1, for grey pictures
+    value_range: float = 1.0  # white, in the data space; black is 0
+    photos: Callable[[], Sequence[Photo]] | None = None  # what to contrast with
+    kind: ClassVar[Kind] = "image"
+    shows: ClassVar[type[View]] = Picture
+
+    def read(self, sources: Any) -> Batch:
+        """Read images as the network takes them, (B, channels, H, W), from 0 to `value_range`.
+
+        Args:
+            sources: a path, Pillow image, uint8 array or `Photo`, or a list of them.
+        """
+        if isinstance(sources, (str, PathLike, np.ndarray, Photo)) or hasattr(sources, "convert"):
+            sources = [sources]
+        photos = [
+            source
+            if isinstance(source, Photo)
+            else Photo(source, Path(source).name if isinstance(source, (str, PathLike)) else f"image {number}")
+            for number, source in enumerate(sources, start=1)
+        ]
+        if not photos:
+            raise InputError("no images were given")
+        pictures = [self._frame(photo) for photo in photos]
+        x = torch.stack([torch.from_numpy(picture) for picture in pictures]).float() * (self.value_range / 255)
+        return Batch(tuple(photo.name for photo in photos), x, labels=tuple(photo.label for photo in photos))
+
+    def _frame(self, photo: Photo) -> NDArray[np.uint8]:
+        picture = np.array(self.frame(read_image(photo.source, grey=self.channels == 1)), dtype=np.uint8)
+        picture = picture[None] if picture.ndim == 2 else picture.transpose(2, 0, 1)
+        if picture.shape != (self.channels, *self.size):
+            raise InputError(f"{photo.name} became {picture.shape} instead of {(self.channels, *self.size)}")
+        return np.ascontiguousarray(picture)
+
+    def picture(self, sample: Tensor) -> NDArray[np.uint8]:
+        """Convert one sample (channels, H, W) of the data space to an image, (H, W, 3)."""
+        if sample.shape != (self.channels, *self.size):
+            raise InputError(f"a picture is made of one sample {(self.channels, *self.size)}, got {describe(sample)}")
+        pixels = (sample.detach().cpu().double() * (255 / self.value_range)).round().clamp(0, 255).to(torch.uint8)
+        return pixels.expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()
+
+    def view(self, batch: Batch, row: int) -> Picture:
+        return self.view_sample(batch.attributed[row])
+
+    def view_sample(self, sample: Tensor) -> Picture:
+        return Picture(self.picture(sample))
+
+    def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
+        """Return a map (H, W) for each sample: the sum over its channels."""
+        return list(extract_tensor(attribution, values).sum(dim=1).numpy())
+
+    def pool(self, sources: Any = None) -> Batch:
+        if sources is None and self.photos is None:
+            raise InputError(f"{self.name} comes with no pictures to contrast with: give some")
+        return self.read(self.photos() if sources is None and self.photos is not None else sources)
+
+    def _pool_of(self, classes: Collection[int] | None) -> Batch:
+        has_default = self.photos is default_photos
+        return self.read(default_photos(set(map(self.label, classes)))) if has_default and classes else self.pool()
+
+
+# -- networks ----------------------------------------------------------------------------------------------------------
+
+
+def subject(
+    net: nn.Module,
+    size: int | tuple[int, int] = (224, 224),
+    mean: float | Sequence[float] = 0.0,
+    std: float | Sequence[float] = 1.0,
+    classes: Sequence[str] | str | None = None,
+    value_range: float = 1.0,
+    *,
+    cover: int | tuple[int, int] | None = None,
+    interpolation: str = "bilinear",
+    frame: Callable[[Any], Any] | None = None,
+    channels: int = 3,
+    name: str | None = None,
+    representation: str | nn.Module | None = None,
+    output: OutputName | Callable[[Any], Tensor] = "logit",
+    outputs: Outputs = "classes",
+    photos: Callable[[], Sequence[Photo]] | None = None,
+) -> ImageSubject:
+    """Create a subject from any network that takes images (B, channels, H, W).
+
+    Args:
+        net: the network, in eval mode.
+        size: height and width of its input, or the side of a square.
+        mean: the mean for normalisation, in the units of `value_range`; one number, or one for each channel.
+        std: the standard deviation for normalisation, likewise.
+        classes: names of its outputs, or `"imagenet"` for the thousand classes of ILSVRC 2012.
+        value_range: the value of white in the data space, 1 or 255.
+        cover: height and width that a photo is scaled to cover before it is centre-cropped; by default `size`.
+        interpolation: the interpolation for scaling photos.
+        frame: a function from a Pillow image to one of `size`, which replaces `cover` and `interpolation`.
+        channels: 3, or 1 for grey images.
+        name: the name to show; by default the network's class.
+        representation: see `ig2.wrap`.
+        output: see `ig2.wrap`.
+        outputs: the kind of outputs: mutually exclusive `"classes"`, independent `"labels"`, or plain `"numbers"`.
+        photos: a function that returns photos to choose references from; by default the demo's photos.
+
+    >>> import torch
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 2))
+    >>> mine = subject(net, size=(8, 8), mean=0.5, std=0.25, classes=["cat", "dog"])
+    >>> mine.read(np.zeros((20, 30, 3), dtype=np.uint8)).x.shape
+    torch.Size([1, 3, 8, 8])
+    """
+    if not isinstance(net, nn.Module):
+        raise InputError(f"net must be a torch module, got {describe(net)}")
+    if channels not in (1, 3):
+        raise InputError(f"channels must be 3, or 1 for grey images, got {describe(channels)}")
+    if not is_number(value_range) or not value_range > 0:
+        raise InputError(f"value_range must be positive, 1 or 255, got {describe(value_range)}")
+    for role, function in (("frame", frame), ("photos", photos)):
+        if function is not None and not callable(function):
+            raise InputError(f"{role} must be a function, got {describe(function)}")
+    if classes is not None and not isinstance(classes, Iterable):
+        raise InputError(f"classes must be names, one for each output, or 'imagenet', got {describe(classes)}")
+    size = parse_size(size, "size")
+    means, stds = _spread_over_channels(mean, channels, "mean"), _spread_over_channels(std, channels, "std")
+    if not all(value > 0 for value in stds):
+        raise InputError(f"std must be positive, got {describe(std)}")
+    plain = all(value == 0 for value in means) and all(value == 1 for value in stds)
+    normalise = None if plain else Normalise(means, stds).eval()
+    device = next((tensor.device for tensor in [*net.parameters(), *net.buffers()]), None)
+    if normalise is not None and device is not None:
+        normalise.to(device)
+    names = imagenet_classes() if classes == "imagenet" else None if classes is None else tuple(map(str, classes))
+    return ImageSubject(
+        name or type(net).__name__,
+        wrap(net, representation, output, bounds=(0.0, float(value_range)), preprocess=normalise),
+        names,
+        size,
+        frame or Framing(size, cover, interpolation),
+        channels,
+        float(value_range),
+        photos or default_photos,
+        outputs=outputs,
+    )
+
+
+def _spread_over_channels(value: float | Sequence[float], channels: int, name: str) -> list[float]:
+    try:
+        values = [float(value)] * channels if isinstance(value, (int, float)) else [float(item) for item in value]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be a number or one a channel, got {describe(value)}") from error
+    if len(values) != channels:
+        raise InputError(f"{name} must have one number for each of {channels} channels, got {describe(value)}")
+    return values
+
+
+def load(model: str | nn.Module = "efficientnet-lite0", *, pretrained: bool = True) -> ImageSubject:
+    """Load an image classifier by name, with its preprocessing and class names.
+
+    Args:
+        model: `"efficientnet-lite0"`, an ImageNet classifier whose weights come in a package; `"digits"`, trained on
+            handwritten digits, white on black, on first use; `"torchvision:NAME"` or `"timm:NAME"`; a bare name, which is
+            looked up in both, torchvision first; or a network, with the defaults of `subject`.
+        pretrained: whether torchvision and timm load trained weights, from their usual cache or the network. Otherwise
+            weights are random with a fixed seed, for trying things out.
+    """
+    if isinstance(model, nn.Module):
+        return subject(model)
+    if not isinstance(model, str) or not model.strip():
+        raise InputError(f"model must be a name or a torch module, got {describe(model)}")
+    if model in MODELS:
+        return MODELS.load(model, ImageSubject)
+    source, _, name = model.partition(":")
+    if name and source in SOURCES:
+        return SOURCES[source](name, pretrained)
+    known: list[str] = list(MODELS)
+    for source, build in SOURCES.items():
+        if find_spec(source) is None:
+            continue
+        names = LISTS[source]()
+        if model.partition(".")[0] in names:  # timm's names may end in a tag, as in resnet50.a1_in1k
+            return build(model, pretrained)
+        known += names
+    missing = [source for source in SOURCES if find_spec(source) is None]
+    more = f" (and more with pip install {' '.join(missing)})" if missing else ""
+    raise InputError(f"no image classifier is called {model!r}{suggest(model, known, 3)}{more}")
+
+
+def _list_torchvision() -> list[str]:
+    models = import_extra("torchvision.models", "vision", "torchvision's models")
+    return list(models.list_models(module=models))  # of the package itself: the classifiers, not detection and the like
+
+
+def _load_torchvision(name: str, pretrained: bool) -> ImageSubject:
+    models = import_extra("torchvision.models", "vision", f"the model torchvision:{name}")
+    _check_name(name, _list_torchvision(), "torchvision")
+    weights = models.get_model_weights(name).DEFAULT
+    preset = weights.transforms()
+    with _fetch_weights(f"torchvision:{name}", pretrained), local_seed(0):
+        net = models.get_model(name, weights=weights if pretrained else None)
+    side, cover = int(preset.crop_size[0]), int(preset.resize_size[0])
+    categories = tuple(weights.meta.get("categories") or ()) or None
+    return subject(
+        net.eval(),
+        (side, side),
+        preset.mean,
+        preset.std,
+        # our own names of the thousand: torchvision's have the duplicates "crane" and "maillot"
+        "imagenet" if categories is not None and len(categories) == 1000 else categories,
+        cover=(cover, cover),
+        interpolation=preset.interpolation.value,
+        name=f"torchvision {name}",
+    )
+
+
+def _list_timm() -> list[str]:
+    return list(import_extra("timm", "vision", "timm's models").list_models())
+
+
+def _load_timm(name: str, pretrained: bool) -> ImageSubject:
+    timm = import_extra("timm", "vision", f"the model timm:{name}")
+    data = import_extra("timm.data", "vision", f"the model timm:{name}")
+    if not name.startswith(("hf-hub:", "hf_hub:", "local-dir:")):
+        _check_name(name.partition(".")[0], _list_timm(), "timm")
+    with _fetch_weights(f"timm:{name}", pretrained), local_seed(0):
+        net = timm.create_model(name, pretrained=pretrained)
+    if not getattr(net, "num_classes", 0):
+        raise InputError(f"timm:{name} has no classifier on top: nothing to explain")
+    config = data.resolve_model_data_config(net)
+    channels, height, width = config["input_size"]
+    # everything up to where the picture becomes a tensor; normalisation comes after and is the model's part
+    steps = []
+    for step in data.create_transform(**config, is_training=False).transforms:
+        if type(step).__name__.endswith("ToTensor"):
+            break
+        steps.append(step)
+    crops = config.get("crop_mode", "center") == "center"
+
+    def frame(image: Any) -> Any:
+        image = crop_strip(image) if crops else image
+        for step in steps:
+            image = step(image)
+        return image
+
+    return subject(
+        net.eval(),
+        (height, width),
+        config["mean"],
+        config["std"],
+        _name_timm_classes(net, data),
+        frame=frame,
+        channels=channels,
+        name=f"timm {name}",
+    )
+
+
+def _name_timm_classes(net: Any, data: Any) -> Sequence[str] | str | None:
+    label_names = (getattr(net, "pretrained_cfg", None) or {}).get("label_names")
+    if label_names and len(label_names) == net.num_classes:
+        return tuple(map(str, label_names))
+    if net.num_classes == 1000:
+        return "imagenet"
+    subset = data.infer_imagenet_subset(net)
+    if subset is None:
+        return None
+    return tuple(text.partition(",")[0] for text in data.ImageNetInfo(subset).label_descriptions())
+
+
+SOURCES: dict[str, Callable[[str, bool], ImageSubject]] = {"torchvision": _load_torchvision, "timm": _load_timm}
+LISTS: dict[str, Callable[[], list[str]]] = {"torchvision": _list_torchvision, "timm": _list_timm}
+
+
+def _check_name(name: str, names: Sequence[str], source: str) -> None:
+    if name in names:
+        return
+    raise InputError(f"{source} has no classifier called {name!r}{suggest(name, names, 3)}")
+
+
+@contextmanager
+def _fetch_weights(name: str, pretrained: bool) -> Iterator[None]:
+    """Fetch weights without running code hidden in them, and report why it failed."""
+    try:
+        with weights_only():
+            yield
+    except IG2Error:
+        raise
+    except Exception as error:  # no network, no rights, a broken download: each library has its own exceptions
+        if not pretrained:
+            raise InputError(f"{name} cannot be built: {reason(error)}") from error
+        raise InputError(
+            f"the weights of {name} are not available ({reason(error)}): connect to the network once, and they are kept"
+        ) from error
+
+
+def imagenet_classes() -> tuple[str, ...]:
+    """Return a short name for each of the thousand classes, in the usual order."""
+    return imagenet.names()
+
+
+# -- pictures to contrast with -----------------------------------------------------------------------------------------
+
+
+def read_folder(folder: str | PathLike[str], limit: int | None = None, seed: int = 0) -> list[Photo]:
+    """List the images of a folder; the name of a sub-folder is the class of its images.
+
+    Args:
+        folder: the folder.
+        limit: the maximum number of images, chosen round-robin over sub-folders; by default all.
+        seed: the seed of the choice if there are more.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise InputError(f"{root} is not a folder" if root.exists() else f"{root} does not exist")
+    try:
+        paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    except OSError as error:
+        raise InputError(f"{root} cannot be read: {reason(error)}") from error
+    paths = [path for path in paths if not any(part.startswith(".") for part in path.relative_to(root).parts)]
+    if not paths:
+        raise InputError(f"{root} has no images ({', '.join(suffix[1:] for suffix in SUFFIXES)})")
+    order = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed)).tolist()
+    chosen = interleave(order, [paths[i].parent for i in order])[:limit]
+    return [
+        Photo(paths[i], str(paths[i].relative_to(root)), None if paths[i].parent == root else paths[i].parent.name)
+        for i in sorted(chosen)
+    ]

@@ -1,0 +1,26 @@
+"""Explanations of language models, causal, masked, encoder–decoder, and classifiers: why this word rather than that."""
+
+from ig2.modalities.language.alignment import Alignment, align, align_right
+from ig2.modalities.language.explanation import Explanation
+from ig2.modalities.language.loading import load
+from ig2.modalities.language.model import LanguageModel
+from ig2.modalities.language.prompts import Prompt, Span
+from ig2.modalities.language.references import Drawn, Filler, LikelyWords, Neighbours, OtherPrompts, Pairs, TextReferences
+
+__all__ = [
+    "Alignment",
+    "Drawn",
+    "Explanation",
+    "Filler",
+    "LanguageModel",
+    "LikelyWords",
+    "Neighbours",
+    "OtherPrompts",
+    "Pairs",
+    "Prompt",
+    "Span",
+    "TextReferences",
+    "align",
+    "align_right",
+    "load",
+]

@@ -1,0 +1,351 @@
+"""Networks on signals: time series and sound in, an attribution over time out.
+
+A signal has a time axis and usually a channel axis, in either order: (T, C) for recurrent networks, (C, T) for convolutions. A
+subject combines the layout with the sampling rate, the channels' names and the windows that are read as units: a single time
+step of a sound has no meaning to a person, and hardly any effect on a network.
+"""
+
+from __future__ import annotations
+
+import wave
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ig2._utils.checks import check_count, is_number
+from ig2._utils.files import check_regular
+from ig2.attribution import Attribution
+from ig2.errors import InputError, describe, import_extra, reason, warn
+from ig2.groups import Windows
+from ig2.modalities.base import Batch, Kind, Outputs, Subject, extract_tensor
+from ig2.model import Bounds, OutputName, wrap
+from ig2.names import Names
+from ig2.views import Curve, View, sum_bins
+
+Layout = Literal["CT", "TC", "T"]
+LAYOUTS: dict[str, int] = {"CT": 2, "TC": 1, "T": 1}  # the axis of x that is time
+SUFFIXES = (".wav", ".flac", ".ogg")
+WINDOWS = 50  # that a signal is divided into, unless a length is given
+LONGEST_SOUND = 10_000_000  # steps of time in a file
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """A signal with its name, and its class if known.
+
+    Args:
+        source: a sound file, an array or a tensor.
+        name: the name to show; by default the file's name.
+        label: the class of the signal.
+    """
+
+    source: Any
+    name: str | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SignalSubject(Subject):
+    """A network on signals, with their layout, rate, channels and windows."""
+
+    layout: Layout
+    steps: int
+    """The number of time steps that the network takes."""
+    rate: float | None = None
+    """The sampling rate, in time steps per second."""
+    channels: tuple[str, ...] = ("signal",)
+    window: int = 1
+    """The number of time steps in a window, which is one unit."""
+    clips: Any = None
+    """The default signals to choose references from, in any form that `read` accepts, or a function that returns them."""
+    kind: ClassVar[Kind] = "signal"
+    shows: ClassVar[type[View]] = Curve
+
+    @property
+    def time_axis(self) -> int:
+        """The axis of x that is time."""
+        return LAYOUTS[self.layout]
+
+    @property
+    def windows(self) -> Windows:
+        """The windows as groups for `ig2.KernelSHAP` and other methods, and as features for metrics."""
+        return Windows(self.window, self.time_axis)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def read(self, sources: Any) -> Batch:
+        """Read signals from sound files, arrays or tensors.
+
+        Args:
+            sources: a WAV file (FLAC and OGG with the extra `sound`), an array or tensor in the subject's layout, a `Clip`, or
+                a list of them; an array with one more axis is a batch of signals. A signal longer than the network takes is
+                truncated, with a warning.
+
+        Raises:
+            InputError: if a signal cannot be read, is too short, or has another rate or other channels than the network.
+        """
+        clips = [_as_clip(source, number) for number, source in enumerate(self._list(sources), start=1)]
+        if not clips:
+            raise InputError("there are no signals to read")
+        names, signals = zip(*(self._read(clip) for clip in clips), strict=True)
+        labels = tuple(clip.label for clip in clips)
+        units = tuple(self._name_windows())
+        return Batch(names, torch.stack(signals), (units,) * len(clips), labels=labels if any(labels) else None)
+
+    def _list(self, sources: Any) -> Sequence[Any]:
+        if isinstance(sources, (list, tuple)):
+            return sources
+        axes = getattr(sources, "ndim", None)
+        return sources if axes == len(self.layout) + 1 else [sources]
+
+    def _read(self, clip: Clip) -> tuple[str, Tensor]:
+        """Return the name and the signal of a clip, (T,), (T, C) or (C, T)."""
+        name, source = str(clip.name), clip.source
+        if isinstance(source, (str, PathLike)):
+            signal, rate = read_sound(source)
+            if self.rate is not None and rate != self.rate:
+                raise InputError(f"{name} has {rate:g} steps a second, and {self.name} takes {self.rate:g}: resample it")
+            if len(self.channels) == 1:
+                signal = signal.mean(axis=1, keepdims=True)
+            tensor = torch.from_numpy(signal)
+            tensor = tensor[:, 0] if self.layout == "T" else tensor if self.layout == "TC" else tensor.T
+        else:
+            try:
+                tensor = torch.as_tensor(source)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise InputError(f"{name} is {describe(source)}: expected a file of sound, an array or a tensor") from error
+        tensor = tensor if tensor.is_floating_point() else tensor.float()
+        axis = self.time_axis - 1
+        count = 1 if self.layout == "T" else tensor.shape[1 - axis] if tensor.ndim == 2 else 0
+        if tensor.ndim != len(self.layout) or count != len(self.channels):
+            expected = {"T": "(T,)", "TC": f"(T, {len(self.channels)})", "CT": f"({len(self.channels)}, T)"}[self.layout]
+            raise InputError(f"{name} is {describe(tensor)}: {self.name} takes signals {expected}, T steps of time")
+        if not tensor.isfinite().all():
+            raise InputError(f"{name} has NaN or infinite values")
+        if tensor.shape[axis] < self.steps:
+            raise InputError(f"{name} has {tensor.shape[axis]} steps of time, and {self.name} takes {self.steps}: pad it")
+        if tensor.shape[axis] > self.steps:
+            unit = "steps" if self.rate is None else "s"
+            warn(f"{name} is longer than {self.name} takes: its first {self._format_time(self.steps)} {unit} are explained")
+        return name, tensor.narrow(axis, 0, self.steps).contiguous()
+
+    def pool(self, sources: Any = None) -> Batch:
+        if sources is None and self.clips is None:
+            raise InputError(f"{self.name} comes with no signals to contrast with: give some, or pass references=")
+        return self.read((self.clips() if callable(self.clips) else self.clips) if sources is None else sources)
+
+    # -- windows -------------------------------------------------------------------------------------------------------
+
+    def _format_time(self, step: int) -> str:
+        return str(step) if self.rate is None else f"{step / self.rate:.4g}"
+
+    def _name_windows(self) -> list[str]:
+        starts = range(0, self.steps, self.window)
+        unit = " s" if self.rate is not None else ""
+        ends = [min(start + self.window, self.steps) for start in starts]
+        return [f"{self._format_time(start)}–{self._format_time(end)}{unit}" for start, end in zip(starts, ends, strict=True)]
+
+    def groups(self, batch: Batch) -> tuple[tuple[int, ...], ...]:
+        """Return the window of each time step."""
+        return (tuple(step // self.window for step in range(self.steps)),) * len(batch)
+
+    def number_units(self, batch: Batch) -> Tensor:
+        return self.windows.labels(batch.attributed)[0]
+
+    def names(self, batch: Batch) -> Names:
+        return replace(super().names(batch), time_axis=self.time_axis, rate=self.rate, channels=self.channels)
+
+    # -- views ---------------------------------------------------------------------------------------------------------
+
+    def view(self, batch: Batch, row: int) -> Curve:
+        return self.view_sample(batch.attributed[row])
+
+    def view_sample(self, sample: Tensor) -> Curve:
+        return Curve.bin(self._order(sample.detach().cpu().double()).numpy(), self.channels, self.rate)
+
+    def describe_view(self) -> dict[str, Any]:
+        return {
+            **super().describe_view(),
+            **{"layout": self.layout, "steps": self.steps, "rate": self.rate, "channels": self.channels},
+        }
+
+    def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
+        """Return each signal's attribution as its curve shows it: sums over intervals of time, (channels, intervals).
+
+        `attribution.sum_units()` returns a number for each window.
+        """
+        return [sum_bins(self._order(sample).numpy()) for sample in extract_tensor(attribution, values)]
+
+    def _order(self, sample: Tensor) -> Tensor:
+        """Return one sample as (channels, T)."""
+        ordered: Tensor = order_channels(sample, self.layout)
+        return ordered
+
+
+def order_channels(sample: Any, layout: str) -> Any:
+    """Return a tensor or an array of this layout as (channels, T)."""
+    return sample[None] if layout == "T" else sample.T if layout == "TC" else sample
+
+
+# -- sound -------------------------------------------------------------------------------------------------------------
+
+
+def read_sound(path: str | PathLike[str]) -> tuple[NDArray[np.float32], int]:
+    """Read a sound file: integer WAV files with the standard library, others with the extra `sound` (soundfile).
+
+    Args:
+        path: the file.
+
+    Returns:
+        The sound (T, channels), from −1 to 1, and its rate in time steps per second.
+
+    Raises:
+        InputError: if the file is not a sound, is empty, or is too long.
+    """
+    check_regular(path)
+    sound = _read_wav(path) if Path(path).suffix.lower() == ".wav" else None
+    if sound is None:
+        soundfile = import_extra("soundfile", "sound", f"reading {fspath(path)}")
+        try:
+            _check_length(path, soundfile.info(fspath(path)).frames)
+            sound = soundfile.read(fspath(path), dtype="float32", always_2d=True)
+        except RuntimeError as error:  # of libsndfile, about the file
+            raise InputError(f"{path} cannot be read as sound: {reason(error)}") from error
+    samples, rate = sound
+    if not len(samples):
+        raise InputError(f"{path} is empty: it has no steps of time")
+    return samples, int(rate)
+
+
+def list_sounds(place: str | PathLike[str]) -> list[Path]:
+    """List the sound files of a folder and its sub-folders, ordered by name; or the file itself if `place` is one.
+
+    Raises:
+        InputError: if there are none.
+    """
+    root = Path(place)
+    paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES)
+    if not paths:
+        raise InputError(f"{place} has no sounds: expected {', '.join(SUFFIXES)} files")
+    return paths
+
+
+def _read_wav(path: str | PathLike[str]) -> tuple[NDArray[np.float32], int] | None:
+    """Read an integer WAV file of 8 to 32 bits; None if its samples are not integers."""
+    try:
+        with wave.open(fspath(path), "rb") as file:
+            width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
+            _check_length(path, file.getnframes())
+            content = file.readframes(file.getnframes())
+    except wave.Error as error:
+        if "unknown format" in str(error):  # such as floats
+            return None
+        raise InputError(f"{path} is no WAV file that can be read: {reason(error)}") from error
+    except EOFError as error:
+        raise InputError(f"{path} is no WAV file: it ends too early") from error
+    content = content[: len(content) // (width * channels) * width * channels]  # a file that was cut
+    if width == 1:
+        numbers = np.frombuffer(content, dtype=np.uint8).astype(np.float32) - 128
+    elif width == 3:
+        padded = np.zeros((len(content) // 3, 4), dtype=np.uint8)
+        padded[:, 1:] = np.frombuffer(content, dtype=np.uint8).reshape(-1, 3)
+        numbers = (padded.view("<i4")[:, 0] >> 8).astype(np.float32)
+    else:
+        numbers = np.frombuffer(content, dtype=f"<i{width}").astype(np.float32)
+    return (numbers / np.float32(2 ** (8 * width - 1))).reshape(-1, channels), rate
+
+
+def _check_length(path: str | PathLike[str], steps: int) -> None:
+    if steps > LONGEST_SOUND:
+        raise InputError(f"{path} has {steps:,} steps of time, more than {LONGEST_SOUND:,}: cut out what is to be explained")
+
+
+def _as_clip(source: Any, number: int) -> Clip:
+    clip = source if isinstance(source, Clip) else Clip(source)
+    if clip.name is not None:
+        return clip
+    is_file = isinstance(clip.source, (str, PathLike))
+    return replace(clip, name=Path(clip.source).name if is_file else f"signal {number}")
+
+
+# -- networks ----------------------------------------------------------------------------------------------------------
+
+
+def subject(
+    net: nn.Module,
+    steps: int,
+    layout: Layout = "CT",
+    classes: Sequence[str] | None = None,
+    *,
+    rate: float | None = None,
+    channels: Sequence[str] | int = 1,
+    window: float | None = None,
+    name: str | None = None,
+    representation: str | nn.Module | None = None,
+    output: OutputName | Callable[[Any], Tensor] = "logit",
+    outputs: Outputs = "classes",
+    bounds: Bounds | None = None,
+    clips: Any = None,
+) -> SignalSubject:
+    """Create a subject from any network that takes signals of one length.
+
+    Args:
+        net: a network of x, (B, C, T), (B, T, C) or (B, T).
+        steps: T, the number of time steps it takes.
+        layout: the layout of x: `"CT"`, `"TC"` or `"T"`.
+        classes: names of the outputs.
+        rate: time steps per second; sound files must have this rate, and times are then shown in seconds.
+        channels: names of the channels, or their number.
+        window: the length of a window, in seconds with a rate, otherwise in time steps. By default about a fiftieth of T.
+        name: the name to show; by default the network's class.
+        representation: see `ig2.wrap`.
+        output: see `ig2.wrap`.
+        outputs: the kind of outputs: mutually exclusive `"classes"`, independent `"labels"`, or plain `"numbers"`.
+        bounds: see `ig2.wrap`; sound is from −1 to 1.
+        clips: the default signals to choose references from, in any form that `read` accepts, or a function returning them.
+
+    Returns:
+        A subject.
+
+    Raises:
+        InputError: if an argument is not valid, or inconsistent with the others.
+
+    >>> import ig2
+    >>> net = nn.Sequential(nn.Conv1d(2, 4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 96, 2)).eval()
+    >>> heart = subject(net, 100, "CT", ["calm", "racing"], rate=50, channels=["lead I", "lead II"], window=0.2)
+    >>> attribution = heart.explain(torch.rand(3, 2, 100), references=ig2.references.PhaseRandomised(2))
+    >>> attribution.units[0][:2], attribution.values.shape
+    (('0–0.2 s', '0.2–0.4 s'), torch.Size([3, 2, 100]))
+    """
+    check_count(steps, "steps")
+    if layout not in LAYOUTS:
+        raise InputError(f"layout={describe(layout)} is unknown: use 'CT' for (B, C, T), 'TC' for (B, T, C) or 'T' for (B, T)")
+    if rate is not None and not (is_number(rate) and rate > 0):
+        raise InputError(f"rate must be a positive number of steps in a second, got {describe(rate)}")
+    if isinstance(channels, int):
+        check_count(channels, "channels")
+        channels = ["signal"] if channels == 1 else [f"channel {number}" for number in range(channels)]
+    if isinstance(channels, str) or not channels or (layout == "T" and len(channels) > 1):
+        raise InputError(f"channels must be names, one of each; layout 'T' has a single one; got {describe(channels)}")
+    length = max(1, steps // WINDOWS) if window is None else round(window * (rate or 1))
+    if not 1 <= length <= steps:
+        raise InputError(f"window={describe(window)} is {length} of {steps} steps of time: make it between one and all")
+    return SignalSubject(
+        name or type(net).__name__,
+        wrap(net, representation, output, bounds),
+        None if classes is None else tuple(map(str, classes)),
+        layout,
+        steps,
+        rate,
+        tuple(map(str, channels)),
+        length,
+        clips,
+        outputs=outputs,
+    )
