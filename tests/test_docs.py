@@ -52,7 +52,6 @@ MODULES = (
     "ig2.compat.captum",
     "ig2.compat.quantus",
     "ig2.compat.shap",
-    "ig2.compat.pair",
 )
 # modules that carry a subject's preprocessing: nobody calls them by name
 INTERNAL = {

@@ -21,6 +21,6 @@ def test_the_snippets_run_one_after_the_other():
         for block in blocks:
             exec(compile(block, str(PAGE), "exec"), names)
     plt.close("all")
-    assert names["mask"].shape == names["image"].shape and len(names["path"]) == 21
+    assert float(names["attribution"].residual.abs().max()) < 1e-5
     assert set(names["results"]) == {"IG²", "IG"}
     assert names["values"].shape == names["x"].shape and names["delta"].shape == (5,)

@@ -1,4 +1,4 @@
-"""Adapters with the interfaces of Captum, Quantus, SHAP and PAIR's saliency: one module for each library."""
+"""Adapters with the interfaces of Captum, Quantus and SHAP: one module for each library."""
 
 from __future__ import annotations
 
