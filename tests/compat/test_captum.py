@@ -369,10 +369,6 @@ def test_deep_lift_is_captums(baselines, multiply):
     assert bool((delta.abs() < 1e-9).all()) == multiply
 
 
-def test_deep_lift_shap_without_baselines_is_deep_lift():
-    assert torch.equal(ours.DeepLiftShap(CNN).attribute(IMAGES, target=1), ours.DeepLift(CNN).attribute(IMAGES, target=1))
-
-
 @pytest.mark.parametrize("multiply", [True, False])
 def test_deep_lift_shap_is_captums_pair_by_pair(multiply):
     options = {"target": [0, 1, 3], "return_convergence_delta": True, "build": {"multiply_by_inputs": multiply}}

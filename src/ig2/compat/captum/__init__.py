@@ -6,19 +6,14 @@ Captum's, so that a program switches by changing its import line.
 
 from __future__ import annotations
 
-from ig2.compat.captum.inputs import (
-    CaptumMethod,
+from ig2.compat.captum.classes import (
     DeepLift,
     DeepLiftShap,
     GradientShap,
     InputXGradient,
     IntegratedGradients,
-    KernelShap,
-    Saliency,
-)
-from ig2.compat.captum.language import LLMGradientAttribution
-from ig2.compat.captum.layers import (
     InternalInfluence,
+    KernelShap,
     LayerActivation,
     LayerConductance,
     LayerDeepLift,
@@ -27,15 +22,16 @@ from ig2.compat.captum.layers import (
     LayerGradientShap,
     LayerGradientXActivation,
     LayerIntegratedGradients,
-)
-from ig2.compat.captum.neurons import (
     NeuronConductance,
     NeuronDeepLift,
     NeuronDeepLiftShap,
     NeuronGradient,
     NeuronGradientShap,
     NeuronIntegratedGradients,
+    Saliency,
 )
+from ig2.compat.captum.language import LLMGradientAttribution
+from ig2.compat.captum.method import CaptumMethod
 
 __all__ = [
     "CaptumMethod",

@@ -1,0 +1,125 @@
+"""The network that a call of Captum's explains: by one of its outputs, or a neuron of a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ig2._engine.activations import first_result, first_tensor
+from ig2._engine.layers import in_this_thread
+from ig2.compat.captum.forms import Selector, Target
+from ig2.errors import InputError, describe
+from ig2.model import OUTPUTS, Layer, Model
+
+
+@dataclass(frozen=True)
+class SharedTensor:
+    """A tensor that all samples share."""
+
+    value: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class _TargetModel(Model):
+    """A model with only the outputs selected by Captum's target; without a selection, it must have a single output.
+
+    Inputs listed in `scalars` have an additional axis for the one number of a sample, which the network does not expect.
+    """
+
+    names: tuple[tuple[int, ...], ...] | None = None
+    scalars: tuple[int, ...] = ()
+
+    def preprocessed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args = tuple(arg.value if isinstance(arg, SharedTensor) else arg for arg in args)
+        return super().preprocessed(tuple(a.squeeze(1) if i in self.scalars else a for i, a in enumerate(args)), kwargs)
+
+    def logits(self, raw: Any) -> Tensor:
+        logits = super().logits(raw)
+        is_single = logits.ndim > 2 and logits[0].numel() == 1 and not self.names
+        return logits.reshape(len(logits), 1) if is_single else logits
+
+    def scores(self, raw: Any, rows: int, which: Tensor | None = None) -> Tensor:
+        if not self.names:
+            scores = super().scores(raw, rows, which)
+            if self.names is not None and scores.shape[1] > 1:
+                raise InputError(f"the network has {scores.shape[1]} outputs: name one with target=")
+            return scores
+        outputs = self.output(raw) if callable(self.output) else OUTPUTS[self.output](self.logits(raw))
+        if any(len(name) != outputs.ndim - 1 for name in self.names):
+            raise InputError(f"target {self.names[0]} does not name one output: the network returned {describe(outputs)}")
+        try:
+            return torch.stack([outputs.movedim(0, -1)[name] for name in self.names], dim=1)
+        except IndexError as error:
+            raise InputError(f"target is outside the network's output, {describe(outputs)}: {error}") from error
+
+
+def select_output(model: Model, target: Target, scalars: tuple[int, ...]) -> tuple[Model, Any]:
+    """Return the model, and the index of the output to explain, for a target in one of Captum's forms."""
+    names: tuple[tuple[int, ...], ...] | None = None
+    index: Any = target
+    if target is None:
+        names = ()
+    elif isinstance(target, tuple):
+        names, index = (target,), 0
+    elif isinstance(target, list) and target and all(isinstance(item, tuple) for item in target):
+        names = tuple(dict.fromkeys(target))  # type: ignore[arg-type]
+        index = [names.index(item) for item in target]
+    elif isinstance(target, Tensor) and target.numel() == 1:
+        index = target.reshape(())
+    settings = {field.name: getattr(model, field.name) for field in fields(model)}
+    if names:
+        settings["compiled"] = {}  # code compiled for other outputs
+    return _TargetModel(**settings, names=names, scalars=scalars), index
+
+
+class Lower(nn.Module):
+    """A network up to one of its layers, which returns a selection of the layer's activation, by default all of it."""
+
+    def __init__(self, net: nn.Module, layer: Layer, select: Callable[[Tensor], Tensor] | None = None) -> None:
+        super().__init__()
+        self.net, self.layer, self.select = net, replace(layer, module=nn.Identity()), select
+        # one that a function calls and does not show; not a part of this module
+        registered = dict(net.named_modules(remove_duplicate=False)).get(layer.name) is layer.module
+        self.unregistered = None if registered else (layer.module,)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        seen: list[Tensor] = []  # a copy, which later layers do not write into
+        # by name in each pass: a copy of this module has its own
+        layer = self.net.get_submodule(self.layer.name) if self.unregistered is None else self.unregistered[0]
+        if self.layer.side == "input":
+            before = in_this_thread(lambda _, args, kwargs: seen.append(first_tensor(args, kwargs).clone()))
+            handle = layer.register_forward_pre_hook(before, with_kwargs=True)
+        else:
+            handle = layer.register_forward_hook(in_this_thread(lambda _, args, out: seen.append(first_result(out).clone())))
+        try:
+            self.net(*args, **kwargs)
+        finally:
+            handle.remove()
+        if not seen:
+            raise InputError(f"layer {self.layer.name!r} does not run in the network's forward pass: name one that does")
+        return seen[-1] if self.select is None else self.select(seen[-1])
+
+
+def select_neuron(activation: Tensor, selector: Selector) -> Tensor:
+    """Return one number of each sample's activation, or the sum of several, (B,)."""
+    if callable(selector):
+        chosen = selector(activation)
+        # Captum differentiates a sum over the batch too; a sample's own is what the function makes of it alone
+        return chosen if chosen.ndim else torch.stack([selector(sample[None]) for sample in activation])
+    index = selector if isinstance(selector, tuple) else (selector,)
+    try:
+        chosen = activation[(slice(None), *index)]
+    except (IndexError, TypeError) as error:
+        raise InputError(f"neuron_selector {selector!r} is none of an activation {describe(activation)}: {error}") from error
+    if any(isinstance(part, slice) for part in index):
+        return chosen.flatten(1).sum(dim=1)
+    if chosen[0].numel() != 1:
+        raise InputError(
+            f"neuron_selector {selector!r} names {tuple(chosen.shape[1:])} neurons of an activation {describe(activation)}: "
+            "give an index for each of its axes, or slices for their sum"
+        )
+    return chosen.flatten()
