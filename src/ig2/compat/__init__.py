@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ig2.errors import InputError, describe
 from ig2.methods import Method
-from ig2.model import Model, wrap
+from ig2.model import Model
 from ig2.references import References
 
 AnyModel = Model | nn.Module | Callable[..., Any]
@@ -22,11 +22,6 @@ def as_method(method: object) -> Method:
     if not isinstance(method, Method):
         raise InputError(f"method must be an ig2 method, for example ig2.IG2(), got {describe(method)}")
     return method
-
-
-def as_model(model: AnyModel) -> Model:
-    """Wrap a network with the defaults, unless it is wrapped already."""
-    return model if isinstance(model, Model) else wrap(model)
 
 
 def as_tensor(data: Any, model: Model, name: str) -> Tensor:

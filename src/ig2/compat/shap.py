@@ -7,12 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from ig2 import Attribution
-from ig2.compat import AnyModel, as_method, as_model, as_references, as_tensor
+from ig2.compat import AnyModel, as_method, as_references, as_tensor
 from ig2.errors import InputError, describe, import_extra
 from ig2.methods import Method
+from ig2.model import as_model
 
 
 class Explainer:
@@ -67,29 +66,25 @@ class Explainer:
             methods without one.
         """
         shap = import_extra("shap", "shap", "ig2.compat.shap")
-        attributions = self._attribute(data)
-        base = [
-            np.zeros(len(a)) if a.baseline_output is None else a.baseline_output.detach().cpu().numpy() for a in attributions
-        ]
-        names = self.feature_names
+        names, output_names = self.feature_names, None
         if names is None and hasattr(data, "columns"):
             names = [str(name) for name in data.columns]
-        output_names = None
         if self.output_names is not None and isinstance(self.outputs, Sequence):
             output_names = [self.output_names[output] for output in self.outputs]
+        each = [attribution.to_shap(names) for attribution in self._attribute(data)]
         return shap.Explanation(
-            values=self._stack([self._to_array(a.values) for a in attributions]),
-            base_values=self._stack(base),
-            data=self._to_array(attributions[0].explicand),
-            feature_names=None if names is None else list(names),
+            values=self._stack([self._arrange(explanation.values) for explanation in each]),
+            base_values=self._stack([explanation.base_values for explanation in each]),
+            data=self._arrange(each[0].data),
+            feature_names=each[0].feature_names,
             output_names=output_names,
         )
 
     def shap_values(self, data: Any) -> NDArray[Any]:
         """Return only the values, in the shape of the data, with a last axis for the outputs if there are several."""
-        return self._stack([self._to_array(attribution.values) for attribution in self._attribute(data)])
+        return self._stack([self._arrange(a.values.detach().cpu().numpy()) for a in self._attribute(data)])
 
-    def _attribute(self, data: Any) -> list[Attribution]:
+    def _attribute(self, data: Any) -> list[Any]:
         x = as_tensor(data, self.model, "the data")
         if self.channels_last and x.ndim != 4:
             raise InputError(f"channels_last is for images (B, C, H, W), got {describe(data)}")
@@ -101,7 +96,5 @@ class Explainer:
         """Stack several outputs along the last axis."""
         return np.stack(arrays, axis=-1) if isinstance(self.outputs, Sequence) else arrays[0]
 
-    def _to_array(self, tensor: Any) -> NDArray[Any]:
-        assert isinstance(tensor, Tensor)
-        array: NDArray[Any] = tensor.detach().cpu().numpy()
+    def _arrange(self, array: NDArray[Any]) -> NDArray[Any]:
         return np.moveaxis(array, 1, -1) if self.channels_last else array

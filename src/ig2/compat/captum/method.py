@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 import ig2
-from ig2.compat import AnyModel, as_method, as_model
+from ig2.compat import AnyModel, as_method
 from ig2.compat.captum.call import Call
 from ig2.compat.captum.forms import (
     Baselines,
@@ -22,7 +22,7 @@ from ig2.compat.captum.forms import (
 )
 from ig2.errors import InputError, describe, import_extra
 from ig2.methods.base import Method
-from ig2.model import Model
+from ig2.model import Model, as_model
 
 captum: Any = import_extra("captum.attr", "captum", "ig2.compat.captum")
 
