@@ -167,6 +167,19 @@ def test_a_log_gets_a_line_now_and_then_and_one_at_the_end(monkeypatch):
     assert "finished after TIME" not in lines
 
 
+@pytest.mark.parametrize("before", [0, 600])
+def test_the_rate_and_the_time_left_are_those_of_this_run(monkeypatch, before):
+    """600 items that an earlier run explained took it no time."""
+    now, shown = [100.0], []
+    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
+    report = output.report_rate(lambda *what: shown.append(what))
+    for seconds, items in ((0, 0), (0, 5), (10, 20), (20, 40)):
+        now[0] = 100 + seconds
+        report(before + items, 1000)
+    ends = [("2 items/s", before + items, 1000, (1000 - before - items) / 2) for items in (20, 40)]
+    assert shown == [*(("explaining", before + items, 1000, None) for items in (0, 5)), *ends]
+
+
 def test_a_log_of_hours_has_tens_of_lines(monkeypatch):
     now, pauses = [0.0], []
 

@@ -38,6 +38,17 @@ def test_a_prompt_against_its_pair(ig2: Any, folder: str) -> None:
     assert again.code == 0, again.err
 
 
+def test_what_is_nearly_certain_is_not_shown_as_certain(ig2: Any, folder: str) -> None:
+    call = ("explain", "--lm", folder, "--prompt", "In Germany people speak", "--target", " Rome")
+    with pytest.MonkeyPatch.context() as patch:
+        shares = [(" Rome", 0.9971), (" Italian", 0.0029)]
+        patch.setattr(modalities.language.LanguageModel, "predict", lambda *_: shares)
+        said = ig2(*call, "--method", "gradient")
+    assert "prediction  ' Rome' >99%, ' Italian' <1%\n" in said.out
+    page = Path("ig2-out/report.html").read_text().replace("&#39;", "'")
+    assert "' Rome' &gt;99%, ' Italian' &lt;1%" in page
+
+
 def test_a_model_in_half_precision_has_the_default_of_the_library(ig2: Any, tmp_path: Path) -> None:
     build("llama").bfloat16().save_pretrained(tmp_path)
     make_tokenizer().save_pretrained(tmp_path)

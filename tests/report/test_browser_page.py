@@ -23,6 +23,20 @@ def test_every_method_of_every_input_opens_in_silence(open_page):
     assert any(url.startswith("file://") for url in open_page.requests)
 
 
+def test_shares_and_numbers_are_rounded_and_never_to_what_they_are_not(open_page):
+    page = open_page()
+    shares = {
+        0: "0 %", 0.0004: "below 0.1 %", 0.051: "5.1 %", 0.345: "35 %", 0.994: "99 %",
+        0.995: ">99 %", 0.99999: ">99 %", 1: "100 %", 1.7: "170 %", 12.4: "12 times",
+        3e7: "millions of times", -0.0004: "−below 0.1 %", -0.997: "−100 %", -25: "−25 times",
+    }  # fmt: skip
+    said = page.evaluate("shares => shares.map(percent)", [*shares])
+    assert [text.replace("\xa0", " ") for text in said] == [*shares.values()]
+    numbers = {0: "0", 1234.5: "1235", -0.01234: "−0.0123", 5e6: "5.00 × 10⁶", 1e-7: "1.00 × 10⁻⁷"}
+    said = page.evaluate("numbers => numbers.map(number)", [*numbers])
+    assert [text.replace("\xa0", " ") for text in said] == [*numbers.values()]
+
+
 def test_the_policy_stops_other_scripts_and_requests(open_page):
     """That nothing leaves the page is the browser's word too, and not only this page's good behaviour."""
     page = open_page()
@@ -80,7 +94,8 @@ def test_a_link_leads_to_an_input_and_its_method(open_page):
     assert shown(page, "[aria-selected=true]").inner_text() == "Gradient"
     page.locator("nav a").nth(ROW).click()
     ready(page)
-    assert page.url.endswith("#input-4-method-1") and shown(page, ".target").inner_text() == "racing"
+    assert page.url.endswith("#input-4-method-1")
+    assert shown(page, ".target").inner_text() == "over 50K"
     assert page.locator("nav [aria-current]").get_attribute("href") == "#input-4"
     page.go_back()
     page.wait_for_selector('section[data-input="2"]:not([hidden])')

@@ -281,8 +281,10 @@ def draw_photos(
 
 
 def format_class(label: str, probability: float | None) -> str:
-    """Return a class with its probability; what is not quite certain is not shown as 100% or 0%."""
-    if probability is None:
-        return label
-    share = ">99%" if probability >= 0.995 else "<1%" if probability < 0.005 else f"{probability:.0%}"
-    return f"{label}, {share}"
+    """Return a class with its probability."""
+    return label if probability is None else f"{label}, {format_share(probability)}"
+
+
+def format_share(share: float) -> str:
+    """Return a share of one in percent; what is not quite certain is not shown as 100% or 0%."""
+    return ">99%" if share >= 0.995 else "<1%" if share < 0.005 else f"{share:.0%}"

@@ -77,7 +77,7 @@ def run(options: ExplainOptions) -> None:
         watch("pictures")
         explanation.plot(draft / PICTURE)
         explanation.attribution.save(draft / numbers)
-        prediction = "" if options.generate else ", ".join(f"{text!r} {share:.0%}" for text, share in likely)
+        prediction = "" if options.generate else _format_likely(likely)
         title = f"What {explanation.attribution.settings['lm']} went by"
         content = build_language(title, explanation, prediction, list_versions(options.seed), named.title)
         write_report(content, draft / files.REPORT)
@@ -145,6 +145,10 @@ def _write_summary(draft: Path, explanation: modalities.language.Explanation, na
     (draft / files.SUMMARY).write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
 
 
+def _format_likely(likely: list[tuple[str, float]]) -> str:
+    return ", ".join(f"{text!r} {files.format_share(share)}" for text, share in likely)
+
+
 def _print_result(
     explanation: modalities.language.Explanation, likely: list[tuple[str, float]], options: ExplainOptions, numbers: str
 ) -> None:
@@ -152,7 +156,7 @@ def _print_result(
     width = INDENT + len("prediction")
     print_heading(console, shlex.quote(one_line(options.prompt)))
     if likely:
-        print_line(console, "prediction", ", ".join(f"{text!r} {share:.0%}" for text, share in likely), width)
+        print_line(console, "prediction", _format_likely(likely), width)
     for number, sentence in enumerate(explanation.sentences):
         print_line(console, "" if number else "explained", sentence, width)
     references = attribution.settings["rather_than"]

@@ -309,7 +309,7 @@ def list_least_trusted(store: Store, methods: Sequence[Entry], count: int) -> li
         rows = [row for row in store.iterate(["id", column]) if row[column] is not None] if column in store.columns else []
         if rows:
             least = sorted(rows, key=lambda row: float(row[column]))[:count]
-            return [f"{row['id']} ({row[column]:.0%})" for row in least]
+            return [f"{row['id']} ({files.format_share(row[column])})" for row in least]
     return []
 
 

@@ -33,10 +33,13 @@ function number(value) {
 }
 const signed = (value) => (value > 0 ? "+" : "") + number(value);
 function percent(share) {
-  if (share < 0) return `−${percent(-share)}`; // as an arrival where the path ended farther away
-  if (share >= 10) return share < 1e6 ? `${Math.round(share).toLocaleString("en")} times` : "millions of times";
-  const [digits, below] = [share >= 0.1 ? 0 : 1, share > 0 && share < 0.001];
-  return below ? "below 0.1\u00a0%" : `${(100 * share).toFixed(share ? digits : 0)}\u00a0%`;
+  if (share >= 0.995 && share < 1) return ">99\u00a0%"; // what is not quite certain is not shown so
+  // below zero: an arrival where the path ended farther away
+  const [size, minus] = [Math.abs(share), share < 0 ? "−" : ""];
+  if (size >= 1e6) return `${minus}millions of times`;
+  if (size >= 10) return `${minus}${Math.round(size).toLocaleString("en")} times`;
+  if (size > 0 && size < 0.001) return `${minus}below 0.1\u00a0%`;
+  return `${minus}${(100 * size).toFixed(size >= 0.1 || !size ? 0 : 1)}\u00a0%`;
 }
 
 // -- the scores -------------------------------------------------------------------------------------------------------
