@@ -246,7 +246,7 @@ def loud():
 )
 def test_what_is_not_certain_is_not_called_so(probability, shown):
     assert files.format_class("cat", probability) == f"cat, {shown}"
-    assert files.format_class("cat", None) == "cat"
+    assert files.format_class("cat", None) == "cat" and files.format_share(probability) == shown
 
 
 def test_the_answer_is_on_the_terminal(ig2, monkeypatch):

@@ -157,6 +157,9 @@ def test_many_steps_need_the_memory_of_fifty(walk: str):
         return peak(lambda: method(steps)(network, x, references=references, batch_size=4, **options))
 
     assert needed(many) <= 1.01 * needed(50)
+    # of a point on a curve its two numbers are kept, and nothing that they were made of
+    more = needed(200, curves=True) - needed(50, curves=True)
+    assert more <= 4 * 150 * len(references) * len(x) * 2 * 8
     # the measure can fail: paths that are kept grow it by every point of them
     assert needed(100, paths=True) - needed(50, paths=True) >= 50 * references.numel() * len(x) * 8
 
@@ -284,6 +287,34 @@ def test_batches_are_halved_until_they_fit(name: str, most: int, error: str, bac
         assert [done for done, _ in told] == sorted({done for done, _ in told})  # it only ever grows
         assert all(done <= total for done, total in told)
         assert told[-1][0] == told[-1][1]
+
+
+class Sudden(nn.Module):
+    """Runs out of memory at one of its passes, as a GPU does that others use too."""
+
+    def __init__(self, network: nn.Module, fails: int) -> None:
+        super().__init__()
+        self.network, self.fails, self.passes = network, fails, Record()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes.append(len(x))
+        if len(self.passes) == self.fails:
+            raise ERRORS["CUDA"]
+        return self.network(x)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("name", METHODS)
+def test_memory_may_run_out_in_the_middle_of_a_path(name: str, share: float):
+    whole = Sudden(cnn(), 0)
+    expected, told = run(name, whole, curves=True, batch_size=4), list[tuple[int, int]]()
+    sudden = Sudden(cnn(), round(share * len(whole.passes)))
+    result = run(name, sudden, curves=True, batch_size=4, progress=lambda *now: told.append(now))
+    assert len(sudden.passes) > len(whole.passes)
+    assert_alike(result, expected)
+    done = [points for points, _ in told]
+    assert done == sorted(set(done)) and all(points <= total for points, total in told)
+    assert told[-1][0] == told[-1][1]
 
 
 def test_the_batch_is_halved_and_not_given_up_for_a_single_pair():

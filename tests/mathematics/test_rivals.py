@@ -391,6 +391,20 @@ def test_a_geodesic_goes_round_where_the_output_is_steep():
     assert len(between) and bool((between[:, 1] == 1.5).all())  # the straight way is shorter, and twice as dear
 
 
+@pytest.mark.parametrize("option", ["target", "against"])
+def test_each_row_of_a_batch_has_the_geodesic_of_its_own_classes(option: str):
+    def net(x: Tensor) -> Tensor:  # class 1 is flat above, class 2 below
+        above, below = ((1 + sign * x[:, 1]).clamp(min=0) * x[:, 0] for sign in (-1, 1))
+        return torch.stack([0 * above, above, below], dim=1)
+
+    places = [[float(i), level] for i in range(5) for level in (-1.5, 0.0, 1.5)]
+    pool, classes = torch.tensor(places, dtype=torch.float64), {"target": 0, option: [2, 1, 2, 1]}
+    x, reference = pool[1].expand(4, 2), pool[13:14]
+    found = ig2.GeodesicIG(pool, 5)(net, x, references=reference, paths=True, **classes)
+    levels = found.paths[:, 0, 1:-1, 1].mean(dim=1)
+    assert levels[0] == levels[2] < -0.5 and levels[1] == levels[3] > 0.5
+
+
 def test_a_geodesic_through_a_pool_in_two_parts_is_the_line():
     pool = torch.cat([X[0] + 0.01 * data(3, 6), 50 + 0.01 * data(3, 6)])
     attribution = ig2.GeodesicIG(pool, 2)(NET, X[:1], 1, torch.full((1, 6), 50.0, dtype=torch.float64), paths=True)
@@ -454,12 +468,13 @@ GIVEN = {"Weighted": references.Weighted(REFERENCES, [1, 3])}
 
 @pytest.mark.parametrize("name", ALL)
 def test_samples_do_not_depend_on_their_batch_nor_on_how_work_is_split(name: str):
-    method, chosen = ALL[name], GIVEN.get(name, REFERENCES)
-    whole = method(MODEL, X, TARGET, chosen, against=[1, 1, 0])
-    split = method(MODEL, X, TARGET, chosen, against=[1, 1, 0], batch_size=2)
+    # two rows explain the same class, two are against the same one
+    method, chosen, target, against = ALL[name], GIVEN.get(name, REFERENCES), [0, 2, 2], [1, 1, 0]
+    whole = method(MODEL, X, target, chosen, against=against)
+    split = method(MODEL, X, target, chosen, against=against, batch_size=2)
     torch.testing.assert_close(split.values, whole.values, rtol=0, atol=1e-12)
     for row in range(3):
-        alone = method(MODEL, X[row : row + 1], TARGET[row], chosen, against=[[1, 1, 0][row]])
+        alone = method(MODEL, X[row : row + 1], target[row], chosen, against=against[row])
         torch.testing.assert_close(alone.values, whole.values[row : row + 1], rtol=0, atol=1e-12)
     assert whole.values.isfinite().all() and float(whole.values.abs().max()) > 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 import ig2
@@ -41,13 +42,15 @@ def test_the_map_is_that_of_the_paper():
         assert np.allclose(found[i].sum(dim=0), expected, atol=1e-12) and torch.equal(found[i, 0], found[i, 2])
 
 
-def test_without_references_the_rest_is_zero_and_sizes_need_not_divide():
-    net, x = relu_cnn(channels=1, size=8), data(2, 1, 7, 7)
-    model = ig2.wrap(lambda x: net(torch.nn.functional.pad(x, (0, 1, 0, 1))))
+@pytest.mark.parametrize(("height", "width"), [(7, 7), (3, 8), (8, 5)])
+def test_without_references_the_rest_is_zero_and_sizes_may_be_any(height: int, width: int):
+    net, x = relu_cnn(channels=1, size=8), data(2, 1, height, width)
+    model = ig2.wrap(lambda x: net(torch.nn.functional.pad(x, (0, 8 - width, 0, 8 - height))))
     found = ig2.RISE(**SETTINGS)(model, x, 0).values
     assert torch.equal(found, ig2.RISE(**SETTINGS)(model, x, 0, 0.0).values)
-    expected = sum(model(x[:1] * torch.from_numpy(m)[None, None])[0, 0].item() * m for m in masks(12, 3, 0.4, 7, 7)) / 4.8
-    assert np.allclose(found[0, 0], expected, atol=1e-12)
+    drawn = masks(12, 3, 0.4, height, width)
+    expected = sum(model(x[:1] * torch.from_numpy(m)[None, None])[0, 0].item() * m for m in drawn)
+    assert np.allclose(found[0, 0], expected / 4.8, atol=1e-12)
 
 
 def test_batches_seeds_and_the_class_against():

@@ -118,6 +118,22 @@ def test_a_feature_that_matters_without_a_gradient_or_beside_another_is_no_dummy
     assert scores.settings["dummies"] == 0 and is_satisfied(scores) is None
 
 
+@pytest.mark.parametrize("among", ["explicands", "data"])
+def test_a_feature_that_matters_anywhere_is_no_dummy(among: str):
+    """Σ relu(aₖ)·bₖ + aₖ, all b equal: only gradients show that bₖ matters, and where aₖ > 0."""
+
+    def net(x: Tensor) -> Tensor:
+        a, b = x.unflatten(1, (2, 4)).unbind(dim=1)
+        return (a.clamp(min=0) * b + a).sum(dim=1)
+
+    threes = torch.full((4, 4), 3.0).double()
+    awake = torch.cat([2 * torch.eye(4).double() - 1, threes], dim=1)  # aₖ > 0 in sample k alone
+    asleep = torch.cat([torch.full((1, 4), -1e-3).double(), threes[:1]], dim=1)
+    x, metric = (awake, Dummy(draws=1)) if among == "explicands" else (asleep, Dummy(data=awake))
+    with pytest.warns(IG2Warning, match="every feature matters"):
+        assert metric(net, x, x).settings["dummies"] == 0
+
+
 def test_dummies_are_found_and_given_among_several_inputs():
     x, ones = (data(4, 2, seed=5), data(4, 2, 2, seed=6)), (torch.ones(4, 2), torch.ones(4, 2, 2))
     given = (torch.tensor([False, True]), torch.tensor([[False, True], [True, False]]))

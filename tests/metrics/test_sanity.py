@@ -100,8 +100,19 @@ def test_named_modules_are_drawn_anew_in_the_order_given_with_all_that_is_in_the
     scores = ParameterRandomisation(spy, layers=["1", "0"])(net, edges(None, X), X)
     assert spy.changed() == [{"1.0", "1.1"}, {"1.0", "1.1", "0"}]
     assert scores.settings["randomised"] == ["1", "0"]
-    # two layers of one shape do not get the same weights
-    assert not torch.equal(spy.weights[1]["1.0.weight"], spy.weights[1]["1.1.weight"])
+
+
+@pytest.mark.parametrize("layers", [None, ["1", "0"]])
+def test_layers_of_one_shape_do_not_get_the_same_weights(layers: list[str] | None):
+    """Neither two parts of a module, nor two that are drawn anew at different stages."""
+
+    def block() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6))
+
+    net, spy = made(lambda: nn.Sequential(block(), block(), nn.Linear(6, 2))), Spy()
+    ParameterRandomisation(spy, layers=layers)(net, edges(None, X), X)
+    weights = [spy.weights[-1][f"{name}.weight"] for name in ("0.0", "0.2", "1.0", "1.2")]
+    assert len(torch.stack(weights).unique(dim=0)) == 4
 
 
 def test_the_network_is_taken_as_it_is_and_not_as_it_was_made_fast():

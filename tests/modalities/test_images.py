@@ -206,6 +206,17 @@ def test_framing_keeps_the_middle_of_what_covers() -> None:
     assert (np.asarray(Framing((50, 50), cover=(80, 80))(Image.fromarray(picture))) == 255).all()
 
 
+@pytest.mark.parametrize("more", range(8))
+def test_a_margin_is_cropped_as_torchvision_does(more: int) -> None:
+    """Of 3 pixels, two lie above; of 5, two as well: torchvision rounds halves to even."""
+    down, across = np.meshgrid(np.arange(10 + more), np.arange(12 + 7 - more), indexing="ij")
+    picture = Image.fromarray(np.stack([down, across, 0 * down], axis=2).astype(np.uint8))
+    framed = np.asarray(Framing((10, 12), (10 + more, 12 + 7 - more))(picture))
+    top, left = round(more / 2.0), round((7 - more) / 2.0)  # CenterCrop's own line
+    assert framed[0, 0].tolist() == [top, left, 0] and framed.shape == (10, 12, 3)
+    assert framed[-1, -1].tolist() == [top + 9, left + 11, 0]
+
+
 @pytest.mark.parametrize(("size", "scaled"), [((500, 333), (384, 256)), ((333, 500), (256, 384)), ((256, 256), (256, 256))])
 def test_framing_is_resize_then_centre_crop(size: tuple[int, int], scaled: tuple[int, int]) -> None:
     picture = Image.fromarray(noise(size[1], size[0]))

@@ -18,7 +18,7 @@ from ig2 import modalities
 from ig2._utils.blur import smooth as blur_series
 from ig2.errors import IG2Warning, InputError
 from ig2.metrics import Deletion
-from ig2.modalities.signal.recordings import Clip, SignalSubject, read_sound, subject
+from ig2.modalities.signal.recordings import Clip, SignalSubject, list_sounds, read_sound, subject
 from ig2.report import build
 from ig2.views import MOST_BINS, Curve, sum_bins
 from networks import data, made, refuses
@@ -71,6 +71,17 @@ def test_other_formats_need_soundfile_and_are_the_same(tmp_path: Path):
     np.testing.assert_allclose(read_sound(tmp_path / "a.wav")[0], samples)
     (tmp_path / "b.flac").write_bytes(b"fLaC" + bytes(40))
     refuses(InputError, "as sound", lambda: read_sound(tmp_path / "b.flac"))
+
+
+def test_endings_in_capitals_are_those_of_sounds(tmp_path: Path):
+    for name in ("A.WAV", "deep/b.Wav", "c.wav"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_wav(tmp_path / name, data(30, 1).numpy())
+    found = list_sounds(tmp_path)
+    assert [path.name for path in found] == ["A.WAV", "c.wav", "b.Wav"]
+    assert len(subject_of("T").read(found)) == 3
+    (tmp_path / "d.MP3").write_bytes(b"")
+    assert list_sounds(tmp_path) == found
 
 
 def test_files_that_are_no_sound_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

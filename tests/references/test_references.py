@@ -1,5 +1,6 @@
 """Whom an explicand is contrasted with: every strategy, what it draws and what it refuses."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -10,9 +11,10 @@ from torch import nn
 import ig2
 from ig2.errors import InputError
 from ig2.methods.base import Result
-from ig2.paths import GradPath, Straight
+from ig2.paths import L2, Descent, GradPath, Sign, Straight
 from ig2.references import (
     BlurredExplicand,
+    Boundary,
     Constant,
     Given,
     GradCF,
@@ -349,6 +351,19 @@ def test_any_path_that_ends_in_a_counterfactual_makes_gradcf():
     torch.testing.assert_close(found.gradcfe, X - ends.mean(dim=1))
     assert (found.steps_taken == 3).all() and ig2.PathMethod(Straight(3))(NET, X, references=POOL[:3]).gradcf is None
     torch.testing.assert_close(drawn(GradCF(POOL[:3], _Further(3)), NET, X), ends)
+
+
+def test_the_boundary_is_the_nearest_point_of_all_attacks_in_whatever_order_they_come():
+    sign, unit = Sign(), L2()
+    sizes = ((0.1, sign), (0.4, unit), (0.15, unit), (0.7, sign))
+    attacks = [Descent(20, size, norm) for size, norm in sizes]
+    alone = torch.stack([drawn(Boundary((attack,)), NET, X)[:, 0] for attack in attacks])
+    distances = (alone - X).norm(dim=2)
+    assert len(distances.argsort(dim=0).unique(dim=1).T) > 1  # not in the same order for all
+    for order in itertools.permutations(range(4), 3):
+        nearest = alone[list(order)][distances[list(order)].argmin(dim=0), torch.arange(len(X))]
+        found = drawn(Boundary(tuple(attacks[number] for number in order)), NET, X)[:, 0]
+        torch.testing.assert_close(found, nearest, rtol=0, atol=1e-12)
 
 
 # -- pools -------------------------------------------------------------------------------------------------------------

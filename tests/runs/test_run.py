@@ -679,6 +679,24 @@ def test_an_interrupted_run_keeps_what_it_has(net: nn.Module, tmp_path: Path, mo
     assert content(store) == content(whole) and aggregates(store) == aggregates(whole)
 
 
+def test_what_a_run_did_before_it_was_resumed_is_counted(net: nn.Module, tmp_path: Path) -> None:
+    def stop(done: int, total: int) -> None:
+        if done >= 10:
+            raise KeyboardInterrupt
+
+    source, out = Listed(data(60, 5), broken=(1, 2, 57)), tmp_path / "store"
+    with pytest.raises(KeyboardInterrupt):
+        ig2.run(source, net, ig2.Gradient(), out, batch=5, progress=stop)
+    before = ig2.open(out).progress
+    assert before["failed"] == 2 and before["items"] == before["done"] < 60 == before["total"]
+    after = ig2.run(source, net, ig2.Gradient(), out, batch=5).progress
+    assert (after["failed"], after["done"], after["items"], after["gone"]) == (3, 60, 60, 0)
+    assert after["seconds"] > before["seconds"] and after["rate"] > 0
+    fewer = Listed(data(58, 5), broken=(1, 2, 57))
+    again = ig2.run(fewer, net, ig2.Gradient(), out, batch=5, retry_failed=True).progress
+    assert (again["failed"], again["done"], again["items"], again["gone"]) == (3, 58, 63, 2)
+
+
 @pytest.mark.parametrize("flush_seconds", [0.0, 60.0])
 def test_aggregates_that_lack_the_last_parts_catch_up(net: nn.Module, tmp_path: Path, flush_seconds: float) -> None:
     early: list[bytes] = []

@@ -179,6 +179,31 @@ def test_hugging_face_objects_and_folders(tmp_path: Path) -> None:
     assert len(list(find_source(tmp_path / "splits" / "train"))) == 2
 
 
+ENDINGS = (".PNG", ".Jpg", ".WAV", ".PARQUET", ".CSV", ".TSV", ".JSONL", ".TXT")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("place", ["folder", "pattern", "file", "list"])
+def test_endings_in_capitals_are_known(tmp_path: Path, ending: str, place: str) -> None:
+    """Whatever names a source, and whatever a row, a line or a file of it is."""
+    lower, path = tmp_path / f"one{ending.lower()}", tmp_path / f"one{ending}"
+    if ending in (".PARQUET", ".CSV", ".TSV", ".JSONL"):
+        write(lower)
+    else:
+        lower.write_bytes(b"x\ny\nz\n")
+    if place == "list" and type(find_source(lower)) in (Rows, Lines):
+        return  # which is of files alone
+
+    def read(file: Path) -> list[tuple[type, str, str]]:
+        places = {"folder": tmp_path, "pattern": str(tmp_path / "*"), "file": file, "list": [file]}
+        source = find_source(places[place])
+        return [(type(source), item.id.lower(), str(item.content).lower()) for item in source]
+
+    items = read(lower)
+    lower.rename(path)
+    assert items and read(path) == items
+
+
 def test_what_is_no_source_says_what_is_one(tmp_path: Path) -> None:
     (tmp_path / "notes.doc").write_bytes(b"x")
     for place in (tmp_path, tmp_path / "notes.doc", tmp_path / "nowhere", str(tmp_path / "*.png")):

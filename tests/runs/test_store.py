@@ -25,7 +25,10 @@ from ig2.cli.run import print_store
 from ig2.cli.serve import find_method, find_model
 from ig2.errors import InputError
 from ig2.explorer import Collection, Query, WhatIf
+from ig2.explorer.maps import Reader
+from ig2.modalities.image import ImageSubject
 from ig2.runs import Store, files
+from ig2.runs import store as stores
 from ig2.runs.files import Writer, find_differences, list_parts, write_part
 from networks import data, refuses
 
@@ -51,6 +54,34 @@ def test_rows_are_what_the_method_returns(store: Store, net: nn.Module, samples:
         assert row["baseline_output"] == pytest.approx(float(attribution.baseline_output[i]), abs=1e-6)
         assert row["residual"] == pytest.approx(float(attribution.residual[i]), abs=1e-6)
         np.testing.assert_allclose(row["values"], attribution.values[i].numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("values", ["float32", ig2.Grid(2, 2), ig2.Superpixels(4)])
+def test_each_of_many_rows_has_its_own(values: Any, subject: ImageSubject, tmp_path: Path) -> None:
+    """Rows are read in slices of larger arrays, and a tensor of a slice begins elsewhere."""
+    x = np.random.default_rng(0).integers(0, 256, (200, 8, 8, 3), dtype=np.uint8)
+    options: dict[str, Any] = {"values": values, "gradcf": True, "per_reference": True, "batch": 50}
+    store = ig2.run(x, subject, ig2.IG2(1), tmp_path, count=2, **options)
+    assert len(store) > 3 * stores.ROWS_AT_ONCE
+    if values == "float32":
+        attribution = subject.explain(list(x[140:]), ig2.IG2(1), count=2)
+        assert attribution.gradcf is not None
+        for i, row in enumerate(list(store)[140:]):
+            np.testing.assert_allclose(row["values"], attribution.values[i], atol=1e-6)
+            np.testing.assert_allclose(row["gradcf"], attribution.gradcf[i], atol=1e-6)
+    rows, reader = list(store), Reader(store)
+    names = [name for name in rows[0] if isinstance(rows[0][name], np.ndarray)]
+    assert {"values", "gradcf"} <= set(names)
+    for number in (0, 63, 64, 65, 130, 199):
+        identity = str(number)
+        others = [store[number], store[identity], store.find([identity])[identity], reader[number]]
+        others.append(list(store.where("id != '3'"))[number - (number > 3)])
+        others.append(list(store.iterate(names))[number])
+        for name in names:
+            for other in others:
+                np.testing.assert_array_equal(other[name], rows[number][name])
+    for name in ("gradcf", "values"):
+        assert len({row[name].tobytes() for row in rows}) == 200
 
 
 def test_a_row_is_found_by_id_and_by_position(store: Store) -> None:
