@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointError
 
 from ig2._engine.activations import first_tensor
+from ig2._engine.choices import MAXIMA, Choices, choose
 from ig2._engine.layers import Readings
 from ig2._engine.network import Network
 from ig2._engine.private import body_of, read_saved
@@ -27,6 +29,8 @@ from ig2.errors import ModelError
 # A pair holds both its passes and what the rules make of them: about this many times what a gradient does. Planned so, 160
 # pairs on the wafer CNN took 1.35 s on a CPU, and 1.75 s as one point each: smaller tensors stay in its caches.
 POINTS_A_PAIR = 3
+# So many roundings of its terms are no movement of a margin.
+ROUNDING = 16
 INSTEAD = "use ig2.ExpectedIG, or another rule (ig2.rules.blended)"
 OWN_GRADIENTS = (
     f"the network takes a gradient inside its forward pass, which DeepSHAP and the secant rule cannot replace: {INSTEAD}"
@@ -43,15 +47,16 @@ def find_multipliers(
     """
     points = near.detach().requires_grad_()
     try:
-        output, far_output = rescale(network, points, far, rows, target)
-        multipliers = network.gradient(output, points)
+        ends = rescale(network, points, far, rows, target)
+        (multipliers,) = _differentiate(network, ends, points, far, [])
     except CheckpointError as error:
         raise ModelError(
             "DeepSHAP and the secant rule cannot follow torch.utils.checkpoint, which runs parts of the network once more for "
             f"the gradient: switch it off to explain the network, or {INSTEAD}"
         ) from error
     network.forget()
-    return multipliers, output.detach(), far_output
+    assert multipliers is not None
+    return multipliers, ends.output.detach(), ends.far_output
 
 
 def find_contributions(
@@ -61,41 +66,91 @@ def find_contributions(
 
     Where all of the input goes through a module, its contributions sum to f(near) − f(far), as far as the multipliers' do.
     """
+    points = near.detach().requires_grad_()
     with Readings(modules) as readings:
-        output, far_output = rescale(network, near.detach().requires_grad_(), far, rows, target)
-    # of a layer that returns several, as Swin's do, it is the first
-    ends = [[first_tensor(each if isinstance(each, tuple) else (each,), {}) for each in both] for both in readings.outputs]
-    activations = [at_near for _, at_near in ends]
-    multipliers = network.differentiate(output, activations)
+        ends = rescale(network, points, far, rows, target)
+    # of a layer that returns several, as Swin's do, it is the first; where choices differ, the last two passes are compared
+    read = [[first_tensor(each if isinstance(each, tuple) else (each,), {}) for each in both[-2:]] for both in readings.outputs]
+    _, *multipliers = _differentiate(network, ends, points, far, [at_near for _, at_near in read])
     network.forget()
     contributions = [
         torch.zeros_like(at_near) if multiplier is None else multiplier * (at_near - at_far).detach()
-        for (at_far, at_near), multiplier in zip(ends, multipliers, strict=True)
+        for (at_far, at_near), multiplier in zip(read, multipliers, strict=True)
     ]
-    return contributions, output.detach(), far_output
+    return contributions, ends.output.detach(), ends.far_output
 
 
-def rescale(network: Network, near: Tensor, far: Tensor, rows: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """f at the near points (n,), whose gradient by them is the multiplier, and f at the far ones (n,)."""
-    calls: deque[_Recorded] = deque()
+@dataclass(frozen=True)
+class Ends:
+    """f at the near points (n,), whose gradient by them is the multiplier, and f at the far ones (n,).
+
+    Where the network chooses differently at both: the margin of the choices, summed over all points, and what they did, (n,).
+    """
+
+    output: Tensor
+    far_output: Tensor
+    margin: Tensor | None = None
+    jump: Tensor | None = None
+
+
+def _differentiate(
+    network: Network, ends: Ends, points: Tensor, far: Tensor, activations: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """Multipliers of the points and of activations. What choices did goes to the values that they were made by.
+
+    With the multipliers c of the margin, Σ c·(near − far) is how far it moved: jump / moved · c sums to the jump.
+    """
+    leaves = [points, *activations]
+    multipliers = network.differentiate(ends.output, leaves, retain=ends.margin is not None)
+    multipliers[0] = torch.zeros_like(points) if multipliers[0] is None else multipliers[0]
+    if ends.margin is None or ends.jump is None:
+        return multipliers
+    of_margin = network.differentiate(ends.margin, leaves)
+    if of_margin[0] is None:
+        return multipliers
+    terms = (of_margin[0] * (points.detach() - far)).flatten(1)
+    moved, rounding = terms.sum(dim=1), ROUNDING * torch.finfo(terms.dtype).eps * terms.abs().sum(dim=1)
+    factor = torch.where(moved > rounding, ends.jump / moved, 0.0)
+    for number, (multiplier, margin) in enumerate(zip(multipliers, of_margin, strict=True)):
+        if margin is not None:
+            share = margin * factor.to(margin.dtype).view(-1, *[1] * (margin.ndim - 1))
+            multipliers[number] = share if multiplier is None else multiplier + share
+    return multipliers
+
+
+def rescale(network: Network, near: Tensor, far: Tensor, rows: Tensor, target: Tensor) -> Ends:
+    """Run the network at both ends: two passes, and two more if it chooses differently there."""
+
+    def run(points: Tensor, choices: Choices, calls: deque[_Recorded], rescales: bool) -> Tensor:
+        with _Interception(calls, choices, rescales):
+            return network.scores(points, rows).gather(1, target[:, None])[:, 0]
+
     with torch.enable_grad():
         # The far points get a graph as well, though it is not used: a network may take another way where none is asked for, as
         # PyTorch's transformer layers do.
-        with _Interception(calls, rescales=False):
-            far_scores = network.scores(far.detach().clone().requires_grad_(), rows).detach()
+        leaf = far.detach().clone().requires_grad_()
+        calls: deque[_Recorded] = deque()
+        theirs = Choices()
+        far_output = run(leaf, theirs, calls, rescales=False).detach()
+        own = Choices(others=theirs.own)
+        jump, choices = None, own
         try:
-            with _Interception(calls, rescales=True):
-                scores = network.scores(near, rows)
+            output = run(near, own, calls, rescales=True)
+            if own.differ:
+                calls.clear()
+                theirs = Choices(own.own)
+                jump = run(leaf, theirs, calls, rescales=False).detach() - far_output
+                choices = Choices(own.own, theirs.own)
+                output = run(near, choices, calls, rescales=True)
         except RuntimeError as error:
             if "functorch" not in str(error):
                 raise
             raise ModelError(OWN_GRADIENTS) from error
         if calls:
             raise _other_operations(calls[0][0])
-        if not scores.requires_grad:  # as it did in the session's first pass
+        if not output.requires_grad:  # as it did in the session's first pass
             raise ModelError(OWN_GRADIENTS)
-        output, far_output = (each.gather(1, target[:, None])[:, 0] for each in (scores, far_scores))
-        return output, far_output
+        return Ends(output, far_output, choices.margin, jump)
 
 
 _Recorded = tuple[str, list[Tensor]]  # a call's name and its variables at the far points
@@ -104,9 +159,9 @@ _Recorded = tuple[str, list[Tensor]]  # a call's name and its variables at the f
 class _Interception(TorchFunctionMode):
     """Records the variables of every call that has a rule, or rescales the call from what was recorded to its own."""
 
-    def __init__(self, calls: deque[_Recorded], rescales: bool) -> None:
+    def __init__(self, calls: deque[_Recorded], choices: Choices, rescales: bool) -> None:
         super().__init__()
-        self.calls, self.rescales = calls, rescales
+        self.calls, self.choices, self.rescales = calls, choices, rescales
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -115,7 +170,16 @@ class _Interception(TorchFunctionMode):
             # it would get the multipliers of what was rescaled for its gradient
             raise ModelError(OWN_GRADIENTS)
         call = Call(func, args, kwargs or {})
-        if not call.variables or not torch.is_grad_enabled():
+        places = self.choices.make(call)
+        if places is None:
+            return self._run(call)
+        if call.name not in MAXIMA:
+            return choose(call, places)
+        values, _ = result = self._run(call)
+        return type(result)((values, places))
+
+    def _run(self, call: Call) -> Any:
+        if not call.variables or not torch.is_grad_enabled() or self.choices.differ:
             return call.result()
         rule = find_rule(call)
         if rule is None:

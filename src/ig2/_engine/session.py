@@ -468,7 +468,7 @@ class Session:
 
     def list_without_rule(self, near: Tensor, far: Tensor, rows: Tensor, target: Tensor) -> list[str]:
         """The operations of the network that have no secant."""
-        return operations_without_rule(rescale(self._network, near.detach().requires_grad_(), far, rows, target)[0])
+        return operations_without_rule(rescale(self._network, near.detach().requires_grad_(), far, rows, target).output)
 
     def representation(self, points: Tensor, rows: Tensor) -> Tensor:
         """The representation at the points, (n, features)."""

@@ -30,9 +30,9 @@ class Call:
             args = (args[0], *args[1])
         self.func, self.args, self.kwargs = func, args, kwargs
         self.in_place = bool(kwargs.get("inplace")) or (name.endswith("_") and not name.endswith("__"))
+        self.tensors = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor)]
         # what depends on the input: parameters do not require a gradient here, so nothing else does
-        tensors = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor) and arg.requires_grad]
-        self.variables = list({id(tensor): tensor for tensor in tensors}.values())
+        self.variables = list({id(tensor): tensor for tensor in self.tensors if tensor.requires_grad}.values())
 
     def at(self, values: Sequence[Tensor]) -> Call:
         """The same call at other values of its variables."""
@@ -116,8 +116,7 @@ def _count_factors(call: Call) -> int:
     """How many factors of a product depend on the input."""
     if call.name == "lerp":  # start + weight · (end − start)
         return 2 * int(getattr(call.argument(2, "weight"), "requires_grad", False))
-    tensors = [arg for arg in (*call.args, *call.kwargs.values()) if isinstance(arg, Tensor)]
-    adds = call.name.startswith(("add", "badd"))
+    tensors, adds = call.tensors, call.name.startswith(("add", "badd"))
     factors = tensors if call.name == "einsum" else tensors[1:3] if adds else tensors[:2]
     return sum(factor.requires_grad for factor in factors)
 
@@ -159,7 +158,8 @@ class _Midpoint(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, *torch.autograd.grad(ctx.result, ctx.middles, grad, allow_unused=True)
+        # kept for a second pass, that of the choices: the middles are what it keeps, and they stay here in any case
+        return None, None, *torch.autograd.grad(ctx.result, ctx.middles, grad, retain_graph=True, allow_unused=True)
 
 
 def _midpoint(call: Call, recorded: list[Tensor]) -> Tensor:
