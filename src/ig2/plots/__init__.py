@@ -32,7 +32,6 @@ from ig2.plots.signals import signal
 from ig2.plots.tables import bars
 from ig2.plots.texts import text, text_html
 from ig2.plots.tokens import token_map, token_map_html
-from ig2.plots.trade_off import trade_off
 
 __all__ = [
     "MapStyle",
@@ -53,6 +52,5 @@ __all__ = [
     "text_html",
     "token_map",
     "token_map_html",
-    "trade_off",
     "waterfall",
 ]

@@ -210,7 +210,7 @@ def write_pages(
     Returns:
         The pages, leaderboard.md first.
     """
-    from ig2.plots import trade_off  # matplotlib is an extra
+    from ig2_bench.board.trade_off import trade_off  # matplotlib is an extra
 
     folder, points = Path(folder), leaderboard.trade_off()
     picture = folder / f"{NAME}.png"

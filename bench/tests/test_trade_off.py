@@ -5,7 +5,7 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 
 from ig2.errors import InputError
-from ig2.plots import trade_off
+from ig2_bench.board.trade_off import trade_off
 from networks import refuses
 
 POINTS = {f"method {i}": (1.0 + i % 3, 0.1 * (i // 3)) for i in range(12)}
