@@ -123,7 +123,7 @@ def test_importance_is_the_mean_of_sizes_and_marks_the_mean(result):
     strengths = np.sort(np.abs(table.values).mean(axis=0))[::-1]
     lengths = [bar.get_width() for bar in figure.axes[0].patches]
     np.testing.assert_allclose(lengths, strengths)  # the last bar is the sum of the one other column
-    marks = [line.get_xdata()[0] for line in figure.axes[0].lines[:2]]
+    marks = [line.get_xdata()[0] for line in figure.axes[0].lines[-2:]]
     order = np.argsort(-np.abs(table.values).mean(axis=0))[:2]
     np.testing.assert_allclose(marks, table.values.mean(axis=0)[order])
     assert "1 other column, together" in drawing.texts(figure)

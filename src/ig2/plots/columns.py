@@ -17,7 +17,7 @@ from ig2.errors import InputError, describe, format_count
 from ig2.names import ColumnValues
 from ig2.plots.canvas import AGAINST, FOR, LINE_COLOURS, QUIET, STRENGTH, Canvas, add_note
 from ig2.plots.labels import clean_text, format_number, text_options, wrap_text
-from ig2.plots.tables import REST, cut_rest, split_strongest
+from ig2.plots.tables import REST, draw_bars, frame_rows, split_strongest
 from ig2.plots.values import Array, check_index
 
 # low to high; none of its colours is the red or blue that speaks for or against
@@ -75,11 +75,8 @@ def beeswarm(result: Tabular, *, top: int = 15, target: str | int | None = None)
         has_categories |= ranks is None
         colours: dict[str, Any] = {"color": CATEGORY} if ranks is None else {"c": ranks, "cmap": SCALE, "vmin": 0, "vmax": 1}
         axes.scatter(values, place + _stack(values, width), s=9, linewidths=0, rasterized=True, **colours)
-    axes.set_yticks(
-        np.arange(len(order)), [clean_text(columns.names[i], 40) for i in order], fontsize="small", **text_options()
-    )
-    axes.set_ylim(len(order) - 0.4, -0.6)
-    _finish(axes, columns, "attribution")
+    axes.axvline(0, color=QUIET, linewidth=0.8)
+    frame_rows(axes, _clean_names(columns, order), _describe_explained(columns), "attribution")
     _add_colour_bar(figure, axes, "value of the column")
     few = "" if len(order) == len(columns.names) else f"the {len(order)} strongest of {len(columns.names)} columns"
     add_note(figure, "grey: categories" if has_categories else "", few, thinned, note)
@@ -108,24 +105,17 @@ def importance(result: Tabular, *, top: int = 15, target: str | int | None = Non
     strengths, means = np.abs(columns.values).mean(axis=0), columns.values.mean(axis=0)
     order = _rank_columns(columns)
     shown, rest = order[:top], order[top:]
-    ticks = [clean_text(columns.names[i], 40) for i in shown]
     figure = Canvas(5.6, 0.9 + 0.26 * (len(shown) + bool(len(rest))), layout="constrained")
     axes = figure.subplots()
-    bars = axes.barh(np.arange(len(shown)), strengths[shown], height=0.7, color=STRENGTH, alpha=0.45)
-    quiet: dict[str, Any] = {"fontsize": "x-small", "color": QUIET, "padding": 3}
-    axes.bar_label(bars, [format_number(value) for value in strengths[shown]], **quiet)
+    others = f"{format_count(len(rest), 'other column')}, together" if len(rest) else ""
+    last = draw_bars(axes, strengths[shown], float(strengths[rest].sum()), others, color=STRENGTH, alpha=0.45)
     for place, column in enumerate(shown):
         axes.plot(
             [means[column]] * 2, [place - 0.35, place + 0.35], color=FOR if means[column] >= 0 else AGAINST, linewidth=2.5
         )
-    if len(rest):
-        ticks.append(f"{format_count(len(rest), 'other column')}, together")
-        length, number = cut_rest(float(strengths[rest].sum()), float(strengths[shown].max()))
-        axes.bar_label(axes.barh([len(shown)], [length], height=0.7, color=REST), [number], **quiet)
-    axes.set_yticks(np.arange(len(ticks)), ticks, fontsize="small", **text_options())
-    axes.set_ylim(len(ticks) - 0.4, -0.6)
     axes.margins(x=0.12)
-    _finish(axes, columns, f"mean of |attribution| over {format_count(len(columns.values), 'row')}")
+    label = f"mean of |attribution| over {format_count(len(columns.values), 'row')}"
+    frame_rows(axes, [*_clean_names(columns, shown), *last], _describe_explained(columns), label)
     add_note(figure, "marks: the mean with its sign, red for the class and blue against it", note)
     return figure
 
@@ -179,17 +169,10 @@ def waterfall(result: Tabular, row: int = 0, *, top: int = 12) -> Figure:
             f"{name} {format_number(at)}", (at, side), (3, 0), textcoords="offset points", fontsize="x-small", color=QUIET,
             va="top" if side > 0 else "bottom",
         )  # fmt: skip
-    axes.set_yticks(np.arange(len(steps)), [name for name, _, _ in steps], fontsize="small", **text_options())
-    axes.set_ylim(len(steps) + 0.1, -1.2)
+    frame_rows(axes, [name for name, _, _ in steps], f"{columns.samples[row]}: {columns.explained[row]}", "output")
+    axes.set_ylim(len(steps) + 0.1, -1.2)  # room for the names of both ends
     axes.use_sticky_edges = False  # or the margin would begin at the baseline
     axes.margins(x=0.12)
-    axes.tick_params(axis="y", length=0)
-    axes.tick_params(axis="x", labelsize="x-small")
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.set_xlabel("output", fontsize="small")
-    axes.set_title(
-        wrap_text(f"{columns.samples[row]}: {columns.explained[row]}", 5), fontsize="medium", loc="left", **text_options()
-    )
     return figure
 
 
@@ -250,7 +233,7 @@ def dependence(
     axes.set_ylabel(f"attribution of {name}", fontsize="small", **text_options())
     axes.tick_params(labelsize="x-small")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(_describe_explained(columns), fontsize="medium", loc="left", **text_options())
+    axes.set_title(wrap_text(_describe_explained(columns), 5), fontsize="medium", loc="left", **text_options())
     if categories:
         for text, shade in zip(categories, LINE_COLOURS, strict=False):
             axes.scatter([], [], s=14, linewidths=0, color=shade, label=clean_text(text, 16))
@@ -287,15 +270,6 @@ def collect_columns(result: object, target: str | int | None) -> tuple[ColumnVal
     return columns, "" if kinds == 1 else f"rows explain {kinds} classes: choose one with target="
 
 
-def _finish(axes: Axes, columns: ColumnValues, label: str) -> None:
-    axes.axvline(0, color=QUIET, linewidth=0.8)
-    axes.tick_params(axis="y", length=0)
-    axes.tick_params(axis="x", labelsize="x-small")
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.set_xlabel(label, fontsize="small")
-    axes.set_title(_describe_explained(columns), fontsize="medium", loc="left", **text_options())
-
-
 def _add_colour_bar(figure: Figure, axes: Axes, label: str) -> None:
     """Add a colour bar for the points, whose colours are the ranks of cells."""
     bar = figure.colorbar(ScalarMappable(Normalize(0, 1), SCALE), ax=axes, shrink=0.8, aspect=30)
@@ -308,7 +282,11 @@ def _add_colour_bar(figure: Figure, axes: Axes, label: str) -> None:
 def _describe_explained(columns: ColumnValues) -> str:
     names = list(dict.fromkeys(columns.explained))
     what = names[0] if len(names) == 1 else f"{len(names)} classes"
-    return wrap_text(f"{what}: {format_count(len(columns.values), 'row')}", 5)
+    return f"{what}: {format_count(len(columns.values), 'row')}"
+
+
+def _clean_names(columns: ColumnValues, order: NDArray[np.intp]) -> list[str]:
+    return [clean_text(columns.names[i], 40) for i in order]
 
 
 def _rank_columns(columns: ColumnValues) -> NDArray[np.intp]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -114,35 +115,46 @@ def bars(
     bars_each = min(top, features) + (features > top)
     figure = Canvas(5.6, len(shown) * (0.75 + 0.24 * bars_each), layout="constrained")
     panels = figure.subplots(len(shown), 1, squeeze=False)[:, 0]
-    quiet = {"fontsize": "x-small", "color": QUIET}
     for row, axes in enumerate(panels):
         order, rest = split_strongest(numbers[row], top)
         heights = numbers[row][order]
         ticks = [f"{labels[i]} = {texts[row][i]}" if texts else labels[i] for i in order]
-        drawn = axes.barh(
-            np.arange(len(order)),
-            heights,
-            height=0.7,
-            color=[bar_colour(value, kind) for value in heights],
-            xerr=None if deviations is None else deviations[row][order],
-            error_kw={"ecolor": QUIET, "elinewidth": 0.8},
-        )
-        axes.bar_label(drawn, [format_number(value) for value in heights], padding=3, **quiet)
-        if features > top:
-            ticks.append(f"{features - top} other features")
-            length, number = cut_rest(rest, float(np.abs(heights).max()))
-            axes.bar_label(axes.barh([top], [length], height=0.7, color=REST), [number], padding=3, **quiet)
-        axes.set_yticks(np.arange(len(ticks)), ticks, fontsize="small", **text_options())
-        axes.set_ylim(len(ticks) - 0.4, -0.6)
-        axes.axvline(0, color=QUIET, linewidth=0.8)
+        whiskers = {
+            "xerr": None if deviations is None else deviations[row][order],
+            "error_kw": {"ecolor": QUIET, "elinewidth": 0.8},
+        }
+        others = f"{features - top} other features" if features > top else ""
+        colours = [bar_colour(value, kind) for value in heights]
+        ticks += draw_bars(axes, heights, rest, others, color=colours, **whiskers)
+        frame_rows(axes, ticks, lines[row])
         axes.margins(x=0.18)  # for the numbers
-        axes.tick_params(axis="y", length=0)
-        axes.tick_params(axis="x", labelsize="x-small")
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.set_title(wrap_text(lines[row], 5), fontsize="medium", loc="left", **text_options())
     panels[-1].set_xlabel("attribution" if kind == "signed" else "|attribution|", fontsize="small")
     add_note(figure, why, "whiskers: standard deviation over references" if deviations is not None else "", arrow, note)
     return figure
+
+
+def draw_bars(axes: Axes, values: Array, rest: float, others: str, **options: Any) -> list[str]:
+    """Draw a bar with its number for each value, and one for all others; return its label, if there are any."""
+    quiet: dict[str, Any] = {"padding": 3, "fontsize": "x-small", "color": QUIET}
+    drawn = axes.barh(np.arange(len(values)), values, height=0.7, **options)
+    axes.bar_label(drawn, [format_number(value) for value in values], **quiet)
+    axes.axvline(0, color=QUIET, linewidth=0.8)
+    if not others:
+        return []
+    length, number = cut_rest(rest, float(np.abs(values).max()))
+    axes.bar_label(axes.barh([len(values)], [length], height=0.7, color=REST), [number], **quiet)
+    return [others]
+
+
+def frame_rows(axes: Axes, names: Sequence[str], title: str, label: str = "") -> None:
+    """Name the rows of a panel, from the top, and leave only its lower edge."""
+    axes.set_yticks(np.arange(len(names)), names, fontsize="small", **text_options())
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="x", labelsize="x-small")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set_xlabel(label, fontsize="small")
+    axes.set_title(wrap_text(title, 5), fontsize="medium", loc="left", **text_options())
 
 
 def bar_colour(value: float, kind: Signs) -> str:

@@ -164,16 +164,24 @@ def text_html(
     for sentence in sentences:
         spans = []
         for word, score in zip(sentence.words, sentence.scores, strict=True):
-            red, green, blue = (round(255 * part) for part in to_rgb(bar_colour(score, kind)))
-            colour = f"rgba({red},{green},{blue},{DEEPEST * abs(score) / sentence.end:.3f})"
+            colour = shade(score / sentence.end, kind)
             style = f"background-color:{colour};border-radius:3px;padding:1px 3px;overflow-wrap:anywhere"
             shown = escape(clean_text(word, LONGEST_WORD))
             spans.append(f'<span style="{style}" title="{format_number(score)}">{shown}</span>')
         title = f'<span style="opacity:.7;font-size:85%">{escape(sentence.title)}</span><br>'
         paragraphs.append(f'<p class="ig2-text" style="line-height:1.9">{title}{" ".join(spans)}</p>')
-    if why:
-        paragraphs.append(f'<p style="opacity:.7;font-size:85%">{why}</p>')
-    return "\n".join(paragraphs)
+    return "\n".join([*paragraphs, *write_note(why)])
+
+
+def shade(share: float, kind: Signs) -> str:
+    """Return the CSS colour behind a word, of this share of the strongest."""
+    red, green, blue = (round(255 * part) for part in to_rgb(bar_colour(share, kind)))
+    return f"rgba({red},{green},{blue},{DEEPEST * abs(share):.3f})"
+
+
+def write_note(note: str) -> list[str]:
+    """Return a subdued paragraph, if there is something to note."""
+    return [f'<p style="opacity:.7;font-size:85%">{note}</p>'] if note else []
 
 
 def _read_sentences(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from html import escape
 
 import numpy as np
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from ig2.attribution import Attribution
@@ -13,8 +12,7 @@ from ig2.errors import InputError
 from ig2.plots.canvas import Canvas, add_note
 from ig2.plots.colours import Sharing, fit_scales
 from ig2.plots.labels import clean_text, format_number, text_options
-from ig2.plots.tables import bar_colour
-from ig2.plots.texts import DEEPEST
+from ig2.plots.texts import shade, write_note
 from ig2.plots.values import Array, Signs, choose_kind
 
 LONGEST_LABEL = 24
@@ -78,12 +76,11 @@ def token_map_html(result: Attribution, *, scale: Sharing = "shared", kind: Sign
     for target, row, end in zip(result.explained, scores, ends, strict=True):
         cells = []
         for score in row:
-            red, green, blue = (round(255 * part) for part in to_rgb(bar_colour(score, kind)))
-            colour = f"rgba({red},{green},{blue},{DEEPEST * abs(score) / end:.3f})"
-            cells.append(f'<td style="background-color:{colour}" title="{format_number(float(score))}">&nbsp;</td>')
+            colour, number = shade(score / end, kind), format_number(float(score))
+            cells.append(f'<td style="background-color:{colour}" title="{number}">&nbsp;</td>')
         lines.append(f'<tr><td style="{cell}">{escape(clean_text(target, LONGEST_LABEL))}</td>{"".join(cells)}</tr>')
-    note = f'<p style="opacity:.7;font-size:85%">{why}</p>' if why else ""
-    return f'<table class="ig2-map" style="border-collapse:collapse;font-size:85%">{"".join(lines)}</table>{note}'
+    table = f'<table class="ig2-map" style="border-collapse:collapse;font-size:85%">{"".join(lines)}</table>'
+    return "".join([table, *write_note(why)])
 
 
 def _read_map(result: Attribution, kind: Signs | None) -> tuple[tuple[str, ...], Array, Signs, str]:
