@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ig2._utils.checks import check_choice
 from ig2.errors import InputError, ModelError, describe
 from ig2.names import name_output
 
 Name = Callable[[int], str]
 Measure = Literal["cosine", "dot", "distance"]
+Activation = Literal["softmax", "sigmoid"]
 # What networks with two ends call the embedding they return.
 EMBEDDINGS = ("image_embeds", "text_embeds", "sentence_embedding")
 # What MaskFormer and its relatives call the classes and the masks of their queries.
@@ -407,7 +409,7 @@ class Box(Target):
     box: Sequence[float] | Tensor = _each(1)
     index: int | Sequence[int] | Tensor = _each(0)
     iou: float = 0.5
-    activation: Literal["softmax", "sigmoid"] = "softmax"
+    activation: Activation = "softmax"
 
     def __post_init__(self) -> None:
         box = torch.as_tensor(self.box)
@@ -419,8 +421,7 @@ class Box(Target):
             corners = ", ".join(f"{number:g}" for number in box.reshape(-1, 4)[row].tolist())
             of = f" for explicand {row}" if box.ndim == 2 else ""
             raise InputError(f"box must be (x0, y0, x1, y1) with x0 < x1 and y0 < y1, got ({corners}){of}")
-        if self.activation not in ("softmax", "sigmoid"):
-            raise InputError(f"activation must be 'softmax' or 'sigmoid', got {describe(self.activation)}")
+        check_choice(self.activation, Activation, "activation")
         if not 0 < self.iou <= 1:
             raise InputError(f"iou must be in (0, 1], got {describe(self.iou)}")
 
@@ -506,8 +507,7 @@ class Similarity(Target):
         if not isinstance(self.other, Tensor) or self.other.ndim not in (1, 2):
             raise InputError(f"other must be an embedding (features,), or one for each explicand, got {describe(self.other)}")
         object.__setattr__(self, "other", self.other.detach())
-        if self.measure not in ("cosine", "dot", "distance"):
-            raise InputError(f"measure must be 'cosine', 'dot' or 'distance', got {describe(self.measure)}")
+        check_choice(self.measure, Measure, "measure")
 
     def read(self, result: Any, rows: Tensor) -> Tensor:
         named = [result[key] for key in EMBEDDINGS if key in result] if isinstance(result, Mapping) else []

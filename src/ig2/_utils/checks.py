@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_args
 
 from ig2.errors import InputError, describe
 
@@ -30,6 +30,13 @@ def check_seed(seed: object) -> None:
     """Raise an `InputError` unless the seed is an integer that fits 64 bits."""
     if isinstance(seed, bool) or not isinstance(seed, Integral) or not -(2**63) <= int(seed) < 2**63:
         raise InputError(f"seed must be an integer of 64 bits, got {describe(seed)}")
+
+
+def check_choice(value: object, choices: Any, name: str) -> None:
+    """Raise an `InputError` unless a value is one of the strings of a `Literal`."""
+    if value not in get_args(choices):
+        *others, last = map(repr, get_args(choices))
+        raise InputError(f"{name} must be {', '.join(others)} or {last}, got {describe(value)}")
 
 
 def require(valid: bool, name: str, value: object, expected: str) -> None:

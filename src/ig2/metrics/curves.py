@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count, require
+from ig2._utils.checks import check_choice, check_count, require
 from ig2.errors import InputError, ModelError, describe
 from ig2.groups import Groups, Windows, check_groups
 from ig2.metrics.base import Better, Case, Metric, Scores
@@ -23,6 +23,7 @@ from ig2.references.constant import BlurredExplicand, Constant, White
 from ig2.references.signals import Interpolated, TimeMean, TimeNoise
 
 Background = Literal["black", "white", "mean", "blurred", "interpolated", "noise"]
+Measure = Literal["accuracy", "output"]
 OutputOption = Literal["auto", "model"] | OutputName
 
 
@@ -152,7 +153,7 @@ class DiffID(PerturbationCurve):
 
     background: Background | Any = "mean"
     thresholds: int = 10
-    measure: Literal["accuracy", "output"] = "accuracy"
+    measure: Measure = "accuracy"
     name: ClassVar[str] = "DiffID"
     better: ClassVar[Better] = "higher"
     adds: ClassVar[bool] = False
@@ -160,7 +161,7 @@ class DiffID(PerturbationCurve):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.thresholds > 1, "thresholds", self.thresholds, "at least 2, so that there is a share between none and all")
-        require(self.measure in ("accuracy", "output"), "measure", self.measure, "'accuracy' or 'output'")
+        check_choice(self.measure, Measure, "measure")
 
     @property
     def measures_accuracy(self) -> bool:  # type: ignore[override]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2._utils.checks import require
-from ig2.errors import InputError, describe
+from ig2._utils.checks import check_choice
+from ig2.errors import InputError
 from ig2.groups import Groups, count_groups, number_groups
 
 FeatureOption = Literal["auto", "pixel", "word", "element"]
@@ -41,8 +41,7 @@ class Features:
         Raises:
             InputError: if the option is unknown, or does not suit the shape.
         """
-        if option not in ("auto", "pixel", "word", "element"):
-            raise InputError(f"features={describe(option)}: use 'auto', 'pixel', 'word' or 'element'")
+        check_choice(option, FeatureOption, "features")
         axes = len(sample)
         if option == "auto" and axes == 2:
             raise InputError(
@@ -105,5 +104,5 @@ def apply_sign(values: Tensor, sign: Sign) -> Tensor:
     Raises:
         InputError: if the sign is unknown.
     """
-    require(sign in ("keep", "positive", "absolute"), "sign", sign, "'keep', 'positive' or 'absolute'")
+    check_choice(sign, Sign, "sign")
     return values if sign == "keep" else values.clamp(min=0) if sign == "positive" else values.abs()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ig2._engine.task import Task
 from ig2._engine.task import scores as scores_of
-from ig2._utils.checks import require
+from ig2._utils.checks import check_choice, require
 from ig2.errors import InputError, ModelError
 from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.correlation import midranks, pearson
@@ -21,6 +21,7 @@ from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign
 from ig2.metrics.reattribution import MethodLike, attribute_again, check_method, check_reproduces, rebuild_x
 from ig2.model import Model
 
+Order = Literal["cascading", "independent"]
 Layers = dict[str, list[str]]  # by name, the modules whose parameters are drawn anew together
 ITSELF = "(the network itself)"  # parameters that belong to no layer, such as a class token
 
@@ -60,7 +61,7 @@ class ParameterRandomisation(Metric):
 
     method: MethodLike
     references: Any = None
-    order: Literal["cascading", "independent"] = "cascading"
+    order: Order = "cascading"
     layers: Sequence[str] | None = None
     features: FeatureOption = "auto"
     sign: Sign = "absolute"
@@ -70,7 +71,7 @@ class ParameterRandomisation(Metric):
 
     def __post_init__(self) -> None:
         check_method(self.method)
-        require(self.order in ("cascading", "independent"), "order", self.order, "'cascading' or 'independent'")
+        check_choice(self.order, Order, "order")
         names = isinstance(self.layers, (tuple, list)) and len(self.layers) > 0 and all(isinstance(n, str) for n in self.layers)
         require(names or self.layers is None, "layers", self.layers, "names of modules, for example ['fc', 'layer4']")
 

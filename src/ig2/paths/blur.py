@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ig2._utils.blur import Padding as Padding
 from ig2._utils.blur import blur as blur
-from ig2._utils.checks import is_number
+from ig2._utils.checks import check_choice, is_number
 from ig2.errors import InputError, describe
 from ig2.paths.base import KnownPath, Pairs
 
@@ -47,8 +47,7 @@ class Blur(KnownPath):
         super().__post_init__()
         if not (is_number(self.sigma) and self.sigma > 0):
             raise InputError(f"sigma must be positive, got {describe(self.sigma)}")
-        if self.padding not in ("reflect", "zero"):
-            raise InputError(f"padding must be 'reflect' or 'zero', got {describe(self.padding)}")
+        check_choice(self.padding, Padding, "padding")
 
     def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
         check_images(pairs.explicand, "the blur path")

@@ -14,11 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.image import AxesImage
 
+from ig2._utils.checks import check_choice
 from ig2.errors import InputError, describe
 from ig2.paths.blur import blur
 from ig2.plots.canvas import MOST_SLENDER, align_end_labels, draw_image
 from ig2.plots.labels import format_number
-from ig2.plots.values import Array, check_choice
+from ig2.plots.values import Array
 
 Kind = Literal["signed", "magnitude", "positive"]
 Sharing = Literal["each", "shared"]
@@ -37,7 +38,7 @@ class ColourScale(NamedTuple):
 
 def fit_scales(maps: Sequence[Array], scale: Sharing, percentile: float = 100.0) -> list[ColourScale]:
     """Return a scale for each map, individual or shared, that ends at this percentile of the absolute values."""
-    check_choice(scale, ("each", "shared"), "scale")
+    check_choice(scale, Sharing, "scale")
     if scale == "shared":
         return fit_scales([np.concatenate([values.ravel() for values in maps])], "each", percentile) * len(maps)
     scales = []
@@ -91,8 +92,8 @@ class MapStyle:
     size: float = 2.0
 
     def __post_init__(self) -> None:
-        check_choice(self.kind, ("signed", "magnitude", "positive"), "kind")
-        check_choice(self.scale, ("each", "shared"), "scale")
+        check_choice(self.kind, Kind, "kind")
+        check_choice(self.scale, Sharing, "scale")
         if not 0 < self.percentile <= 100:
             raise InputError(f"percentile must be above 0 and at most 100, got {describe(self.percentile)}")
         if self.overlay is not None and not 0 < self.overlay <= 1:

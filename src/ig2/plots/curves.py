@@ -11,14 +11,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from ig2._utils.checks import check_choice
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
 from ig2.plots.canvas import LINE_COLOURS, Canvas, add_note
 from ig2.plots.labels import clean_text, text_options
-from ig2.plots.values import Array, check_attribution, check_choice, check_index, is_tiny, method_name
+from ig2.plots.values import Array, check_attribution, check_index, is_tiny, method_name
 
 Results = Attribution | Mapping[str, Attribution]
 Field = Literal["output_curve", "distance_curve"]
+Axis = Literal["linear", "log"]
 
 
 def output_curve(results: Results, *, explicand: int | None = None) -> Figure:
@@ -46,7 +48,7 @@ def output_curve(results: Results, *, explicand: int | None = None) -> Figure:
     return figure
 
 
-def distance_curve(results: Results, *, explicand: int | None = None, scale: Literal["linear", "log"] = "linear") -> Figure:
+def distance_curve(results: Results, *, explicand: int | None = None, scale: Axis = "linear") -> Figure:
     """Draw the distance between the representations of the point on GradPath and of the reference, step by step.
 
     The line is the mean over references and explicands, the band one standard deviation to either side, if that is at
@@ -63,7 +65,7 @@ def distance_curve(results: Results, *, explicand: int | None = None, scale: Lit
     Raises:
         InputError: if an attribution has no distance curve, as on paths other than GradPath, or one that is not finite.
     """
-    check_choice(scale, ("linear", "log"), "scale")
+    check_choice(scale, Axis, "scale")
     figure, axes, curves = _draw_curves(results, "distance_curve", explicand)
     if scale == "log" and (curves > 0).any():
         axes.set_yscale("log")

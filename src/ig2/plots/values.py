@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ig2._engine.inputs import Structured
-from ig2._utils.checks import check_count
+from ig2._utils.checks import check_choice, check_count
 from ig2.attribution import LITTLE_TRUST, Attribution
 from ig2.errors import InputError, describe
 from ig2.plots.labels import clean_text, format_number
@@ -36,12 +36,6 @@ def check_attribution(result: object, name: str = "result") -> Attribution:
 def check_index(index: object, total: int, name: str) -> None:
     if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < total:
         raise InputError(f"{name} must be a number from 0 to {total - 1}, got {describe(index)}")
-
-
-def check_choice(value: object, choices: Sequence[str], name: str) -> None:
-    if value not in choices:
-        *others, last = map(repr, choices)
-        raise InputError(f"{name} must be {', '.join(others)} or {last}, got {describe(value)}")
 
 
 def clean_labels(labels: Sequence[str], total: int, name: str, longest: int | None = None) -> list[str]:
@@ -82,7 +76,7 @@ def lacks_signs(result: Attribution) -> bool:
 def choose_kind(result: Attribution, kind: Signs | None) -> tuple[Signs, str]:
     """Return whether numbers are shown with signs, by default if the signs are reliable, and the reason if not."""
     if kind is not None:
-        check_choice(kind, ("signed", "magnitude"), "kind")
+        check_choice(kind, Signs, "kind")
         return kind, ""
     return ("magnitude", "strength without signs, since trust is low") if lacks_signs(result) else ("signed", "")
 
