@@ -114,7 +114,7 @@ CASES: dict[str, tuple[nn.Module, Any, Any, Any]] = {
     "cosine": (FLAT, targets.Similarity(OTHER), lambda r: functional.normalize(r) @ functional.normalize(OTHER, dim=0),
                targets.Similarity(OTHER.flip(0))),
     "product": (FLAT, targets.Similarity(OTHER, "dot"), lambda r: r @ OTHER, targets.Similarity(OTHER)),
-    "distance": (FLAT, targets.Similarity(OTHER, "distance"), lambda r: -(r - OTHER).square().sum(dim=1).sqrt(),
+    "distance": (FLAT, targets.Similarity(OTHER, "distance"), lambda r: -torch.cdist(r, OTHER[None])[:, 0],
                  targets.Similarity(OTHER, "dot")),
     "horizon": (FORECASTER, targets.Horizon((0, -1), 1), lambda r: (r[:, 0, 1] + r[:, 7, 1]) / 2, targets.Horizon((0, -1), 0)),
     "horizon of all": (FORECASTER, targets.Horizon(), lambda r: r.sum(dim=2).mean(dim=1), targets.Horizon(1)),
