@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ig2.compat import as_method, as_references, as_tensor
 from ig2.errors import InputError
 from ig2.methods import Method
-from ig2.model import Bounds, OutputName, wrap
+from ig2.model import wrap
 
 ExplainFunc = Callable[..., NDArray[Any]]
 
@@ -26,14 +26,11 @@ def explain_func(
     keepdims: bool = True,
     seed: int = 0,
     batch_size: int | Literal["auto"] = "auto",
-    representation: str | None = None,
-    output: OutputName | Callable[[Any], Tensor] = "logit",
-    bounds: Bounds | None = None,
-    preprocess: Callable[..., Any] | None = None,
+    **options: Any,
 ) -> ExplainFunc:
     """Return a function `explain(model, inputs, targets, **kwargs)` that replaces `quantus.explain`.
 
-    Quantus passes the network on every call, so the arguments of `ig2.wrap` are passed here once.
+    Quantus passes the network on every call, so the options of `ig2.wrap` are passed here once.
 
     >>> import numpy as np, torch, ig2
     >>> explain = explain_func(ig2.IntegratedGradients())
@@ -49,10 +46,8 @@ def explain_func(
         keepdims: whether to keep the summed axes, with length one.
         seed: the seed of all random draws.
         batch_size: the number of points per batch of the network.
-        representation: as for `ig2.wrap`.
-        output: as for `ig2.wrap`.
-        bounds: as for `ig2.wrap`. Quantus perturbs inputs; values beyond the bounds are clipped to them.
-        preprocess: as for `ig2.wrap`.
+        options: options of `ig2.wrap`, such as `bounds=(0, 1)`. Quantus perturbs inputs; values
+            beyond the bounds are clipped to them.
 
     Returns:
         A function from a network, inputs (B, ...) and classes (B,) to attributions.
@@ -75,10 +70,10 @@ def explain_func(
         if unknown := sorted(set(kwargs) - set(defaults)):
             raise InputError(f"explain_func_kwargs {unknown} are unknown: use device, {', '.join(defaults)}")
         settings = defaults | kwargs
-        wrapped = wrap(model if device is None else model.to(device), representation, output, bounds, preprocess)
+        wrapped = wrap(model if device is None else model.to(device), **options)
         x = as_tensor(inputs, wrapped, "inputs")
-        if bounds is not None:
-            x = x.clamp(*(torch.as_tensor(bound, dtype=x.dtype, device=x.device) for bound in bounds))
+        if wrapped.bounds is not None:
+            x = x.clamp(*(torch.as_tensor(bound, dtype=x.dtype, device=x.device) for bound in wrapped.bounds))
         target = torch.as_tensor(np.array(targets)).reshape(-1)
         chosen = as_references(settings["references"], wrapped)
         values = method(wrapped, x, target, chosen, seed=settings["seed"], batch_size=batch_size).values

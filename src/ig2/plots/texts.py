@@ -137,21 +137,11 @@ def text(
     return figure
 
 
-def text_html(
-    result: Attribution,
-    words: Words = None,
-    *,
-    scale: Sharing = "each",
-    scores: Sequence[Any] | None = None,
-    count: int = 20,
-    input_key: InputKey = None,
-    titles: Titles = None,
-    kind: Signs | None = None,
-) -> str:
+def text_html(result: Attribution, words: Words = None, **options: Any) -> str:
     """Return the words as HTML, a `<p>` for each explicand: hover over a word for its number.
 
     Backgrounds are translucent and letters keep the page's colour, so that the result is readable on light and dark pages.
-    All external text is escaped. The arguments are those of `text`.
+    All external text is escaped. The arguments are those of `text`, without the width.
 
     Returns:
         Self-contained HTML.
@@ -160,7 +150,7 @@ def text_html(
         InputError: if words or scores do not fit the attribution.
     """
     paragraphs = []
-    sentences, kind, why, _ = _read_sentences(result, words, scale, scores, count, input_key, titles, kind)
+    sentences, kind, why, _ = _read_sentences(result, words, **options)
     for sentence in sentences:
         spans = []
         for word, score in zip(sentence.words, sentence.scores, strict=True):
@@ -187,12 +177,12 @@ def write_note(note: str) -> list[str]:
 def _read_sentences(
     result: Attribution,
     words: Words,
-    scale: Sharing,
-    scores: Sequence[Any] | None,
-    count: int,
-    input_key: InputKey,
-    titles: Titles,
-    kind: Signs | None,
+    scale: Sharing = "each",
+    scores: Sequence[Any] | None = None,
+    count: int = 20,
+    input_key: InputKey = None,
+    titles: Titles = None,
+    kind: Signs | None = None,
 ) -> tuple[list[_Sentence], Signs, str, str]:
     """Return the words and scores of each shown explicand, whether they have signs, the reason if not, and a note on others."""
     shown, lines, note = take_first(result, count, titles)
