@@ -54,19 +54,6 @@ def test_one_segment_on_a_line_is_deepshap():
     assert not torch.allclose(found.values, ig2.ExpectedIG(1, rules.secant)(net, x, references=references * 0.9).values)
 
 
-@pytest.mark.parametrize("path", [paths.Straight(2), paths.Guided(2, max_dist=0.0)], ids=["drawn from x", "from the baseline"])
-def test_what_has_no_secant_gets_the_slope_at_the_near_end(path: paths.Path):
-    """A leaky ReLU by torch.where from 2 over 0 to −2: exchanged ends would give 0.2 + 0.2."""
-
-    def leaky(z: Tensor) -> Tensor:
-        return torch.where(z > 0, z, 0.1 * z).sum(dim=1)
-
-    x = torch.tensor([[2.0]]).double()
-    found = ig2.PathMethod(path, rule=rules.secant)(leaky, x, references=-x, curves=True)
-    torch.testing.assert_close(found.values, torch.tensor([[2.2]]).double())
-    torch.testing.assert_close(found.output_curve, torch.tensor([[[2.0, 0.0, -0.2]]]).double())
-
-
 # -- on every path ---------------------------------------------------------------------------------------------------------
 
 
@@ -215,7 +202,89 @@ def attend(z: Tensor, **options: Any) -> Tensor:
     return F.scaled_dot_product_attention(z.view(-1, 1, 3, 2), z.view(-1, 1, 3, 2).tanh(), z.view(-1, 1, 3, 2), **options)
 
 
+def triangular(z: Tensor, **options: Any) -> Tensor:
+    left = options.get("left", True)
+    b = z[:, :3, None] if left else z[:, None, :3]
+    return torch.linalg.solve_triangular(3 * torch.eye(3) + square(z.tanh()) + square(z.tanh()).mT, b, **options)
+
+
+def read_places(z: Tensor, **options: Any) -> Tensor:
+    """A picture of 3 × 4 at two places that go beyond its edges."""
+    picture = (z[:, None, :, None] * torch.linspace(-1, 2, 24).double().view(1, 2, 6, 2)).view(-1, 2, 6, 2)
+    return F.grid_sample(picture, z[:, :4].view(-1, 1, 2, 2) / 2, align_corners=False, **options)
+
+
+def read_places_of_a_volume(z: Tensor) -> Tensor:
+    volume = z[:, None, :, None, None] * torch.linspace(-1, 2, 24).double().view(1, 1, 6, 2, 2)
+    return F.grid_sample(volume, z.view(-1, 1, 1, 2, 3) / 2, align_corners=True)
+
+
+class Cube(torch.autograd.Function):
+    """With a gradient that is not its own, as of a straight-through estimator."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(z)
+        ctx.mark_non_differentiable()
+        return z * z * z * scale
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return grad, None
+
+
+class Halved(torch.autograd.Function):
+    @staticmethod
+    def forward(z: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        return z.exp() / 2, z.tanh()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return grads[0]
+
+
 OPERATIONS = {
+    "product over an axis": lambda z: torch.stack([z.prod(1), torch.stack([row.prod() for row in z]), z[:, :5].prod(dim=1)], 1),
+    "cumulated product": lambda z: z.cumprod(1),
+    "einsum of three": lambda z: torch.einsum("bi,bj,bi->bij", z[:, :2], z[:, 2:4], z[:, 4:]),
+    "einsum of four": lambda z: torch.einsum("bi,bi,bi,bj->bi", z[:, :2], z[:, 2:4], z[:, 4:], z),
+    "power of a matrix": lambda z: torch.linalg.matrix_power(square(z), 3),
+    "triangular equations": lambda z: triangular(z, upper=False),
+    "upper and from the right": lambda z: triangular(z, upper=True, left=False),
+    "with ones on the diagonal": lambda z: triangular(z, upper=False, unitriangular=True),
+    "linear equations": lambda z: torch.linalg.solve(4 * torch.eye(3) + square(z.tanh()), z[:, :3, None]),
+    "linear equations of a vector": lambda z: torch.linalg.solve(4 * torch.eye(3) + square(z.tanh()), z[:, :3]),
+    "inverse": lambda z: torch.linalg.inv(4 * torch.eye(3) + square(z.tanh())),
+    "functions of two": lambda z: torch.cat(
+        [torch.atan2(z[:, :3], z[:, 3:]), torch.hypot(z[:, :3], z[:, 3:4]), torch.logaddexp(z[:, :1], z[:, 3:])], 1
+    ),
+    "power of both": lambda z: z[:, :3].exp() ** z[:, 3:],
+    "distances": lambda z: torch.cdist(z.view(-1, 2, 3), z.view(-1, 3, 2).mT.tanh()),
+    "other distances": lambda z: torch.stack(
+        [
+            F.pairwise_distance(z[:, :3], z[:, 3:]),
+            F.l1_loss(z[:, :3], z[:, 3:], reduction="none").sum(1),
+            torch.stack([torch.dist(row[:3], row[3:], 1) for row in z]),
+        ],
+        1,
+    ),
+    "largest of all": lambda z: torch.stack([torch.stack([row.max(), row.min(), row.amax(), row.exp().amin()]) for row in z]),
+    "bounds from the input": lambda z: torch.cat([z[:, :3].clamp(z[:, 3:], 2 * ONES[0, 0]), z[:, :3].clip(max=z[:, 3:])], 1),
+    "where": lambda z: torch.cat(
+        [torch.where(z > 0, z, 0.1 * z), torch.where(z > 0, z, -z), torch.where(z < 0.2, 0.0, z), z.where(z > 0, z.exp() - 1)],
+        1,
+    ),
+    "where of two": lambda z: torch.where(z[:, :3] > z[:, 3:], z[:, :3], z[:, 3:]),
+    "masked by value": lambda z: z.masked_fill(z < 0.3, 0.3) + z.clone().masked_fill_(z > 1, 1.0),
+    "detached": lambda z: z * z.detach().exp(),
+    "function of one's own": lambda z: torch.cat([Cube.apply(z, 2.0), *Halved.apply(z)], 1),
+    "places": read_places,
+    "bicubic places": lambda z: read_places(z, mode="bicubic", padding_mode="border"),
+    "places of a volume": read_places_of_a_volume,
     "product": lambda z: z[:, :3] * z[:, 3:],
     "division": lambda z: z[:, :3] / z[:, 3:].exp(),
     "in place": in_place,
@@ -271,9 +340,79 @@ def test_operations_of_several_activations_add_up(operation: Any):
 
     for method in (ig2.DeepSHAP(), ig2.IG2(2, rule=rules.secant)):
         found = method(net, x, references=references)
-        assert found.residual.abs().max() < 1e-13 and found.settings["complete"]
+        size = found.values.abs().sum(dim=1) + found.output.abs() + 1
+        assert (found.residual.abs() <= 1e-13 * size).all() and found.settings["complete"]
         assert (found.output - found.baseline_output).abs().max() > 0.01
         torch.testing.assert_close(found.output, net(x))
+
+
+def values(net: Any, x: list[float], reference: list[float]) -> list[float]:
+    found = ig2.DeepSHAP()(net, torch.tensor([x]).double(), references=torch.tensor([reference]).double())
+    return found.values[0].tolist()  # type: ignore[no-any-return, union-attr]
+
+
+def test_closed_forms_of_several_variables():
+    """Of one pair each, (a, b) = (4, 3) and (a′, b′) = (2, −1), or with c from 5 to 1."""
+    a, b, c, a_, b_, c_ = 4.0, 3.0, 5.0, 2.0, -1.0, 1.0
+    # by Aumann and Shapley, ∫ (b′ + t·Δb)(c′ + t·Δc) dt
+    ahead = [
+        (2 * p * q + p * q_ + p_ * q + 2 * p_ * q_) / 6 for p, q, p_, q_ in ((b, c, b_, c_), (a, c, a_, c_), (a, b, a_, b_))
+    ]
+    found = values(lambda z: torch.einsum("b,b,b->b", *z.unbind(1)), [a, b, c], [a_, b_, c_])
+    assert found == pytest.approx([m * step for m, step in zip(ahead, (a - a_, b - b_, c - c_), strict=True)])
+    # x = b / a as the solution of a·x = b: ā·Δx + Δa·x̄ = Δb
+    mean_a, mean_x = (a + a_) / 2, (b / a + b_ / a_) / 2
+    found = values(lambda z: torch.linalg.solve(z[:, :1, None], z[:, 1:, None]).flatten(), [a, b], [a_, b_])
+    assert found == pytest.approx([-(a - a_) * mean_x / mean_a, (b - b_) / mean_a])
+    found = values(lambda z: torch.atan2(z[:, 0], z[:, 1]), [a, b], [a_, b_])
+    first = (math.atan2(a, b) - math.atan2(a_, b) + math.atan2(a, b_) - math.atan2(a_, b_)) / 2
+    assert found == pytest.approx([first, math.atan2(a, b) - math.atan2(a_, b_) - first])
+
+
+@pytest.mark.parametrize("x", [2.0, 0.5, -3.0])
+def test_a_function_written_by_a_condition_has_its_own_secant(x: float):
+    for function in (
+        lambda z: torch.where(z > 0, z, 0.1 * z),
+        lambda z: torch.where(z > 0, z, -z),
+        lambda z: torch.where(z > 0, z, z.exp() - 1),
+        lambda z: z.masked_fill(z < 0, 0.0),
+        Cube.apply,
+    ):
+        arguments = (1.0,) if function == Cube.apply else ()
+        ends = torch.tensor([x, -1.0]).double()
+        y, y_ = function(ends, *arguments).tolist()  # type: ignore[operator]
+        # shared with a variable that cancels in part
+        found = values(lambda z, f=function, a=arguments: f(z.sum(dim=1), *a), [x - 3, 3.0], [-2.0, 1.0])
+        assert found == pytest.approx([(y - y_) / (x + 1) * step for step in (x - 1, 2.0)])
+
+
+def test_a_picture_read_between_two_pixels():
+    """y = p·(1 − u)/2 + q·(1 + u)/2, a product of pixels and a place."""
+    found = values(
+        lambda z: F.grid_sample(
+            z[:, None, None, :2], torch.stack([z[:, 2], 0 * z[:, 2]], 1).view(-1, 1, 1, 2), align_corners=True
+        ).flatten(),
+        [3.0, 5.0, 0.5], [1.0, 2.0, -0.5],
+    )  # fmt: skip
+    assert found == pytest.approx([2 * 0.5, 3 * 0.5, (3.5 - 2) / 2 * 1])
+
+
+def test_places_share_the_change_as_a_replica_does():
+    """Each coordinate alone, first or last; every output by itself."""
+    picture, places, others = randn(1, 2, 4, 5), randn(1, 3, 1, 2, seed=1) / 2, randn(1, 3, 1, 2, seed=2) / 2
+    weights = randn(1, 2, 3, 1, seed=3)
+
+    def read(x: Tensor, y: Tensor) -> Tensor:
+        return F.grid_sample(picture, torch.stack([x, y], -1), align_corners=False)[0] * weights[0]
+
+    found = ig2.DeepSHAP()(
+        lambda g: (F.grid_sample(picture.expand(len(g), -1, -1, -1), g, align_corners=False) * weights).sum((1, 2, 3)),
+        places, references=others,
+    )  # fmt: skip
+    (x, y), (x_, y_) = (grid.unbind(-1) for grid in (places, others))
+    across = (read(x, y) - read(x_, y) + read(x, y_) - read(x_, y_)).sum(0) / 2
+    down = (read(x, y) - read(x, y_) + read(x_, y) - read(x_, y_)).sum(0) / 2
+    torch.testing.assert_close(found.values, torch.stack([across, down], -1)[None])
 
 
 def test_a_product_is_halved_between_its_factors():
@@ -425,7 +564,7 @@ def test_an_operation_without_a_secant_is_named_and_nothing_is_claimed(path: pat
     first, last = spread_weights(nn.Linear(4, 4)), spread_weights(nn.Linear(4, 2))
     net = nn.Sequential(first, Cumulated(), last)
     x, references = randn(3, 4) + 1, randn(2, 4, seed=1) - 1
-    with pytest.warns(ig2.IG2Warning, match="without a secant: Cumprod") as caught:
+    with pytest.warns(ig2.IG2Warning, match="without a secant: logcumsumexp") as caught:
         found = ig2.PathMethod(path, rule=rules.secant)(net, x, 0, references)
     worst = int(str(caught[0].message).partition("explicand ")[2][0])
     assert f"off by {float(found.residual[worst].abs()):.3g}" in str(caught[0].message)
@@ -438,7 +577,7 @@ def test_an_operation_without_a_secant_is_named_and_nothing_is_claimed(path: pat
 
 class Cumulated(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
-        return z.cumprod(dim=1)
+        return z.logcumsumexp(dim=1)
 
 
 def test_networks_that_cannot_be_followed_are_refused():

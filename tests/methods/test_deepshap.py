@@ -6,6 +6,7 @@ import math
 import warnings
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,7 +16,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import ig2
-from ig2._engine.slopes import ELEMENTWISE, _slope
+from ig2._engine.slopes import ELEMENTWISE
+from ig2._engine.slopes.calls import find_slope
 from ig2.methods.deepshap import DeepSHAP
 from networks import randn, spread_weights
 
@@ -301,7 +303,8 @@ class Swish(torch.autograd.Function):
     @staticmethod
     def forward(ctx, z):
         ctx.save_for_backward(z)
-        return z * z.sigmoid()
+        sigmoid = torch.from_numpy(1 / (1 + np.exp(-z.detach().numpy())))  # into which nothing can look
+        return (z * sigmoid).detach()
 
     @staticmethod
     def backward(ctx, grad):
@@ -309,14 +312,33 @@ class Swish(torch.autograd.Function):
         return grad * (z.sigmoid() + z * z.sigmoid() * (1 - z.sigmoid()))
 
 
+class Rows(Swish):
+    @staticmethod
+    def forward(ctx, z):
+        return Swish.forward(ctx, z).cumsum(1)
+
+
+def test_a_function_outside_of_torch_gets_its_own_change_where_it_maps_each_element():
+    x, references = randn(4, 3), randn(2, 3, seed=1)
+    for swish in (Swish.apply, lambda z: Swish.apply(z)):
+        found = DeepSHAP()(lambda z, f=swish: f(z).sum(dim=1), x, references=references)
+        torch.testing.assert_close(found.values, F.silu(x) - F.silu(references).mean(dim=0))
+
+
+@torch.no_grad()
+def without_gradient(z):
+    return z.exp()
+
+
 @pytest.mark.parametrize(
     ("net", "culprit"),
     [
-        (lambda x: x.cumprod(dim=1)[:, 3:], "Cumprod"),
-        (lambda x: torch.atan2(x[:, :3], x[:, 3:]), "Atan2"),
-        (lambda x: torch.einsum("bi,bi,bi->bi", x[:, :2], x[:, 2:4], x[:, 4:]), "Mul"),
-        (lambda x: Swish.apply(x)[:, :3], "Swish"),
-        (lambda x: torch.where(x > 0, x, 0.1 * x)[:, :3], "torch.where"),
+        (lambda x: x.logcumsumexp(dim=1)[:, 3:], "logcumsumexp"),
+        (lambda x: torch.linalg.det(x[:, :4].view(-1, 2, 2))[:, None].expand(-1, 3), "det"),
+        (lambda x: x.cummax(dim=1)[0][:, 3:], "cummax"),
+        (lambda x: Rows.apply(x)[:, :3], "Rows"),
+        (lambda x: (x * (x > 0))[:, :3], "mul"),
+        (lambda x: x[:, :3] * without_gradient(x[:, 3:]), "mul"),
     ],
 )
 def test_a_network_without_rules_for_all_of_it_is_told_apart(net, culprit):
@@ -336,7 +358,7 @@ def test_a_network_without_rules_for_all_of_it_is_told_apart(net, culprit):
 
 class Products(nn.Module):
     def forward(self, z):
-        return z.cumprod(dim=1)
+        return z.logcumsumexp(dim=1)
 
 
 def test_linear_operations_and_those_with_a_rule_are_not_blamed():
@@ -346,7 +368,7 @@ def test_linear_operations_and_those_with_a_rule_are_not_blamed():
             nn.Flatten(), nn.LayerNorm(4), nn.Linear(4, 8), nn.GLU(), Products(), nn.Linear(4, 2),
         )
     )  # fmt: skip
-    with pytest.warns(ig2.IG2Warning, match=r"without a secant: Cumprod\. Read"):
+    with pytest.warns(ig2.IG2Warning, match=r"without a secant: logcumsumexp\. ig2"):
         DeepSHAP()(net, randn(2, 1, 5, 5), references=randn(2, 1, 5, 5, seed=1))
 
 
@@ -429,7 +451,7 @@ def test_a_softmax_whose_logarithm_is_rounded_away_has_finite_slopes(dtype):
 
 def test_a_change_over_no_step_is_rounding():
     ends = torch.tensor([1.0, 1.0]), torch.tensor([1.1, 1.1])
-    slope = _slope(torch.tensor([0.0, -0.2]), *ends, torch.tensor([0.3, 0.3]))
+    slope = find_slope(torch.tensor([0.0, -0.2]), *ends, torch.tensor([0.3, 0.3]))
     assert slope.tolist() == pytest.approx([0.3, 0.5])
 
 
@@ -501,8 +523,8 @@ def test_rounding_of_what_cancels_raises_no_alarm(seed):
 
 def test_an_output_that_does_not_change_and_values_that_do_not_sum_to_zero_are_told():
     x, reference = torch.tensor([[1.0, 2.0]]).double(), torch.tensor([[2.0, 1.0]]).double()
-    with pytest.warns(ig2.errors.IG2Warning, match="off by 1 of no change"):
-        DeepSHAP()(lambda z: z.cumprod(dim=1)[:, 1], x, references=reference)
+    with pytest.warns(ig2.errors.IG2Warning, match="off by 2 of no change"):
+        DeepSHAP()(lambda z: z[:, 0] * without_gradient(z[:, 1].log()), x, references=reference)
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -58,18 +58,12 @@ OF_WORDS = {"DIG", "UDIG", "SIG"}
 BROKEN = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
 
 
-class Break(torch.autograd.Function):
-    """Its first input, with a gradient of NaN where the second is 1."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, broken: Tensor) -> Tensor:
-        ctx.save_for_backward(broken)
-        return scores.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (broken,) = ctx.saved_tensors
-        return torch.where(broken.view(-1, *[1] * (gradient.ndim - 1)) == 1, torch.nan, gradient), None
+def spoil(scores: Tensor, broken: Tensor) -> Tensor:
+    """The scores, with a gradient of NaN where the other is 1."""
+    scores = scores.clone()
+    if scores.requires_grad:
+        scores.register_hook(lambda grad: torch.where(broken.view(-1, *[1] * (grad.ndim - 1)) == 1, torch.nan, grad))
+    return scores
 
 
 class Broken(nn.Module):
@@ -80,7 +74,7 @@ class Broken(nn.Module):
         self.net = net
 
     def forward(self, x: Tensor, broken: Tensor) -> Tensor:
-        return Break.apply(self.net(Break.apply(x, broken)), broken)
+        return spoil(self.net(spoil(x, broken)), broken)
 
 
 def reads_words() -> nn.Module:

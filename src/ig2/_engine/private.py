@@ -6,27 +6,31 @@ Every name here was there from torch 2.6 to 2.15.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from functools import cache
 from logging import getLogger
 from types import FunctionType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map_only
 
 __all__ = [
+    "FunctionsSeen",
     "TorchDispatchMode",
     "base_of",
     "body_of",
     "buffers_of",
+    "forward_of",
     "has_batch_statistics",
     "has_running_statistics",
     "hooks_of",
     "is_dropout",
     "own_weight",
-    "read_saved",
     "trace",
     "tree_iter",
     "tree_map_only",
@@ -106,12 +110,6 @@ def trace(step: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def read_saved(node: Any) -> dict[str, Any]:
-    """What a node of autograd's graph keeps for its backward pass, by name."""
-    prefix = "_saved_"
-    return {name.removeprefix(prefix): getattr(node, name) for name in dir(node) if name.startswith(prefix)}
-
-
 @cache
 def body_of(function: Any) -> Callable[..., Any] | None:
     """A function that PyTorch wrote in Python, such that a `TorchFunctionMode` sees the calls in it rather than itself.
@@ -132,3 +130,53 @@ def body_of(function: Any) -> Callable[..., Any] | None:
 
 def _answer_no(*_: Any) -> bool:
     return False
+
+
+class FunctionsSeen:
+    """While one is open, a `TorchFunctionMode` sees the calls of autograd functions of one's own, which PyTorch hides from it.
+
+    Each arrives as a function with the name of its class, and the class as `autograd_function`. Between `Function` and the
+    class in C that its `apply` calls there is one without an `apply`: whoever has kept `Mine.apply` comes past it as well.
+    """
+
+    _lock, _open = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with FunctionsSeen._lock:
+            FunctionsSeen._open += 1
+            _BETWEEN.apply = classmethod(_show)
+
+    def __exit__(self, *failure: Any) -> None:
+        with FunctionsSeen._lock:
+            FunctionsSeen._open -= 1
+            if not FunctionsSeen._open:
+                del _BETWEEN.apply
+
+
+_BETWEEN: Any = torch.autograd.Function.__mro__[1]
+
+
+def _show(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return torch._C._FunctionBase.__dict__["apply"].__get__(None, cls)(*args, **kwargs)
+
+    run.__name__, run.autograd_function = cls.__name__, cls  # type: ignore[attr-defined]
+    if not has_torch_function(args) or cls.__module__.startswith(("torch.", "ig2.")):
+        return run(*args, **kwargs)
+    return handle_torch_function(run, (), *args, **kwargs)
+
+
+def forward_of(cls: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """What an autograd function computes, to be called like it, with a context that keeps nothing."""
+    if cls.setup_context is not torch.autograd.Function.setup_context:
+        return cls.forward
+    return lambda *args, **kwargs: cls.forward(_Context(), *args, **kwargs)
+
+
+class _Context:
+    """In place of the context of an autograd function, whose methods note things for the backward pass."""
+
+    needs_input_grad = (True,) * 99
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None

@@ -22,8 +22,9 @@ from ig2._engine.activations import first_tensor
 from ig2._engine.choices import MAXIMA, Choices, choose
 from ig2._engine.layers import Readings
 from ig2._engine.network import Network
-from ig2._engine.private import body_of, read_saved
-from ig2._engine.slopes import Call, find_rule, replace_slope, take_apart
+from ig2._engine.private import FunctionsSeen, body_of
+from ig2._engine.slopes import Call, Rule, find_rule, list_compared, replace_slope, take_apart
+from ig2._engine.slopes.elementwise import acts_on_each, rescale_one
 from ig2.errors import ModelError
 
 # A pair holds both its passes and what the rules make of them: about this many times what a gradient does. Planned so, 160
@@ -35,6 +36,7 @@ INSTEAD = "use ig2.ExpectedIG, or another rule (ig2.rules.blended)"
 OWN_GRADIENTS = (
     f"the network takes a gradient inside its forward pass, which DeepSHAP and the secant rule cannot replace: {INSTEAD}"
 )
+LEAVING = ("numpy", "array", "dlpack")  # torch, with what the network has detached
 GRADIENTS = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
 
 
@@ -43,7 +45,7 @@ def find_multipliers(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Multipliers m (n, ...) with Σ m·(near − far) = f(near) − f(far), and f at both, (n,).
 
-    The equation holds as far as `operations_without_rule` has nothing to name.
+    The equation holds as far as `find_misses` finds none.
     """
     points = near.detach().requires_grad_()
     try:
@@ -121,47 +123,73 @@ def _differentiate(
 def rescale(network: Network, near: Tensor, far: Tensor, rows: Tensor, target: Tensor) -> Ends:
     """Run the network at both ends: two passes, and two more if it chooses differently there."""
 
-    def run(points: Tensor, choices: Choices, calls: deque[_Recorded], rescales: bool) -> Tensor:
-        with _Interception(calls, choices, rescales):
+    def run(points: Tensor, following: _Following) -> Tensor:
+        with following, FunctionsSeen():
             return network.scores(points, rows).gather(1, target[:, None])[:, 0]
 
     with torch.enable_grad():
         # The far points get a graph as well, though it is not used: a network may take another way where none is asked for, as
         # PyTorch's transformer layers do.
         leaf = far.detach().clone().requires_grad_()
-        calls: deque[_Recorded] = deque()
-        theirs = Choices()
-        far_output = run(leaf, theirs, calls, rescales=False).detach()
-        own = Choices(others=theirs.own)
-        jump, choices = None, own
+        recording = _Recording(Choices())
+        far_output = run(leaf, recording).detach()
+        rescaling = _Rescaling(Choices(others=recording.choices.own), recording.calls)
+        jump = None
         try:
-            output = run(near, own, calls, rescales=True)
-            if own.differ:
-                calls.clear()
-                theirs = Choices(own.own)
-                jump = run(leaf, theirs, calls, rescales=False).detach() - far_output
-                choices = Choices(own.own, theirs.own)
-                output = run(near, choices, calls, rescales=True)
+            output = run(near, rescaling)
+            if rescaling.choices.differ:
+                chosen = rescaling.choices.own
+                recording = _Recording(Choices(chosen))
+                jump = run(leaf, recording).detach() - far_output
+                rescaling = _Rescaling(Choices(chosen, recording.choices.own), recording.calls)
+                output = run(near, rescaling)
         except RuntimeError as error:
             if "functorch" not in str(error):
                 raise
             raise ModelError(OWN_GRADIENTS) from error
-        if calls:
-            raise _other_operations(calls[0][0])
+        if recording.calls:
+            raise _other_operations(recording.calls[0][0])
         if not output.requires_grad:  # as it did in the session's first pass
             raise ModelError(OWN_GRADIENTS)
-        return Ends(output, far_output, choices.margin, jump)
+        return Ends(output, far_output, rescaling.choices.margin, jump)
 
 
-_Recorded = tuple[str, list[Tensor]]  # a call's name and its variables at the far points
+def find_misses(network: Network, near: Tensor, far: Tensor, rows: Tensor) -> Counter[str]:
+    """The operations whose slopes do not account for their own change between the ends, and how often they occur.
+
+    Each is looked at alone. If there is none, those that cut the gradient off from what changed.
+    """
+    with torch.enable_grad():
+        near, far = (points.detach().clone().requires_grad_() for points in (near, far))
+        chosen = Choices()
+        with _Recording(chosen), FunctionsSeen():
+            network.scores(near, rows)
+        noting, examining = _Noting(Choices(chosen.own)), _Examining(Choices(chosen.own))
+        with noting, FunctionsSeen():
+            network.scores(far, rows)
+        examining.calls, examining.choices.others = noting.calls, noting.choices.own
+        with examining, FunctionsSeen():
+            network.scores(near, rows)
+    network.forget()
+    return examining.misses or examining.cuts
 
 
-class _Interception(TorchFunctionMode):
-    """Records the variables of every call that has a rule, or rescales the call from what was recorded to its own."""
+_Recorded = tuple[str, list[Tensor]]  # a call's name and what a rule needs to know of it at the far points
 
-    def __init__(self, calls: deque[_Recorded], choices: Choices, rescales: bool) -> None:
+
+class _Following(TorchFunctionMode):
+    """Sees each call of a pass that is not taken apart, and every choice."""
+
+    rescales = False
+
+    def __init__(self, choices: Choices) -> None:
         super().__init__()
-        self.calls, self.choices, self.rescales = calls, choices, rescales
+        self.choices = choices
+        self._left = False  # whether what was taken apart left torch
+
+    def run_one(self, call: Call, rule: Rule | None) -> Any:
+        """What a call returns. Without a rule it is linear, or nothing is known of it."""
+        raise NotImplementedError
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -179,35 +207,128 @@ class _Interception(TorchFunctionMode):
         return type(result)((values, places))
 
     def _run(self, call: Call) -> Any:
-        if not call.variables or not torch.is_grad_enabled() or self.choices.differ:
+        if not call.variables or not torch.is_grad_enabled():
             return call.result()
+        if call.name == "detach":  # the output depends on it all the same
+            return call.args[0] if call.in_place else call.args[0].view_as(call.args[0])
+        if call.name in LEAVING:
+            self._left = True
+            return call.func(call.args[0].detach(), *call.args[1:], **call.kwargs)
         rule = find_rule(call)
         if rule is None:
-            return self._run_inside(call)
-        if not self.rescales:
-            # copied: a later call may write into them
-            self.calls.append((call.name, [variable.detach().clone() for variable in call.variables]))
-            return call.result()
-        name, recorded = self.calls.popleft() if self.calls else ("nothing", [])
-        if name != call.name or [each.shape for each in recorded] != [each.shape for each in call.variables]:
-            raise _other_operations(call.name)
-        result = rule(call, recorded)
-        return call.args[0].copy_(result) if call.in_place else result
+            body = body_of(call.func)
+            with self:  # a mode is switched off while it handles a call
+                if body is not None:
+                    return body(*call.args, **call.kwargs)
+                before, self._left = self._left, False
+                parts = take_apart(call)
+                left, self._left = self._left, before
+            if parts is not None and not left:
+                return self._replace(call, parts) if self.rescales and not self.choices.differ else call.result()
+            rule = rescale_one if hasattr(call.func, "autograd_function") and acts_on_each(call) else None
+        # the pass of one end that chooses differently is run again: all that counts is what it chooses next
+        return call.result() if self.choices.differ else self.run_one(call, rule)
 
-    def _run_inside(self, call: Call) -> Any:
-        """A call without a rule of its own: each call in its Python code, or the parts it is taken apart into."""
-        body = body_of(call.func)
-        with self:  # a mode is switched off while it handles a call
-            if body is not None:
-                return body(*call.args, **call.kwargs)
-            parts = take_apart(call)
-        if parts is None or not self.rescales:
-            return call.result()
+    @staticmethod
+    def _replace(call: Call, parts: Any) -> Any:
+        """The value that the network has itself, with the gradient of what it was taken apart into."""
         value = call.value()
         if isinstance(value, tuple):
             return tuple(map(_replace_value, parts, value))
         result = _replace_value(parts, value)
         return call.args[0].copy_(result) if call.in_place else result
+
+
+class _Recording(_Following):
+    """The far points: what rules need to know of them."""
+
+    def __init__(self, choices: Choices) -> None:
+        super().__init__(choices)
+        self.calls: deque[_Recorded] = deque()
+
+    def run_one(self, call: Call, rule: Rule | None) -> Any:
+        if rule is not None:
+            # copied: a later call may write into them
+            self.calls.append((call.name, [each.detach().clone() for each in list_compared(call)]))
+        return call.result()
+
+
+class _Rescaling(_Following):
+    """The near points: each call is rescaled from what was recorded to its own."""
+
+    rescales = True
+
+    def __init__(self, choices: Choices, calls: deque[_Recorded]) -> None:
+        super().__init__(choices)
+        self.calls = calls
+
+    def run_one(self, call: Call, rule: Rule | None) -> Any:
+        if rule is None:
+            return call.result()
+        name, recorded = self.calls.popleft() if self.calls else ("nothing", [])
+        if name != call.name or [each.shape for each in recorded] != [each.shape for each in list_compared(call)]:
+            raise _other_operations(call.name)
+        result = rule(call, recorded)
+        return call.args[0].copy_(result) if call.in_place else result
+
+
+class _Noting(_Following):
+    """The far points: all calls, and what they return."""
+
+    def __init__(self, choices: Choices) -> None:
+        super().__init__(choices)
+        self.calls: deque[tuple[str, list[Tensor], list[Tensor]]] = deque()
+
+    def run_one(self, call: Call, rule: Rule | None) -> Any:
+        compared = [each.detach().clone() for each in list_compared(call)]
+        result = call.result()
+        self.calls.append((call.name, compared, [each.detach().clone() for each in _list_numbers(result)]))
+        return result
+
+
+class _Examining(_Noting):
+    """The near points: whether the slopes of each call account for its change."""
+
+    def __init__(self, choices: Choices) -> None:
+        super().__init__(choices)
+        self.misses: Counter[str] = Counter()
+        self.cuts: Counter[str] = Counter()
+        self._random = torch.Generator().manual_seed(0)
+
+    def run_one(self, call: Call, rule: Rule | None) -> Any:
+        name, recorded, far_results = self.calls.popleft() if self.calls else ("nothing", [], [])
+        if name != call.name or [each.shape for each in recorded] != [each.shape for each in list_compared(call)]:
+            raise _other_operations(call.name)
+        leaves = [variable.detach().clone().requires_grad_() for variable in call.variables]
+        fresh = call.at(leaves)
+        results = _list_numbers(fresh.result() if rule is None else rule(fresh, recorded))
+        for result, far_result in zip(results, far_results, strict=True):
+            change = (result - far_result).detach().double().nan_to_num(0.0, 0.0, 0.0)
+            if not change.any() and all(torch.equal(leaf, far) for leaf, far in zip(leaves, recorded, strict=False)):
+                continue
+            if not result.requires_grad:
+                self.cuts[call.name] += 1
+                continue
+            weights = torch.randn(change.shape, generator=self._random, dtype=torch.float64).to(change.device)
+            slopes = torch.autograd.grad(result, leaves, weights.to(result.dtype), retain_graph=True, allow_unused=True)
+            terms = [
+                (slope.double() * (leaf - far).detach().double()).nan_to_num(0.0, 0.0, 0.0)
+                for slope, leaf, far in zip(slopes, leaves, recorded[: len(leaves)], strict=True)
+                if slope is not None
+            ]
+            missing = float((weights * change).sum()) - sum(float(term.sum()) for term in terms)
+            size = float((weights * change).norm() + sum(term.norm() for term in terms))
+            values = float((weights * result.detach().nan_to_num(0.0, 0.0, 0.0)).norm())
+            if abs(missing) > 1e-3 * size + ROUNDING * torch.finfo(result.dtype).eps * (size + values):
+                self.misses[call.name] += 1
+                break
+        return call.result()
+
+
+def _list_numbers(result: Any) -> list[Tensor]:
+    """The tensors of real numbers that a call returned."""
+    results = result if isinstance(result, (tuple, list)) else [result]
+    return [each for each in results if isinstance(each, Tensor) and each.is_floating_point()]
 
 
 def _replace_value(parts: Tensor, value: Tensor) -> Tensor:
@@ -220,33 +341,3 @@ def _other_operations(name: str) -> ModelError:
         f"the network ran other operations at one end of a segment than at the other (first at {name!r}): its control flow "
         f"depends on the values, and DeepSHAP and the secant rule compare the two operation by operation. Instead, {INSTEAD}"
     )
-
-
-# -- operations without a rule -------------------------------------------------------------------------------------------
-
-# Linear maps whose backward pass keeps its input all the same, for its shape or for a weight's gradient.
-KEEPS_INPUT = ("Convolution", "AvgPool", "Pad", "Gather", "Upsample")
-
-
-def operations_without_rule(output: Tensor) -> list[str]:
-    """Name the operations behind a rescaled output that are not linear, as autograd calls them, and how often they occur.
-
-    The backward pass of a linear operation needs no activation: those that saved one are the others.
-    """
-    names: Counter[str] = Counter()
-    pending, seen = [output.grad_fn], set()
-    while pending:
-        node = pending.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        pending.extend(following for following, _ in node.next_functions)
-        name = node.name().rstrip("0123456789").removesuffix("Backward")
-        saved = read_saved(node)
-        frozen_norm = "BatchNorm" in name and not saved.get("training", True)
-        if frozen_norm or any(known in name for known in KEEPS_INPUT):
-            continue
-        saved_in_python = getattr(node, "saved_tensors", ())
-        if any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in [*saved.values(), *saved_in_python]):
-            names[name] += 1
-    return [name if number == 1 else f"{name} ({number} times)" for name, number in sorted(names.items())]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
@@ -42,7 +42,7 @@ from ig2._engine.isolation import CopyError, open_model
 from ig2._engine.layers import Step
 from ig2._engine.memory import explain_memory_errors, is_out_of_memory
 from ig2._engine.network import Network
-from ig2._engine.secants import find_contributions, find_multipliers, operations_without_rule, rescale
+from ig2._engine.secants import find_contributions, find_misses, find_multipliers
 from ig2.errors import InputError, ModelError, describe, warn
 from ig2.model import Layer, Model, Preparation, find_layer
 
@@ -58,14 +58,6 @@ COMPARED = 2
 GRADIENT_WITHIN = 0.2
 GRADIENT_WITHIN_IN_HALF = 0.5
 GRADIENT_WITHIN_IF_CAST = 1.2
-
-
-class OfOutputs(ABC):
-    """Base class of distances of the outputs of all classes (n, classes), not the representation."""
-
-    @abstractmethod
-    def __call__(self, outputs: Tensor, other: Tensor) -> Tensor:
-        """Return the distances, (n,)."""
 
 
 @dataclass(frozen=True)
@@ -475,9 +467,9 @@ class Session:
         self._add_up(rows, *contributions)
         return contributions, far_output
 
-    def list_without_rule(self, near: Tensor, far: Tensor, rows: Tensor, target: Tensor) -> list[str]:
-        """The operations of the network that have no secant."""
-        return operations_without_rule(rescale(self._network, near.detach().requires_grad_(), far, rows, target).output)
+    def find_misses(self, near: Tensor, far: Tensor, rows: Tensor) -> Counter[str]:
+        """The operations of the network whose secants do not account for their change, and how often they occur."""
+        return find_misses(self._network, near, far, rows)
 
     def representation(self, points: Tensor, rows: Tensor) -> Tensor:
         """The representation at the points, (n, features)."""
@@ -513,15 +505,13 @@ class Session:
             gradient: whether the gradient of the output is wanted.
             distance: a function of two representations (n, features) to (n,), if it is wanted.
             ascent: whether the distance's gradient is wanted too.
-            reference: the representation of each point's reference, (n, features), or what a distance of
-                outputs takes in its place, (n, m).
+            reference: the representation of each point's reference, (n, features).
         """
         if not gradient and distance is None:
             return Evaluation(self.scores(points, rows).gather(1, target[:, None])[:, 0])
         request, args = Request(gradient, distance, ascent and distance is not None), [points, rows, target]
         if distance is not None:
-            if not isinstance(distance, OfOutputs):
-                self._open_layer()
+            self._open_layer()
             assert reference is not None
             args.append(reference)
         self.forwards += len(points)
@@ -598,13 +588,10 @@ class Session:
         points = points.detach().requires_grad_()
         distance = None
         with torch.set_grad_enabled(request.gradient or request.ascent or network.differentiates):
-            outputs = network.scores(points, rows)
-            output = outputs.gather(1, target[:, None])[:, 0]
+            output = network.scores(points, rows).gather(1, target[:, None])[:, 0]
             if request.distance is not None:
                 assert reference is not None
-                of_outputs = isinstance(request.distance, OfOutputs)
-                here = outputs if of_outputs else network.representation(len(rows))
-                distance = request.distance(here, reference)
+                distance = request.distance(network.representation(len(rows)), reference)
                 self._check_distance(distance, len(rows), request.ascent)
         # Each pair's gradient is its own: samples do not mix, so the gradient of the sum is the rows' gradients.
         values = [output.detach()]
