@@ -134,6 +134,33 @@ def test_a_target_is_the_network_by_hand(case: str):
     assert not torch.allclose(method(net, X, wrong, POOL[:2]).values, b.values, atol=1e-6)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_a_target_is_made_of_operations_with_a_secant(case: str):
+    """Whatever it reads, also where other boxes match at the references than at x."""
+    net, target, _, _ = CASES[case]
+    for method in (ig2.DeepSHAP(), ig2.PathMethod(ig2.paths.Straight(3), rule=ig2.rules.secant)):
+        found = method(net, X, target, POOL)
+        assert found.residual.abs().max() < 1e-12 and found.settings["complete"]
+        assert (found.output[:, None] - found.baseline_outputs).abs().min() > 1e-6
+
+
+def test_a_list_of_detections_adds_up_where_labels_differ():
+    """Labels are a choice of the best class: with those of x at both ends, and what they did."""
+    net = seeded(ListDetector, 0)
+    labels = [[prediction["labels"] for prediction in net(points)] for points in (X, POOL)]
+    assert any(not torch.equal(a, b) for a in labels[0] for b in labels[1])
+    label = torch.stack([each[0] for each in labels[0]])  # of the box at the left, whatever it is
+    found = ig2.DeepSHAP()(net, X, targets.Box([10, 10, 50, 50], label, 0.3), POOL)
+    assert found.residual.abs().max() < 1e-12 and found.settings["complete"]
+
+
+def test_every_target_has_a_case():
+    kinds = {type(targets.as_target(target)) for _, target, _, _ in CASES.values()}
+    assert kinds == {kind for kind in vars(targets).values() if isinstance(kind, type) and issubclass(kind, targets.Target)} - {
+        targets.Target
+    }
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_takes_a_target(name: str):
     a = METHODS[name](ig2.wrap(DENSE, "1"), X, CASES["mask"][1], POOL[:2])
