@@ -1,4 +1,4 @@
-"""Writes what the docs and the package say of the methods, from `ig2.methods.catalogue`: `make catalogue`."""
+"""Writes what the docs and the package say of the methods and of secants, from their registries: `make catalogue`."""
 
 import ast
 import re
@@ -8,6 +8,9 @@ import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from ig2._engine.choices import CHOICES
+from ig2._engine.slopes import FAMILIES
+from ig2._engine.slopes.parts import FAMILIES as PARTS
 from ig2.methods import Method, PathMethod
 from ig2.methods.cam import ActivationMap
 from ig2.methods.catalogue import CLASSES, ENTRIES, METHODS, RULES, Entry
@@ -96,9 +99,23 @@ def _quote(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+def render_slopes(text: str) -> str:
+    """Return the page on the engine with a table of the operations that the secant rule knows."""
+    lines = ["| operation | its slope | in PyTorch |", "|---|---|---|"]
+    lines += [f"| {family.about} | {family.slope} | {_quote(sorted(family.names))} |" for family in FAMILIES]
+    choices = "values meet what they were themselves; what another choice did goes to the values it was made by"
+    lines.append(f"| choices | {choices} | {_quote(CHOICES)} |")
+    lines += [f"| {about} | taken apart into these | {_quote(parts)} |" for about, parts in PARTS.items()]
+    lines.append("| functions of your own, `autograd.Function` | taken apart; of NumPy, the secant of each element | |")
+    lines.append("| linear maps, and normalisation with stored statistics | themselves | all others |")
+    head, rest = text.split(BEGIN, 1)
+    return head + BEGIN + "\n".join(lines) + "\n\n" + END + rest.split(END, 1)[1]
+
+
 PAGES: dict[Path, Callable[[str], str]] = {
     Path("docs/api/methods.md"): render_api,
     Path("docs/command.md"): render_command,
+    Path("docs/engine.md"): render_slopes,
 }
 
 

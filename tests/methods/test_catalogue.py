@@ -64,7 +64,7 @@ def test_the_package_and_the_front_door_export_them(tool):
     assert set(methods.__all__) < set(ig2.__all__) and set(ig2.__all__) <= set(dir(ig2))
 
 
-@pytest.mark.parametrize("page", ["docs/api/methods.md", "docs/command.md"])
+@pytest.mark.parametrize("page", ["docs/api/methods.md", "docs/command.md", "docs/engine.md"])
 def test_the_docs_are_those_of_the_catalogue(tool, page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert tool.PAGES[Path(page)](text) == text, "run: make catalogue"
