@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,8 @@ OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "log-probability": _log_softmax,
     "sigmoid": torch.sigmoid,
 }
+# Above this an output of each kind says yes to a label.
+YES_ABOVE = {"logit": 0.0, "sigmoid": 0.5, "probability": 0.5, "log-probability": math.log(0.5)}
 
 
 SCRIPTED = (

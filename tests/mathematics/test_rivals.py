@@ -451,6 +451,7 @@ ALL = {
     "LeftIG": ig2.LeftIG(4),
     "PathWeightedIG": ig2.PathWeightedIG(lambda place: place, 4),
     "MFABA": ig2.MFABA(5),
+    "FreeIG2": ig2.FreeIG2(ig2.paths.Rivals(2)),
     "AGI": ig2.AGI(3),
     "RestartedAGI": ig2.RestartedAGI(3),
     "LA": ig2.LA(3),
@@ -462,7 +463,7 @@ ALL = {
     "SIG": ig2.SIG(2),
     "Weighted": ig2.ExpectedIG(3),
 }
-WITHOUT_REFERENCES = {"MFABA", "AGI", "RestartedAGI", "LA", "AttEXplore", "RevealIG"}
+WITHOUT_REFERENCES = {"FreeIG2", "MFABA", "AGI", "RestartedAGI", "LA", "AttEXplore", "RevealIG"}
 GIVEN = {"Weighted": references.Weighted(REFERENCES, [1, 3])}
 
 

@@ -287,3 +287,19 @@ def test_a_path_with_a_wrong_end_or_shape_is_refused_in_a_sentence(mistake, keyw
     assert ig2.PathMethod(Line())(net, x, 0, data(2, 5) + 1).values.shape == x.shape
     with pytest.raises(InputError, match=keyword):
         ig2.PathMethod(Line(mistake))(net, x, 0, data(2, 5) + 1)
+
+
+ATTACKS = {
+    "descent": paths.Descent(1, 0.5),
+    "ascent": paths.TowardClasses(1, 0.5, paths.L2(), 1),
+}
+
+
+@pytest.mark.parametrize("path", ATTACKS.values(), ids=ATTACKS)
+def test_no_step_of_an_attack_is_spent_on_features_that_cannot_move(path: paths.Path):
+    low = torch.tensor([0.1] * 4 + [-9.0] * 2, dtype=torch.float64)
+    high = torch.tensor([0.1] * 4 + [9.0] * 2, dtype=torch.float64)
+    x = X.clone()
+    x[:, :4] = 0.1
+    found = ig2.PathMethod(path)(ig2.wrap(tanh_mlp(), bounds=(low, high)), x, paths=True)
+    assert torch.allclose(lengths(found), torch.tensor(0.5, dtype=torch.float64))

@@ -11,6 +11,7 @@ from torch import nn
 import ig2
 from ig2.errors import InputError
 from ig2.methods.base import Result
+from ig2.model import YES_ABOVE
 from ig2.paths import L2, Descent, GradPath, Sign, Straight
 from ig2.references import (
     BlurredExplicand,
@@ -33,7 +34,6 @@ from ig2.references import (
     interleave,
     round_robin,
 )  # fmt: skip
-from ig2.references.counterfactual import YES_ABOVE
 from networks import data, multi_label, relu_cnn, tanh_mlp
 from replicas import blur as slow_blur
 

@@ -209,9 +209,11 @@ class _Walk:
         # of paths that measure a distance, which of them stood still; of those finished by a line, how much was left to it
         self.stuck: Tensor | None = None
         self.finished: Tensor | None = None
-        if self.measures is not None:
-            self.reference, scores = task.session.represent(pairs.reference, pairs.rows)
-            self.reference_output = scores.gather(1, pairs.target[:, None])[:, 0]
+        if isinstance(path, GrownPath) and self.measures is not None:
+            self.reference = path.aim(pairs)
+            if self.reference is None:
+                self.reference, scores = task.session.represent(pairs.reference, pairs.rows)
+                self.reference_output = scores.gather(1, pairs.target[:, None])[:, 0]
             self.stuck = torch.zeros_like(pairs.rows, dtype=torch.bool)
         self.sums = [torch.zeros_like(pairs.explicand)]  # along the path, of what the rule makes of each segment
         # of secants, how far their sums are from what the output did, and the sums of their sizes, (n,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -58,6 +59,14 @@ COMPARED = 2
 GRADIENT_WITHIN = 0.2
 GRADIENT_WITHIN_IN_HALF = 0.5
 GRADIENT_WITHIN_IF_CAST = 1.2
+
+
+class OfOutputs(ABC):
+    """Base class of distances of the outputs of all classes (n, classes), not the representation."""
+
+    @abstractmethod
+    def __call__(self, outputs: Tensor, other: Tensor) -> Tensor:
+        """Return the distances, (n,)."""
 
 
 @dataclass(frozen=True)
@@ -505,13 +514,15 @@ class Session:
             gradient: whether the gradient of the output is wanted.
             distance: a function of two representations (n, features) to (n,), if it is wanted.
             ascent: whether the distance's gradient is wanted too.
-            reference: the representation of each point's reference, (n, features).
+            reference: the representation of each point's reference, (n, features), or what a distance of
+                outputs takes in its place, (n, m).
         """
         if not gradient and distance is None:
             return Evaluation(self.scores(points, rows).gather(1, target[:, None])[:, 0])
         request, args = Request(gradient, distance, ascent and distance is not None), [points, rows, target]
         if distance is not None:
-            self._open_layer()
+            if not isinstance(distance, OfOutputs):
+                self._open_layer()
             assert reference is not None
             args.append(reference)
         self.forwards += len(points)
@@ -588,10 +599,13 @@ class Session:
         points = points.detach().requires_grad_()
         distance = None
         with torch.set_grad_enabled(request.gradient or request.ascent or network.differentiates):
-            output = network.scores(points, rows).gather(1, target[:, None])[:, 0]
+            outputs = network.scores(points, rows)
+            output = outputs.gather(1, target[:, None])[:, 0]
             if request.distance is not None:
                 assert reference is not None
-                distance = request.distance(network.representation(len(rows)), reference)
+                of_outputs = isinstance(request.distance, OfOutputs)
+                here = outputs if of_outputs else network.representation(len(rows))
+                distance = request.distance(here, reference)
                 self._check_distance(distance, len(rows), request.ascent)
         # Each pair's gradient is its own: samples do not mix, so the gradient of the sum is the rows' gradients.
         values = [output.detach()]

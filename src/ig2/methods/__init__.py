@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # `make catalogue` writes those of the catalogue
     from ig2.methods.geodesic import GeodesicIG
     from ig2.methods.gradient import Gradient, InputXGradient
     from ig2.methods.guided import GuidedIG
-    from ig2.methods.ig2 import IG2, GradCFE
+    from ig2.methods.ig2 import IG2, FreeIG2, GradCFE
     from ig2.methods.integrated import ExpectedIG, IntegratedGradients
     from ig2.methods.kernelshap import KernelSHAP
     from ig2.methods.lpi import LPI
@@ -50,10 +50,10 @@ else:  # the same names at run time, each imported when it is first used
 
 __all__: list[str] = [
     "AGI", "BIG", "DIG", "IDG", "IDGI", "IG2", "LA", "LPI", "MFABA", "RISE", "SAMP", "SIG", "UDIG",
-    "WG", "XRAI", "ActivationMap", "AttEXplore", "BlurIG", "DeepSHAP", "ExpectedIG", "FusionGrad",
-    "GeodesicIG", "GradCAM", "GradCFE", "Gradient", "Grid", "Groups", "GuidedIG", "HiResCAM",
-    "InputXGradient", "IntegratedGradients", "Keep", "KernelSHAP", "LayerCAM", "LeftIG", "Method",
-    "NoiseGrad", "Occlusion", "PathMethod", "PathWeightedIG", "Pooled", "Random", "RestartedAGI",
-    "Result", "RevealIG", "SmoothGrad", "Smoothed", "Strata", "Superpixels", "Task", "Turns",
-    "VarGrad", "Windows",
+    "WG", "XRAI", "ActivationMap", "AttEXplore", "BlurIG", "DeepSHAP", "ExpectedIG", "FreeIG2",
+    "FusionGrad", "GeodesicIG", "GradCAM", "GradCFE", "Gradient", "Grid", "Groups", "GuidedIG",
+    "HiResCAM", "InputXGradient", "IntegratedGradients", "Keep", "KernelSHAP", "LayerCAM", "LeftIG",
+    "Method", "NoiseGrad", "Occlusion", "PathMethod", "PathWeightedIG", "Pooled", "Random",
+    "RestartedAGI", "Result", "RevealIG", "SmoothGrad", "Smoothed", "Strata", "Superpixels", "Task",
+    "Turns", "VarGrad", "Windows",
 ]  # fmt: skip

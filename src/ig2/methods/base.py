@@ -369,7 +369,9 @@ def _check_finite(task: Task, result: Result) -> None:
             "references or smaller steps, or rescale x to about unit size",
         ),
         (
-            f"the distance between representations, the {task.session.where}",
+            f"the distance between representations, the {task.session.where}"
+            if task.session.where
+            else "the distance to the goal",
             result.arrival,
             "rescale x and the references to about unit size, name another layer, ig2.wrap(net, representation=...), or use "
             "distance=ig2.paths.cosine",

@@ -148,6 +148,8 @@ ENTRIES = (
     Entry("ig2.IG2", "ig2-straight", "IG² finished straight",
           "IG², finished along a straight line where it gets stuck",
           lambda f: {**_walk(f), "fallback": "straight"}),
+    Entry("ig2.FreeIG2", "ig2-free", "IG² without references",
+          "gradients along paths to where other classes win", _nothing, ranked=True),
     Entry("blur.BlurIG", "blur-ig", "Blur IG",
           "Integrated Gradients from the blurred image; images only", _steps),
     Entry("decision.IDGI", "idgi", "IDGI",

@@ -1,4 +1,4 @@
-"""IG² and GradCFE: the path to a counterfactual, and the difference from it."""
+"""IG², with references and without, and GradCFE, the difference from the counterfactual."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ig2._engine.task import Task
 from ig2.errors import InputError, describe
 from ig2.methods.base import Result
 from ig2.methods.path import PathMethod
-from ig2.paths import L2, Finished, GradPath, Norm, Steady, Stop, euclidean
+from ig2.paths import L2, Finished, GradPath, Norm, Steady, Stop, ToGoal, euclidean
+from ig2.paths.goals import Goal
 from ig2.paths.gradpath import Schedule
 from ig2.references.base import References
 from ig2.rules import Rule
@@ -46,6 +47,29 @@ class IG2(PathMethod):
             raise InputError(f"fallback must be 'straight' or None, got {describe(fallback)}")
         path = GradPath(steps, step_size, distance, norm, schedule, stop)
         super().__init__(path if fallback is None else Finished(path), None, rule)
+
+
+class FreeIG2(PathMethod):
+    """IG² without references: each path descends the outputs themselves until another class wins.
+
+    φᵢ = E[∫ ∂f/∂xᵢ dγᵢ], where γ is `ig2.paths.ToGoal`. By default the paths lead to the classes of
+    the call's `against`, or to the ten most likely ones; for labels and single outputs, to the
+    opposite answer. `gradcf` holds their ends, and `arrival` how far each came.
+
+    Args:
+        goal: `ig2.paths.Rivals()`, `ig2.paths.Change(by)` for numbers, or another `Goal`.
+        steps: the maximum number of steps of each path.
+        step_size: step length in the data space; see `ig2.paths.ToGoal` for the default.
+        share: the share of the way that a step is to cover, without `step_size`.
+        rule: the rule that turns gradients on the paths into attributions.
+        norm: the norm of a step.
+    """
+
+    def __init__(
+        self, goal: Goal | None = None, steps: int = 40, step_size: float | None = None,
+        share: float = 0.2, rule: Rule = rules.blended, norm: Norm = L2(),
+    ) -> None:  # fmt: skip
+        super().__init__(ToGoal(goal, steps, step_size, share, norm), None, rule)
 
 
 class GradCFE(PathMethod):

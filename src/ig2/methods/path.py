@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from ig2 import rules
 from ig2._engine.integrate import Keep, count_evaluations, integrate
+from ig2._engine.session import OfOutputs
 from ig2._engine.task import Against, Task
 from ig2.attribution import Cost
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
 from ig2.model import Model
-from ig2.paths import GrownPath, Path
+from ig2.paths import GrownPath, Pairs, Path
 from ig2.references.base import References, as_references, draw_weighted
 from ig2.rules import Rule
 from ig2.targets import AnyTarget
@@ -93,11 +94,19 @@ class PathMethod(Method):
         """
         chosen = as_references(references) if references is not None else self.default_references
         with self._open(self._read(model), x, target, against=against, batch_size=batch_size) as task:
-            count = len(task) * self._samples(task, chosen)[0].shape[1]
+            samples = self._samples(task, chosen)[0]
+            count = len(task) * samples.shape[1]
             at_once = min(count, task.batch.points)
             of = torch.arange(at_once, device=task.x.device) % len(task)
             distance = self.path.measures if isinstance(self.path, GrownPath) else None
-            reference = task.session.representation(task.x[of], of) if distance else None
+            reference = None
+            if isinstance(distance, OfOutputs):
+                path, numbers = self.path.prepare(task, samples), torch.arange(at_once)
+                assert isinstance(path, GrownPath)
+                x = task.x[of]
+                reference = path.aim(Pairs(x, x, of, task.target[of], numbers=numbers.to(of)))
+            elif distance is not None:
+                reference = task.session.representation(task.x[of], of)
             ask = partial(
                 task.session.evaluate, task.x[of], of, task.target[of],
                 gradient=self.rule is not None, distance=distance, reference=reference,
@@ -111,7 +120,7 @@ class PathMethod(Method):
     def _samples(self, task: Task, references: References | None) -> tuple[Tensor, Tensor | None]:
         """Return the references of each explicand, (B, R, ...), and their weights (B, R), or None if all are equal."""
         if not self.takes_references:  # paths that find their baselines themselves
-            return task.x[:, None].expand(-1, self.path.lines(task), *task.x.shape[1:]), None
+            return self.path.stand_ins(task), None
         if references is None and self.references is not None:
             references = as_references(self.references)
         return draw_weighted(self.require_references(references), task)

@@ -21,10 +21,9 @@ from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe, warn
 from ig2.methods import IG2, RISE, KernelSHAP, Method, Occlusion
-from ig2.model import Model
+from ig2.model import YES_ABOVE, Model
 from ig2.names import Names, name_output
 from ig2.references.choice import interleave
-from ig2.references.counterfactual import YES_ABOVE
 from ig2.references.weighted import Weighted
 from ig2.targets import AnyTarget, Class, as_target
 from ig2.views import View

@@ -7,6 +7,7 @@ from ig2.paths.descent import Descent, Sign, TowardClasses
 from ig2.paths.distances import cosine, euclidean, manhattan
 from ig2.paths.finished import Finished
 from ig2.paths.geodesic import Geodesic
+from ig2.paths.goals import Change, Goal, Rivals, ToGoal
 from ig2.paths.gradpath import L2, Converged, Decaying, GradPath, LineSearch, Norm, Schedule, SparseL1, Steady, Stop
 from ig2.paths.greedy import Greedy
 from ig2.paths.guided import Guided
@@ -17,8 +18,9 @@ from ig2.paths.straight import Adaptive, Polyline, Straight
 from ig2.paths.words import NeighbouringWords, UniformWords
 
 __all__ = [
-    "L2", "Adaptive", "Blur", "Converged", "Decaying", "Descent", "Evaluation", "Finished", "Geodesic", "GradPath", "Greedy",
-    "GrownPath", "Guided", "InTurn", "KnownPath", "Latent", "LineSearch", "NeighbouringWords", "Norm", "Pairs", "Path",
-    "Polyline", "Revealed", "Schedule", "Sign", "SparseL1", "Steady", "Stop", "Straight", "TowardClasses", "UniformWords",
-    "cosine", "euclidean", "manhattan",
+    "L2", "Adaptive", "Blur", "Change", "Converged", "Decaying", "Descent", "Evaluation",
+    "Finished", "Geodesic", "Goal", "GradPath", "Greedy", "GrownPath", "Guided", "InTurn",
+    "KnownPath", "Latent", "LineSearch", "NeighbouringWords", "Norm", "Pairs", "Path", "Polyline",
+    "Revealed", "Rivals", "Schedule", "Sign", "SparseL1", "Steady", "Stop", "Straight", "ToGoal",
+    "TowardClasses", "UniformWords", "cosine", "euclidean", "manhattan",
 ]  # fmt: skip

@@ -91,6 +91,10 @@ class Path:
         """Return the number of paths from each explicand if no reference is used. The attribution is the mean over them."""
         return 1
 
+    def stand_ins(self, task: Task) -> Tensor:
+        """Return the explicands in place of the references that are not used, (B, lines, ...)."""
+        return task.x[:, None].expand(-1, self.lines(task), *task.x.shape[1:])
+
     def prepare(self, task: Task, references: Tensor) -> Path:
         """Return the path to follow in a call, after running the network where the path depends on it; by default `self`.
 
@@ -118,6 +122,13 @@ class GrownPath(Path, ABC):
     @property
     def measures(self) -> Distance | None:
         """The distance between representations whose value and gradient each step needs, if any."""
+        return None
+
+    def aim(self, pairs: Pairs) -> Tensor | None:
+        """Return what a distance of outputs compares them with, (n, m).
+
+        None, the default, stands for the representation of the references.
+        """
         return None
 
     @abstractmethod

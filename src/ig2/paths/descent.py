@@ -11,8 +11,8 @@ from ig2._engine.session import Evaluation
 from ig2._engine.task import Task
 from ig2._utils.checks import check_count, is_number
 from ig2.errors import InputError, describe
-from ig2.paths.base import GrownPath, Memory, Pairs, clamp_, per_sample
-from ig2.paths.gradpath import L2, Norm
+from ig2.paths.base import GrownPath, Memory, Pairs, per_sample
+from ig2.paths.gradpath import L2, Norm, take_step, where_free
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,9 @@ class _Attack(GrownPath):
         return None if step == 0 else ~memory["flipped"]
 
     def _move(self, pairs: Pairs, point: Tensor, ascent: Tensor, memory: Memory) -> Tensor:
-        """One step up `ascent`, inside the bounds; `memory["moves"]` counts those of each pair."""
-        direction, scale = self.norm.step(ascent)
-        scale = self.step_size * scale
-        scale = torch.where(scale == torch.inf, 0.0, scale)  # times zero it would be NaN
-        memory["moves"] = memory.get("moves", torch.zeros_like(pairs.rows)) + (scale > 0)
-        return clamp_(torch.addcmul(point, per_sample(scale, point), direction), pairs.bounds)
+        """One step down `ascent`, inside the bounds."""
+        direction, scale = self.norm.step(where_free(ascent, pairs.bounds))
+        return take_step(pairs, point, direction, self.step_size * scale, memory)
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class Descent(_Attack):
 
     def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation, memory: Memory) -> Tensor:
         assert at.gradient is not None and pairs.task is not None
-        reached = self._move(pairs, point, -at.gradient, memory)
+        reached = self._move(pairs, point, at.gradient, memory)
         before = pairs.task.explicand_scores[pairs.rows].argmax(dim=1)
         memory["flipped"] = pairs.task.session.scores(reached, pairs.rows).argmax(dim=1) != before
         return reached
@@ -118,7 +115,8 @@ class TowardClasses(_Attack):
         scores, gradient = climb(pairs.task, point, pairs.rows, goal)
         memory["flipped"] = scores.argmax(dim=1) == goal
         # where the class is predicted already the path has ended, and the pair leaves before the next step
-        return self._move(pairs, point, gradient * per_sample(~memory["flipped"], gradient), memory)
+        descent = -gradient * per_sample(~memory["flipped"], gradient)
+        return self._move(pairs, point, descent, memory)
 
 
 def draw_classes(task: Task, target: Tensor, count: int) -> Tensor:

@@ -43,7 +43,8 @@ class Finished(GrownPath):
     arrival: float = LITTLE_ARRIVAL
 
     def __post_init__(self) -> None:
-        if not isinstance(self.path, GrownPath) or self.path.measures is None:
+        path = self.path
+        if not (isinstance(path, GrownPath) and path.measures and path.uses_reference):
             raise InputError(f"path must measure a distance to the reference, as GradPath() does, got {describe(self.path)}")
         if not (is_number(self.arrival) and 0 < self.arrival <= 1):
             raise InputError(f"arrival must be in (0, 1], got {describe(self.arrival)}")

@@ -269,16 +269,11 @@ class GradPath(GrownPath):
         if step == 0:
             memory["first"] = self._first_length(pairs)
         length = self.schedule.length(memory["first"], step, self.steps, at, memory)
-        ascent = _where_free(at.ascent, pairs.bounds)
+        ascent = where_free(at.ascent, pairs.bounds)
         direction, scale = self.norm.step(ascent)
-        scale = length * scale
-        # a gradient of 1e-36, as saturated units leave, is too small for a step of 1000: times zero it would be NaN
-        scale = torch.where(scale == torch.inf, 0.0, scale)
-        moves = scale > 0
-        memory["moves"] = moves.long() if step == 0 else memory["moves"] + moves
         if self.schedule.needs_prediction:
-            memory["predicted"] = scale * (direction * ascent).flatten(1).sum(dim=1)
-        return clamp_(torch.addcmul(point, per_sample(scale, point), direction, value=-1), pairs.bounds)
+            memory["predicted"] = length * scale * (direction * ascent).flatten(1).sum(dim=1)
+        return take_step(pairs, point, direction, length * scale, memory)
 
     def _first_length(self, pairs: Pairs) -> Tensor:
         """The length of the first step of each pair, (n,)."""
@@ -290,7 +285,22 @@ class GradPath(GrownPath):
         return None if self.stop is None else self.stop.keep_going(step, at, memory)
 
 
-def _where_free(ascent: Tensor, bounds: Bounds | None) -> Tensor:
+def take_step(
+    pairs: Pairs, point: Tensor, direction: Tensor, scale: Tensor, memory: Memory
+) -> Tensor:  # fmt: skip
+    """Return the points `scale` (n,) times `direction` down from `point`, inside the bounds.
+
+    The number of steps that moved each pair is kept in `memory["moves"]`.
+    """
+    # a gradient of 1e-36, as saturated units leave, is too small for a step of 1000: times zero it
+    # would be NaN
+    scale = torch.where(scale == torch.inf, 0.0, scale)
+    moves = scale > 0
+    memory["moves"] = memory["moves"] + moves if "moves" in memory else moves.long()
+    return clamp_(torch.addcmul(point, per_sample(scale, point), direction, value=-1), pairs.bounds)
+
+
+def where_free(ascent: Tensor, bounds: Bounds | None) -> Tensor:
     """The gradient without features that cannot move: of a step of one length, most would be spent on them."""
     if bounds is None or not all(isinstance(bound, Tensor) for bound in bounds):
         return ascent

@@ -52,8 +52,8 @@ class Boundary(References):
         nearest = torch.full((len(task),), torch.inf, device=task.x.device)
         best = task.x
         for attack in self.attacks:
-            samples = task.x[:, None].expand(-1, attack.lines(task), *task.x.shape[1:])
-            ends = integrate(task, attack, None, samples, Keep(baselines=True)).gradcf
+            keep = Keep(baselines=True)
+            ends = integrate(task, attack, None, attack.stand_ins(task), keep).gradcf
             assert ends is not None
             for end in ends.unbind(dim=1):
                 is_across, far = crosses(end), end

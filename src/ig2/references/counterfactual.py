@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,11 +12,9 @@ from torch import Tensor
 from ig2._engine.task import Task, choose_against
 from ig2._utils.checks import check_count
 from ig2.errors import InputError, describe
+from ig2.model import YES_ABOVE
 from ig2.references.base import References
 from ig2.references.pool import OpenPool
-
-# Above this an output of each kind says yes to a label.
-YES_ABOVE = {"logit": 0.0, "sigmoid": 0.5, "probability": 0.5, "log-probability": math.log(0.5)}
 
 
 @dataclass(frozen=True, eq=False)

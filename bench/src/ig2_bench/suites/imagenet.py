@@ -28,7 +28,7 @@ from ig2_bench.datasets.base import LabelledSamples
 from ig2_bench.datasets.listing import Listing, existing_folder
 from ig2_bench.suite import BenchOptions, MethodLike, Split
 from ig2_bench.suites.experiment import COUNTERFACTUAL, DATA, AssignedReferences, Experiment, ExplicandSet
-from ig2_bench.suites.studies import EVERYWHERE, FACTORS, NORMS, Study, WithReferences
+from ig2_bench.suites.studies import EVERYWHERE, FACTORS, GOALS, NORMS, Study, WithReferences
 from ig2_bench.table import EACH
 
 INCEPTION = "torchvision:inception_v3"  # the paper's
@@ -82,7 +82,10 @@ class ImageNet(Experiment):
     about: ClassVar[str] = "photos with marked objects, an ImageNet classifier"
     dataset: ClassVar[str] = "imagenet"
     heading: ClassVar[str] = "ImageNet"
-    studies: ClassVar[Mapping[str, Study]] = {**EVERYWHERE, "norms": NORMS, "factors": FACTORS, "references": REFERENCES}
+    studies: ClassVar[Mapping[str, Study]] = {
+        **EVERYWHERE, "norms": NORMS, "factors": FACTORS,
+        "references": REFERENCES, "goals": GOALS,
+    }  # fmt: skip
     tried: ClassVar[tuple[int, float]] = (25, 1.5)
     published: ClassVar[tuple[int, float] | None] = PUBLISHED
     background: ClassVar[str] = "blurred"

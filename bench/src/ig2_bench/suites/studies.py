@@ -13,9 +13,9 @@ from torch import Tensor
 from ig2 import rules
 from ig2.attribution import Attribution
 from ig2.comparison import WithoutReferences
-from ig2.methods import ExpectedIG, GuidedIG, IntegratedGradients, PathMethod
+from ig2.methods import ExpectedIG, FreeIG2, GuidedIG, IntegratedGradients, PathMethod
 from ig2.model import wrap
-from ig2.paths import Path, SparseL1, Straight, cosine, manhattan
+from ig2.paths import Path, Rivals, SparseL1, Straight, cosine, manhattan
 from ig2.references import References
 from ig2.table import Column
 from ig2_bench.board.roster import AtGradCF
@@ -112,6 +112,12 @@ def _distance(attribution: Attribution) -> Tensor:
     return (curve[..., -1] / curve[..., 0]).mean(dim=1)
 
 
+def _arrival(attribution: Attribution) -> Tensor:
+    if attribution.arrival is None:  # of someone's own method
+        return torch.full((len(attribution),), torch.nan)
+    return attribution.arrival.mean(dim=1)
+
+
 def _seconds(attribution: Attribution) -> Tensor:
     assert attribution.cost is not None
     return torch.tensor([attribution.cost.seconds / len(attribution)], dtype=torch.float64)  # one number for the whole batch
@@ -126,10 +132,12 @@ def _count(name: str) -> Callable[[Attribution], Tensor]:
 
 
 RESIDUAL, DISTANCE, SECONDS, FORWARDS, GRADIENTS = "residual", "distance left", "seconds", "forwards", "gradients"
+ARRIVAL = "arrival"
 DIFFID, IDSDS = "DiffID", "IDSDS"
 MEASURES: dict[str, Callable[[Attribution], Tensor]] = {
     RESIDUAL: _residual,
     DISTANCE: _distance,
+    ARRIVAL: _arrival,
     SECONDS: _seconds,
     FORWARDS: _count(FORWARDS),
     GRADIENTS: _count(GRADIENTS),
@@ -139,6 +147,7 @@ COLUMNS = {
     DISTANCE: Column(
         "lower", digits=3, about="between representations at the end of the path, as a share of that at its start"
     ),
+    ARRIVAL: Column("higher", ranked=False, about="how far towards the goal paths came, as a share"),
     SECONDS: Column("lower", digits=4, about="for each sample, all of them explained in batches"),
     # shown, and not counted in ranks: they say much the same as ADD and DEL
     DIFFID: Column(
@@ -223,6 +232,24 @@ def _leaderboard(experiment: Experiment) -> Mapping[str, MethodLike]:
     return experiment.contenders()
 
 
+BEYOND = 1e4  # a margin that no path reaches, so that all steps are taken
+
+
+def _goals(experiment: Experiment) -> Mapping[str, MethodLike]:
+    """IG² without references: how many classes are to win, by how much, and in which steps."""
+    size = experiment.step_size or 1.0
+    beyond = Rivals(margin=BEYOND)
+    return {
+        "10 classes": FreeIG2(),
+        f"10 classes, 5 steps of {4 * size:g}": FreeIG2(beyond, 5, 4 * size),
+        "10 classes, secants": FreeIG2(rule=rules.secant),
+        "1 class": FreeIG2(Rivals(1)),
+        f"10 classes, 5 steps of {8 * size:g}": FreeIG2(beyond, 5, 8 * size),
+        f"10 classes, 5 steps of {2 * size:g}": FreeIG2(beyond, 5, 2 * size),
+        "10 classes together": FreeIG2(Rivals(together=True)),
+    }
+
+
 PATHS, FACTOR_RULES = ("straight", "GradPath"), (rules.left, rules.direct, rules.blended, rules.secant)
 BASELINES = {"none": None, "data": DATA, "counterfactual": COUNTERFACTUAL}
 FACTORS_OF = ("path", "rule", "references")
@@ -250,6 +277,12 @@ STEPS = Study("size and number of steps", _steps, {DISTANCE: COLUMNS[DISTANCE]},
 ABLATION = Study("path × baseline", _ablation)
 COST = Study("computational cost", _cost, {SECONDS: COLUMNS[SECONDS]}, scored=False)
 LEADERBOARD = Study("every method", _leaderboard, {label: COLUMNS[label] for label in (DIFFID, IDSDS)} | COSTS)
+GOALS = Study(
+    "IG² without references",
+    _goals,
+    {ARRIVAL: COLUMNS[ARRIVAL], GRADIENTS: COSTS[GRADIENTS]},
+    varies=("steps", "references"),
+)
 FACTORS = Study("path × rule × references", _factors)
 EVERYWHERE: dict[str, Study] = {
     "rules": RULES,
