@@ -104,3 +104,26 @@ def test_settings_say_which_representation_was_read():
     without = ig2.IG2(3)(convolutions, X[:, None], references=REFERENCES[:, None])
     assert without.settings["representation"] == "output of the network"
     assert ig2.IntegratedGradients(3)(convolutions, X[:, None]).settings["representation"] is None
+
+
+class Blocks(nn.Module):
+    """N-BEATS: a forecast of which each block explains a part, by a product with a basis of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)) for _ in range(2))
+        self.basis = nn.Parameter(torch.ones(3, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        forecast = torch.zeros_like(x[:, :2])
+        for block in self.blocks:
+            backcast, part = (block(x) @ self.basis).split([6, 2], dim=1)
+            x, forecast = x - backcast, forecast + part
+        return forecast
+
+
+def test_where_the_last_linear_map_is_no_layer_those_that_would_do_are_named():
+    net, x, references = seeded(Blocks, 0), uniform(2, 6), uniform(2, 6, seed=1)
+    with pytest.raises(ig2.ModelError, match=r"is a call of .*representation='blocks\.1\.2:input'\), or 'blocks\.1\.0:input'"):
+        ig2.IG2(2)(net, x, references=references)
+    assert ig2.IG2(2)(ig2.wrap(net, representation="blocks.1.2:input"), x, references=references).values.isfinite().all()

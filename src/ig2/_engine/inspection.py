@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from ig2._engine.checkpoints import count_bytes
-from ig2._engine.layers import LinearCalls, Readings, Step, Steps, node_of, nodes_before
+from ig2._engine.layers import LinearCall, LinearCalls, Readings, Step, Steps, node_of, nodes_before
 from ig2._engine.memory import Written, is_out_of_memory
 from ig2._engine.network import WITHOUT_GRAPH, Network
 from ig2.errors import WITHOUT_GRADIENTS, IG2Error, ModelError, describe, reason, warn
@@ -191,25 +191,33 @@ def find_representation(network: Network) -> tuple[Layer | Literal["output"], in
     if not linear.calls and any(isinstance(module, torch.jit.ScriptModule) for _, module in modules):
         raise ModelError(f"the last linear layer is not found: {SCRIPTED}")
     used, inputs = nodes_before(node_of(scores)), {node_of(leaf) for leaf in leaves}
-    for call in reversed(linear.calls):
-        # of two towers whose outputs are compared, the last layer sees one input alone
-        if call.node not in used or not inputs <= nodes_before(call.node):
-            continue
-        if call.module is None:
-            raise ModelError(
-                f"the last linear map of this network is a call of {call.name}, not a layer that can be read. Say where "
-                "the representation is: ig2.wrap(net, representation=...) with a module or its name (its output), "
-                "'name:input', or 'output'"
-            )
-        if len(call.shape) > 1 and call.shape[0] != 1:  # such as the proposals of a detector
-            cuts = find_cuts(network, network.inputs.data.ndim)
-            example = repr(cuts[-1][1].name) if cuts else "..."
-            raise ModelError(
-                f"the input of {call.name!r}, the last linear layer, is {tuple(call.shape)} for one sample: a representation "
-                f"needs one row a sample. Name one: ig2.wrap(net, representation={example})"
-            )
-        return Layer(call.name, call.module, "input"), call.number
-    return "output", 1
+    # of two towers whose outputs are compared, the last layer sees one input alone
+    seeing = [call for call in reversed(linear.calls) if call.node in used and inputs <= nodes_before(call.node)]
+    if not seeing:
+        return "output", 1
+    last = seeing[0]
+    if last.module is not None and _has_one_row(last):
+        return Layer(last.name, last.module, "input"), last.number
+    fitting = [repr(f"{call.name}:input") for call in seeing if call.module is not None and _has_one_row(call)]
+    # the proposals of a detector share no layer but those with places
+    cuts = find_cuts(network, network.inputs.data.ndim) if last.module is not None else []
+    names = [repr(layer.name) for _, layer in cuts[-1:]] + list(dict.fromkeys(fitting))[:3] or ["'output'"]
+    why = (
+        f"the last linear map of this network is a call of {last.name}, not a layer that can be read"
+        if last.module is None
+        else f"the input of {last.name!r}, the last linear layer, is {tuple(last.shape)} for one sample: a representation "
+        "needs one row a sample"
+    )
+    others = f", or {' or '.join(names[1:])}" if names[1:] else ""
+    raise ModelError(
+        f"{why}. Say where the representation is: ig2.wrap(net, representation={names[0]}){others}, or with a module or its "
+        "name (its output), 'name:input', or 'output'"
+    )
+
+
+def _has_one_row(call: LinearCall) -> bool:
+    """Whether its input has one row for one sample, as the proposals of a detector have not."""
+    return len(call.shape) <= 1 or call.shape[0] == 1
 
 
 def find_activation(network: Network) -> Step:
