@@ -312,7 +312,7 @@ class _Examining(_Noting):
             weights = torch.randn(change.shape, generator=self._random, dtype=torch.float64).to(change.device)
             slopes = torch.autograd.grad(result, leaves, weights.to(result.dtype), retain_graph=True, allow_unused=True)
             terms = [
-                (slope.double() * (leaf - far).detach().double()).nan_to_num(0.0, 0.0, 0.0)
+                (slope.conj() * (leaf - far).detach()).real.double().nan_to_num(0.0, 0.0, 0.0)
                 for slope, leaf, far in zip(slopes, leaves, recorded[: len(leaves)], strict=True)
                 if slope is not None
             ]
