@@ -205,6 +205,11 @@ MIXTURES = {
         "first_k_dense_replace": 0, "num_key_value_heads": 4, **LATENT,
     },
     "Olmoe": {"num_experts": 4},
+    "Qwen3Next": {
+        "num_experts": 4, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 12, "head_dim": 4,
+        "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 4, "linear_value_head_dim": 4,
+        "layer_types": ["linear_attention", "full_attention"],
+    },
     "GptOss": {"num_local_experts": 4, "head_dim": 4},
     "Llama4Text": {"num_local_experts": 4, "head_dim": 4, "intermediate_size_mlp": 24, "interleave_moe_layer_step": 1},
     "Glm4Moe": {
@@ -238,3 +243,28 @@ def test_mixtures_of_transformers_add_up(name: str, way: str):
     found = ig2.DeepSHAP()(ig2.wrap(net, representation="output"), x, 1, references)
     # routers take softmax in float32 whatever the network's type is
     assert found.relative_residual.max() < 1e-3 and found.settings["complete"]
+
+
+@pytest.mark.slow
+def test_a_detector_that_keeps_its_best_proposals_adds_up():
+    """RT-DETR: top-k of proposals, reading at places that move, detached places, and the target of a box."""
+    transformers = pytest.importorskip("transformers")
+    backbone = transformers.RTDetrResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 8, 16, 16], depths=[1] * 4, layer_type="basic",
+        out_features=["stage2", "stage3", "stage4"],
+    )  # fmt: skip
+    config = transformers.RTDetrConfig(
+        backbone_config=backbone, encoder_hidden_dim=16, encoder_in_channels=[8, 16, 16], encoder_ffn_dim=16, d_model=16,
+        encoder_attention_heads=2, num_queries=8, decoder_in_channels=[16] * 3, decoder_ffn_dim=16, decoder_layers=2,
+        decoder_attention_heads=2, num_denoising=0, num_labels=3,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        detector = transformers.RTDetrForObjectDetection(config).double().eval()
+    net = ig2.wrap(lambda x: detector(pixel_values=x), representation="output")
+    x, references = randn(2, 3, 64, 64), randn(2, 3, 64, 64, seed=1)
+    with torch.no_grad():
+        centre, half = detector(pixel_values=x).pred_boxes[:, 2].chunk(2, dim=1)
+    target = ig2.targets.Box(torch.cat([centre - half / 2, centre + half / 2], dim=1), 1, 0.1, activation="sigmoid")
+    found = ig2.DeepSHAP()(net, x, target, references)
+    assert found.relative_residual.max() < 1e-6 and found.settings["complete"]
