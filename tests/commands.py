@@ -35,7 +35,7 @@ def net(width=3, dropout=0.0):
 
 def subject(net, classes=("red", "green", "blue"), **options):
     noise = torch.randint(0, 256, (24, 8, 8, 3), generator=torch.Generator().manual_seed(1), dtype=torch.uint8).numpy()
-    photos = [modalities.image.Photo(pixels, f"noise {i}") for i, pixels in enumerate(noise)]
+    photos = [modalities.Sample(pixels, f"noise {i}") for i, pixels in enumerate(noise)]
     return modalities.image.subject(net, (8, 8), classes=classes, photos=lambda: photos, **options)
 
 def small():

@@ -20,7 +20,7 @@ from torch import nn
 import ig2
 from ig2 import modalities
 from ig2.explorer import Collection, WhatIf
-from ig2.modalities.image.photos import Photo
+from ig2.modalities.modality import Sample
 from networks import seeded
 
 SIDE = 8
@@ -44,11 +44,11 @@ class Slow(nn.Module):
         return self.net(x)
 
 
-def make_photos(count: int = 12, seed: int = 0) -> list[Photo]:
+def make_photos(count: int = 12, seed: int = 0) -> list[Sample]:
     """Noise, dark and light in turn."""
     numbers = np.random.default_rng(seed)
     pixels = [(numbers.integers(0, 90, (SIDE, SIDE, 3)) + 160 * (i % 2)).astype(np.uint8) for i in range(count)]
-    return [Photo(picture, f"photo {i}", ["dark", "light"][i % 2]) for i, picture in enumerate(pixels)]
+    return [Sample(picture, f"photo {i}", ["dark", "light"][i % 2]) for i, picture in enumerate(pixels)]
 
 
 def make_bright(slow: bool = False) -> modalities.image.ImageSubject:

@@ -26,7 +26,7 @@ def seen(side, *layers):
             weights.normal_(std=0.1)
     noise = torch.randint(0, 256, (12, 8, 8, 3), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
     blocks = noise.repeat_interleave(12, 1).repeat_interleave(12, 2).numpy()
-    photos = [modalities.image.Photo(pixels, f"noise {i}") for i, pixels in enumerate(blocks)]
+    photos = [modalities.Sample(pixels, f"noise {i}") for i, pixels in enumerate(blocks)]
     one = modalities.image.subject(made, (side, side), classes=("red", "green", "blue"), photos=lambda: photos)
     made[-1].bias.data -= one.predict(one.pool()).mean(dim=0)  # so that it sees all classes in noise
     return one
@@ -55,6 +55,6 @@ def patches():
 @pytest.fixture
 def digit(ig2):
     """A handwritten seven that the network has not seen, in a file."""
-    photos = modalities.image.load("digits").photos()
+    photos = modalities.image.load("digits").samples()
     Image.fromarray(next(photo for photo in photos if photo.label == "7").source).save("seven.png")
     return Path("seven.png")

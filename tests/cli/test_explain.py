@@ -461,7 +461,7 @@ def build():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 2)).eval()
     pictures = torch.randint(0, 256, (6, 8, 8, 3), dtype=torch.uint8).numpy()
-    photos = [modalities.image.Photo(one, str(i)) for i, one in enumerate(pictures)]
+    photos = [modalities.Sample(one, str(i)) for i, one in enumerate(pictures)]
     return modalities.image.subject(net, (8, 8), photos=lambda: photos)
 """
 

@@ -117,14 +117,14 @@ def test_an_id_is_no_path(addresses, path, identity):
 def test_a_source_is_only_what_the_command_names(folder):
     """The manifest of a store names a folder too, which may be anyone's."""
     collection = Collection([folder / "photos-ig"])
-    assert collection.pictures is None
+    assert collection.originals is None
     refuses(InputError, "--source", lambda: collection.read_picture("dark/00.png"))
 
 
 def test_a_table_is_a_source_without_pictures(folder):
     """Its cells are in the store; what if reads the columns of a model from it."""
     collection = Collection([folder / "rows"], str(folder / "patients.csv"))
-    assert collection.pictures is None and collection.list_rows(Query(), 0, 1)["rows"][0]["maps"][0]["cells"]
+    assert collection.originals is None and collection.list_rows(Query(), 0, 1)["rows"][0]["maps"][0]["cells"]
     refuses(InputError, "nowhere", lambda: Collection([folder / "rows"], str(folder / "nowhere.csv")))
 
 

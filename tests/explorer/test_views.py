@@ -52,8 +52,8 @@ def store(subject, source, tmp_path_factory):
 
 
 def test_each_references_own_values_are_kept(subject, source, store):
-    batch = subject.read([modalities.image.Photo(source / "1.png", "1.png")])
-    pool = subject.pool([modalities.image.Photo(source / f"{i}.png", f"{i}.png", None) for i in range(9)])
+    batch = subject.read([modalities.Sample(source / "1.png", "1.png")])
+    pool = subject.pool([modalities.Sample(source / f"{i}.png", f"{i}.png", None) for i in range(9)])
     chosen = subject.contrast(batch, None, pool, 3, 0, against="next")
     result = ig2.IG2(6)(subject.model, batch.x, None, chosen.samples, against="next", seed=0, per_reference=True)
     row = store["1.png"]
@@ -132,7 +132,7 @@ def test_a_signal_is_a_curve_with_its_channels_and_times(tmp_path, layout, value
     shown = Collection([store.folder], samples if values == "float32" else None).view("1")[0][0]
     assert isinstance(shown.view, Curve) and shown.view.rate == 8.0 and shown.view.steps == 40
     total = subject.explain(x[1:2], ig2.Gradient()).values.sum().item()
-    assert shown.methods[0].scores.sum() == pytest.approx(total, rel=1e-5)
+    assert shown.methods[0].scores.sum() == pytest.approx(total, rel=1e-5, abs=1e-5)
     if values == "units":
         assert shown.view.channels == ("all channels",) and shown.view.lowest is None
         return

@@ -219,7 +219,7 @@ def test_what_is_kept_is_a_store_of_its_own(tmp_path, kind):
     np.testing.assert_array_equal(store[second]["values"], whatif.trials[trial][0]["values"])
     inputs = store.folder / "inputs"
     shown = Collection([store.folder], inputs if kind == "image" else None)
-    assert shown.view(first)[0][0].name == first and (shown.pictures is None) == (kind != "image")
+    assert shown.view(first)[0][0].name == first and (shown.originals is None) == (kind != "image")
     if kind == "image":
         sent = base64.b64decode(content.partition(",")[2])
         np.testing.assert_array_equal(whatif.read_image((inputs / first).read_bytes()).x, whatif.read_image(sent).x)

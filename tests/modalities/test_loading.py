@@ -113,7 +113,7 @@ def test_a_function_of_a_module_in_the_current_folder_is_called(here: Path) -> N
     assert isinstance(load_network("my_models:Holder.build"), nn.Sequential)
     assert isinstance(load_network("my_models:made"), nn.Flatten)
     assert load_subject("my_models:subject", "image").classes == tuple("abcde")
-    assert load_subject("my_models:table", "table").kind == "table"
+    assert load_subject("my_models:table", "table").modality.name == "table"
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "pt", "checkpoint", "parallel", "old"])

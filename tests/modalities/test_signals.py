@@ -14,11 +14,13 @@ import torch
 from torch import nn
 
 import ig2
-from ig2 import modalities
 from ig2._utils.blur import smooth as blur_series
 from ig2.errors import IG2Warning, InputError
 from ig2.metrics import Deletion
-from ig2.modalities.signal.recordings import Clip, SignalSubject, list_sounds, read_sound, subject
+from ig2.modalities.modality import Sample
+from ig2.modalities.signal import sound
+from ig2.modalities.signal.recordings import SignalSubject, list_sounds, subject
+from ig2.modalities.signal.sound import read_sound
 from ig2.report import build
 from ig2.views import MOST_BINS, Curve, sum_bins
 from networks import data, made, refuses
@@ -92,7 +94,7 @@ def test_files_that_are_no_sound_are_refused(tmp_path: Path, monkeypatch: pytest
     write_wav(tmp_path / "a.wav", np.zeros((0, 1)))
     refuses(InputError, "empty", lambda: read_sound(tmp_path / "a.wav"))
     write_wav(tmp_path / "a.wav", np.zeros((50, 1)))
-    monkeypatch.setattr(modalities.signal.recordings, "LONGEST_SOUND", 49)
+    monkeypatch.setattr(sound, "LONGEST_SOUND", 49)
     refuses(InputError, "more than 49", lambda: read_sound(tmp_path / "a.wav"))
 
 
@@ -109,8 +111,8 @@ def test_a_file_reaches_the_network_in_its_layout(tmp_path: Path):
 def test_arrays_tensors_clips_and_batches_are_read():
     mine, x = subject_of("CT"), data(2, 2, 30)
     assert torch.equal(mine.read(x).x, x)
-    assert mine.read([x[0].numpy(), Clip(x[1], "second", "b")]).names == ("signal 1", "second")
-    assert mine.read([Clip(x[1], "second", "b")]).labels == ("b",)
+    assert mine.read([x[0].numpy(), Sample(x[1], "second", "b")]).names == ("signal 1", "second")
+    assert mine.read([Sample(x[1], "second", "b")]).labels == ("b",)
     assert mine.read(x[0]).x.shape == (1, 2, 30)
     with pytest.warns(IG2Warning, match="first 3 s"):
         assert torch.equal(mine.read(torch.cat([x, x], dim=2)).x, x)

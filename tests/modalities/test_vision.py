@@ -221,7 +221,7 @@ def test_a_method_without_weights_gets_as_many_references_for_each() -> None:
 
 def test_what_someone_calls_the_explained_class_is_no_reference_either() -> None:
     mine = modalities.image.subject(linear_net(), size=(8, 8), classes=["a", "b", "c"])
-    photos = [modalities.image.Photo(noise(seed=seed), f"photo {seed}", label="A" if seed % 2 else "x") for seed in range(30)]
+    photos = [modalities.Sample(noise(seed=seed), f"photo {seed}", label="A" if seed % 2 else "x") for seed in range(30)]
     chosen = mine.contrast(mine.read([noise(seed=100)]), 0, mine.read(photos))
     assert all(int(name.split()[1]) % 2 == 0 for name in chosen.names[0])
 
@@ -378,7 +378,7 @@ def test_digits_are_learnt_from_real_ones_without_touching_global_randomness(kep
 
 
 def test_a_digit_is_explained_against_other_digits(handwriting: modalities.image.ImageSubject) -> None:
-    batch = handwriting.read(handwriting.photos()[35])  # a three
+    batch = handwriting.read(handwriting.samples()[35])  # a three
     chosen = handwriting.contrast(batch, 3, count=9)
     assert set(chosen.labels[0]) == set("012456789")
     a = ig2.IG2(steps=30, rule=ig2.rules.shared)(handwriting.model, batch.x, target=3, references=chosen.samples)

@@ -49,5 +49,5 @@ def subject() -> modalities.image.ImageSubject:
     net[1].bias.data = -0.5 * net[1].weight.data.sum(dim=1)  # about grey, so that it sees all classes in noise
     net[3].bias.data.zero_()
     noise = np.random.default_rng(1).integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)
-    pool = [modalities.image.Photo(pixels, f"noise {i}") for i, pixels in enumerate(noise)]
+    pool = [modalities.Sample(pixels, f"noise {i}") for i, pixels in enumerate(noise)]
     return modalities.image.subject(net, (8, 8), classes=["red", "green", "blue"], photos=lambda: pool)

@@ -31,6 +31,7 @@ from ig2._utils.digests import fingerprint
 from ig2._utils.files import FileError, write_file
 from ig2._utils.suggestions import ChoiceError
 from ig2.errors import InputError
+from ig2.explorer import Collection
 from ig2.groups import Groups
 from ig2.runs import Aggregates, Store, execution
 from ig2.runs import plan as plans
@@ -189,7 +190,7 @@ def test_a_pool_that_is_a_source(photos: Path, subject: modalities.image.ImageSu
         store = ig2.run(photos / "green", subject, ig2.ExpectedIG(3), tmp_path / "store", references=photos, count=2)
     assert store.manifest["fingerprint"]["settings"]["references"]["place"] == str(photos)
     items = [item for item in find_source(photos) if "broken" not in item.id]
-    pool = [modalities.image.Photo(item.content, item.id, item.label) for item in items]
+    pool = [modalities.Sample(item.content, item.id, item.label) for item in items]
     attribution = subject.explain([photos / "green/0.png"], ig2.ExpectedIG(3), pool=pool, count=2)
     np.testing.assert_allclose(store["0.png"]["values"], attribution.values[0].numpy(), atol=1e-6)
 
@@ -352,6 +353,25 @@ def test_a_folder_of_something_else_is_refused(
     refuses(InputError, "thesis.doc", lambda: ig2.run(samples, net, method, tmp_path))
     refuses(InputError, "file", lambda: ig2.run(samples, net, method, tmp_path / "thesis.doc"))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
+
+
+def test_a_store_keeps_what_a_view_shows(tmp_path: Path) -> None:
+    flat = nn.Sequential(nn.Flatten(), seeded(lambda: nn.Linear(24, 2), 0).float()).eval()
+    picture = modalities.image.subject(flat, (2, 4), classes=["a", "b"])
+    heart = modalities.signal.subject(flat, 12, "TC", channels=["left", "right"])
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 2, 4, 3), dtype=np.uint8)
+    for subject, samples in ((picture, list(pixels)), (heart, list(data(3, 12, 2).float()))):
+        out = tmp_path / subject.modality.name
+        store = ig2.run(samples, subject, ig2.Gradient(), out, against=None, values="view", batch=2)
+        batch = subject.read(samples)
+        expected = subject.scores(batch, ig2.Gradient()(subject.model, batch.x))
+        for row, scores in zip(store, expected, strict=True):
+            assert row["values"].shape == scores.shape
+            np.testing.assert_allclose(row["values"], scores, rtol=1e-5, atol=1e-7)
+        view = Collection([out]).view("1")[0][0]
+        assert isinstance(view.view, subject.modality.shows)
+        np.testing.assert_allclose(view.methods[0].scores, expected[1], rtol=1e-5, atol=1e-7)
+    refuses(ChoiceError, "bare network", lambda: ig2.run(samples, flat, None, tmp_path / "x", values="view"))
 
 
 def test_arguments_that_do_not_fit(

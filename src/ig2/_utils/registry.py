@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib import metadata
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.errors import InputError, describe
+
+
+@cache
+def entry_points(**chosen: str) -> Any:
+    """Return the entry points of installed packages, looked up once: it takes 3 to 25 ms, and each row of a store asks."""
+    return metadata.entry_points(**chosen)
 
 
 class UnknownNameError(ChoiceError, KeyError):

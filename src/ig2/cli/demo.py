@@ -17,7 +17,8 @@ from ig2.demo import photos as demo_photos
 from ig2.errors import InputError, import_extra
 from ig2.methods.catalogue import METHODS
 from ig2.modalities.base import Batch
-from ig2.modalities.image.photos import ImageSubject, Photo
+from ig2.modalities.image.photos import ImageSubject
+from ig2.modalities.modality import Sample
 from ig2.report import Content, InputView
 from ig2.runs.files import FORMAT, MANIFEST, PARTS, write_json, write_part
 from ig2.runs.plan import Plan, Row, make_table
@@ -122,10 +123,10 @@ def _photos(subject: ImageSubject, names: Sequence[str]) -> Batch:
     missing = [name for name in names if name not in paths]
     if missing:
         raise InputError(f"the photo {missing[0]}, which comes with scikit-image, is missing: pip install 'ig2[cli,demo]'")
-    return subject.read([Photo(paths[name], PHOTOS[name]) for name in names])
+    return subject.read([Sample(paths[name], PHOTOS[name]) for name in names])
 
 
 def _digits(subject: ImageSubject, names: Sequence[str]) -> Batch:
-    assert subject.photos is not None
-    unseen = {photo.label: photo for photo in subject.photos()}
-    return subject.read([Photo(unseen[name].source, DIGITS[name]) for name in names])
+    assert subject.samples is not None
+    unseen = {photo.label: photo for photo in subject.samples()}
+    return subject.read([Sample(unseen[name].source, DIGITS[name]) for name in names])

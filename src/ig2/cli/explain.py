@@ -312,7 +312,7 @@ def _takes_pool(subject: Subject) -> bool:
     """Whether references come from the photos of the demo, which can be fetched, and the model knows their classes."""
     return (
         isinstance(subject, ImageSubject)
-        and subject.photos is default_photos
+        and subject.samples is default_photos
         and len(pool.list_classes().intersection(subject.classes or ())) > 1
     )
 

@@ -22,7 +22,7 @@ from ig2._utils.files import check_regular
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, reason
 from ig2.methods.catalogue import Entry
-from ig2.modalities.base import Kind, Subject, extract_tensor
+from ig2.modalities.base import Subject, extract_tensor
 from ig2.modalities.image.photos import ImageSubject
 from ig2.report import Content, InputView, SkippedView
 from ig2.report import write as write_report
@@ -121,7 +121,7 @@ def _files_of_earlier_run(folder: Path) -> set[str]:
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
-def name_pictures(names: Sequence[str], kind: Kind) -> list[str]:
+def name_pictures(names: Sequence[str], kind: str) -> list[str]:
     """Return the file name of each input's picture, all different even if the file system ignores case."""
     stems: dict[str, str] = {}  # by their lower case
     for number, name in enumerate(names, start=1):

@@ -14,14 +14,15 @@ from ig2._utils.files import check_regular
 from ig2._utils.suggestions import ChoiceError
 from ig2.cli.streams import one_line
 from ig2.errors import InputError, format_count, reason
-from ig2.modalities.base import Batch, Kind, Subject
-from ig2.modalities.image.photos import Photo
+from ig2.modalities.base import Batch, Subject
+from ig2.modalities.modality import Sample
+from ig2.modalities.signal.modality import SIGNALS
 from ig2.modalities.table.rows import BadRowsError, TableSubject, read_frame
 from ig2.report import SkippedView
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
 TEXTS = (".txt",)
-SOUNDS = modalities.signal.recordings.SUFFIXES
+SOUNDS = SIGNALS.suffixes
 FIRST_ROWS = 100  # of a table, without --rows
 MOST_REFERENCES = 60  # photos of a folder that references are chosen from; more are reported as skipped
 LARGEST_TEXT = 10_000_000  # bytes
@@ -50,9 +51,9 @@ def list_files(paths: Sequence[Path], out: Path, skip_bad: bool = False) -> list
     return files
 
 
-def find_kind(files: Sequence[Path], texts: Sequence[str], rows: str | None) -> Kind:
+def find_kind(files: Sequence[Path], texts: Sequence[str], rows: str | None) -> str:
     """Return the kind of data that all inputs are."""
-    kinds: set[Kind] = {"text"} if texts else set()
+    kinds: set[str] = {"text"} if texts else set()
     for path in files:
         suffix = path.suffix.lower()
         kinds.add("table" if suffix in TABLES else "text" if suffix in TEXTS else "signal" if suffix in SOUNDS else "image")
@@ -115,13 +116,13 @@ def open_inputs(subject: Subject, files: Sequence[Path], texts: Sequence[str], r
         first, last = rest[0] + 1, rest[-1] + 1
         reason = f"only the first {FIRST_ROWS} rows are explained by default: for these, add --rows {first}:{last}"
         return inputs, (SkippedView(f"rows {first} to {last}", reason),)
-    if subject.kind == "image":
+    if subject.modality.name == "image":
         names = _names(files)
-        photos = [Photo(path, name) for path, name in zip(files, names, strict=True)]
+        photos = [Sample(path, name) for path, name in zip(files, names, strict=True)]
         return replace(InputList.from_list(photos, names, subject.read), sources=files), ()
-    if subject.kind == "signal":
+    if subject.modality.name == "signal":
         names = _names(files)
-        clips = [modalities.signal.Clip(path, name) for path, name in zip(files, names, strict=True)]
+        clips = [Sample(path, name) for path, name in zip(files, names, strict=True)]
         return replace(InputList.from_list(clips, names, subject.read), sources=files), ()
     lines = [line for path in files for line in read_lines(path)]
     if rows is not None:
@@ -135,13 +136,13 @@ def read_references(subject: Subject, source: Path, seed: int, skip_bad: bool = 
     unread: Skipped = ()
     if isinstance(subject, TableSubject):
         inputs = InputList.from_table(subject, source, range)
-    elif subject.kind == "image":
+    elif subject.modality.name == "image":
         photos, total = modalities.image.read_folder(source, MOST_REFERENCES, seed), len(modalities.image.read_folder(source))
         if len(photos) < total:
             reason = f"references are chosen from {len(photos)} of its {total:,} photos, taken evenly from all sub-folders"
             unread = (SkippedView(f"{total - len(photos):,} photos of {source}", reason),)
-        inputs = InputList.from_list(photos, [photo.name for photo in photos], subject.read)
-    elif subject.kind == "signal":
+        inputs = InputList.from_list(photos, [str(photo.name) for photo in photos], subject.read)
+    elif subject.modality.name == "signal":
         paths = modalities.signal.list_sounds(source)
         inputs = InputList.from_list(paths, [path.name for path in paths], subject.read)
     else:
@@ -195,7 +196,7 @@ def _find_bad(error: InputError, subject: Subject, inputs: InputList, numbers: S
     if isinstance(error, BadRowsError):
         return {row - 1: problem for row, problem in error.problems.items()}
     problems: dict[int, str] = {}
-    for number in numbers if subject.kind != "table" else ():
+    for number in numbers if subject.modality.name != "table" else ():
         try:
             inputs.read([number])
         except InputError as problem:

@@ -75,7 +75,7 @@ class Explaining(Plan):
 
     def read(self, items: list[Item]) -> Loaded:
         loaded = Loaded(items, [item.content for item in items], [None] * len(items), {}, None)
-        return replace(loaded, batches=self.batch(loaded, list(range(len(items))))) if self.kind == "image" else loaded
+        return replace(loaded, batches=self.batch(loaded, list(range(len(items))))) if self.modality.name == "image" else loaded
 
     def _read(self, ids: list[str], inputs: list[Any]) -> Batch:
         return replace(self.inputs.read(inputs), names=tuple(ids))
@@ -171,8 +171,8 @@ def explain_many(
     unfinished = options.out / UNFINISHED
     plan = Explaining(
         Inputs(inputs), subject, subject.model, ig2.Gradient(), None, None, None, False, None, options.count, options.seed,
-        "float32" if subject.kind == "image" else "units", False, {}, None, inputs=inputs, explain_batch=explain_batch,
-        folder=unfinished, pictures=dict(zip(names, files.name_pictures(names, subject.kind), strict=True)),
+        "float32" if subject.modality.name == "image" else "units", False, {}, None, inputs=inputs, explain_batch=explain_batch,
+        folder=unfinished, pictures=dict(zip(names, files.name_pictures(names, subject.modality.name), strict=True)),
     )  # fmt: skip
     run_fingerprint = _fingerprint(plan, options, references)
     with name_in_errors(unfinished):
@@ -263,8 +263,8 @@ def _fingerprint(plan: Explaining, options: ExplainOptions, references: Batch | 
     described = {
         name: value if isinstance(value, (int, float, str)) or value is None else str(value) for name, value in typed.items()
     }
-    named = options.files if options.rows is not None or plan.kind != "image" else ()
-    paths = [*named, *(plan.inputs.sources if plan.kind == "image" else ())]
+    named = options.files if options.rows is not None or plan.modality.name != "image" else ()
+    paths = [*named, *(plan.inputs.sources if plan.modality.name == "image" else ())]
     states = [(str(path), *_describe_file(Path(path))) for path in paths]
     return {
         "code": f"ig2 {ig2.__version__} ({code_digest()})",

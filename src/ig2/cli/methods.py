@@ -12,7 +12,7 @@ from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.methods.catalogue import METHODS, RULES, Entry, Facts
 
 if TYPE_CHECKING:
-    from ig2.modalities.base import Batch, Kind, Subject
+    from ig2.modalities.base import Batch, Subject
     from ig2.rules import Rule
 
 REGIONS = 50  # that KernelSHAP divides an image into
@@ -45,7 +45,7 @@ def make_method(
     costs: dict[str, Any] = {"steps": steps, "straight": steps, "guided": steps}
     if subject is None:
         facts = Facts(**costs)
-    elif subject.kind == "image":
+    elif subject.modality.name == "image":
         side = max(1, min(batch.attributed.shape[-2:]) // WINDOWS)
         regions = ig2.Superpixels(REGIONS)
         facts = Facts(**costs, groups=regions, coalitions=COALITIONS, window=side)
@@ -59,7 +59,7 @@ def rule_for(entry: Entry, rule: Rule | None) -> dict[str, Any]:
     return {} if rule is None or not entry.takes_rule else {"rule": rule}
 
 
-def find_methods(names: Iterable[str], kind: Kind) -> list[Entry]:
+def find_methods(names: Iterable[str], kind: str) -> list[Entry]:
     """Return the methods of these names, each once.
 
     Raises:

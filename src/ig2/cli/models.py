@@ -16,13 +16,13 @@ from ig2.cli.inputs import read_lines
 from ig2.cli.options import ModelOptions
 from ig2.cli.streams import print_error
 from ig2.errors import InputError, format_count, reason
-from ig2.modalities.base import Kind, Subject, quote_names
+from ig2.modalities.base import Subject, quote_names
 from ig2.modalities.image.photos import ImageSubject
 from ig2.modalities.loading import as_image_subject, load_subject
 from ig2.modalities.table.estimators import is_estimator
 
 
-def load_model(options: ModelOptions, kind: Kind, sources: Sequence[Path]) -> Subject:
+def load_model(options: ModelOptions, kind: str, sources: Sequence[Path]) -> Subject:
     """Load the model; print what is assumed of a bare network.
 
     Args:
@@ -135,7 +135,7 @@ def _adapt_to_table(net: nn.Module, name: str, settings: dict[str, Any], source:
     return subject
 
 
-def _adapt_estimator(estimator: Any, name: str, kind: Kind, settings: dict[str, Any], source: Path) -> Subject:
+def _adapt_estimator(estimator: Any, name: str, kind: str, settings: dict[str, Any], source: Path) -> Subject:
     if kind != "table":
         raise InputError(f"{name} is an estimator, which takes rows of a table, not this {kind}: name a network with --model")
     for option in settings:

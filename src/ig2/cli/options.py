@@ -223,10 +223,11 @@ class RunCommandOptions(ModelOptions, RunOptions, TerminalOptions):
     column: str | None = option(None, "The column that holds the text or image, if rows have several.", panel=None)
     values: str | None = option(
         None,
-        "How to store the attributions: float32, float16, units (one number per word or column), grid:14, superpixels:50 or "
-        "none. Default: units for texts and tables, otherwise float32.",
+        "How to store the attributions: float32, float16, units (one number per word, column or "
+        "window), view (as they are shown: a photo's summed over its channels), grid:14, "
+        "superpixels:50 or none. Default: units for texts and tables, otherwise float32.",
         panel=None,
-        complete=("float32", "float16", "units", "grid:14", "superpixels:50", "none"),
+        complete=("float32", "float16", "units", "view", "grid:14", "superpixels:50", "none"),
     )
     gradcf: bool = option(False, "Store the counterfactuals too.", panel=None)
     per_reference: bool = option(

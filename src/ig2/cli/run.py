@@ -54,7 +54,7 @@ def run(options: RunCommandOptions) -> None:
     with show_progress(options.quiet) as watch:
         watch("model")
         model = _load(options, source)
-        kind = model.kind if isinstance(model, Subject) else None
+        kind = model.modality.name if isinstance(model, Subject) else None
         if kind is not None:
             find_methods([options.method], kind)
         elif options.method not in METHODS:
@@ -228,7 +228,7 @@ def _load(options: RunCommandOptions, source: Source) -> Any:
         return network
     if network is not None and "tensor" in source.kinds:
         return network
-    kind = network.kind if isinstance(network, Subject) else source.kinds[0]
+    kind = network.modality.name if isinstance(network, Subject) else source.kinds[0]
     if kind == "tensor":
         raise ChoiceError(
             f"{options.source} is a data set of tensors, for which there is no default model: name a network with --model"
@@ -256,9 +256,9 @@ def parse_values(wanted: str | None) -> Any:
     pooled: dict[str, Callable[[int], Groups]] = {"grid": lambda side: ig2.Grid(side, side), "superpixels": ig2.Superpixels}
     if name in pooled and (not colon or number.isdecimal()):
         return pooled[name](int(number or (14 if name == "grid" else 50)))
-    if wanted is not None and wanted not in ("float32", "float16", "units", "none"):
+    if wanted is not None and wanted not in ("float32", "float16", "units", "view", "none"):
         raise ChoiceError(
-            f"--values {wanted!r} is unknown: choose one of float32, float16, units, grid:14, superpixels:50, none"
+            f"--values {wanted!r} is unknown: choose one of float32, float16, units, view, grid:14, superpixels:50, none"
         )
     return wanted
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from ig2._utils.training import fit, load_or_train, local_seed
 from ig2.errors import import_extra
-from ig2.modalities.image.photos import ImageSubject, Photo, subject
+from ig2.modalities.image.photos import ImageSubject, subject
+from ig2.modalities.modality import Sample
 
 CLASSES = tuple("0123456789")
 SIZE = (28, 28)
@@ -55,5 +56,5 @@ def load_network() -> tuple[nn.Module, NDArray[np.uint8], list[int]]:
 def load() -> ImageSubject:
     """The classifier of digits, and digits it has not seen to contrast with."""
     net, examples, labels = load_network()
-    photos = tuple(Photo(pixels, f"a {label}", str(label)) for pixels, label in zip(examples, labels, strict=True))
+    photos = tuple(Sample(pixels, f"a {label}", str(label)) for pixels, label in zip(examples, labels, strict=True))
     return subject(net, SIZE, classes=CLASSES, channels=1, name="Digits CNN", photos=lambda: photos)

@@ -11,7 +11,8 @@ import torch
 from ig2._utils.training import local_seed
 from ig2.demo import pool
 from ig2.errors import MissingExtraError, import_extra
-from ig2.modalities.image.photos import ImageSubject, Photo, subject
+from ig2.modalities.image.photos import ImageSubject, subject
+from ig2.modalities.modality import Sample
 
 # Photos inside the wheels of scikit-image and scikit-learn that EfficientNet-Lite0 takes for what they show, or for the nearest
 # class that ImageNet has, with its probability. Not those it mistakes: coins are a bubble (0.13), galaxies a flatworm (0.20).
@@ -62,6 +63,6 @@ def paths() -> tuple[Path, ...]:
     return tuple(files)
 
 
-def photos(classes: Collection[str] | None = None) -> Sequence[Photo]:
+def photos(classes: Collection[str] | None = None) -> Sequence[Sample]:
     """Photos to contrast with: those of these classes and a few others if the pool was fetched, otherwise those of `paths`."""
-    return pool.choose(classes) or [Photo(path, path.stem.replace("_", " ")) for path in paths()]
+    return pool.choose(classes) or [Sample(path, path.stem.replace("_", " ")) for path in paths()]

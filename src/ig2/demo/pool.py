@@ -17,7 +17,7 @@ from ig2._utils.datasets import DataSet, Reading, Survey
 from ig2._utils.downloads import PublicFile, find_difference
 from ig2.errors import InputError
 from ig2.modalities.image import imagenet
-from ig2.modalities.image.photos import Photo
+from ig2.modalities.modality import Sample
 
 FIRST = "EliSchwartz/imagenet-sample-images/bc69043e2862758a1906c6a24a792bb28c6bb2ff"
 SECOND = "ndb796/Small-ImageNet-Validation-Dataset-1000-Classes/c55ca047bd854ba01d3af6c283c034924a644db2"
@@ -51,13 +51,13 @@ def list_classes() -> frozenset[str]:
     return frozenset(map(name_class, DATASET.files))
 
 
-def choose(classes: Collection[str] | None = None) -> list[Photo] | None:
+def choose(classes: Collection[str] | None = None) -> list[Sample] | None:
     """The photos of these classes, and a few of others; those few alone without classes. None if they were not fetched."""
     if not DATASET.is_fetched:
         return None
     step = len(DATASET.files) // OTHERS
     return [
-        Photo(DATASET.folder / file.name, file.name, name_class(file))
+        Sample(DATASET.folder / file.name, file.name, name_class(file))
         for number, file in enumerate(DATASET.files)
         if name_class(file) in (classes or ()) or number % step == 0
     ]

@@ -15,10 +15,11 @@ import numpy as np
 
 from ig2.errors import InputError, describe, reason
 from ig2.explorer.catalogue import LAYOUTS, OTHER, Catalogue, Positions, Query
-from ig2.explorer.maps import Map, Reader, find_view, match, read_map, subtract
-from ig2.explorer.pictures import Pictures
+from ig2.explorer.maps import Map, Reader, match, read_map, subtract
+from ig2.explorer.originals import Originals
 from ig2.explorer.projection import Matrix, Projection, has_umap, open_projection, open_umap
 from ig2.explorer.views import DIFFERENCE, name_class, view_item
+from ig2.modalities.modality import find_stored
 from ig2.report import Content, InputView, SkippedView, render
 from ig2.report.encoding import pack_map
 from ig2.runs.files import list_parts
@@ -61,7 +62,7 @@ class Collection:
         self._finding = threading.Lock()
         self._positions: OrderedDict[Query, tuple[Catalogue, Positions]] = OrderedDict()
         self._load()
-        self.pictures = self._find_pictures(source)
+        self.originals = self._find_originals(source)
         self.projection: Projection | None = None
         self.umap: Matrix | None = None
         self.progress: float | None = None  # of the projection; None before it begins
@@ -73,12 +74,12 @@ class Collection:
         self.catalogue = Catalogue(self.stores)
         self.readers = [Reader(store) for store in self.stores]
 
-    def _find_pictures(self, source: Any) -> Pictures | None:
+    def _find_originals(self, source: Any) -> Originals | None:
         manifest = self.stores[0].manifest
-        if source is not None and find_view(manifest) in ("words", "bars"):
+        if source is not None and find_stored(manifest).originals is None:
             find_source(source)  # words and cells are in the store; a place that does not exist is still an error
             return None
-        return None if source is None else Pictures(source, manifest)
+        return None if source is None else Originals(source, manifest)
 
     def refresh(self) -> bool:
         """Read the stores again if a run has written to them; return whether it has."""
@@ -100,7 +101,7 @@ class Collection:
             stores.append(
                 {
                     "name": name,
-                    "view": find_view(store.manifest),
+                    "view": find_stored(store.manifest).shows.name,
                     "items": reader.length,
                     "method": _name_part(fingerprint.get("method")),
                     "model": _name_part(fingerprint.get("model")),
@@ -110,7 +111,7 @@ class Collection:
             )
         layouts = list(LAYOUTS if has_umap(self.stores[0]) else LAYOUTS[:1])
         return {
-            "stores": stores, "columns": self.catalogue.columns, "pictures": self.pictures is not None, "layouts": layouts,
+            "stores": stores, "columns": self.catalogue.columns, "pictures": self.originals is not None, "layouts": layouts,
         }  # fmt: skip
 
     def find(self, query: Query) -> Positions:
@@ -156,7 +157,7 @@ class Collection:
         matched = match(both) if len(self.stores) == 2 and len(both) == 2 else None
         row["difference"] = None if matched is None else _encode_map(Map(matched[0].view, subtract(*matched)), first)
         has_picture = first is None or isinstance(first.view, Picture)
-        row["picture"] = has_picture and self.pictures is not None and cells["id"] in self.pictures
+        row["picture"] = has_picture and self.originals is not None and cells["id"] in self.originals
         return row
 
     def read_maps(self, position: int) -> list[Map | None]:
@@ -182,10 +183,9 @@ class Collection:
     def read_picture(self, identity: str) -> bytes:
         """Return the thumbnail of an item's image, as PNG."""
         position = self.locate(identity)
-        if self.pictures is None:
+        if self.originals is None:
             raise InputError("there are no pictures: start with --source, the folder of the images")
-        shown = self.read_maps(position)[0]
-        return self.pictures.encode(identity, _shape(shown))
+        return self.originals.encode(identity, self.read_maps(position)[0])
 
     def view(self, identity: str) -> tuple[list[InputView], str]:
         """Return an item as the report shows it, or why it cannot be shown."""
@@ -204,7 +204,7 @@ class Collection:
         if not entries:
             return [], str(error)
         first = entries[0][3]
-        original = self.pictures.view(identity, first) if self.pictures is not None and first.is_flat else None
+        original = self.originals.view(identity, first) if self.originals is not None else None
         return view_item(identity, entries, original), ""
 
     def make_report(self, identities: Sequence[str], title: str) -> Content:
@@ -394,10 +394,6 @@ def _encode_map(shown: Map, first: Map | None) -> dict[str, Any]:
         "strongest": strongest,
         "more": len(units) - len(order),
     }
-
-
-def _shape(shown: Map | None) -> tuple[int, int] | None:
-    return (shown.scores.shape[0], shown.scores.shape[1]) if shown is not None and isinstance(shown.view, Picture) else None
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:

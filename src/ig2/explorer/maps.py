@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from ig2.errors import InputError
-from ig2.modalities.signal.recordings import order_channels
+from ig2.modalities.modality import find_stored
 from ig2.runs.files import arrow, explain_damage, open_part
 from ig2.runs.store import Store, read_rows
-from ig2.views import Bars, Curve, Numbers, Picture, View, Words, pool, sum_bins
+from ig2.views import Bars, Numbers, Picture, View, pool
 
-VIEWS = {"image": "picture", "tensor": "picture", "text": "words"}  # of stores that do not say it
 MOST_BYTES = 256 * 2**20  # of row groups that are kept in memory
 
 
@@ -96,45 +95,10 @@ class Reader:
             return self._tables[number]
 
 
-def find_view(manifest: Mapping[str, Any]) -> str:
-    """Return the name of the view of a store's items; those that do not say it are known by their kind."""
-    about = manifest.get("view") or {}
-    return str(about.get("name") or VIEWS.get(str(manifest.get("kind")), "bars"))
-
-
 def read_map(row: Mapping[str, Any], manifest: Mapping[str, Any]) -> Map | None:
-    """Return the values of a row in their displayed form; None if it has none.
-
-    Images are summed over channels. The sum of a superpixel is spread evenly over its pixels, which preserves sums.
-    """
-    if row.get("values") is None:
-        return None
-    values = np.nan_to_num(np.asarray(row["values"], dtype=np.float64), posinf=0.0, neginf=0.0)
-    name = find_view(manifest)
-    if row.get("regions") is not None:
-        regions = np.asarray(row["regions"], dtype=np.int64)
-        sizes = np.bincount(regions.reshape(-1), minlength=len(values))
-        return Map(Picture(), (values / np.maximum(sizes, 1))[regions])
-    if name == "curve":
-        return _read_curve(values, manifest["view"])
-    if name == "picture" and values.ndim >= 2:
-        return Map(Picture(), values.reshape(-1, *values.shape[-2:]).sum(axis=0))
-    scores = values.reshape(len(values), -1).sum(axis=1)
-    names = row.get("units") if name == "words" else manifest.get("units")
-    fits = names is not None and len(names) == len(scores)
-    units = tuple(map(str, names)) if fits and names is not None else tuple(str(i + 1) for i in range(len(scores)))
-    if name == "words":
-        return Map(Words(units), scores)
-    cells = tuple(map(str, row.get("cells") or ()))
-    return Map(Bars(units, cells if len(cells) == len(units) else ()), scores)
-
-
-def _read_curve(values: Numbers, about: Mapping[str, Any]) -> Map:
-    """Return the values of a signal, (channels, intervals); those of windows are sums over the channels."""
-    channels, steps = tuple(map(str, about["channels"])), int(about["steps"])
-    if values.ndim != len(about["layout"]) or values.shape[len(about["layout"]) - 1 - (about["layout"] == "TC")] != steps:
-        return Map(Curve(channels if len(channels) == 1 else ("all channels",), steps, about["rate"]), values.reshape(1, -1))
-    return Map(Curve(channels, steps, about["rate"]), sum_bins(order_channels(values, about["layout"])))
+    """Return the values of a row in their displayed form; None if it has none."""
+    shown = None if row.get("values") is None else find_stored(manifest).show_row(row, manifest)
+    return None if shown is None else Map(*shown)
 
 
 def match(maps: Sequence[Map]) -> list[Map] | None:

@@ -113,7 +113,7 @@ def _view_references(row: Mapping[str, Any], manifest: Mapping[str, Any], stored
 
 def _draw_gradcf(row: Mapping[str, Any], manifest: Mapping[str, Any]) -> Picture | None:
     """Return where the first path of an image ended, as an image, where the run kept it."""
-    ends, white = row.get("gradcf"), manifest.get("value_range")
+    ends, white = row.get("gradcf"), (manifest.get("view") or {}).get("value_range")
     if ends is None or white is None or np.ndim(ends) != 4 or np.shape(ends)[1] not in (1, 3):
         return None
     pixels = np.nan_to_num(np.asarray(ends[0], dtype=np.float64) * (255 / white)).round().clip(0, 255)

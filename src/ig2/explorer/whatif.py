@@ -29,8 +29,9 @@ from ig2.explorer.turns import Event, Turns
 from ig2.explorer.views import name_class
 from ig2.methods import Method
 from ig2.modalities.base import Batch, Subject
-from ig2.modalities.image.photos import ImageSubject, Photo
+from ig2.modalities.image.photos import ImageSubject
 from ig2.modalities.image.reading import read_image
+from ig2.modalities.modality import Sample
 from ig2.modalities.table.rows import Category, TableSubject, read_frame
 from ig2.modalities.text.sentences import TextBatch
 from ig2.report.encoding import MAP_BITS, pack_map
@@ -38,7 +39,7 @@ from ig2.runs.files import read_kept
 from ig2.runs.manifest import describe_model
 from ig2.runs.plan import MakeMethod, Plan, Row
 from ig2.runs.planning import make_plan
-from ig2.runs.sources import Item, Source, extract_input
+from ig2.runs.sources import Item, Source
 
 MOST_COUNT = 50  # references that a page may ask for
 MOST_CLASSES = 50  # of references, or to explain against
@@ -113,8 +114,10 @@ class WhatIf:
         seed: int | str = "store",
     ) -> None:
         manifest = collection.stores[0].manifest
-        if manifest.get("kind") != subject.kind:
-            raise InputError(f"{subject.name} reads {subject.kind}s, and the store has {manifest.get('kind')}s: name another")
+        if manifest.get("kind") != subject.modality.name:
+            raise InputError(
+                f"{subject.name} reads {subject.modality.name}s, and the store has {manifest.get('kind')}s: name another"
+            )
         settings = {"target": None, "against": "auto", "count": None, "seed": 0, **manifest["fingerprint"].get("settings", {})}
         chosen = {"target": target, "against": against, "count": count, "seed": seed}
         chosen = {name: settings[name] if value == "store" else value for name, value in chosen.items()}
@@ -148,7 +151,7 @@ class WhatIf:
         """Return a description for the page: the model, its classes, its columns, and the available choices."""
         subject, plan = self.subject, self.plan
         about: dict[str, Any] = {
-            "view": subject.shows.name,
+            "view": subject.modality.shows.name,
             "model": subject.name,
             "method": _name_method(plan.method),
             "classes": subject.classes,
@@ -190,21 +193,20 @@ class WhatIf:
         shown = read_map(row, self.manifest)
         before = None if shown is None else {"map": encode_map(shown), **self._describe_row(row)}
         content: dict[str, Any] = {}
-        if self.subject.kind == "image":
+        if self.subject.modality.name == "image":
             content["picture"] = self._show_picture(identity)
-        elif self.subject.kind == "text":
+        elif self.subject.modality.name == "text":
             content["text"] = join_words(row.get("units") or ())
         elif shown is not None:
             content["cells"] = dict(zip(shown.view.name_parts(), shown.cells, strict=False))
         return {"id": identity, "before": before, **content}
 
     def _show_picture(self, identity: str) -> str | None:
-        pictures = self.collection.pictures
-        if pictures is None or identity not in pictures:
+        originals = self.collection.originals
+        if originals is None or identity not in originals:
             return None
-        content = extract_input(pictures.source.load(pictures.handles[identity]), "image", pictures.column)
         try:
-            return self._encode_picture(self.read_image(content))
+            return self._encode_picture(self.read_image(originals.load(identity)))
         except InputError:  # a broken file
             return None
 
@@ -226,7 +228,7 @@ class WhatIf:
         Raises:
             InputError: if the model cannot read it; the message gives the reason.
         """
-        if self.subject.kind == "image":
+        if self.subject.modality.name == "image":
             return {"picture": self._encode_picture(self.read_image(content))}
         try:
             text = content.decode("utf-8-sig")
@@ -234,7 +236,7 @@ class WhatIf:
             raise InputError("the file is not a text in UTF-8") from error
         if "\0" in text:
             raise InputError("the file is not a text: it holds null characters")
-        if self.subject.kind == "table":
+        if self.subject.modality.name == "table":
             return {"cells": self._read_cells(text, name)}
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         if not lines:
@@ -275,7 +277,7 @@ class WhatIf:
             raise InputError("too many images are read at once: try again in a while")
         try:
             reader = replace(subject, frame=lambda image: image) if framed else subject
-            return reader.read([Photo(read_image(content, grey=subject.channels == 1), "the image")])
+            return reader.read([Sample(read_image(content, grey=subject.channels == 1), "the image")])
         finally:
             self._reading.release()
 
@@ -290,8 +292,8 @@ class WhatIf:
             InputError: if it is anything else.
         """
         fields = parse_json(content)
-        question = parse_question(fields, self.subject.kind)
-        if self.subject.kind != "image":
+        question = parse_question(fields, self.subject.modality.name)
+        if self.subject.modality.name != "image":
             return question
         assert isinstance(self.subject, ImageSubject)
         content = _decode_image(fields.get("input"), self.subject.size)

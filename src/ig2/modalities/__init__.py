@@ -9,7 +9,16 @@ from ig2._utils.lazy import attach
 
 if TYPE_CHECKING:
     from ig2.modalities import image, language, signal, table, text
+    from ig2.modalities.base import Batch, Subject
+    from ig2.modalities.modality import MODALITIES, Modality, Sample
 else:  # each is imported when it is first used
-    __getattr__, __dir__ = attach(__name__, {"": ["image", "language", "signal", "table", "text"]})
+    __getattr__, __dir__ = attach(
+        __name__,
+        {
+            "": ["image", "language", "signal", "table", "text"],
+            "base": ["Batch", "Subject"],
+            "modality": ["MODALITIES", "Modality", "Sample"],
+        },
+    )
 
-__all__ = ["image", "language", "signal", "table", "text"]
+__all__ = ["MODALITIES", "Batch", "Modality", "Sample", "Subject", "image", "language", "signal", "table", "text"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from os import PathLike
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -13,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ig2._engine.inputs import Inputs, is_fixed, value_of
+from ig2._engine.inputs import Inputs, is_fixed, take_rows, value_of
 from ig2._engine.private import tree_map_only
 from ig2._engine.task import Against, Task, choose_against, open_task, scores
 from ig2._utils.checks import check_count, check_seed
@@ -21,6 +23,7 @@ from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe, warn
 from ig2.methods import IG2, RISE, KernelSHAP, Method, Occlusion
+from ig2.modalities.modality import Modality, Sample
 from ig2.model import YES_ABOVE, Model
 from ig2.names import Names, name_output
 from ig2.references.choice import interleave
@@ -28,10 +31,10 @@ from ig2.references.weighted import Weighted
 from ig2.targets import AnyTarget, Class, as_target
 from ig2.views import View
 
-Kind = Literal["image", "text", "table", "signal"]
 # what the model's outputs are: one class of several, labels that hold independently, or plain numbers
 Outputs = Literal["classes", "labels", "numbers"]
 SomeSubject = TypeVar("SomeSubject", bound="Subject")
+SomeBatch = TypeVar("SomeBatch", bound="Batch")
 AT_A_TIME = 32  # samples the network sees at once where no gradient is taken
 REFERENCES = 10  # for each sample, unless another number is asked for
 
@@ -42,7 +45,7 @@ class Batch:
 
     names: tuple[str, ...]  # a file's name, a sentence, a row
     x: Any  # a tensor, or a tuple or dict of them with ig2.Fixed
-    units: tuple[tuple[str, ...], ...] | None = None  # each sample's words or columns; none for images
+    units: tuple[tuple[str, ...], ...] | None = None  # each sample's words, columns or windows; none for images
     cells: tuple[tuple[str, ...], ...] | None = None  # what stands in the columns
     labels: tuple[str | None, ...] | None = None  # the class someone gave each, where that is known
 
@@ -56,6 +59,20 @@ class Batch:
         (tensor,) = [value_of(item) for item in items if not is_fixed(item)]
         assert isinstance(tensor, Tensor)
         return tensor
+
+    @property
+    def lengths(self) -> tuple[int, ...] | None:
+        """How many positions of each sample are its own, where the others are padding."""
+        return None
+
+    def take(self: SomeBatch, rows: Sequence[int]) -> SomeBatch:
+        """Return some of the samples."""
+
+        def pick(part: Any) -> Any:
+            return tuple(part[row] for row in rows) if isinstance(part, tuple) else None if part is None else part[list(rows)]
+
+        parts = {each.name: pick(getattr(self, each.name)) for each in fields(self) if each.name != "x"}
+        return replace(self, x=take_rows(self.x, rows), **parts)
 
     def like_x(self, tensor: Tensor) -> Any:
         """Return references for these samples in the structure that methods expect: that of x without its fixed parts."""
@@ -90,14 +107,14 @@ class Contrast:
 class Subject(ABC):
     """A model together with the kind of data it takes."""
 
-    kind: ClassVar[Kind]
+    modality: ClassVar[Modality]  # the kind of data
     batches: ClassVar[type[Batch]] = Batch  # what it reads samples into
-    shows: ClassVar[type[View]]  # how its samples are shown
     has_gradients: ClassVar[bool] = True  # whether PyTorch can differentiate the model
     name: str
     model: Model
     classes: tuple[str, ...] | None
     outputs: Outputs = field(default="classes", kw_only=True)
+    samples: Any = field(default=None, kw_only=True)  # to choose references from, as `pool` takes them, or a function
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, classes={describe(self.classes)}, outputs={self.outputs!r})"
@@ -146,25 +163,62 @@ class Subject(ABC):
 
     # -- data ----------------------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def read(self, sources: Any) -> Batch:
-        """Read samples from files, sentences or rows."""
+        """Read samples, by default one by one as `read_sample` does.
 
-    @abstractmethod
+        Args:
+            sources: a file, an array, a tensor or a `Sample`, or a list of them.
+
+        Raises:
+            InputError: if there is none, or one cannot be read.
+        """
+        samples = [self._name_sample(source, number) for number, source in enumerate(self._list(sources), start=1)]
+        if not samples:
+            raise InputError(f"no {self.modality.nouns} were given")
+        tensors = torch.stack([self.read_sample(sample) for sample in samples])
+        return Batch(tuple(str(sample.name) for sample in samples), tensors, labels=tuple(sample.label for sample in samples))
+
+    def read_sample(self, sample: Sample) -> Tensor:
+        """Return the tensor of one sample, as the network takes it.
+
+        Raises:
+            InputError: if it cannot be read; the message names it.
+        """
+        raise NotImplementedError
+
+    def _list(self, sources: Any) -> Sequence[Any]:
+        return sources if isinstance(sources, (list, tuple)) else [sources]
+
+    def _name_sample(self, source: Any, number: int) -> Sample:
+        sample = source if isinstance(source, Sample) else Sample(source)
+        if sample.name is not None:
+            return sample
+        is_file = isinstance(sample.source, (str, PathLike))
+        return replace(sample, name=Path(sample.source).name if is_file else f"{self.modality.name} {number}")
+
     def pool(self, sources: Any = None) -> Batch:
         """Return samples to choose references from: those given, by default those that come with the model."""
+        if sources is None and self.samples is None:
+            raise InputError(f"{self.name} comes with no {self.modality.nouns} to contrast with: give some")
+        return self.read((self.samples() if callable(self.samples) else self.samples) if sources is None else sources)
 
     def _pool_of(self, classes: Collection[int] | None) -> Batch:
         """Return the samples that come with the model, including some of these classes."""
         return self.pool()
 
     def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
-        """Return each sample's attribution in the form that its view takes; the numbers add up to the attribution's total.
+        """Return each sample's attribution in the form that its view takes, as `fold` does.
 
-        `values` replaces `attribution.values` to show
-        something else of its shape, such as the share of one reference.
+        `values` replaces `attribution.values` to show something else of its shape, such as the share of one reference.
         """
-        return self.names(batch).sum_units(extract_tensor(attribution, values))
+        return self.fold(batch, extract_tensor(attribution, values))
+
+    def fold(self, batch: Batch, values: Tensor) -> list[NDArray[np.float64]]:
+        """Return values in the shape of the samples in the form that each sample's view takes, with the same total.
+
+        By default a sum for each unit.
+        """
+        return self.names(batch).sum_units(values)
 
     @abstractmethod
     def view(self, batch: Batch, row: int) -> View:
@@ -172,13 +226,18 @@ class Subject(ABC):
 
     def describe_view(self) -> dict[str, Any]:
         """Return what a store keeps, so that its rows can be shown without the model."""
-        return {"name": self.shows.name}
+        return {"name": self.modality.shows.name}
 
     def view_sample(self, sample: Tensor) -> View | None:
         """Return how a point of the data space is shown; None if points have no form of their own, as between words."""
         return None
 
     # -- names ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def units(self) -> tuple[str, ...] | None:
+        """The names of the units that all samples share, such as columns; None if each has its own, or there are none."""
+        return None
 
     def groups(self, batch: Batch) -> tuple[tuple[int, ...], ...] | None:
         """Return the unit of each position of each sample, −1 for no unit; None if samples have no units."""
@@ -195,14 +254,14 @@ class Subject(ABC):
         """
         groups = self.groups(batch)
         if groups is None:
-            raise InputError(f"{self.kind}s have no units: number their parts with ig2.Grid or ig2.Superpixels")
+            raise InputError(f"{self.modality.nouns} have no units: number their parts with ig2.Grid or ig2.Superpixels")
         numbers = torch.tensor(groups)
         return numbers.view(*numbers.shape, *[1] * (batch.attributed.ndim - 2))
 
     def names(self, batch: Batch) -> Names:
         """Return the names of a batch that an attribution keeps; with words or columns if there are `groups`."""
         groups = self.groups(batch)
-        names = Names(self.shows.name, batch.names, self.classes, self.outputs)
+        names = Names(self.modality.shows.name, batch.names, self.classes, self.outputs)
         return names if groups is None else replace(names, units=batch.units, groups=groups, cells=batch.cells)
 
     def describe_counterfactual(self, attribution: Attribution) -> tuple[tuple[str, ...], ...] | None:
@@ -478,6 +537,11 @@ class Subject(ABC):
         if self.outputs == "labels" or len(scores) == 1:
             return ", ".join(self.label(i) for i, score in enumerate(scores) if self._is_positive(score)) or "none"
         return self.label(int(scores.argmax()))
+
+
+def unwrap(sources: Any) -> Any:
+    """Return the sources of samples in a list, for kinds of data that name and label their own."""
+    return [each.source if isinstance(each, Sample) else each for each in sources] if isinstance(sources, list) else sources
 
 
 def extract_tensor(attribution: Attribution, values: Any) -> Tensor:

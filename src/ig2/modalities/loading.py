@@ -36,7 +36,7 @@ from ig2 import modalities
 from ig2._utils.files import check_regular
 from ig2._utils.suggestions import suggest
 from ig2.errors import IG2Error, InputError, describe, import_extra, reason
-from ig2.modalities.base import Kind, Subject
+from ig2.modalities.base import Subject
 from ig2.modalities.models import MODELS
 from ig2.modalities.table.estimators import is_estimator
 
@@ -53,7 +53,7 @@ SUFFIXES = (
 
 
 def load_subject(
-    spec: str | None, kind: Kind, *, trust: bool = False, adapt: Callable[[Any, str], Subject] | None = None
+    spec: str | None, kind: str, *, trust: bool = False, adapt: Callable[[Any, str], Subject] | None = None
 ) -> Subject:
     """Load the model for a kind of data: by default the built-in one, otherwise the one that `load_network` finds.
 
@@ -89,9 +89,9 @@ def load_subject(
                 f"with ig2.modalities.{maker}(...)"
             )
         subject = (adapt or as_image_subject)(subject, spec)
-    if subject.kind != kind:
+    if subject.modality.name != kind:
         shown = "an image" if kind == "image" else f"a {kind}"
-        raise InputError(f"{spec} explains {subject.kind}s, and the input is {shown}: name another model")
+        raise InputError(f"{spec} explains {subject.modality.name}s, and the input is {shown}: name another model")
     return subject
 
 

@@ -7,7 +7,7 @@ from ig2._utils.lazy import attach
 if TYPE_CHECKING:
     from ig2.runs.aggregates import Aggregates, ClassAggregates, Mean, Sketch
     from ig2.runs.execution import Cluster, run
-    from ig2.runs.sources import HuggingFace, Images, Item, Lines, Rows, Samples, Sounds, Source, find_source
+    from ig2.runs.sources import Files, HuggingFace, Item, Lines, Rows, Samples, Source, find_source
     from ig2.runs.store import Store, open
 else:  # a store is read without PyTorch
     __getattr__, __dir__ = attach(
@@ -15,7 +15,7 @@ else:  # a store is read without PyTorch
         {
             "aggregates": ["Aggregates", "ClassAggregates", "Mean", "Sketch"],
             "execution": ["Cluster", "run"],
-            "sources": ["HuggingFace", "Images", "Item", "Lines", "Rows", "Samples", "Sounds", "Source", "find_source"],
+            "sources": ["Files", "HuggingFace", "Item", "Lines", "Rows", "Samples", "Source", "find_source"],
             "store": ["Store", "open"],
         },
     )
@@ -24,15 +24,14 @@ __all__ = [
     "Aggregates",
     "ClassAggregates",
     "Cluster",
+    "Files",
     "HuggingFace",
-    "Images",
     "Item",
     "Lines",
     "Mean",
     "Rows",
     "Samples",
     "Sketch",
-    "Sounds",
     "Source",
     "Store",
     "find_source",

@@ -51,7 +51,7 @@ from ig2.runs.files import (
 from ig2.runs.ids import contains, count_items, hash_ids, list_stored_ids
 from ig2.runs.language import plan_prompts
 from ig2.runs.manifest import check_manifest, make_fingerprint, make_folder
-from ig2.runs.plan import BATCHES, Finish, Loaded, MakeMethod, Plan, Row, Values, make_table
+from ig2.runs.plan import Finish, Loaded, MakeMethod, Plan, Row, Values, make_table
 from ig2.runs.planning import find_model, make_plan
 from ig2.runs.readers import can_fork, open_readers, pin
 from ig2.runs.sources import Item, find_source, group_items
@@ -136,9 +136,10 @@ def run(
             need references.
         count: the number of references that a subject chooses for each item.
         seed: the random seed.
-        values: the form in which values are stored: "float32", "float16", "units" (a number for each word or column), a grid
-            or regions (`ig2.Grid(14, 14)`, `ig2.Superpixels(50)`), or "none". By default units for texts and tables, float32
-            otherwise.
+        values: the form in which values are stored: "float32", "float16", "units" (a number for
+            each word, column or window), "view" (as they are shown, such as summed over channels),
+            a grid or regions (`ig2.Grid(14, 14)`, `ig2.Superpixels(50)`), or "none". By default
+            units for texts and tables, float32 otherwise.
         gradcf: whether to store the ends of the paths, for methods that end in a counterfactual.
         per_reference: whether to store the values for each reference too, for methods that follow paths. The store grows with
             the number of references.
@@ -263,7 +264,7 @@ def run_plan(
         bar.expect(total)
         bar.advance(total - pending)
         waiting = (item for item in items if not contains(known, item.id)) if len(known) else iter(items)
-        batches = group_items(waiting, check_count(batch, "batch") if batch is not None else BATCHES[plan.kind])
+        batches = group_items(waiting, check_count(batch, "batch") if batch is not None else plan.modality.batch)
         if engine == "ray":
             from ig2.runs.cluster import explain_on_cluster
 
@@ -294,7 +295,7 @@ def explain_locally(
     finds_regions = isinstance(plan.values, Groups) and not isinstance(plan.values, Grid)
     # Beside a GPU, threads that decode take Python's lock from the one that launches kernels, hundreds for each batch.
     if processes is None:
-        processes = can_fork() and device.startswith("cuda") and plan.kind in ("image", "signal")
+        processes = can_fork() and device.startswith("cuda") and plan.subject is not None and plan.modality.reads_ahead
     first = list(itertools.islice(batches, readers)) if processes else []
     batches = itertools.chain(first, batches)
     in_threads = nullcontext((plan.read, lambda: None))

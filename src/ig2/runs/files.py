@@ -24,9 +24,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ig2._utils.checks import is_count, is_number
+from ig2._utils.fields import Field, find_fault, is_object, is_text, is_texts, or_null
 from ig2._utils.files import check_regular, make_subfolder, open_in_place, write_file
 from ig2.errors import InputError, describe, import_extra, reason
+from ig2.modalities.modality import MODALITIES
 
 FORMAT = "ig2.run/1"
 MANIFEST, AGGREGATES, PROGRESS, LOCK = "manifest.json", "aggregates.json", "progress.json", "lock"
@@ -97,36 +98,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path} has the format {describe(manifest.get('format'))}, expected {FORMAT!r}")
     if "fingerprint" not in manifest:
         raise InputError(f"{path} is damaged: it has no fingerprint")
-    for name, is_right, expected in MANIFEST_FIELDS:
-        content: Any = manifest
-        for key in name.split("."):
-            content = content.get(key, MISSING) if isinstance(content, dict) else MISSING
-        if content is not MISSING and not is_right(content):
-            raise InputError(
-                f"{path} is damaged: {name} is {describe(content)}, expected {expected}; restore the file from a copy, or run "
-                "into another folder"
-            )
+    fault = find_fault(manifest, MANIFEST_FIELDS)
+    if fault is None and manifest.get("kind") in MODALITIES:
+        fault = find_fault(manifest, MODALITIES[manifest["kind"]].fields)
+    if fault is not None:
+        raise InputError(f"{path} is damaged: {fault}; restore the file from a copy, or run into another folder")
     return manifest
-
-
-def _is_text(content: object) -> bool:
-    return isinstance(content, str)
-
-
-def _is_object(content: object) -> bool:
-    return isinstance(content, dict)
-
-
-def _is_texts(content: object) -> bool:
-    return isinstance(content, list) and all(isinstance(item, str) for item in content)
-
-
-def _is_positive(content: Any) -> bool:
-    return is_number(content) and content > 0
-
-
-def _is_size(content: object) -> bool:
-    return is_count(content) or (isinstance(content, list) and len(content) == 2 and all(map(is_count, content)))
 
 
 def read_kept(content: Any) -> Any:
@@ -143,7 +120,7 @@ def read_kept(content: Any) -> Any:
             return kinds[content["type"]](**{name: value for name, value in content.items() if name != "type"})
     except (TypeError, KeyError) as error:
         raise InputError(f"values are {describe(content)}") from error
-    return content if content in ("float32", "float16", "units") else None
+    return content if content in ("float32", "float16", "units", "view") else None
 
 
 def _is_kept(content: object) -> bool:
@@ -154,36 +131,22 @@ def _is_kept(content: object) -> bool:
     return True
 
 
-def _or_nothing(is_right: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda content: content is None or is_right(content)
-
-
-MISSING = object()
-# What is read of a manifest, with a check and what is expected; objects before what they hold. Any of it may be missing.
-MANIFEST_FIELDS: tuple[tuple[str, Callable[[object], bool], str], ...] = (
-    *((name, _is_text, "a text") for name in ("created", "digest", "kind")),
-    ("fingerprint", _is_object, "an object"),
-    *((f"fingerprint.{name}", _is_object, "an object") for name in ("settings", "source", "model")),
-    *((f"fingerprint.model.{name}", _is_text, "a text") for name in ("name", "weights")),
-    ("fingerprint.method", _or_nothing(_is_object), "an object or null"),
-    ("fingerprint.settings.column", _or_nothing(_is_text), "a text or null"),
+# What is read of a manifest of any kind of data; objects before what they hold.
+MANIFEST_FIELDS: tuple[Field, ...] = (
+    *((name, is_text, "a text") for name in ("created", "digest", "kind")),
+    ("fingerprint", is_object, "an object"),
+    *((f"fingerprint.{name}", is_object, "an object") for name in ("settings", "source", "model")),
+    *((f"fingerprint.model.{name}", is_text, "a text") for name in ("name", "weights")),
+    ("fingerprint.method", or_null(is_object), "an object or null"),
+    ("fingerprint.settings.column", or_null(is_text), "a text or null"),
     ("fingerprint.settings.values", _is_kept, "a text, null, or the settings of a grid or of superpixels"),
-    ("classes", _or_nothing(_is_texts), "a list of texts or null"),
-    ("framing", _or_nothing(_is_object), "an object or null"),
-    ("framing.size", _is_size, "a positive integer or two"),
-    ("framing.cover", _or_nothing(_is_size), "a positive integer, two or null"),
-    ("framing.interpolation", _is_text, "a text"),
-    ("value_range", _or_nothing(_is_positive), "a positive number or null"),
-    ("view", _or_nothing(_is_object), "an object or null"),
-    ("view.name", _is_text, "a text"),
-    ("view.layout", lambda content: content in ("CT", "TC", "T"), "CT, TC or T"),
-    ("view.steps", is_count, "a positive integer"),
-    ("view.rate", _or_nothing(_is_positive), "a positive number or null"),
-    ("view.channels", _is_texts, "a list of texts"),
-    ("units", _or_nothing(_is_texts), "a list of texts or null"),
-    ("metrics", _or_nothing(_is_texts), "a list of texts or null"),
-    ("command", _or_nothing(_is_object), "an object or null"),
-    *((f"command.{name}", _or_nothing(_is_text), "a text or null") for name in ("model", "references")),
+    ("classes", or_null(is_texts), "a list of texts or null"),
+    ("view", or_null(is_object), "an object or null"),
+    ("view.name", is_text, "a text"),
+    ("units", or_null(is_texts), "a list of texts or null"),
+    ("metrics", or_null(is_texts), "a list of texts or null"),
+    ("command", or_null(is_object), "an object or null"),
+    *((f"command.{name}", or_null(is_text), "a text or null") for name in ("model", "references")),
 )
 
 

@@ -16,10 +16,12 @@ from ig2.errors import IG2Warning, InputError, describe
 from ig2.methods import Method
 from ig2.modalities.base import extract_tensor
 from ig2.modalities.language import LanguageModel, OtherPrompts, TextReferences
+from ig2.modalities.modality import Modality
+from ig2.modalities.text.modality import TEXTS
 from ig2.model import Preparation, wrap
 from ig2.runs.files import arrow
 from ig2.runs.plan import REFERENCE_VALUES, Finish, Loaded, Plan, Row, describe_failure
-from ig2.runs.sources import Kind, Source, extract_input, find_source, split_label
+from ig2.runs.sources import Source, find_source, split_label
 
 QUESTION_COLUMNS = ("target", "against", "rather_than")  # columns of a row that say what is asked of its prompt
 PROMPT = "prompt"
@@ -36,8 +38,8 @@ class PromptPlan(Plan):
     _known: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
-    def kind(self) -> Kind:
-        return "text"
+    def modality(self) -> Modality:
+        return TEXTS
 
     def read(self, items: list[Any]) -> Loaded:
         loaded = Loaded(items, [None] * len(items), [item.label for item in items], {}, None)
@@ -68,7 +70,7 @@ class PromptPlan(Plan):
         if column is None:
             label = getattr(self.source, "label", None)
             rest = {name: cell for name, cell in content.items() if name not in (*QUESTION_COLUMNS, label)}
-            return {"prompt": extract_input(rest, "text", None), **defaults, **overrides}
+            return {"prompt": TEXTS.extract(rest), **defaults, **overrides}
         if column not in content:
             raise InputError(f"there is no column {column!r}{suggest(column, map(str, content), choice='it has')}")
         return {"prompt": content[column], **defaults, **overrides}
@@ -154,7 +156,7 @@ def plan_prompts(
         raise ChoiceError(f"values={describe(values)} is not for a language model: units are its words, none keeps none")
     if values == "none" and per_reference:
         raise ChoiceError("per_reference keeps values of each reference, and values is none: keep some")
-    if "text" not in source.kinds:
+    if TEXTS.name not in source.kinds:
         raise InputError(f"{lm.name} reads texts, and the source has {' or '.join(source.kinds)}s")
     if lm.kind == "token-classifier":
         raise InputError(f"{lm.name} labels single words, and a run explains whole prompts: call lm.explain(prompt, at=…)")
@@ -174,4 +176,4 @@ def _read_prompts(references: Any, column: str | None, count: int) -> list[Any]:
     chosen = [items[len(items) * number // count] for number in range(min(count, len(items)))] if items else []
     if not chosen:
         raise InputError(f"the references have no items: {describe(source.describe())}")
-    return [extract_input(source.load(item.content), "text", column) for item in chosen]
+    return [TEXTS.extract(source.load(item.content), column) for item in chosen]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FunctionType
@@ -20,8 +20,6 @@ from ig2._utils.files import FileError
 from ig2.errors import InputError, describe, reason
 from ig2.methods.base import summary
 from ig2.modalities.base import Subject
-from ig2.modalities.image.reading import Framing
-from ig2.modalities.table.rows import TableSubject
 from ig2.model import Function, Model, modules_used
 from ig2.runs.files import FORMAT, MANIFEST, find_differences, list_parts, read_manifest, write_json
 from ig2.runs.language import PromptPlan
@@ -30,7 +28,7 @@ from ig2.runs.sources import find_source
 from ig2.targets import Target
 
 ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")  # in the text of an object, another in every process
-NOT_SETTINGS = ("name", "model", "classes", "photos", "clips", "rows", "texts")  # of a subject: said elsewhere, or references
+NOT_SETTINGS = ("name", "model", "classes", "samples")  # of a subject: said elsewhere, or references
 
 
 def make_fingerprint(plan: Plan, references: Any) -> dict[str, Any]:
@@ -154,8 +152,6 @@ def check_manifest(folder: Path, plan: Plan, run_fingerprint: dict[str, Any], co
                 f"{folder} is of another run: {differences[0]}{more}; use the same settings, or choose another folder"
             )
     subject = plan.subject
-    units = [column.name for column in subject.attributed] if isinstance(subject, TableSubject) else None
-    framing = getattr(subject, "frame", None)
     write_json(
         folder / MANIFEST,
         {
@@ -163,12 +159,10 @@ def check_manifest(folder: Path, plan: Plan, run_fingerprint: dict[str, Any], co
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "digest": key_of(run_fingerprint),
             "fingerprint": run_fingerprint,
-            "kind": plan.kind,
+            "kind": plan.modality.name,
             "view": None if subject is None else subject.describe_view(),
             "classes": None if subject is None else subject.classes,
-            "framing": asdict(framing) if isinstance(framing, Framing) else None,  # how to show an image as the network saw it
-            "value_range": getattr(subject, "value_range", None),  # white, of the counterfactuals
-            "units": units if plan.values == "units" else None,
+            "units": subject.units if plan.values == "units" and subject is not None else None,
             "metrics": list(plan.metrics),
             "versions": {"ig2": ig2.__version__, "torch": torch.__version__},
             **typed,

@@ -17,29 +17,27 @@ from torch import Tensor
 from ig2._engine.session import Kept
 from ig2._engine.task import scores
 from ig2.attribution import MEDIANS, Attribution
-from ig2.errors import IG2Error, IG2Warning, InputError, describe, reason
+from ig2.errors import IG2Error, IG2Warning, InputError, reason
 from ig2.groups import Groups
 from ig2.methods import Grid, Method
 from ig2.metrics.base import Metric, Scores
 from ig2.modalities.base import Batch, Contrast, Subject, find_tensor
-from ig2.modalities.image.photos import Photo
-from ig2.modalities.signal.recordings import Clip
+from ig2.modalities.modality import TENSORS, Modality, Sample
 from ig2.modalities.text.sentences import TextBatch, TextSubject
 from ig2.model import Model
 from ig2.names import name_output
 from ig2.runs.aggregates import CURVE, SCALARS
 from ig2.runs.files import arrow, clean_text
-from ig2.runs.sources import Item, Kind, Source, extract_input, split_label
+from ig2.runs.sources import Item, Source, split_label
 from ig2.runs.store import SHAPE
 from ig2.targets import Target
 
-Values = Literal["float32", "float16", "units", "none"]
+Values = Literal["float32", "float16", "units", "view", "none"]
 MakeMethod = Callable[[Subject | None, Batch], Method]
 Row = dict[str, Any]
 Cells = Sequence[Any] | NDArray[Any]
 Finish = Callable[[], Sequence[Row]]
 """Makes the rows of items that the network has explained: pools values, writes pictures."""
-BATCHES = {"image": 16, "signal": 16, "text": 32, "table": 128, "tensor": 64}  # items in one call of the method
 POOLED_AT_ONCE = 2**20  # values, as float64: what fits into caches, and memory that is not faulted in anew
 GPU_SHARE = 16  # times as many on a GPU, where a launch takes longer than a pass through a cache
 REFERENCE_VALUES = "reference_values"
@@ -127,9 +125,9 @@ class Plan:
     _kept: Kept = field(default_factory=Kept, repr=False)  # from batch to batch, since a run alone has the network
 
     @property
-    def kind(self) -> Kind:
-        """The kind of the model's inputs."""
-        return "tensor" if self.subject is None else self.subject.kind
+    def modality(self) -> Modality:
+        """The kind of data that the model takes."""
+        return TENSORS if self.subject is None else self.subject.modality
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -141,13 +139,13 @@ class Plan:
         for place, item in enumerate(items):
             try:
                 content = self.source.load(item.content)
-                inputs[place] = extract_input(content, self.kind, self.column)
+                inputs[place] = self.modality.extract(content, self.column)
                 labels[place] = split_label(content) if labels[place] is None else labels[place]
             except Exception as error:  # whatever a broken file or the user's data set raises
                 failures[place] = describe_failure(error)
         loaded = Loaded(items, inputs, labels, failures, None)
-        if self.kind in ("text", "table"):
-            return loaded  # reading a text asks the network about padding
+        if not self.modality.reads_ahead:
+            return loaded
         return replace(loaded, batches=self.batch(loaded, [i for i in range(len(items)) if i not in failures]))
 
     def batch(self, loaded: Loaded, places: list[int]) -> list[tuple[list[int], Batch]]:
@@ -166,13 +164,8 @@ class Plan:
 
     def _read(self, ids: list[str], inputs: list[Any]) -> Batch:
         if self.subject is None:
-            samples = [_as_sample(content) for content in inputs]
-            return Batch(tuple(ids), torch.stack(samples))
-        if self.subject.kind == "image":
-            inputs = [Photo(content, name) for content, name in zip(inputs, ids, strict=True)]
-        if self.subject.kind == "signal":
-            inputs = [Clip(content, name) for content, name in zip(inputs, ids, strict=True)]
-        return self.subject.read(inputs)
+            return Batch(tuple(ids), torch.stack(inputs))
+        return self.subject.read([Sample(content, name) for content, name in zip(inputs, ids, strict=True)])
 
     # -- explaining ----------------------------------------------------------------------------------------------------
 
@@ -369,8 +362,12 @@ class Plan:
         elif self.subject is not None:
             columns["target_name"] = [self.subject.label(label) for label in columns["target"]]
             columns["prediction_name"] = [self.subject.label(label) for label in columns["prediction"]]
-        if self.kind in ("text", "table") and batch.units is not None:
-            columns |= {"units": batch.units} if self.kind == "text" else {"cells": batch.cells or ()}
+        if (
+            batch.units is not None and self.subject is not None and self.subject.units is None
+        ):  # those of all are in the manifest
+            columns["units"] = batch.units
+        if batch.cells is not None:
+            columns["cells"] = batch.cells
         if REFERENCE_VALUES in tensors:
             columns |= self._keep_references(batch, tensors, labels)
         return columns | self._reduce(batch, tensors["values"]) if "values" in tensors else columns
@@ -403,9 +400,12 @@ class Plan:
             if self.subject is None or batch.units is None:
                 raise InputError("units are words or columns, and these inputs have none: keep float32, or a grid")
             return {"values": [row.astype(np.float32) for row in self.subject.names(batch).sum_units(values.double())]}
-        if not isinstance(batch, TextBatch):
+        if self.values == "view":
+            assert self.subject is not None
+            return {"values": [row.astype(np.float32) for row in self.subject.fold(batch, values.cpu().double())]}
+        if batch.lengths is None:
             return {"values": values.numpy()}
-        kept = [row[:length] for row, length in zip(values.numpy(), batch.mask.sum(dim=1).tolist(), strict=True)]
+        kept = [row[:length] for row, length in zip(values.numpy(), batch.lengths, strict=True)]
         return {SHAPE: [list(row.shape) for row in kept], "values": [row.reshape(-1) for row in kept]}  # without padding
 
     def _describe_label(self, label: Any) -> Row:
@@ -436,7 +436,7 @@ class Plan:
         types |= {name: pyarrow.float64() for name in (*SCALARS, *self.metrics)}
         types |= {name + CURVE: floats for name in self.metrics if name + CURVE in row}
         types |= {name: texts for name in ("units", "cells") if name in row}
-        ragged = SHAPE in row or (self.kind == "text" and "values" in row) or ("regions" in row)
+        ragged = SHAPE in row or "units" in row or "regions" in row
         if SHAPE in row:
             types[SHAPE] = integers
         if REFERENCE_VALUES in row:
@@ -621,13 +621,3 @@ def describe_failure(error: BaseException) -> Row:
     message = " ".join(str(error).split()) if isinstance(error, IG2Error) else reason(error)
     message = message.removeprefix("row 1, ")  # of a table: it was read alone, and has an id
     return {"error": message, "error_kind": type(error).__name__}
-
-
-def _as_sample(content: Any) -> Tensor:
-    if isinstance(content, (tuple, list)) and content:
-        content = content[0]  # a data set's (sample, label)
-    if isinstance(content, np.ndarray):
-        content = torch.from_numpy(content)
-    if not isinstance(content, Tensor):
-        raise InputError(f"a sample must be a tensor or an array, got {describe(content)}")
-    return content

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from os import PathLike
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
@@ -16,12 +16,11 @@ from ig2.groups import Groups
 from ig2.methods import IG2
 from ig2.metrics.base import Metric
 from ig2.modalities.base import Batch, Subject
-from ig2.modalities.image.photos import Photo
 from ig2.modalities.loading import as_image_subject, load_network
-from ig2.modalities.signal.recordings import Clip
+from ig2.modalities.modality import MODALITIES, TENSORS, Sample
 from ig2.model import Model, as_model
-from ig2.runs.plan import COLUMNS, Plan
-from ig2.runs.sources import Source, extract_input, find_source
+from ig2.runs.plan import COLUMNS, Plan, Values
+from ig2.runs.sources import Source, find_source
 from ig2.targets import Class, Target, as_target
 
 POOL = 200  # items of a pool that references are chosen from
@@ -30,18 +29,22 @@ POOL = 200  # items of a pool that references are chosen from
 def find_model(model: Any, source: Source) -> tuple[Subject | None, Model]:
     if isinstance(model, str):
         model = load_network(model)
-    if isinstance(model, nn.Module) and "tensor" not in source.kinds and source.kinds == ("image",):
+    if isinstance(model, nn.Module) and TENSORS.name not in source.kinds and source.kinds == ("image",):
         model = as_image_subject(model, type(model).__name__)
     if isinstance(model, Subject):
-        if model.kind not in source.kinds:
-            raise InputError(f"{model.name} reads {model.kind}s, and the source has {' or '.join(source.kinds)}s")
+        if model.modality.name not in source.kinds:
+            raise InputError(f"{model.name} reads {model.modality.nouns}, and the source has {_list_nouns(source)}")
         return model, model.model
-    if "tensor" not in source.kinds:
+    if TENSORS.name not in source.kinds:
         raise InputError(
-            f"the source has {' or '.join(source.kinds)}s, and {describe(model)} reads tensors: give a subject of "
+            f"the source has {_list_nouns(source)}, and {describe(model)} reads tensors: give a subject of "
             "ig2.modalities, which knows how they reach the network"
         )
     return None, as_model(model)
+
+
+def _list_nouns(source: Source) -> str:
+    return " or ".join(MODALITIES[name].nouns for name in source.kinds)
 
 
 def make_plan(
@@ -49,12 +52,16 @@ def make_plan(
     count: int | None, seed: int, values: Any, gradcf: bool, metrics: Any, column: str | None,
 ) -> Plan:  # fmt: skip
     method = IG2() if method is None else method
-    kind = "tensor" if subject is None else subject.kind
-    values = ("units" if kind in ("text", "table") else "float32") if values is None else values
-    if not isinstance(values, Groups) and values not in ("float32", "float16", "units", "none"):
-        raise ChoiceError(f"values must be float32, float16, units, none, a grid or superpixels, got {describe(values)}")
-    if (isinstance(values, Groups) and kind not in ("image", "tensor")) or (values == "units" and kind in ("image", "tensor")):
-        raise ChoiceError(f"values={describe(values)} is not for {kind}s: units are words and columns, grids are for images")
+    modality = TENSORS if subject is None else subject.modality
+    values = modality.keeps if values is None else values
+    if not isinstance(values, Groups) and values not in get_args(Values):
+        raise ChoiceError(f"values must be {', '.join(get_args(Values))}, a grid or superpixels, got {describe(values)}")
+    if modality.has_places != isinstance(values, Groups) and (isinstance(values, Groups) or values == "units"):
+        raise ChoiceError(
+            f"values={describe(values)} is not for {modality.nouns}: units are words, columns and windows, grids are for images"
+        )
+    if values == "view" and subject is None:
+        raise ChoiceError("values='view' is what a subject of ig2.modalities shows, and a bare network has none: keep float32")
     named: dict[str, Metric] = {}
     for name, metric in metrics.items() if isinstance(metrics, Mapping) else [(_name_metric(each), each) for each in metrics]:
         if not isinstance(metric, Metric):
@@ -108,11 +115,9 @@ def _read_pool(subject: Subject, references: Any, column: str | None) -> Batch:
         if number % step or len(inputs) >= POOL:
             continue
         try:
-            content = extract_input(source.load(item.content), subject.kind, column)
-            if subject.kind == "image":  # with the class of its folder, which is never contrasted with itself
-                content = Photo(content, item.id, None if item.label is None else str(item.label))
-            elif subject.kind == "signal":
-                content = Clip(content, item.id, None if item.label is None else str(item.label))
+            content = subject.modality.extract(source.load(item.content), column)
+            # with the class of its folder, which is never contrasted with itself
+            content = Sample(content, item.id, None if item.label is None else str(item.label))
             subject.pool([content])
         except Exception as error:  # as any item's
             warn(f"the reference {item.id!r} is skipped: {reason(error)}")

@@ -13,7 +13,6 @@ from ig2.methods import Gradient
 from ig2.methods.base import summary
 from ig2.metrics.base import Metric, Scores
 from ig2.runs.ids import contains, hash_ids
-from ig2.runs.plan import BATCHES
 from ig2.runs.planning import find_model, make_plan
 from ig2.runs.sources import find_source, group_items
 from ig2.runs.store import Store
@@ -40,7 +39,7 @@ def score_store(
     plan = make_plan(items, subject, bare, Gradient(), *settings)
     ids = store.where("error is None").ids
     wanted, values, undefined = hash_ids(iter(ids)), dict[str, float](), dict[str, int]()
-    for members in group_items((item for item in items if contains(wanted, item.id)), batch or BATCHES[plan.kind]):
+    for members in group_items((item for item in items if contains(wanted, item.id)), batch or plan.modality.batch):
         rows = store.find([item.id for item in members])
         loaded = plan.read(members)
         sound = [place for place in range(len(members)) if place not in loaded.failures]

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import csv
 import glob
-import io
 import itertools
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -26,14 +25,11 @@ from ig2._utils.digests import fingerprint, key_of
 from ig2._utils.files import check_regular
 from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.errors import InputError, describe, import_extra, reason
-from ig2.modalities.image.reading import FORMATS, MOST_PIXELS, SUFFIXES
-from ig2.modalities.signal.recordings import SUFFIXES as SOUNDS
+from ig2.modalities.modality import MODALITIES, TENSORS, find_by_suffix, guess, list_modalities
 from ig2.runs.files import arrow, clean_text, explain_damage
 
-Kind = Literal["image", "text", "table", "signal", "tensor"]
 PARQUET = (".parquet", ".pq")
 TABLES = (*PARQUET, ".csv", ".tsv", ".jsonl", ".ndjson")
-TEXTS = (".txt",)
 LONGEST_LINE = 16 * 2**20  # characters
 REMEDY = "restore it, or take it out of the source"
 ROWS_AT_ONCE = 256  # read from Parquet
@@ -56,8 +52,8 @@ class Item:
 class Source(ABC):
     """The base class of sources: a sequence of items in a fixed order. Subclasses implement `items` and `describe`."""
 
-    kinds: ClassVar[tuple[Kind, ...]]
-    """The kinds of data that its items can be."""
+    kinds: tuple[str, ...]
+    """The names of the kinds of data that its items can be, the most likely first."""
 
     @abstractmethod
     def items(self) -> Iterator[Item]:
@@ -83,43 +79,37 @@ class Source(ABC):
 
 
 @dataclass(frozen=True)
-class Images(Source):
-    """The images of a folder and its sub-folders, or of a list or pattern; ids are paths, sub-folders are classes.
+class Files(Source):
+    """Files that are a sample each: those of a folder and its sub-folders, or of a list or pattern.
+
+    Ids are paths, sub-folders are classes.
 
     Args:
         place: a folder, a pattern such as `photos/*.jpg`, or a list of files.
+        kinds: the kind of data that they are, such as `("image",)`.
         skip: a folder to skip: the store, if it is inside.
     """
 
     place: str | PathLike[str] | tuple[str, ...]
+    kinds: tuple[str, ...]
     skip: Path | None = None
-    kinds: ClassVar[tuple[Kind, ...]] = ("image",)
-    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
 
     def items(self) -> Iterator[Item]:
         if isinstance(self.place, tuple):
             yield from (Item(str(path), str(path)) for path in self.place)
             return
-        root = Path(self.place)
+        root, suffixes = Path(self.place), MODALITIES[self.kinds[0]].suffixes
         if not root.is_dir():
-            yield from (Item(path, path) for path in _match(str(self.place), self.suffixes, self.skip))
+            yield from (Item(path, path) for path in _match(str(self.place), suffixes, self.skip))
             return
         start = len(os.path.join(root, ""))
-        for path in _list_folder(root, self.suffixes, self.skip):
+        for path in list_folder(root, suffixes, self.skip):
             name = path[start:]  # by letters, in half the time of a `Path`: there may be millions
             folder = os.path.basename(os.path.dirname(name))
             yield Item(name.replace(os.sep, "/"), name if root == HERE else path, folder or None)
 
     def describe(self) -> dict[str, Any]:
         return {"type": f"{self.kinds[0]}s", "place": _describe_place(self.place)}
-
-
-@dataclass(frozen=True)
-class Sounds(Images):
-    """The sound files of a folder and its sub-folders, or of a list or pattern. The arguments are those of `Images`."""
-
-    kinds: ClassVar[tuple[Kind, ...]] = ("signal",)
-    suffixes: ClassVar[tuple[str, ...]] = SOUNDS
 
 
 @dataclass(frozen=True)
@@ -137,12 +127,12 @@ class Rows(Source):
     id: str | None = None
     label: str | None = None
     skip: Path | None = None
-    kinds: ClassVar[tuple[Kind, ...]] = ("table", "text", "image")
+    kinds: tuple[str, ...] = field(default_factory=lambda: _list_kinds_of_rows("table"))
 
     def _paths(self) -> Iterator[tuple[Path, str]]:
         root = Path(self.place)
         for path in map(
-            Path, _list_folder(root, TABLES, self.skip) if root.is_dir() else _match(str(self.place), TABLES, self.skip)
+            Path, list_folder(root, TABLES, self.skip) if root.is_dir() else _match(str(self.place), TABLES, self.skip)
         ):
             yield path, path.relative_to(root).as_posix() if root.is_dir() else path.name
 
@@ -189,11 +179,12 @@ class Lines(Source):
     """The lines of a text file, or of a folder of text files; an id is the file's name and the number of the line, from 1."""
 
     place: str | PathLike[str]
-    kinds: ClassVar[tuple[Kind, ...]] = ("text",)
+    kinds: tuple[str, ...] = ("text",)
 
     def items(self) -> Iterator[Item]:
         root = Path(self.place)
-        for path in _list_folder(root, TEXTS) if root.is_dir() else _match(str(self.place), ()):
+        suffixes = MODALITIES[self.kinds[0]].suffixes
+        for path in list_folder(root, suffixes) if root.is_dir() else _match(str(self.place), ()):
             name = Path(path).relative_to(root).as_posix() if root.is_dir() else Path(path).name
             for number, line in enumerate(_read_lines(Path(path)), start=1):
                 if line.strip():
@@ -221,7 +212,7 @@ class HuggingFace(Source):
     id: str | None = None
     label: str | None = None
     name: str | None = None
-    kinds: ClassVar[tuple[Kind, ...]] = ("image", "text", "table")
+    kinds: tuple[str, ...] = field(default_factory=lambda: _list_kinds_of_rows("image"))
 
     def items(self) -> Iterator[Item]:
         names = [name for name in (self.id, self.label) if name is not None]
@@ -254,7 +245,7 @@ class Samples(Source):
 
     data: Any = field(repr=False)
     name: str | None = None
-    kinds: ClassVar[tuple[Kind, ...]] = ("tensor", "image", "text", "table", "signal")
+    kinds: tuple[str, ...] = field(default_factory=lambda: _begin_with(TENSORS.name, MODALITIES))
 
     def __post_init__(self) -> None:
         if not (hasattr(self.data, "__len__") and hasattr(self.data, "__getitem__")):
@@ -275,6 +266,15 @@ class Samples(Source):
         if not isinstance(self.data, (Tensor, np.ndarray)) or not len(self.data):
             return description
         return {**description, "first_digest": key_of(fingerprint(self.data[0]))}
+
+
+def _list_kinds_of_rows(first: str) -> tuple[str, ...]:
+    """Return the kinds of data that rows can be, the likeliest first."""
+    return _begin_with(first, [each.name for each in list_modalities() if each.in_rows])
+
+
+def _begin_with(first: str, names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=lambda name: name != first))
 
 
 # -- by name -----------------------------------------------------------------------------------------------------------
@@ -301,8 +301,10 @@ def find_source(
     if isinstance(place, (str, PathLike)):
         return _find_path(os.fspath(place), id, label, skip)
     if isinstance(place, (list, tuple)) and place and all(isinstance(item, (str, PathLike)) for item in place):
-        is_sound = all(str(item).lower().endswith(SOUNDS) for item in place)
-        return (Sounds if is_sound else Images)(tuple(map(str, place)))
+        kinds = tuple(sorted({guess(str(item)).name for item in place}))
+        if len(kinds) > 1:
+            raise ChoiceError(f"files in a list must be of one kind, got {' and '.join(kinds)}: run each kind by itself")
+        return Files(tuple(map(str, place)), kinds)
     if type(place).__module__.partition(".")[0] == "datasets":
         return HuggingFace(place, id, label, name)
     if id is not None or label is not None:
@@ -328,23 +330,17 @@ def _find_path(place: str, id: str | None, label: str | None, skip: Path | None)
         if not hasattr(data, "column_names") or isinstance(data, Mapping):
             raise InputError(f"{place} has several splits ({', '.join(data)}): name one, {path / next(iter(data))}")
         return HuggingFace(data, id, label, str(path.resolve()))
-    first = (
-        next(iter(_list_folder(path, (*TABLES, *TEXTS, *SUFFIXES, *SOUNDS), skip)), None)
-        if path.is_dir()
-        else _first_match(place)
-    )
+    endings = (*TABLES, *(suffix for each in list_modalities() for suffix in each.suffixes))
+    first = next(iter(list_folder(path, endings, skip)), None) if path.is_dir() else _first_match(place)
     suffix = "" if first is None else Path(first).suffix.lower()
     if suffix in TABLES:
         return Rows(place, id, label, skip)
     if id is not None or label is not None:
         raise ChoiceError(f"id and label name columns of tables, and {place} is none: omit them")
-    if suffix in TEXTS:
-        return Lines(place)
-    if suffix in SUFFIXES:
-        return Images(place, skip)
-    if suffix in SOUNDS:
-        return Sounds(place, skip)
-    kinds = "images, sounds, .parquet, .csv, .tsv, .jsonl, .txt"
+    kind = find_by_suffix(suffix)
+    if kind is not None:
+        return Lines(place, (kind.name,)) if kind.has_many else Files(place, (kind.name,), skip)
+    kinds = f"{', '.join(each.nouns for each in list_modalities() if each.suffixes)} (.jsonl too)"
     if first is None and not path.exists():
         raise InputError(f"{place} does not exist; a source is a folder, file or pattern of {kinds}, or module:function")
     raise InputError(f"{place} has no items: expected a folder, file or pattern of {kinds}")
@@ -369,7 +365,7 @@ def _match(place: str, suffixes: Sequence[str], skip: Path | None = None) -> lis
     return paths
 
 
-def _list_folder(folder: Path, suffixes: Sequence[str], skip: Path | None = None) -> Iterator[str]:
+def list_folder(folder: Path, suffixes: Sequence[str], skip: Path | None = None) -> Iterator[str]:
     skip = None if skip is None else skip.resolve()
     for place, below, names in os.walk(folder, onerror=_raise):
         below[:] = sorted(name for name in below if name[:1] != "." and Path(place, name).resolve() != skip)
@@ -438,62 +434,6 @@ def _find_cell(row: Mapping[str, Any], column: str, where: str) -> Any:
     if column not in row:
         raise InputError(f"{where} has no column {column!r}{suggest(column, map(str, row), choice='it has')}")
     return row[column]
-
-
-# -- from what a source yields to what a model reads -------------------------------------------------------------------
-
-
-def extract_input(content: Any, kind: Kind, column: str | None) -> Any:
-    """Return the input for a subject of this kind from the content that a source loaded: a path, a row, a text, a sample.
-
-    Raises:
-        InputError: if the content holds no input of this kind.
-    """
-    if isinstance(content, (tuple, list)) and content and kind in ("image", "text", "table", "signal"):
-        content = content[0]  # a data set's (sample, label)
-    if kind == "table":
-        if not isinstance(content, Mapping):
-            raise InputError(f"the model reads rows, and this is {describe(content)}")
-        return dict(content)
-    if isinstance(content, Mapping) and kind != "tensor":
-        content = content[_find_column(content, kind, column)]
-    if kind == "image" and isinstance(content, Mapping):  # an encoded image, as Hugging Face stores it
-        content = content.get("bytes") or content.get("path")
-    if kind == "image" and isinstance(content, bytes):
-        return _open_image(content)
-    if kind == "text" and not isinstance(content, str):
-        raise InputError(f"the model reads texts, and this is {describe(content)}")
-    return content
-
-
-def _find_column(row: Mapping[str, Any], kind: Kind, column: str | None) -> str:
-    if column is not None:
-        if column not in row:
-            raise InputError(f"there is no column {column!r}{suggest(column, map(str, row), choice='it has')}")
-        return column
-    wanted: Any = str if kind == "text" else (bytes, Mapping)
-    columns = [name for name, cell in row.items() if isinstance(cell, wanted) or (kind == "image" and hasattr(cell, "convert"))]
-    if kind == "text" and "text" in columns:
-        return "text"
-    if len(columns) != 1:
-        raise InputError(
-            f"the row has {len(columns)} columns that may be the {kind}, {describe(list(row))}: name one as column"
-        )
-    return str(columns[0])
-
-
-def _open_image(content: bytes) -> Any:
-    pillow = import_extra("PIL.Image", "image", "reading images")
-    try:
-        image = pillow.open(io.BytesIO(content), formats=[name for name in FORMATS if name in pillow.OPEN or not pillow.init()])
-        if image.size[0] * image.size[1] > MOST_PIXELS:
-            raise InputError(f"the image has {image.size[0]} × {image.size[1]} pixels, more than {MOST_PIXELS:,}")
-        image.load()
-    except InputError:
-        raise
-    except Exception as error:  # a broken file makes Pillow's decoders raise whatever they meet
-        raise InputError(f"the image is broken: {reason(error)}") from error
-    return image
 
 
 def split_label(content: Any) -> Any:

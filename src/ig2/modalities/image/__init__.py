@@ -1,6 +1,19 @@
 """Photos and other images: classifiers by name or from any network."""
 
-from ig2.modalities.image.photos import ImageSubject, Photo, imagenet_classes, load, read_folder, subject
-from ig2.modalities.image.reading import Framing, read_image
+from typing import TYPE_CHECKING
 
-__all__ = ["Framing", "ImageSubject", "Photo", "imagenet_classes", "load", "read_folder", "read_image", "subject"]
+from ig2._utils.lazy import attach
+
+if TYPE_CHECKING:
+    from ig2.modalities.image.photos import ImageSubject, imagenet_classes, load, read_folder, subject
+    from ig2.modalities.image.reading import Framing, read_image
+else:  # what a store holds is known without PyTorch
+    __getattr__, __dir__ = attach(
+        __name__,
+        {
+            "photos": ["ImageSubject", "imagenet_classes", "load", "read_folder", "subject"],
+            "reading": ["Framing", "read_image"],
+        },
+    )
+
+__all__ = ["Framing", "ImageSubject", "imagenet_classes", "load", "read_folder", "read_image", "subject"]

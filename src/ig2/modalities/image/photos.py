@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
@@ -23,24 +23,16 @@ from ig2._utils.checks import is_number
 from ig2._utils.suggestions import suggest
 from ig2._utils.training import local_seed
 from ig2._utils.unpickling import weights_only
-from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, describe, import_extra, reason
-from ig2.modalities.base import Batch, Kind, Outputs, Subject, extract_tensor
+from ig2.modalities.base import Batch, Outputs, Subject
 from ig2.modalities.image import imagenet
+from ig2.modalities.image.modality import IMAGES
 from ig2.modalities.image.reading import SUFFIXES, Framing, crop_strip, parse_size, read_image
+from ig2.modalities.modality import Modality, Sample
 from ig2.modalities.models import MODELS, default_photos
 from ig2.model import OutputName, wrap
 from ig2.references.choice import interleave
-from ig2.views import Picture, View
-
-
-@dataclass(frozen=True, eq=False)
-class Photo:
-    """An image to read: its source, its name, and its class if known."""
-
-    source: Any  # a path, a Pillow image or an array of uint8
-    name: str
-    label: str | None = None
+from ig2.views import Picture
 
 
 class Normalise(nn.Module):
@@ -66,36 +58,19 @@ class ImageSubject(Subject):
     frame: Callable[[Any], Any]  # from a Pillow image of any size to one of `size`
     channels: int = 3  # or 1, for grey pictures
     value_range: float = 1.0  # white, in the data space; black is 0
-    photos: Callable[[], Sequence[Photo]] | None = None  # what to contrast with
-    kind: ClassVar[Kind] = "image"
-    shows: ClassVar[type[View]] = Picture
+    modality: ClassVar[Modality] = IMAGES
 
-    def read(self, sources: Any) -> Batch:
-        """Read images as the network takes them, (B, channels, H, W), from 0 to `value_range`.
+    def read_sample(self, sample: Sample) -> Tensor:
+        """Return an image as the network takes it, (channels, H, W), from 0 to `value_range`.
 
         Args:
-            sources: a path, Pillow image, uint8 array or `Photo`, or a list of them.
+            sample: a path, the bytes of a file, a Pillow image or an array of uint8.
         """
-        if isinstance(sources, (str, PathLike, np.ndarray, Photo)) or hasattr(sources, "convert"):
-            sources = [sources]
-        photos = [
-            source
-            if isinstance(source, Photo)
-            else Photo(source, Path(source).name if isinstance(source, (str, PathLike)) else f"image {number}")
-            for number, source in enumerate(sources, start=1)
-        ]
-        if not photos:
-            raise InputError("no images were given")
-        pictures = [self._frame(photo) for photo in photos]
-        x = torch.stack([torch.from_numpy(picture) for picture in pictures]).float() * (self.value_range / 255)
-        return Batch(tuple(photo.name for photo in photos), x, labels=tuple(photo.label for photo in photos))
-
-    def _frame(self, photo: Photo) -> NDArray[np.uint8]:
-        picture = np.array(self.frame(read_image(photo.source, grey=self.channels == 1)), dtype=np.uint8)
+        picture = np.array(self.frame(read_image(sample.source, grey=self.channels == 1)), dtype=np.uint8)
         picture = picture[None] if picture.ndim == 2 else picture.transpose(2, 0, 1)
         if picture.shape != (self.channels, *self.size):
-            raise InputError(f"{photo.name} became {picture.shape} instead of {(self.channels, *self.size)}")
-        return np.ascontiguousarray(picture)
+            raise InputError(f"{sample.name} became {picture.shape} instead of {(self.channels, *self.size)}")
+        return torch.from_numpy(np.ascontiguousarray(picture)).float() * (self.value_range / 255)
 
     def picture(self, sample: Tensor) -> NDArray[np.uint8]:
         """Convert one sample (channels, H, W) of the data space to an image, (H, W, 3)."""
@@ -110,17 +85,16 @@ class ImageSubject(Subject):
     def view_sample(self, sample: Tensor) -> Picture:
         return Picture(self.picture(sample))
 
-    def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
+    def fold(self, batch: Batch, values: Tensor) -> list[NDArray[np.float64]]:
         """Return a map (H, W) for each sample: the sum over its channels."""
-        return list(extract_tensor(attribution, values).sum(dim=1).numpy())
+        return list(values.sum(dim=1).numpy())
 
-    def pool(self, sources: Any = None) -> Batch:
-        if sources is None and self.photos is None:
-            raise InputError(f"{self.name} comes with no pictures to contrast with: give some")
-        return self.read(self.photos() if sources is None and self.photos is not None else sources)
+    def describe_view(self) -> dict[str, Any]:
+        framing = asdict(self.frame) if isinstance(self.frame, Framing) else None  # how to show an image as the network saw it
+        return {**super().describe_view(), "framing": framing, "value_range": self.value_range}
 
     def _pool_of(self, classes: Collection[int] | None) -> Batch:
-        has_default = self.photos is default_photos
+        has_default = self.samples is default_photos
         return self.read(default_photos(set(map(self.label, classes)))) if has_default and classes else self.pool()
 
 
@@ -143,7 +117,7 @@ def subject(
     representation: str | nn.Module | None = None,
     output: OutputName | Callable[[Any], Tensor] = "logit",
     outputs: Outputs = "classes",
-    photos: Callable[[], Sequence[Photo]] | None = None,
+    photos: Callable[[], Sequence[Sample]] | None = None,
 ) -> ImageSubject:
     """Create a subject from any network that takes images (B, channels, H, W).
 
@@ -199,8 +173,8 @@ def subject(
         frame or Framing(size, cover, interpolation),
         channels,
         float(value_range),
-        photos or default_photos,
         outputs=outputs,
+        samples=photos or default_photos,
     )
 
 
@@ -360,7 +334,7 @@ def imagenet_classes() -> tuple[str, ...]:
 # -- pictures to contrast with -----------------------------------------------------------------------------------------
 
 
-def read_folder(folder: str | PathLike[str], limit: int | None = None, seed: int = 0) -> list[Photo]:
+def read_folder(folder: str | PathLike[str], limit: int | None = None, seed: int = 0) -> list[Sample]:
     """List the images of a folder; the name of a sub-folder is the class of its images.
 
     Args:
@@ -381,6 +355,6 @@ def read_folder(folder: str | PathLike[str], limit: int | None = None, seed: int
     order = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed)).tolist()
     chosen = interleave(order, [paths[i].parent for i in order])[:limit]
     return [
-        Photo(paths[i], str(paths[i].relative_to(root)), None if paths[i].parent == root else paths[i].parent.name)
+        Sample(paths[i], str(paths[i].relative_to(root)), None if paths[i].parent == root else paths[i].parent.name)
         for i in sorted(chosen)
     ]

@@ -1,5 +1,12 @@
 """Signals and sounds: networks over channels in time."""
 
-from ig2.modalities.signal.recordings import Clip, SignalSubject, list_sounds, subject
+from typing import TYPE_CHECKING
 
-__all__ = ["Clip", "SignalSubject", "list_sounds", "subject"]
+from ig2._utils.lazy import attach
+
+if TYPE_CHECKING:
+    from ig2.modalities.signal.recordings import SignalSubject, list_sounds, subject
+else:
+    __getattr__, __dir__ = attach(__name__, {"recordings": ["SignalSubject", "list_sounds", "subject"]})
+
+__all__ = ["SignalSubject", "list_sounds", "subject"]

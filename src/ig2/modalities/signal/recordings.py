@@ -7,10 +7,9 @@ step of a sound has no meaning to a person, and hardly any effect on a network.
 
 from __future__ import annotations
 
-import wave
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -20,35 +19,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ig2._utils.checks import check_count, is_number
-from ig2._utils.files import check_regular
-from ig2.attribution import Attribution
-from ig2.errors import InputError, describe, import_extra, reason, warn
+from ig2.errors import InputError, describe, warn
 from ig2.groups import Windows
-from ig2.modalities.base import Batch, Kind, Outputs, Subject, extract_tensor
+from ig2.modalities.base import Batch, Outputs, Subject
+from ig2.modalities.modality import Modality, Sample
+from ig2.modalities.signal.modality import SIGNALS, order_channels
+from ig2.modalities.signal.sound import read_sound
 from ig2.model import Bounds, OutputName, wrap
 from ig2.names import Names
-from ig2.views import Curve, View, sum_bins
+from ig2.views import Curve, sum_bins
 
 Layout = Literal["CT", "TC", "T"]
 LAYOUTS: dict[str, int] = {"CT": 2, "TC": 1, "T": 1}  # the axis of x that is time
-SUFFIXES = (".wav", ".flac", ".ogg")
 WINDOWS = 50  # that a signal is divided into, unless a length is given
-LONGEST_SOUND = 10_000_000  # steps of time in a file
-
-
-@dataclass(frozen=True, eq=False)
-class Clip:
-    """A signal with its name, and its class if known.
-
-    Args:
-        source: a sound file, an array or a tensor.
-        name: the name to show; by default the file's name.
-        label: the class of the signal.
-    """
-
-    source: Any
-    name: str | None = None
-    label: str | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,10 +46,7 @@ class SignalSubject(Subject):
     channels: tuple[str, ...] = ("signal",)
     window: int = 1
     """The number of time steps in a window, which is one unit."""
-    clips: Any = None
-    """The default signals to choose references from, in any form that `read` accepts, or a function that returns them."""
-    kind: ClassVar[Kind] = "signal"
-    shows: ClassVar[type[View]] = Curve
+    modality: ClassVar[Modality] = SIGNALS
 
     @property
     def time_axis(self) -> int:
@@ -84,20 +64,15 @@ class SignalSubject(Subject):
         """Read signals from sound files, arrays or tensors.
 
         Args:
-            sources: a WAV file (FLAC and OGG with the extra `sound`), an array or tensor in the subject's layout, a `Clip`, or
-                a list of them; an array with one more axis is a batch of signals. A signal longer than the network takes is
+            sources: a WAV file (FLAC and OGG with the extra `sound`), an array or tensor in the subject's layout, a `Sample`,
+                or a list of them; an array with one more axis is a batch of signals. A signal longer than the network takes is
                 truncated, with a warning.
 
         Raises:
             InputError: if a signal cannot be read, is too short, or has another rate or other channels than the network.
         """
-        clips = [_as_clip(source, number) for number, source in enumerate(self._list(sources), start=1)]
-        if not clips:
-            raise InputError("there are no signals to read")
-        names, signals = zip(*(self._read(clip) for clip in clips), strict=True)
-        labels = tuple(clip.label for clip in clips)
-        units = tuple(self._name_windows())
-        return Batch(names, torch.stack(signals), (units,) * len(clips), labels=labels if any(labels) else None)
+        batch = super().read(sources)
+        return replace(batch, units=(self.units,) * len(batch))
 
     def _list(self, sources: Any) -> Sequence[Any]:
         if isinstance(sources, (list, tuple)):
@@ -105,9 +80,9 @@ class SignalSubject(Subject):
         axes = getattr(sources, "ndim", None)
         return sources if axes == len(self.layout) + 1 else [sources]
 
-    def _read(self, clip: Clip) -> tuple[str, Tensor]:
-        """Return the name and the signal of a clip, (T,), (T, C) or (C, T)."""
-        name, source = str(clip.name), clip.source
+    def read_sample(self, sample: Sample) -> Tensor:
+        """Return a signal, (T,), (T, C) or (C, T)."""
+        name, source = sample.name, sample.source
         if isinstance(source, (str, PathLike)):
             signal, rate = read_sound(source)
             if self.rate is not None and rate != self.rate:
@@ -134,23 +109,21 @@ class SignalSubject(Subject):
         if tensor.shape[axis] > self.steps:
             unit = "steps" if self.rate is None else "s"
             warn(f"{name} is longer than {self.name} takes: its first {self._format_time(self.steps)} {unit} are explained")
-        return name, tensor.narrow(axis, 0, self.steps).contiguous()
-
-    def pool(self, sources: Any = None) -> Batch:
-        if sources is None and self.clips is None:
-            raise InputError(f"{self.name} comes with no signals to contrast with: give some, or pass references=")
-        return self.read((self.clips() if callable(self.clips) else self.clips) if sources is None else sources)
+        return tensor.narrow(axis, 0, self.steps).contiguous()
 
     # -- windows -------------------------------------------------------------------------------------------------------
 
     def _format_time(self, step: int) -> str:
         return str(step) if self.rate is None else f"{step / self.rate:.4g}"
 
-    def _name_windows(self) -> list[str]:
-        starts = range(0, self.steps, self.window)
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The windows, by when they begin and end."""
         unit = " s" if self.rate is not None else ""
+        starts = range(0, self.steps, self.window)
         ends = [min(start + self.window, self.steps) for start in starts]
-        return [f"{self._format_time(start)}–{self._format_time(end)}{unit}" for start, end in zip(starts, ends, strict=True)]
+        pairs = zip(starts, ends, strict=True)
+        return tuple(f"{self._format_time(start)}–{self._format_time(end)}{unit}" for start, end in pairs)
 
     def groups(self, batch: Batch) -> tuple[tuple[int, ...], ...]:
         """Return the window of each time step."""
@@ -176,52 +149,17 @@ class SignalSubject(Subject):
             **{"layout": self.layout, "steps": self.steps, "rate": self.rate, "channels": self.channels},
         }
 
-    def scores(self, batch: Batch, attribution: Attribution, values: Any = None) -> list[NDArray[np.float64]]:
+    def fold(self, batch: Batch, values: Tensor) -> list[NDArray[np.float64]]:
         """Return each signal's attribution as its curve shows it: sums over intervals of time, (channels, intervals).
 
         `attribution.sum_units()` returns a number for each window.
         """
-        return [sum_bins(self._order(sample).numpy()) for sample in extract_tensor(attribution, values)]
+        return [sum_bins(self._order(sample).numpy()) for sample in values]
 
     def _order(self, sample: Tensor) -> Tensor:
         """Return one sample as (channels, T)."""
         ordered: Tensor = order_channels(sample, self.layout)
         return ordered
-
-
-def order_channels(sample: Any, layout: str) -> Any:
-    """Return a tensor or an array of this layout as (channels, T)."""
-    return sample[None] if layout == "T" else sample.T if layout == "TC" else sample
-
-
-# -- sound -------------------------------------------------------------------------------------------------------------
-
-
-def read_sound(path: str | PathLike[str]) -> tuple[NDArray[np.float32], int]:
-    """Read a sound file: integer WAV files with the standard library, others with the extra `sound` (soundfile).
-
-    Args:
-        path: the file.
-
-    Returns:
-        The sound (T, channels), from −1 to 1, and its rate in time steps per second.
-
-    Raises:
-        InputError: if the file is not a sound, is empty, or is too long.
-    """
-    check_regular(path)
-    sound = _read_wav(path) if Path(path).suffix.lower() == ".wav" else None
-    if sound is None:
-        soundfile = import_extra("soundfile", "sound", f"reading {fspath(path)}")
-        try:
-            _check_length(path, soundfile.info(fspath(path)).frames)
-            sound = soundfile.read(fspath(path), dtype="float32", always_2d=True)
-        except RuntimeError as error:  # of libsndfile, about the file
-            raise InputError(f"{path} cannot be read as sound: {reason(error)}") from error
-    samples, rate = sound
-    if not len(samples):
-        raise InputError(f"{path} is empty: it has no steps of time")
-    return samples, int(rate)
 
 
 def list_sounds(place: str | PathLike[str]) -> list[Path]:
@@ -231,48 +169,10 @@ def list_sounds(place: str | PathLike[str]) -> list[Path]:
         InputError: if there are none.
     """
     root = Path(place)
-    paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES)
+    paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.suffix.lower() in SIGNALS.suffixes)
     if not paths:
-        raise InputError(f"{place} has no sounds: expected {', '.join(SUFFIXES)} files")
+        raise InputError(f"{place} has no sounds: expected {', '.join(SIGNALS.suffixes)} files")
     return paths
-
-
-def _read_wav(path: str | PathLike[str]) -> tuple[NDArray[np.float32], int] | None:
-    """Read an integer WAV file of 8 to 32 bits; None if its samples are not integers."""
-    try:
-        with wave.open(fspath(path), "rb") as file:
-            width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
-            _check_length(path, file.getnframes())
-            content = file.readframes(file.getnframes())
-    except wave.Error as error:
-        if "unknown format" in str(error):  # such as floats
-            return None
-        raise InputError(f"{path} is no WAV file that can be read: {reason(error)}") from error
-    except EOFError as error:
-        raise InputError(f"{path} is no WAV file: it ends too early") from error
-    content = content[: len(content) // (width * channels) * width * channels]  # a file that was cut
-    if width == 1:
-        numbers = np.frombuffer(content, dtype=np.uint8).astype(np.float32) - 128
-    elif width == 3:
-        padded = np.zeros((len(content) // 3, 4), dtype=np.uint8)
-        padded[:, 1:] = np.frombuffer(content, dtype=np.uint8).reshape(-1, 3)
-        numbers = (padded.view("<i4")[:, 0] >> 8).astype(np.float32)
-    else:
-        numbers = np.frombuffer(content, dtype=f"<i{width}").astype(np.float32)
-    return (numbers / np.float32(2 ** (8 * width - 1))).reshape(-1, channels), rate
-
-
-def _check_length(path: str | PathLike[str], steps: int) -> None:
-    if steps > LONGEST_SOUND:
-        raise InputError(f"{path} has {steps:,} steps of time, more than {LONGEST_SOUND:,}: cut out what is to be explained")
-
-
-def _as_clip(source: Any, number: int) -> Clip:
-    clip = source if isinstance(source, Clip) else Clip(source)
-    if clip.name is not None:
-        return clip
-    is_file = isinstance(clip.source, (str, PathLike))
-    return replace(clip, name=Path(clip.source).name if is_file else f"signal {number}")
 
 
 # -- networks ----------------------------------------------------------------------------------------------------------
@@ -346,6 +246,6 @@ def subject(
         rate,
         tuple(map(str, channels)),
         length,
-        clips,
         outputs=outputs,
+        samples=clips,
     )

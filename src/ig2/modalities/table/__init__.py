@@ -1,7 +1,20 @@
 """Rows of tables: networks and estimators over numbers and categories."""
 
-from ig2.modalities.table import estimators
-from ig2.modalities.table.rows import Category, Column, Number, TableSubject, infer_columns, load, read_frame, subject
+from typing import TYPE_CHECKING
+
+from ig2._utils.lazy import attach
+
+if TYPE_CHECKING:
+    from ig2.modalities.table import estimators
+    from ig2.modalities.table.rows import Category, Column, Number, TableSubject, infer_columns, load, read_frame, subject
+else:
+    __getattr__, __dir__ = attach(
+        __name__,
+        {
+            "": ["estimators"],
+            "rows": ["Category", "Column", "Number", "TableSubject", "infer_columns", "load", "read_frame", "subject"],
+        },
+    )
 
 __all__ = [
     "Category",

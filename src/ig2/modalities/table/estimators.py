@@ -167,7 +167,7 @@ def subject(
     outputs: Outputs = "classes" if has_classes else "numbers"
     model = wrap(predictor.predict_proba if has_classes else predictor.predict, numpy=True, prepare=False)
     names = None if classes is None else tuple(map(str, classes))
-    return EstimatorSubject(name or _name(estimator), model, names, columns, "raw", rows, outputs=outputs)
+    return EstimatorSubject(name or _name(estimator), model, names, columns, "raw", outputs=outputs, samples=rows)
 
 
 def load(path: str | PathLike[str], *, trust: bool = False) -> Any:

@@ -27,10 +27,12 @@ from ig2._utils.files import check_regular
 from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, describe, format_count, import_extra, reason
-from ig2.modalities.base import Batch, Kind, Outputs, Subject, extract_tensor, quote_names
+from ig2.modalities.base import Batch, Outputs, Subject, extract_tensor, quote_names, unwrap
+from ig2.modalities.modality import Modality
 from ig2.modalities.models import MODELS
+from ig2.modalities.table.modality import TABLES
 from ig2.model import OutputName, wrap
-from ig2.views import Bars, View
+from ig2.views import Bars
 
 Space = Literal["standard", "raw"]
 # what people write where a number is missing
@@ -137,15 +139,18 @@ class TableSubject(Subject):
 
     columns: tuple[Column, ...]
     space: Space = "standard"
-    rows: Any = None  # what to contrast with, as `read` takes it
-    kind: ClassVar[Kind] = "table"
-    shows: ClassVar[type[View]] = Bars
+    modality: ClassVar[Modality] = TABLES
     dtype: ClassVar[torch.dtype] = torch.float32  # of the features
 
     @property
     def attributed(self) -> tuple[Column, ...]:
         """The columns that are not fixed, in the order of the features."""
         return tuple(column for column in self.columns if not column.fixed)
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The names of the attributed columns."""
+        return tuple(column.name for column in self.attributed)
 
     @property
     def widths(self) -> list[int]:
@@ -161,7 +166,7 @@ class TableSubject(Subject):
             rows: a function from the number of rows to the indices of those to read, counted from 0; the other rows are not
                 checked. By default all.
         """
-        frame = read_frame(sources)
+        frame = read_frame(unwrap(sources))
         names = [str(name) for name in frame.columns]
         missing = [column.name for column in self.columns if column.name not in names]
         if missing:
@@ -193,11 +198,10 @@ class TableSubject(Subject):
         x: Any = torch.cat(features, dim=1)
         if codes:
             x = (x, Fixed(torch.stack(codes, dim=1)))
-        units = tuple(column.name for column in self.attributed)
         return Batch(
             tuple(f"row {number}" for number in frame.index),
             x,
-            (units,) * len(frame),
+            (self.units,) * len(frame),
             tuple(tuple(column[i] for column in cells) for i in range(len(frame))),
         )
 
@@ -220,7 +224,7 @@ class TableSubject(Subject):
         return Bars(batch.units[row], batch.cells[row] if batch.cells else ())
 
     def view_sample(self, sample: Tensor) -> Bars:
-        return Bars(tuple(column.name for column in self.attributed), self.cells(sample))
+        return Bars(self.units, self.cells(sample))
 
     def groups(self, batch: Batch) -> tuple[tuple[int, ...], ...]:
         """Return the column of each feature."""
@@ -233,11 +237,6 @@ class TableSubject(Subject):
         ends, weights = extract_tensor(attribution, attribution.gradcf), attribution.weights
         means = ends.mean(dim=1) if weights is None else (weights.cpu().to(ends)[:, :, None] * ends).sum(dim=1)
         return tuple(map(self.cells, means))
-
-    def pool(self, sources: Any = None) -> Batch:
-        if sources is None and self.rows is None:
-            raise InputError(f"{self.name} comes with no rows to contrast with: give some")
-        return self.read(self.rows if sources is None else sources)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -444,8 +443,8 @@ def subject(
         None if classes is None else tuple(map(str, classes)),
         known,
         space,
-        rows,
         outputs=outputs,
+        samples=rows,
     )
 
 

@@ -1,5 +1,14 @@
 """Sentences: classifiers from Hugging Face transformers, or from an embedding and a network."""
 
-from ig2.modalities.text.sentences import TextBatch, TextSubject, from_parts, from_transformers, load
+from typing import TYPE_CHECKING
+
+from ig2._utils.lazy import attach
+
+if TYPE_CHECKING:
+    from ig2.modalities.text.sentences import TextBatch, TextSubject, from_parts, from_transformers, load
+else:
+    __getattr__, __dir__ = attach(
+        __name__, {"sentences": ["TextBatch", "TextSubject", "from_parts", "from_transformers", "load"]}
+    )
 
 __all__ = ["TextBatch", "TextSubject", "from_parts", "from_transformers", "load"]

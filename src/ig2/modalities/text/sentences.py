@@ -18,10 +18,12 @@ from ig2._engine.inputs import Fixed
 from ig2._engine.session import open_session
 from ig2._utils.unpickling import weights_only
 from ig2.errors import IG2Error, InputError, ModelError, describe, import_extra, reason
-from ig2.modalities.base import Batch, Kind, Outputs, Subject
+from ig2.modalities.base import Batch, Outputs, Subject, unwrap
+from ig2.modalities.modality import Modality
 from ig2.modalities.models import MODELS
+from ig2.modalities.text.modality import TEXTS
 from ig2.model import Bounds, OutputName, wrap
-from ig2.views import View, Words
+from ig2.views import Words
 
 Baseline = Literal["zero", "pad", "mask"]
 # Two runs of the same text agree within this share of the largest score; half precision needs as much.
@@ -47,6 +49,10 @@ class TextBatch(Batch):
     mask: Tensor = field(kw_only=True)  # 1 where there is a token, 0 at padding
     word: Tensor = field(kw_only=True)  # which word each token is of; −1 for special tokens and padding
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(self.mask.sum(dim=1).tolist())
+
 
 class FromEmbeddings(nn.Module):
     """A network as a function of embeddings instead of tokens."""
@@ -71,9 +77,7 @@ class TextSubject(Subject):
     mask_id: int | None = None
     length: int | None = None  # every text is padded to this; by default to the longest of a batch
     most: int | None = None  # tokens the network takes
-    texts: tuple[str, ...] = ()  # what to contrast with
-    kind: ClassVar[Kind] = "text"
-    shows: ClassVar[type[View]] = Words
+    modality: ClassVar[Modality] = TEXTS
     batches: ClassVar[type[Batch]] = TextBatch
 
     def read(self, sources: Any) -> TextBatch:
@@ -90,7 +94,7 @@ class TextSubject(Subject):
 
         If texts are padded, one is also run without padding: a model whose output depends on padding raises a `ModelError`.
         """
-        texts = [texts] if isinstance(texts, str) else list(texts)
+        texts = [texts] if isinstance(texts, str) else unwrap(list(texts))
         if not texts:
             raise InputError("no texts were given")
         batch = self._make_batch(texts)
@@ -189,7 +193,8 @@ class TextSubject(Subject):
         return batch.like_x(embeddings[:, None])
 
     def pool(self, sources: Any = None) -> TextBatch:
-        texts = self.texts if sources is None else [sources] if isinstance(sources, str) else list(sources)
+        sources = self.samples if sources is None else sources
+        texts = [sources] if isinstance(sources, str) else unwrap(list(sources or ()))
         if not texts:
             raise InputError(f"{self.name} comes with no texts to contrast with: give some")
         return self._make_batch(texts)  # they take the places of an explicand's words, so their own padding is never seen
@@ -300,8 +305,8 @@ def from_parts(
         pad_id,
         mask_id,
         length,
-        texts=tuple(texts),
         outputs=outputs,
+        samples=tuple(texts),
     )
 
 
@@ -376,7 +381,7 @@ def from_transformers(
         pad_id,
         getattr(tokenizer, "mask_token_id", None),
         most=min((limit for limit in limits if limit and limit < UNLIMITED), default=None),
-        texts=tuple(texts),
+        samples=tuple(texts),
     )
     count, is_classifier = _try_embeddings(subject, model)
     names = (getattr(config, "id2label", None) or {}) if is_classifier and count == getattr(config, "num_labels", 0) else {}

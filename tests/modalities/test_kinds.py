@@ -1,0 +1,99 @@
+"""What every kind of data has in common."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+import ig2
+from ig2 import modalities
+from ig2._engine.inputs import Fixed
+from ig2.errors import InputError
+from ig2.modalities import MODALITIES, Batch, Modality, Sample, Subject
+from ig2.modalities.modality import find_by_suffix, find_stored, guess, list_modalities
+from ig2.modalities.text.sentences import TextBatch
+from ig2.views import Bars
+from networks import refuses
+
+
+def test_every_kind_is_registered_under_its_name_and_no_two_share_a_file() -> None:
+    kinds = list_modalities()
+    assert [kind.name for kind in kinds] == list(MODALITIES) == ["image", "text", "table", "signal", "tensor"]
+    suffixes = [suffix for kind in kinds for suffix in kind.suffixes]
+    assert len(set(suffixes)) == len(suffixes) and all(suffix == suffix.lower() for suffix in suffixes)
+    assert find_by_suffix("A/b.WAV") is MODALITIES["signal"] and find_by_suffix("a.xyz") is None
+    assert guess("photo without an ending") is MODALITIES["image"]
+
+
+def test_what_a_store_holds_is_known_without_pytorch() -> None:
+    code = (
+        "import sys; from ig2.modalities.modality import list_modalities; list_modalities(); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_store_of_an_unknown_kind_leads_to_no_code() -> None:
+    """The registry takes `module:object` from a command line; a store may be anyone's."""
+    assert find_stored({"kind": "text"}) is MODALITIES["text"]
+    for name in ("cloud", "os:system"):
+        refuses(InputError, "nothing here can show", lambda name=name: find_stored({"kind": name}))
+
+
+def test_some_samples_of_a_batch() -> None:
+    x = torch.arange(12.0).reshape(3, 2, 2)
+    ids = torch.arange(6).reshape(3, 2)
+    batch = TextBatch(
+        ("a", "b", "c"), {"embeddings": x, "mask": Fixed(ids)}, (("a",), ("b",), ("c",)), ids=ids, mask=ids, word=ids
+    )
+    some = batch.take([2, 0])
+    assert isinstance(some, TextBatch) and some.names == ("c", "a") and some.units == (("c",), ("a",))
+    assert some.labels is None and torch.equal(some.ids, ids[[2, 0]])
+    assert torch.equal(some.attributed, x[[2, 0]]) and torch.equal(some.x["mask"].value, ids[[2, 0]])
+
+
+class Points(Modality):
+    name = "point"
+    nouns = "points"
+    shows = Bars
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PointSubject(Subject):
+    """Pairs of numbers, the least that a kind of data can be."""
+
+    modality: ClassVar[Modality] = Points()
+
+    def read_sample(self, sample: Sample) -> torch.Tensor:
+        return torch.as_tensor(sample.source, dtype=torch.float32)
+
+    def view(self, batch: Batch, row: int) -> Bars:
+        return Bars(("x", "y"))
+
+    def fold(self, batch: Batch, values: torch.Tensor) -> list[Any]:
+        return list(values.numpy())
+
+
+def test_a_kind_of_data_is_read_and_contrasted_by_a_few_lines(tmp_path) -> None:
+    net = nn.Linear(2, 2, bias=False)
+    net.weight.data = torch.eye(2)
+    pool = [[0.0, 1.0], Sample([1.0, 0.0], "right", "1")]
+    mine = PointSubject("points", ig2.wrap(net.eval()), ("left", "right"), samples=lambda: pool)
+    batch = mine.read([np.array([2.0, 1.0]), Sample([0.0, 3.0], "up", "b")])
+    assert batch.names == ("point 1", "up") and batch.labels == (None, "b")
+    assert mine.pool().names == ("point 1", "right")
+    assert mine.explain(batch, ig2.IntegratedGradients(4), against=None).values.tolist() == [[2.0, 0.0], [0.0, 3.0]]
+    refuses(InputError, "no points were given", lambda: mine.read([]))
+    bare = PointSubject("points", mine.model, None)
+    refuses(InputError, "points comes with no points to contrast with", bare.pool)
+    refuses(InputError, "points have no units", lambda: bare.number_units(batch))
+
+
+def test_rows_are_read_from_samples_of_a_source_too() -> None:
+    table = modalities.table.subject(nn.Linear(1, 2), ["age"], ["old", "young"])
+    assert table.read([Sample({"age": 3}, "p7", "old")]).cells == (("3",),)
