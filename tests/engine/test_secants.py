@@ -209,7 +209,7 @@ def triangular(z: Tensor, **options: Any) -> Tensor:
 
 
 def read_places(z: Tensor, **options: Any) -> Tensor:
-    """A picture of 3 × 4 at two places that go beyond its edges."""
+    """A picture of 6 × 2 at two places that go beyond its edges."""
     picture = (z[:, None, :, None] * torch.linspace(-1, 2, 24).double().view(1, 2, 6, 2)).view(-1, 2, 6, 2)
     return F.grid_sample(picture, z[:, :4].view(-1, 1, 2, 2) / 2, align_corners=False, **options)
 

@@ -72,7 +72,7 @@ class Family:
 FAMILIES = (
     Family("functions of one variable", "the secant", ELEMENTWISE, rescale_one, _has_one_variable),
     Family(
-        "functions of two variables", "each one's secant, averaged over both places of the other", OF_TWO | {"atan2"},
+        "functions of two variables", "each one's secant, averaged over both places of the other", OF_TWO,
         rescale_two, lambda call: len(call.variables) == 2,
     ),
     Family(
