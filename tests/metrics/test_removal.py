@@ -81,7 +81,7 @@ def test_diffid_refuses_what_has_no_class_and_a_network_that_fails():
     def fails(x: Tensor) -> Tensor:
         return torch.stack([x.sum(dim=1), x.prod(dim=1).log()], dim=1)
 
-    refuses(ModelError, "finite", lambda: DiffID("black")(fails, uniform(2, 4), uniform(2, 4), 1))
+    refuses(ModelError, "explicand 0", lambda: DiffID("black")(fails, uniform(2, 4), uniform(2, 4), 1))
 
 
 # -- IDSDS -------------------------------------------------------------------------------------------------------------

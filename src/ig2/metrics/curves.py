@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ig2._engine.task import Task
 from ig2._utils.checks import check_choice, check_count, require
-from ig2.errors import InputError, ModelError, describe
+from ig2.errors import InputError, describe
 from ig2.groups import Groups, Windows, check_groups
+from ig2.methods.masking import run_masked, take_class
 from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.correlation import order_features
 from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign
@@ -59,7 +60,6 @@ class PerturbationCurve(Metric):
     features: FeatureOption | Groups | Tensor = "auto"
     sign: Sign = "keep"
     output: OutputOption = "auto"
-    measures_accuracy: ClassVar[bool] = False  # whether the curve shows if the class is predicted, or its output
     adds: ClassVar[bool]  # whether the explicand's features come into the background, or it into the explicand
 
     def __post_init__(self) -> None:
@@ -74,27 +74,39 @@ class PerturbationCurve(Metric):
         values = apply_sign(features.pool(case.values), self.sign)
         backgrounds = draw_references(as_background(self.background, self.features, task), task, "the background")
         curves = task.x.new_empty(len(task), self.thresholds + 1)
+        # fixed features come last, and the count never reaches them
+        ranks = torch.full(values.shape, len(features), dtype=torch.int32, device=values.device)
         for rows, movable in features.group_movable(task.session.inputs.moves, values):
-            group = replace(task, x=task.x[rows], rows=task.rows[rows], target=task.target[rows])
-            # fixed features come last, and the count never reaches them
-            ranks = torch.full((len(rows), len(features)), len(features), dtype=torch.int32, device=values.device)
-            ranks.scatter_(1, movable, _rank(values[rows].gather(1, movable), task.generator()))
-            behind = backgrounds if len(rows) == len(task) else backgrounds[rows.to(backgrounds.device)]
-            curves[rows] = self._draw_curves(group, behind, features.spread(ranks, rows), features, movable.shape[1])
+            places = _rank(values[rows].gather(1, movable), task.generator())
+            ranks[rows] = ranks[rows].scatter(1, movable, places)
+            curves[rows] = self._draw_curves(task, rows, backgrounds, ranks, features, movable.shape[1])
         at = torch.arange(self.thresholds + 1, device=task.x.device).to(task.x.dtype) / self.thresholds
         # without bounds, black and white are a guess
         guess = isinstance(self.background, str) and self.background in ("black", "white")
         used = {"background_values": sorted(set(torch.stack(backgrounds[:1].aminmax()).tolist()))} if guess else {}
         return Scores(torch.trapezoid(curves, at), curves=curves, at=at, settings=used)
 
-    def _draw_curves(self, task: Task, backgrounds: Tensor, ranks: Tensor, features: Features, size: int) -> Tensor:
-        """Return the curves, (B, thresholds + 1), of explicands of which `size` features are replaced."""
+    def _draw_curves(
+        self, task: Task, rows: Tensor, backgrounds: Tensor, ranks: Tensor, features: Features, size: int
+    ) -> Tensor:
+        """Return the curves, (n, thresholds + 1), of the explicands `rows`, of which `size` features are replaced."""
         steps = self.thresholds
         # in whole numbers, so that halves are not rounded now up and now down
         counts, step = np.unique((2 * np.arange(steps + 1) * size + steps) // (2 * steps), return_inverse=True)
-        points = _Points(task.x, backgrounds, ranks, torch.from_numpy(counts).to(task.x.device), features, self.adds)
-        outputs = _evaluate(points, task, size, self.measures_accuracy).mean(dim=1)
-        return outputs[:, torch.from_numpy(step).to(task.x.device)]
+        limits = torch.from_numpy(counts).to(ranks)
+
+        def keep(samples: Tensor, numbers: Tensor) -> Tensor:
+            first = features.spread(ranks[samples], samples) < limits[numbers, None]
+            first = first.view(len(samples), *features.shape)
+            return first if self.adds else ~first
+
+        task.progress.expect(len(rows) * backgrounds.shape[1] * len(limits))
+        outputs = run_masked(task, rows, backgrounds, keep, len(limits), self.read).mean(dim=1)
+        return outputs.to(task.x)[:, torch.from_numpy(step).to(task.x.device)]
+
+    def read(self, scores: Tensor, target: Tensor) -> Tensor:
+        """Return the value shown by the curve, (n,), from the outputs of all classes (n, classes)."""
+        return take_class(scores, target)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,10 +175,6 @@ class DiffID(PerturbationCurve):
         require(self.thresholds > 1, "thresholds", self.thresholds, "at least 2, so that there is a share between none and all")
         check_choice(self.measure, Measure, "measure")
 
-    @property
-    def measures_accuracy(self) -> bool:  # type: ignore[override]
-        return self.measure == "accuracy"
-
     def adapt_model(self, model: Model) -> Model:
         return model if self.measure == "accuracy" else super().adapt_model(model)
 
@@ -177,76 +185,18 @@ class DiffID(PerturbationCurve):
         assert scores.curves is not None
         return replace(scores, values=scores.curves[:, 1:-1].mean(dim=1))
 
-    def _draw_curves(self, task: Task, backgrounds: Tensor, ranks: Tensor, features: Features, size: int) -> Tensor:
+    def _draw_curves(
+        self, task: Task, rows: Tensor, backgrounds: Tensor, ranks: Tensor, features: Features, size: int
+    ) -> Tensor:
         reverse = torch.where(ranks < size, size - 1 - ranks, ranks)
-        least, most = (super(DiffID, self)._draw_curves(task, backgrounds, r, features, size) for r in (reverse, ranks))
-        return least - most
+        draw = partial(super()._draw_curves, task, rows, backgrounds)
+        return draw(reverse, features, size) - draw(ranks, features, size)
 
-
-@dataclass(frozen=True)
-class _Points:
-    """All points of the curves, by explicand, then background, then count, created when needed."""
-
-    x: Tensor  # (B, ...)
-    backgrounds: Tensor  # (B, R, ...), on any device
-    ranks: Tensor  # of the features, (B, M)
-    counts: Tensor  # how many features have gone over, (K,)
-    features: Features
-    adds: bool
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return len(self.x), self.backgrounds.shape[1], len(self.counts)
-
-    def make(self, piece: range) -> Tensor:
-        """Return the points with these numbers, (n, ...)."""
-        points = self.x.new_empty(len(piece), *self.x.shape[1:])
-        done = 0
-        # In blocks of all counts of some pairs of explicand and background, or some counts of one pair: a pair's samples are
-        # then broadcast. To gather them for each point took as long again as all the rest.
-        while done < len(piece):
-            pair, step = divmod(piece.start + done, len(self.counts))
-            left = len(piece) - done
-            whole = step == 0 and left >= len(self.counts)
-            pairs, steps = (left // len(self.counts), len(self.counts)) if whole else (1, min(len(self.counts) - step, left))
-            self._fill(range(pair, pair + pairs), slice(step, step + steps), points[done : done + pairs * steps])
-            done += pairs * steps
-        return points
-
-    def _fill(self, pairs: range, steps: slice, points: Tensor) -> None:
-        number = torch.arange(pairs.start, pairs.stop, device=self.x.device)
-        row, index = number // self.backgrounds.shape[1], number % self.backgrounds.shape[1]
-        home = self.backgrounds.device
-        x, background = self.x[row, None], self.backgrounds[row.to(home), index.to(home), None].to(self.x)
-        first = (self.ranks[row, None] < self.counts[steps, None]).view(len(pairs), -1, *self.features.shape)
-        new, old = (x, background) if self.adds else (background, x)
-        torch.where(first, new, old, out=points.view(len(pairs), -1, *self.x.shape[1:]))
-
-
-def _evaluate(points: _Points, task: Task, size: int, predicted: bool = False) -> Tensor:
-    """Return the explained output, or whether its class is predicted, at all points (B, R, K); `size` is for errors."""
-    total = math.prod(points.shape)
-    outputs = task.x.new_empty(total)
-    task.progress.expect(total)
-
-    def work(piece: range) -> None:
-        row = torch.arange(piece.start, piece.stop, device=task.x.device) // (total // len(task))
-        scores = task.session.scores(points.make(piece), task.rows[row])
-        output, target = scores.gather(1, task.target[row, None])[:, 0], task.target[row]
-        if predicted:
-            output = torch.where(output.isfinite(), (scores.argmax(dim=1) == target).to(output), output)
-        outputs[piece.start : piece.stop] = output
-        task.progress.advance(len(piece))
-
-    task.batch.over(total, work)
-    outputs = outputs.view(points.shape)
-    if not outputs.isfinite().all():
-        row, _, step = (~outputs.isfinite()).nonzero()[0].tolist()
-        raise ModelError(
-            f"the output of explicand {int(task.rows[row])} is not a finite number when {int(points.counts[step])} of its "
-            f"{size} features have gone over: the network fails between it and its background"
-        )
-    return outputs
+    def read(self, scores: Tensor, target: Tensor) -> Tensor:
+        output = super().read(scores, target)
+        if self.measure == "output":
+            return output
+        return torch.where(output.isfinite(), (scores.argmax(dim=1) == target).to(output), output)
 
 
 def select_output(model: Model, output: OutputOption) -> Model:
