@@ -54,7 +54,37 @@ class At:
         return Fixed(activation, (~moves).expand(activation.shape).clone())
 
 
-class Upper(nn.Module):
+class Hooked(nn.Module):
+    """A network with a hook at one of its layers.
+
+    Args:
+        net: the network.
+        layer: of it.
+    """
+
+    def __init__(self, net: nn.Module, layer: Layer) -> None:
+        super().__init__()
+        self.net, self.name = net, layer.name
+        self.side: Literal["input", "output"] = layer.side
+        # one that a function calls and does not show; not a part of this module
+        registered = dict(net.named_modules(remove_duplicate=False)).get(layer.name) is layer.module
+        self.unregistered = None if registered else (layer.module,)
+
+    def run(self, args: Any, kwargs: Any, before: Callable[..., Any], after: Callable[..., Any]) -> Any:
+        """Run the network with a hook on what the layer gets, or on what it returns."""
+        # by name in each pass: a copy of this module has its own
+        layer = self.net.get_submodule(self.name) if self.unregistered is None else self.unregistered[0]
+        if self.side == "input":
+            handle = layer.register_forward_pre_hook(in_this_thread(before), with_kwargs=True)
+        else:
+            handle = layer.register_forward_hook(in_this_thread(after))
+        try:
+            return self.net(*args, **kwargs)
+        finally:
+            handle.remove()
+
+
+class Upper(Hooked):
     """A network in which a layer returns what it is given, or gets it, whatever its own inputs are.
 
     Args:
@@ -64,27 +94,14 @@ class Upper(nn.Module):
     """
 
     def __init__(self, net: nn.Module, layer: Layer, preprocess: Callable[..., Any] | None) -> None:
-        super().__init__()
-        self.net, self.preprocess, self.name = net, preprocess, layer.name
-        self.side: Literal["input", "output"] = layer.side
-        # one that a function calls and does not show; not a part of this module
-        registered = dict(net.named_modules(remove_duplicate=False)).get(layer.name) is layer.module
-        self.unregistered = None if registered else (layer.module,)
+        super().__init__(net, layer)
+        self.preprocess = preprocess
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         activation = kwargs.pop(ACTIVATION)
         args, kwargs = preprocess_arguments(self.preprocess, args, kwargs)
-        # by name in each pass: a copy of this module has its own
-        layer = self.net.get_submodule(self.name) if self.unregistered is None else self.unregistered[0]
-        if self.side == "input":
-            hook = in_this_thread(lambda _, args, kwargs: put_first(args, kwargs, activation))
-            handle = layer.register_forward_pre_hook(hook, with_kwargs=True)
-        else:
-            handle = layer.register_forward_hook(in_this_thread(lambda _, args, result: put(result, activation)))
-        try:
-            return self.net(*args, **kwargs)
-        finally:
-            handle.remove()
+        before = lambda _, args, kwargs: put_first(args, kwargs, activation)  # noqa: E731
+        return self.run(args, kwargs, before, lambda _, args, result: put(result, activation))
 
 
 def put(result: Any, activation: Tensor) -> Any:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.activations import first_result, first_tensor
-from ig2._engine.layers import in_this_thread
+from ig2._engine.activations import Hooked, first_result, first_tensor
 from ig2.compat.captum.forms import Selector, Target
 from ig2.errors import InputError, describe
 from ig2.model import OUTPUTS, Layer, Model
@@ -76,31 +75,19 @@ def select_output(model: Model, target: Target, scalars: tuple[int, ...]) -> tup
     return _TargetModel(**settings, names=names, scalars=scalars), index
 
 
-class Lower(nn.Module):
-    """A network up to one of its layers, which returns a selection of the layer's activation, by default all of it."""
+class Lower(Hooked):
+    """A network up to a layer, which returns a selection of its activation, by default all of it."""
 
     def __init__(self, net: nn.Module, layer: Layer, select: Callable[[Tensor], Tensor] | None = None) -> None:
-        super().__init__()
-        self.net, self.layer, self.select = net, replace(layer, module=nn.Identity()), select
-        # one that a function calls and does not show; not a part of this module
-        registered = dict(net.named_modules(remove_duplicate=False)).get(layer.name) is layer.module
-        self.unregistered = None if registered else (layer.module,)
+        super().__init__(net, layer)
+        self.select = select
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         seen: list[Tensor] = []  # a copy, which later layers do not write into
-        # by name in each pass: a copy of this module has its own
-        layer = self.net.get_submodule(self.layer.name) if self.unregistered is None else self.unregistered[0]
-        if self.layer.side == "input":
-            before = in_this_thread(lambda _, args, kwargs: seen.append(first_tensor(args, kwargs).clone()))
-            handle = layer.register_forward_pre_hook(before, with_kwargs=True)
-        else:
-            handle = layer.register_forward_hook(in_this_thread(lambda _, args, out: seen.append(first_result(out).clone())))
-        try:
-            self.net(*args, **kwargs)
-        finally:
-            handle.remove()
+        before = lambda _, args, kwargs: seen.append(first_tensor(args, kwargs).clone())  # noqa: E731
+        self.run(args, kwargs, before, lambda _, args, result: seen.append(first_result(result).clone()))
         if not seen:
-            raise InputError(f"layer {self.layer.name!r} does not run in the network's forward pass: name one that does")
+            raise InputError(f"layer {self.name!r} does not run in the network's forward pass: name one that does")
         return seen[-1] if self.select is None else self.select(seen[-1])
 
 
