@@ -177,6 +177,20 @@ def test_stuck_paths_of_references_without_weight_do_not_count():
     assert weighted.median("stuck").tolist() == [0.0] and "stuck" not in weighted.verdict
 
 
+def test_a_path_that_stops_since_it_gets_no_nearer_is_not_stuck():
+    walked, stopped = (
+        ig2.IG2(60, step_size=0.05, stop=stop)(tanh_mlp(), X, references=REFERENCES, paths=True)
+        for stop in (None, Converged(0.05, 2))
+    )
+    taken = stopped.steps_taken
+    assert 0 < int(taken.min()) < int(taken.max()) <= 60 and not stopped.stuck.any()
+    for pair in torch.cartesian_prod(torch.arange(3), torch.arange(2)).tolist():
+        row, column = pair
+        line, end = stopped.paths[row, column], int(taken[row, column])
+        assert torch.allclose(line[: end + 1], walked.paths[row, column, : end + 1])
+        assert torch.equal(stopped.gradcf[row, column], line[end])
+
+
 def test_a_path_that_arrives_is_not_finished():
     plain, finished = (ig2.IG2(50, fallback=way)(tanh_mlp(), X, references=REFERENCES) for way in (None, "straight"))
     assert (finished.finished == 0).all() and "straight line finished" not in finished.verdict

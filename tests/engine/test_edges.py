@@ -270,6 +270,9 @@ def test_results_depend_on_the_seed_of_the_call_alone(name: str):
         (lambda: nn.BatchNorm1d(6), "BatchNorm1d"),
         (lambda: nn.BatchNorm1d(6, track_running_stats=False), "BatchNorm1d"),
         (lambda: nn.RReLU(), "RReLU"),
+        (lambda: nn.MultiheadAttention(6, 2, dropout=0.5), "MultiheadAttention"),
+        (lambda: nn.GRU(6, 6, 2, dropout=0.5), "GRU"),
+        (lambda: nn.InstanceNorm1d(6, track_running_stats=True), "InstanceNorm1d"),
     ],
 )
 def test_layers_that_behave_differently_in_train_mode_are_refused_there(layer: Callable[[], nn.Module], kind: str):
@@ -335,6 +338,16 @@ class Standardised(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.first(x)
         return self.last(torch.tanh((hidden - hidden.mean(0)) / (hidden.std(0, correction=0) + 0.1)))
+
+
+@pytest.mark.parametrize("size", [1e-7, 1.0, 1e4])
+def test_what_is_not_one_function_is_refused_however_small_or_large_its_scores(size: float):
+    generator, mixes = np.random.default_rng(0), made(Standardised)
+    for network, said in (
+        (lambda x: size * x.sum(1) * generator.normal(), "two equal calls"),
+        (lambda x: size * mixes(x), "samples of a batch mix"),
+    ):
+        refuses(ModelError, said, lambda network=network: ig2.IntegratedGradients()(network, X))
 
 
 @pytest.mark.parametrize("rows", [1, 3])

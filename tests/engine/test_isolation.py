@@ -70,6 +70,21 @@ def test_what_a_forward_pass_writes_is_not_the_users():
     assert torch.equal(a.values, ig2.IG2(steps=3)(net.net, X, references=REFERENCES).values)
 
 
+@pytest.mark.parametrize("method", [ig2.IG2(3), ig2.Gradient(), ig2.KernelSHAP()])
+def test_buffers_of_a_network_that_cannot_be_copied_are_put_back(method: ig2.Method):
+    net = Counting().eval()
+    net.register_buffer("last", torch.full((6,), 7.0))
+
+    def forward(x: Tensor) -> Tensor:
+        net.last.copy_(x[-1].detach())
+        return net(x)
+
+    buffers = dict(net.named_buffers())
+    method(forward, X, references=REFERENCES)
+    assert net.passes > 0 and float(net.seen) == 0 and net.last.tolist() == [7.0] * 6
+    assert all(buffers[name] is buffer for name, buffer in net.named_buffers())
+
+
 def test_a_copy_shares_the_weights_and_requires_no_gradient():
     net = mlp()
     copied = isolate(ig2.wrap(net, representation=net[1]))

@@ -568,6 +568,7 @@ def test_an_operation_without_a_secant_is_named_and_nothing_is_claimed(path: pat
         found = ig2.PathMethod(path, rule=rules.secant)(net, x, 0, references)
     worst = int(str(caught[0].message).partition("explicand ")[2][0])
     assert f"off by {float(found.residual[worst].abs()):.3g}" in str(caught[0].message)
+    assert worst == int(found.relative_residual.argmax())
     assert caught[0].filename == __file__
     assert not found.settings["complete"] and "by construction" not in found.verdict
     # scaled, the sum is exact all the same

@@ -67,6 +67,16 @@ def test_several_inputs_and_fixed_ones_go_along():
     assert all(torch.equal(one, other) for one, other in zip(a.values, expected.values, strict=True))
 
 
+def test_features_that_are_fixed_in_each_row_go_along():
+    held = torch.eye(6, dtype=torch.bool)
+    x = ig2.Fixed(broken(X, 1), held)
+    with pytest.warns(ig2.IG2Warning):
+        a = ig2.IG2(3)(tanh_mlp(), x, references=REFERENCES, skip_bad=True)
+    rest = [0, 2, 3, 4, 5]
+    expected = ig2.IG2(3)(tanh_mlp(), ig2.Fixed(X[rest], held[rest]), references=REFERENCES[rest])
+    assert torch.equal(a.values, expected.values) and (a.values[held[rest]] == 0).all()
+
+
 def test_nothing_bad_is_nothing_said_and_nothing_good_is_an_error():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -26,11 +26,12 @@ from uvicorn.server import ServerState
 import ig2
 from ig2.errors import InputError
 from ig2.explorer import Collection, Query, connections
+from ig2.explorer.exports import write_csv
 from ig2.explorer.guard import BURST, Guard
 from ig2.explorer.server import is_loopback, listen, parse_query
 from networks import refuses
 from reports import HOSTILE
-from stores import running
+from stores import running, tiny
 
 
 def get(address, path="/", method="GET", **headers):
@@ -464,6 +465,15 @@ def test_a_selection_is_exported_as_csv(addresses):
     rows = list(csv.DictReader(io.StringIO(content.decode())))
     assert [row["output"] for row in rows] == ["4.0", "2.0", "1.0", "nan"]
     assert rows[0]["id"] == "'=1+1"  # a spreadsheet would run it
+
+
+def test_no_cell_of_a_csv_is_run_by_a_spreadsheet(tmp_path):
+    ids = [f"{first}1+1" for first in ("=", "+", "-", "@", "\t", "\r")]
+    collection = Collection([tiny(tmp_path / "store", [*ids, "1=1", "-"], [-1.0] * 8)])
+    (text,) = write_csv(collection, collection.find(Query()))
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert [row["id"] for row in rows] == [*(f"'{name}" for name in ids), "1=1", "'-"]
+    assert {row["output"] for row in rows} == {"-1.0"}  # a number stays one
 
 
 def test_a_selection_is_exported_as_parquet_with_its_values(addresses, photos):

@@ -87,6 +87,27 @@ def test_groups_are_parts_and_a_grid_is_a_window():
         assert torch.allclose(each[row : row + 1], alone, atol=1e-12)
 
 
+@pytest.mark.parametrize("each_channel", [False, True])
+@pytest.mark.parametrize("sizes", [(6, 3, 2), (7, 3, 2), (5, 4, 1), (4, 9, 2)])
+def test_windows_that_overlap_end_with_the_signal(sizes, each_channel):
+    """The last may be shorter, and none reaches into the next channel."""
+    steps, length, stride = sizes
+    net, x = relu_mlp(features=2 * steps), data(2, 2, steps)
+    model = ig2.wrap(lambda x: net(x.flatten(1)))
+    found = ig2.Occlusion(groups=ig2.Windows(length, -1, each_channel, stride))(model, x, 0).values
+    starts = [start for start in range(steps) if not start or start - stride + length < steps]
+    starts = [start for start in starts if start % stride == 0]
+    total, times = torch.zeros_like(x), torch.zeros(2, steps).double()
+    for channels in [slice(0, 1), slice(1, 2)] if each_channel else [slice(0, 2)]:
+        for start in starts:
+            hidden, window = x.clone(), (channels, slice(start, start + length))
+            hidden[:, *window] = 0
+            fall = (model.net.function(x) - model.net.function(hidden))[:, 0]
+            total[:, *window] += fall[:, None, None] / times[window].numel()
+            times[window] += 1
+    assert torch.allclose(found, total / times, atol=1e-12)
+
+
 def test_blur_is_a_reference_and_functions_without_gradients_do():
     net, x = relu_cnn(), data(2, 2, 8, 8)
     blurred = ig2.references.BlurredExplicand(sigma=2.0)

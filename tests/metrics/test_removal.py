@@ -157,6 +157,19 @@ def test_sensitivity_n_is_one_for_the_terms_of_a_sum_and_minus_one_for_their_rev
     assert abs(noise.mean) < 4 * noise.standard_error and noise.standard_error < 0.05
 
 
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_sensitivity_n_removes_neither_nothing_nor_everything(count):
+    x, removed = data(2, count), set()
+
+    def spy(points):
+        removed.update((points == 0).sum(dim=1).tolist())
+        return points.sum(dim=1)
+
+    scores = SensitivityN(shares=(0.01, 0.5, 0.99), draws=20)(spy, x, x)
+    assert min(removed - {0}) == 1 and max(removed) == count - 1
+    assert torch.allclose(scores.curves, torch.ones(2, 3).double())
+
+
 def test_sensitivity_n_leaves_fixed_features_and_is_not_defined_for_constants():
     x = data(2, 4)
     fixed = ig2.Fixed(x, torch.tensor([[False, False, True, True], [False, False, False, True]]))

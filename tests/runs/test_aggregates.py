@@ -77,6 +77,34 @@ def test_means_extremes_and_curves_are_those_of_all_rows() -> None:
     assert aggregates.feature_sketches[4].quantile(0.5) == pytest.approx(exact, rel=0.0101)
 
 
+def test_quantiles_and_means_are_of_the_class_that_is_asked_for() -> None:
+    content, aggregates = rows(60), Aggregates()
+    for row in content:
+        row["output"] += 10 * row["target"]
+    aggregates.absorb(content)
+    for target in (None, 0, 1, 2):
+        outputs = [row["output"] for row in content if target in (None, row["target"])]
+        assert aggregates.mean("output", target) == pytest.approx(np.mean(outputs))
+        for share in (0.0, 0.3, 1.0):
+            exact = np.quantile(outputs, share, method="lower")
+            assert aggregates.quantile("output", share, target) == pytest.approx(exact, rel=0.0101)
+    assert np.isnan(aggregates.quantile("output", 0.5, 7))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_extremes_do_not_depend_on_the_order_of_the_rows(seed: int) -> None:
+    """Of equal numbers those with the first ids are kept, and listed by them."""
+    numbers = np.random.default_rng(seed)
+    trust = {f"item {i:02d}": float(numbers.integers(0, 3)) for i in range(4 * EXTREMES)}
+    aggregates = Aggregates()
+    for identity in numbers.permutation([*trust]):
+        aggregates.absorb([{"id": str(identity), "target": 0, "trust": trust[identity]}])
+    for name, sign in (("least_trusted", 1), ("most_trusted", -1)):
+        ordered = sorted(trust.items(), key=lambda item, sign=sign: (sign * item[1], item[0]))
+        assert aggregates.extremes[name] == [(value, key) for key, value in ordered[:EXTREMES]]
+    assert "largest_residuals" not in aggregates.extremes
+
+
 def test_saved_in_the_middle_they_end_the_same_to_the_last_bit() -> None:
     content = rows()
     whole = Aggregates()

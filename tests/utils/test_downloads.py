@@ -12,7 +12,7 @@ import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -104,6 +104,18 @@ def test_a_file_is_fetched_once_and_told_how_far_it_is(server, tmp_path):
     assert told[-1] == (len(CONTENT), len(CONTENT)) and [done for done, _ in told] == sorted({done for done, _ in told})
     assert downloads.fetch(server.file(), path.parent) == path and server.asked == [None]
     assert names(path.parent) == ["digits.gz"]
+
+
+@pytest.mark.parametrize("has_sum", [True, False])
+@pytest.mark.parametrize("content", [CONTENT[:-1], CONTENT + b"x", b"", CONTENT[:-1] + b"x"])
+def test_a_file_that_is_there_and_is_another_is_left_alone(server, tmp_path, content, has_sum):
+    file = server.file() if has_sum else replace(server.file(), sha256=None)
+    (tmp_path / file.name).write_bytes(content)
+    if len(content) == len(CONTENT) and not has_sum:  # nothing shows it
+        assert downloads.fetch(file, tmp_path).read_bytes() == content
+    else:
+        assert "exists already" in failure(file, tmp_path)
+    assert (tmp_path / file.name).read_bytes() == content and not server.asked
 
 
 @pytest.mark.parametrize("sum_known", [True, False])
