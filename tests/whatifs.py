@@ -20,7 +20,7 @@ from torch import nn
 import ig2
 from ig2 import modalities
 from ig2.explorer import Collection, WhatIf
-from ig2.modalities.modality import Sample
+from ig2.modalities.samples import Sample
 from networks import seeded
 
 SIDE = 8

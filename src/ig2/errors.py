@@ -67,6 +67,12 @@ def format_count(number: int, word: str) -> str:
     return f"{number:,} {word}{ending}"
 
 
+def quote_names(names: Sequence[str], most: int) -> str:
+    """Return the first `most` names, quoted, and the number of the others."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
+
+
 def describe(value: object) -> str:
     """Quote a value back to the user: a tensor by dtype and shape, anything else by its repr, both short."""
     shape = getattr(value, "shape", None)

@@ -208,7 +208,7 @@ def test_a_registry_says_what_there_is():
         ("explain", "nothing to explain"),
         ("explain a.png b.csv", "image and table"),
         ("explain a.png --text hello", "image and text"),
-        ("explain a.csv b.parquet", "one table"),
+        ("explain a.csv b.parquet", "expected 1 table, got 2"),
         ("explain a.png --rows 1", "--rows"),
         ("explain a.txt b.txt --rows 1", "--rows"),
         ("explain a.png --method guidedig", "did you mean guided-ig?"),

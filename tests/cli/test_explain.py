@@ -16,6 +16,7 @@ from ig2.cli.methods import find_rule
 from ig2.demo import photos as demo_photos
 from ig2.demo import tables
 from ig2.methods.catalogue import METHODS
+from ig2.modalities.table import modality
 
 FOR_ALL = [name for name, entry in METHODS.items() if not entry.for_images]
 CAMS = ("Grad-CAM", "LayerCAM", "HiResCAM")
@@ -304,7 +305,7 @@ def test_references_that_are_none(ig2):
     for references, said in (
         ("nowhere", "nowhere does not exist"),
         ("photo.png/x", "photo.png/x does not exist"),
-        (photo, "is not a folder"),
+        (photo, "nothing to contrast 'photo.png' with: each reference there is (1)"),
         ("empty", "empty has no images"),
         ("notes", "notes has no images"),
         ("same", "nothing to contrast 'photo.png' with: each reference there is"),
@@ -389,7 +390,7 @@ def test_tables_of_every_kind_and_by_default_all_rows(ig2, suffix):
 
 
 def test_rows_beyond_the_limit_are_listed_as_skipped(ig2, monkeypatch):
-    monkeypatch.setattr(inputs, "FIRST_ROWS", 3)
+    monkeypatch.setattr(modality, "FIRST_ROWS", 3)
     tables.example_rows("iris", 7).to_csv("rows.csv", index=False)
     said = ig2("explain", "rows.csv", "-m", "iris", "--method", "gradient")
     assert re.search(r"skipped\n  rows 4 to 7: only the first 3 rows .* --rows 4:7\n", said.out)
@@ -415,7 +416,7 @@ def test_the_limit_of_a_folder_of_references_is_printed(ig2):
     for seed in range(61):
         ig2.photo(f"pool/{seed}.png", seed=seed + 1)
     said = ig2("explain", ig2.photo(), "-m", "mine:small", "--references", "pool", "--steps", 1)
-    assert "\n  1 photos of pool: references are chosen from 60 of its 61 photos" in said.out
+    assert "\n  1 images of pool: references are chosen from 60 of its 61 images" in said.out
 
 
 # -- in a browser ------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from PIL import Image
 
 from ig2 import Attribution, ExpectedIG, IntegratedGradients
 from ig2.cli import files
+from ig2.modalities.modality import find
 
 
 def test_the_files_hold_what_was_found(small, ig2):
@@ -165,6 +166,6 @@ def test_two_photos_of_one_name_are_told_apart(ig2):
     names = [(entry["name"], entry["picture"]) for entry in summary(Path("out"))["inputs"]]
     assert names == [("a/cat.png", "cat.png"), ("b/cat.png", "cat-2.png"), ("cat-2.png", "cat-2-2.png")]
     assert "a/cat.png\n" in said.out and "b/cat.png\n" in said.out
-    assert files.name_pictures(["a", "a-2", "a", "A"], "image") == ["a.png", "a-2.png", "a-3.png", "A-4.png"]
-    assert files.name_pictures(["???", "...", "\U00020000" * 90], "image")[:2] == ["image-1.png", "image-2.png"]
-    assert len(os.fsencode(files.name_pictures(["\U00020000" * 90], "image")[0])) <= 255
+    assert files.name_pictures(["a", "a-2", "a", "A"], find("image")) == ["a.png", "a-2.png", "a-3.png", "A-4.png"]
+    assert files.name_pictures(["???", "...", "\U00020000" * 90], find("image"))[:2] == ["image-1.png", "image-2.png"]
+    assert len(os.fsencode(files.name_pictures(["\U00020000" * 90], find("image"))[0])) <= 255

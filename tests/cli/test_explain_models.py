@@ -111,14 +111,14 @@ def test_a_network_alone_takes_a_table_with_the_statistics_of_its_file(ig2):
     rows.assign(answer=["x", "y"] * 15).to_csv("answers.csv", index=False)
     said = ig2.refused("explain", "answers.csv", "-m", "mine:table")
     assert "6 features of answers.csv" in said and "leave_out" in said and "table.subject(" in said
-    assert "for images" in ig2.refused("explain", "rows.csv", "-m", "mine:table", "--size", 8, code=2)
+    assert "--size is not for rows of a table" in ig2.refused("explain", "rows.csv", "-m", "mine:table", "--size", 8, code=2)
     assert "from_parts" in ig2.refused("explain", "-t", "Why?", "-m", "mine:table")
 
 
 def test_a_model_for_another_kind_is_refused(ig2):
     photo = ig2.photo()
-    assert "questions explains texts, and the input is an image" in ig2.refused("explain", photo, "-m", "questions")
-    assert "wine explains tables, and the input is a text" in ig2.refused("explain", "--text", "Why?", "-m", "wine")
+    assert "questions explains texts, and these are images" in ig2.refused("explain", photo, "-m", "questions")
+    assert "wine explains rows of a table, and these are texts" in ig2.refused("explain", "--text", "Why?", "-m", "wine")
     assert "did you mean digits?" in ig2.refused("explain", photo, "-m", "digit")
 
 

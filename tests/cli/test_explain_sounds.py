@@ -10,6 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ig2 as library
+from ig2.cli import explain
+from ig2.explorer import Collection
+from ig2.views import Curve
+
 MODULE = """
 import torch
 from torch import nn
@@ -29,14 +34,18 @@ def build():
 @pytest.fixture
 def sounds(ig2) -> None:
     Path("hearing.py").write_text(MODULE)
-    Path("in").mkdir()
     for number in range(2):
-        samples = np.random.default_rng(number).integers(-20_000, 20_000, 40).astype("<i2")
-        with wave.open(f"in/{number}.wav", "wb") as file:
-            file.setnchannels(1)
-            file.setsampwidth(2)
-            file.setframerate(100)
-            file.writeframes(samples.tobytes())
+        write_sound(Path(f"in/{number}.wav"), number)
+
+
+def write_sound(path: Path, seed: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    samples = np.random.default_rng(seed).integers(-20_000, 20_000, 40).astype("<i2")
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(100)
+        file.writeframes(samples.tobytes())
 
 
 @pytest.mark.slow
@@ -56,6 +65,24 @@ def test_a_folder_is_run_and_references_are_chosen_from_one(ig2, sounds):
     assert ig2("run", "in", "--model", "hearing:build", "--method", "expected-ig", "--out", "store", "-q").code == 0
     named = ig2("explain", "in/0.wav", "--model", "hearing:build", "--references", "in", "-q", "--method", "occlusion")
     assert named.code == 0, named.err
+
+
+def test_a_folder_of_sounds_is_explained_few_or_many(ig2, sounds, monkeypatch):
+    command = ("explain", "in", "--model", "hearing:build", "--method", "gradient", "--compare", "ig", "-q")
+    Path("in/notes.doc").write_text("no sound")
+    assert ig2(*command).code == 0
+    assert [entry["name"] for entry in json.loads(Path("ig2-out/summary.json").read_text())["inputs"]] == ["0.wav", "1.wav"]
+    for number in range(2, 7):
+        write_sound(Path(f"in/deep/{number}.wav"), number)
+    Path("in/deep/8.wav").write_bytes(b"RIFF")
+    monkeypatch.setattr(explain, "MANY", 4)
+    said = ig2(*command)
+    assert said.code == 0 and re.search(r"^7 inputs, 1 skipped$", said.out, re.MULTILINE)
+    store = library.open("ig2-out/store")
+    assert store.manifest["view"]["name"] == "curve" and store["3.wav"]["values"].shape == (40,)
+    assert store.where("error is not None").ids == ["8.wav"]
+    view = Collection(["ig2-out/store"], "in").view("0.wav")[0][0]
+    assert isinstance(view.view, Curve) and view.view.lowest is not None and view.view.seconds == 0.4
 
 
 @pytest.mark.parametrize(

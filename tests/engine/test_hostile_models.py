@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ig2.errors import InputError
 from ig2.modalities.loading import load_network, load_subject
+from ig2.modalities.modality import find
 from networks import refuses
 
 pytestmark = pytest.mark.slow  # all of it together takes half a minute
@@ -161,7 +162,7 @@ def test_without_trust_nothing_runs(tmp_path: Path, attack: str) -> None:
         open_and_run(path)
     assert not mark.exists()
     assert "\n" not in str(caught.value)
-    refuses(InputError, "--trust", lambda: load_subject(str(path), "image"))
+    refuses(InputError, "--trust", lambda: load_subject(str(path), find("image")))
     assert not mark.exists()
 
 

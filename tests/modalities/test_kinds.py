@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from ig2._engine.inputs import Fixed
 from ig2.errors import InputError
 from ig2.modalities import MODALITIES, Batch, Modality, Sample, Subject
 from ig2.modalities.modality import find_by_suffix, find_stored, guess, list_modalities
+from ig2.modalities.samples import BadRowsError, MismatchError, SampleList
 from ig2.modalities.text.sentences import TextBatch
 from ig2.views import Bars
 from networks import refuses
@@ -97,3 +99,35 @@ def test_a_kind_of_data_is_read_and_contrasted_by_a_few_lines(tmp_path) -> None:
 def test_rows_are_read_from_samples_of_a_source_too() -> None:
     table = modalities.table.subject(nn.Linear(1, 2), ["age"], ["old", "young"])
     assert table.read([Sample({"age": 3}, "p7", "old")]).cells == (("3",),)
+
+
+def test_what_is_wrong_with_one_sample_is_told_from_what_is_wrong_with_all() -> None:
+    def read(numbers: list[int]) -> Any:
+        bad = [number for number in numbers if number in (2, 3)]
+        if bad:
+            raise InputError(f"{bad[0]} is broken")
+        return numbers
+
+    samples = SampleList.of([1, 2, 3, 4], ["a", "b", "c", "d"], read)
+    assert samples.read([0, 3]) == [1, 4]
+    assert samples.find_bad(InputError("2 is broken"), [0, 1, 2, 3]) == {1: "2 is broken", 2: "3 is broken"}
+    assert samples.find_bad(MismatchError("columns are missing"), [0, 1]) == {}
+    assert samples.find_bad(BadRowsError({2: "no number"}, "fill it in"), [0, 1]) == {1: "no number"}
+    double = SampleList.of([2, 2], ["a", "b"], read)
+    assert double.find_bad(InputError("2 is broken"), [0, 1]) == {}  # one reason for each of them
+    assert double.find_bad(InputError("2 is broken"), [0]) == {0: "2 is broken"}
+
+
+def test_some_files_of_a_folder_are_chosen_from_all_sub_folders(tmp_path: Path) -> None:
+    for name in ("a/1.wav", "a/2.wav", "a/3.wav", "b/4.WAV", ".c/5.wav", "d/e.wav/6.wav", "a/7.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    signals = MODALITIES["signal"]
+    samples = signals.list_samples(tmp_path)
+    assert [sample.name for sample in samples] == ["a/1.wav", "a/2.wav", "a/3.wav", "b/4.WAV", "d/e.wav/6.wav"]
+    assert [sample.label for sample in samples] == ["a", "a", "a", "b", "e.wav"]
+    for seed in range(4):
+        assert {sample.label for sample in signals.list_samples(tmp_path, 3, seed)} == {"a", "b", "e.wav"}
+    assert len({signals.list_samples(tmp_path, 1, seed)[0].name for seed in range(20)}) > 2
+    refuses(InputError, "no rows of a table", lambda: MODALITIES["table"].list_samples(tmp_path))
+    refuses(InputError, "nowhere does not exist", lambda: signals.list_samples(tmp_path / "nowhere"))

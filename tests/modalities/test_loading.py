@@ -21,6 +21,7 @@ import ig2
 from ig2._utils import training
 from ig2.errors import InputError, MissingExtraError
 from ig2.modalities.loading import load_network, load_subject
+from ig2.modalities.modality import find
 from networks import refuses
 
 SOURCE = """
@@ -112,8 +113,8 @@ def test_a_function_of_a_module_in_the_current_folder_is_called(here: Path) -> N
     assert sys.path == before
     assert isinstance(load_network("my_models:Holder.build"), nn.Sequential)
     assert isinstance(load_network("my_models:made"), nn.Flatten)
-    assert load_subject("my_models:subject", "image").classes == tuple("abcde")
-    assert load_subject("my_models:table", "table").modality.name == "table"
+    assert load_subject("my_models:subject", find("image")).classes == tuple("abcde")
+    assert load_subject("my_models:table", find("table")).modality.name == "table"
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "pt", "checkpoint", "parallel", "old"])
@@ -132,7 +133,7 @@ def test_a_function_with_weights_is_filled(here: Path, ending: str) -> None:
     assert isinstance(net, nn.Module)
     for name, value in net.state_dict().items():
         assert torch.equal(value, state[name])
-    subject = load_subject(f"my_models:subject@{path.name}", "image")
+    subject = load_subject(f"my_models:subject@{path.name}", find("image"))
     assert torch.equal(subject.model.net.state_dict()["5.bias"], state["5.bias"])
 
 
@@ -194,9 +195,9 @@ def test_every_failure_is_one_line(here: Path, spec: str) -> None:
 def test_known_names_come_before_everything(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IG2_CACHE", str(here))
     (here / "iris").mkdir()
-    assert load_subject("iris", "table").name == "iris MLP"
-    assert load_subject(None, "table").name == "breast-cancer MLP"
-    refuses(InputError, "iris explains tables, and the input is an image", lambda: load_subject("iris", "image"))
+    assert load_subject("iris", find("table")).name == "iris MLP"
+    assert load_subject(None, find("table")).name == "breast-cancer MLP"
+    refuses(InputError, "iris explains rows of a table, and these are images", lambda: load_subject("iris", find("image")))
     for name in ("torchvision", "torchvision.models", "timm"):
         monkeypatch.setitem(sys.modules, name, None)
     refuses(MissingExtraError, "timm", lambda: load_network("timm:resnet18"))
@@ -205,7 +206,7 @@ def test_known_names_come_before_everything(here: Path, monkeypatch: pytest.Monk
 def test_a_network_says_nothing_about_words_or_columns(here: Path) -> None:
     for kind, where in (("text", "ig2.modalities.text"), ("table", "ig2.modalities.table")):
         with pytest.raises(InputError, match=f"name a function that returns a subject, made with {where}"):
-            load_subject("my_models:build", kind)  # type: ignore[arg-type]
+            load_subject("my_models:build", find(kind))
 
 
 # -- programs ----------------------------------------------------------------------------------------------------------
@@ -223,11 +224,11 @@ def test_torch_export_and_torchscript_are_explained(exported: Path, scripted: Pa
         assert torch.allclose(a.values, expected.values, atol=1e-5)
         alone = ig2.IG2(steps=5)(ig2.wrap(found, representation="output"), x[:1], references=far[:1])
         assert alone.values.isfinite().all()
-    subject = load_subject(str(exported), "image", trust=True)
+    subject = load_subject(str(exported), find("image"), trust=True)
     assert subject.read(np.zeros((30, 40, 3), np.uint8)).x.shape == (1, 3, 16, 16)  # the size it was exported for
-    batch = load_subject(str(scripted), "image", trust=True).read(np.full((30, 40, 3), 9, np.uint8))
+    batch = load_subject(str(scripted), find("image"), trust=True).read(np.full((30, 40, 3), 9, np.uint8))
     assert batch.x.shape == (1, 3, 224, 224)
-    a = ig2.IG2(steps=2)(load_subject(str(scripted), "image", trust=True).model, batch.x, references=batch.x / 2)
+    a = ig2.IG2(steps=2)(load_subject(str(scripted), find("image"), trust=True).model, batch.x, references=batch.x / 2)
     assert a.values.shape == batch.x.shape
 
 

@@ -17,9 +17,9 @@ import ig2
 from ig2 import modalities
 from ig2._utils import downloads, training
 from ig2._utils.files import FileError, check_regular, write_file
-from ig2.cli.inputs import read_lines
 from ig2.errors import IG2Warning, InputError
 from ig2.modalities.loading import load_network
+from ig2.modalities.text.modality import read_lines
 from ig2_bench.datasets import listing, mnist
 from ig2_bench.datasets.wafer import frames, wm811k
 from ig2_bench.networks import faces, questions

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
@@ -38,6 +38,29 @@ def check_regular(path: str | PathLike[str]) -> None:
     if not stat.S_ISREG(mode):
         kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
         raise InputError(f"{os.fspath(path)} is not a file but {kind}: copy its content into a file")
+
+
+def list_folder(folder: Path, suffixes: Sequence[str], skip: Path | None = None) -> Iterator[str]:
+    """Yield the files of a folder and its sub-folders with these endings, in a fixed order, less what is hidden.
+
+    Args:
+        folder: the folder.
+        suffixes: the endings, in small letters.
+        skip: a folder to skip.
+
+    Raises:
+        InputError: if a folder cannot be read.
+    """
+    skip = None if skip is None else skip.resolve()
+    for place, below, names in os.walk(folder, onerror=_raise):
+        below[:] = sorted(name for name in below if name[:1] != "." and Path(place, name).resolve() != skip)
+        for name in sorted(names):
+            if name[:1] != "." and name.lower().endswith(tuple(suffixes)):
+                yield os.path.join(place, name)
+
+
+def _raise(error: OSError) -> None:
+    raise InputError(f"{error.filename} cannot be read: {reason(error)}") from error
 
 
 def write_file(path: str | PathLike[str], content: bytes) -> None:

@@ -18,7 +18,7 @@ from ig2.errors import InputError, import_extra
 from ig2.methods.catalogue import METHODS
 from ig2.modalities.base import Batch
 from ig2.modalities.image.photos import ImageSubject
-from ig2.modalities.modality import Sample
+from ig2.modalities.samples import Sample
 from ig2.report import Content, InputView
 from ig2.runs.files import FORMAT, MANIFEST, PARTS, write_json, write_part
 from ig2.runs.plan import Plan, Row, make_table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import webbrowser
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -20,11 +19,10 @@ from ig2._utils.suggestions import ChoiceError
 from ig2.attribution import Attribution
 from ig2.cli import files
 from ig2.cli.answer import print_answer
-from ig2.cli.inputs import check_exists, find_kind, list_files, open_inputs, read_all, read_references
+from ig2.cli.inputs import check_exists, find_modality, list_files, open_inputs, read_all, read_references
 from ig2.cli.many import MANY, count_words, explain_many, first_lines, list_least_trusted
 from ig2.cli.methods import (
     check_gradients,
-    choose_default,
     find_methods,
     find_rule,
     make_method,
@@ -35,12 +33,11 @@ from ig2.cli.options import ExplainOptions
 from ig2.cli.output import INDENT, Watch, ignore_progress, open_console, print_heading, print_line, print_path, show_progress
 from ig2.cli.streams import print_error
 from ig2.demo import pool
-from ig2.errors import InputError, ModelError, describe
+from ig2.errors import InputError, ModelError, describe, quote_names
 from ig2.methods.catalogue import Entry
-from ig2.modalities.base import Batch, Contrast, Subject, quote_names
-from ig2.modalities.image.photos import ImageSubject
+from ig2.modalities.base import Batch, Contrast, Subject
 from ig2.modalities.models import default_photos
-from ig2.modalities.table.rows import BadRowsError, MissingColumnsError
+from ig2.modalities.samples import MismatchError, SampleList
 from ig2.modalities.text.sentences import TextBatch, TextSubject
 from ig2.report import Content, SkippedView, build
 from ig2.report.content import Index, InputView, MethodView
@@ -70,25 +67,24 @@ def run(options: ExplainOptions) -> None:
         if value:
             raise ChoiceError(f"--{name} is for a language model: name one with --lm, for example --lm smollm2")
     sources = list_files(options.files, options.out, options.skip_bad)
-    kind = find_kind(sources, options.texts, options.rows)
+    modality = find_modality(sources, options.texts, options.rows)
     others = [name.strip() for name in (options.compare or "").split(",") if name.strip()]
-    methods = find_methods([options.method or "ig2", *others], kind)
+    methods = find_methods([options.method or "ig2", *others], modality)
     rule = find_rule(options.rule, methods)
     # a missing file is one more that cannot be read
-    skips_files = kind == "image" and (options.skip_bad or len(sources) > MANY)
-    if options.scale is not None and kind != "image":
-        raise ChoiceError(f"--scale {options.scale:g} is for photos, and a {kind} has no pixels to blur: omit it")
-    if options.at is not None and kind != "image":
-        raise ChoiceError(f"--at {options.at} is for photos, and this is a {kind}: omit it")
+    skips_files = not modality.has_many and (options.skip_bad or len(sources) > MANY)
+    for name in ("scale", "at"):
+        if getattr(options, name) is not None and not modality.has_places:
+            raise ChoiceError(f"--{name} {getattr(options, name)} is for photos, and these are {modality.nouns}: omit it")
     for path in (*(() if skips_files else sources), *filter(None, [options.references])):
         check_exists(path)
     with files.draft_folder(options.out) as draft, show_progress(options.quiet, keep=True) as watch:
         watch("model")
         device = find_device(options.device)
         described_by = [] if options.references is None else [options.references]
-        subject = load_model(options, kind, [*described_by, *sources]).to(device)
+        subject = load_model(options, modality, [*described_by, *sources]).to(device)
         if options.method is None and options.rule is None and options.at is None:
-            methods = find_methods([*choose_default(subject), *others], kind)
+            methods = find_methods([*subject.default_methods, *others], modality)
         check_gradients(methods, subject)
         target = None if options.target == "auto" else subject.index(options.target)
         against = parse_against(subject, options.against)
@@ -96,17 +92,14 @@ def run(options: ExplainOptions) -> None:
             inputs, skipped = open_inputs(subject, sources, options.texts, options.rows)
             is_many = len(inputs.chosen) > MANY
             if is_many:
-                with suppress(BadRowsError):  # is skipped later; a table of other columns ends the run here
-                    inputs.read(inputs.chosen[:1]) if kind == "table" else None
+                check_fit(inputs)
             batch, bad = (None, ()) if is_many else read_all(subject, inputs, options.skip_bad)
-        except MissingColumnsError as error:
+        except MismatchError as error:
             if options.model is not None:
                 raise
-            raise InputError(
-                f"{error}. The default model is {subject.name}, a tumour classifier: name your own model with --model"
-            ) from error
+            raise InputError(f"{error}. The default model is {subject.name}: name your own model with --model") from error
         names = () if batch is None else batch.names
-        pictures, numbers = files.name_pictures(names, kind), list(files.name_numbers(methods).values())
+        pictures, numbers = files.name_pictures(names, modality), list(files.name_numbers(methods).values())
         files.check_replaceable(
             options.out, [files.REPORT, files.SUMMARY, *(files.FOLDERS if is_many else (*pictures, *numbers))]
         )
@@ -130,7 +123,7 @@ def run(options: ExplainOptions) -> None:
                 count=options.count, steps=options.steps, seed=options.seed, announce=announce,
             )  # fmt: skip
             title = f"What {subject.name} went by"
-            scale = files.find_scale(options.scale, subject)
+            scale = subject.scale if options.scale is None else options.scale
             return explanation, build_content(explanation, title, options.seed, skipped, scale)
 
         if batch is None:
@@ -151,6 +144,20 @@ def run(options: ExplainOptions) -> None:
         print_result(explanation, content, options, pictures, numbers)
     if options.open_report:
         webbrowser.open((options.out / files.REPORT).absolute().as_uri())
+
+
+def check_fit(inputs: SampleList) -> None:
+    """Check by the first of many inputs that they are what the model takes; one that cannot be read is skipped later.
+
+    Raises:
+        MismatchError: if they are not, such as a table that lacks columns.
+    """
+    try:
+        inputs.read(inputs.chosen[:1])
+    except MismatchError:
+        raise
+    except InputError:
+        pass
 
 
 def parse_against(subject: Subject, wanted: str | None) -> list[int] | Literal["next"] | None:
@@ -310,11 +317,7 @@ def _find_rivals(subject: Subject, scores: Tensor, explained: Tensor, classes: T
 
 def _takes_pool(subject: Subject) -> bool:
     """Whether references come from the photos of the demo, which can be fetched, and the model knows their classes."""
-    return (
-        isinstance(subject, ImageSubject)
-        and subject.samples is default_photos
-        and len(pool.list_classes().intersection(subject.classes or ())) > 1
-    )
+    return subject.samples is default_photos and len(pool.list_classes().intersection(subject.classes or ())) > 1
 
 
 def build_content(

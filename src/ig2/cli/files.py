@@ -23,7 +23,7 @@ from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, reason
 from ig2.methods.catalogue import Entry
 from ig2.modalities.base import Subject, extract_tensor
-from ig2.modalities.image.photos import ImageSubject
+from ig2.modalities.modality import Modality
 from ig2.report import Content, InputView, SkippedView
 from ig2.report import write as write_report
 from ig2.views import Bars, Curve, Picture, Words
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 REPORT, SUMMARY = "report.html", "summary.json"
 DETAILS, PICTURES, STORE = FOLDERS = ("report-files", "pictures", "store")  # of a run with many inputs
-BLURRED_FROM = 112  # pixels a side: maps of that size are blurred by one pixel, of twice that by two, and so on
 BARS = 15  # of a table's columns
 LONGEST_NAME = 60  # letters; file systems take 255 bytes, and a letter has up to four
 
@@ -121,12 +120,11 @@ def _files_of_earlier_run(folder: Path) -> set[str]:
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
-def name_pictures(names: Sequence[str], kind: str) -> list[str]:
+def name_pictures(names: Sequence[str], modality: Modality) -> list[str]:
     """Return the file name of each input's picture, all different even if the file system ignores case."""
     stems: dict[str, str] = {}  # by their lower case
     for number, name in enumerate(names, start=1):
-        stem = f"text-{number}" if kind == "text" else _slug(Path(name).stem if kind in ("image", "signal") else name)
-        stem = stem or f"{kind}-{number}"
+        stem = _slug(modality.name_file(name, number)) or f"{modality.name}-{number}"
         candidates = (stem if copy == 1 else f"{stem}-{copy}" for copy in count(1))
         unique = next(candidate for candidate in candidates if candidate.lower() not in stems)
         stems[unique.lower()] = unique
@@ -257,13 +255,6 @@ def draw_input(explanation: Explanation, content: Content, i: int) -> Any:
     return plots.bars(same, list(shown.columns), cells=cells, scores=scores, titles=titles, count=many, top=top)
 
 
-def find_scale(scale: float | None, subject: Subject) -> float:
-    """Return the pixels that maps are blurred by for the eye: those chosen, otherwise a few of a large photo."""
-    if scale is not None:
-        return scale
-    return float(max(subject.size) // BLURRED_FROM) if isinstance(subject, ImageSubject) else 0.0
-
-
 def draw_photos(
     subject: Subject, attributions: Mapping[str, Attribution], titles: Sequence[str], scale: float | None = None
 ) -> Any:
@@ -271,13 +262,12 @@ def draw_photos(
 
     By default only the strength that is shown is blurred, and a little: single pixels of a photo mean nothing to the eye.
     """
-    assert isinstance(subject, ImageSubject)
-    smooth = find_scale(None, subject)
+    smooth = subject.scale
     if scale is not None and scale != smooth:
         smooth = 0.0
         label = f", {scale:g} px" if scale else ""
         attributions = {f"{name}{label}": attribution.smooth(scale) for name, attribution in attributions.items()}
-    return plots.grid(attributions, titles=titles, bounds=(0.0, subject.value_range), smooth=smooth, count=len(titles))
+    return plots.grid(attributions, titles=titles, bounds=subject.model.bounds, smooth=smooth, count=len(titles))
 
 
 def format_class(label: str, probability: float | None) -> str:

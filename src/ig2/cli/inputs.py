@@ -3,68 +3,49 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
-from ig2 import modalities
-from ig2._utils.files import check_regular
+from ig2._utils.files import check_regular, list_folder
 from ig2._utils.suggestions import ChoiceError
-from ig2.cli.streams import one_line
 from ig2.errors import InputError, format_count, reason
 from ig2.modalities.base import Batch, Subject
-from ig2.modalities.modality import Sample
-from ig2.modalities.signal.modality import SIGNALS
-from ig2.modalities.table.rows import BadRowsError, TableSubject, read_frame
+from ig2.modalities.modality import Modality, guess, list_modalities
+from ig2.modalities.samples import SampleList
+from ig2.modalities.text.modality import TEXTS
 from ig2.report import SkippedView
 
-TABLES = (".csv", ".tsv", ".parquet", ".pq")
-TEXTS = (".txt",)
-SOUNDS = SIGNALS.suffixes
-FIRST_ROWS = 100  # of a table, without --rows
-MOST_REFERENCES = 60  # photos of a folder that references are chosen from; more are reported as skipped
-LARGEST_TEXT = 10_000_000  # bytes
+MOST_REFERENCES = 60  # files of a folder that references are chosen from; more are reported as skipped
 NO_ANSWER = "the model's answer is not a finite number"
 Skipped = tuple[SkippedView, ...]
-Item = TypeVar("Item")
 
 
 def list_files(paths: Sequence[Path], out: Path, skip_bad: bool = False) -> list[Path]:
-    """Replace folders by the images in them and in their sub-folders, less those in the output folder."""
+    """Replace folders by the files in them, less those in the output folder, which are an input each."""
+    kinds = [kind for kind in list_modalities() if kind.suffixes and not kind.has_many]
+    suffixes = [suffix for kind in kinds for suffix in kind.suffixes]
     files: list[Path] = []
     for path in paths:
-        if not path.is_dir():
-            files.append(path)
-            continue
-        try:
-            images = [Path(photo.source) for photo in modalities.image.read_folder(path)]
-        except InputError:
-            if not skip_bad:
-                raise
-            images = [path]  # is listed with the other inputs that cannot be read
-        below = path.resolve() in out.resolve().parents
-        files += [image for image in images if not (below and out.resolve() in image.resolve().parents)]
-    if paths and not files:
-        raise InputError(f"{paths[0]} has no images other than those in --out {out}: name another folder, or another --out")
+        below = [Path(file) for file in list_folder(path, suffixes, skip=out)] if path.is_dir() else [path]
+        if not below and not skip_bad:
+            nouns = " or ".join(kind.nouns for kind in kinds)
+            raise InputError(f"{path} has no {nouns}, other than those in --out {out}: name another folder, or the files in it")
+        files += below or [path]  # is listed with the other inputs that cannot be read
     return files
 
 
-def find_kind(files: Sequence[Path], texts: Sequence[str], rows: str | None) -> str:
+def find_modality(files: Sequence[Path], texts: Sequence[str], rows: str | None) -> Modality:
     """Return the kind of data that all inputs are."""
-    kinds: set[str] = {"text"} if texts else set()
-    for path in files:
-        suffix = path.suffix.lower()
-        kinds.add("table" if suffix in TABLES else "text" if suffix in TEXTS else "signal" if suffix in SOUNDS else "image")
+    kinds = {kind.name: kind for kind in (*map(guess, map(str, files)), *([TEXTS] if texts else []))}
     if not kinds:
         raise ChoiceError("nothing to explain: name photos, sounds, a table or a .txt file of sentences, or add --text '…'")
     if len(kinds) > 1:
         raise ChoiceError(f"inputs must be of one kind, got {' and '.join(sorted(kinds))}: explain each kind by itself")
-    (kind,) = kinds
-    if kind == "table" and len(files) > 1:
-        raise ChoiceError(f"expected one table, got {len(files)}: explain them one at a time")
-    if rows is not None and (kind in ("image", "signal") or len(files) != 1 or texts):
+    (kind,) = kinds.values()
+    if kind.most_files is not None and len(files) > kind.most_files:
+        raise ChoiceError(f"expected {kind.most_files} {kind.name}, got {len(files)}: explain them one at a time")
+    if rows is not None and (not kind.has_many or len(files) != 1 or texts):
         raise ChoiceError("--rows selects rows of one table or lines of one .txt file, and these inputs are neither: omit it")
     return kind
 
@@ -81,78 +62,31 @@ def check_exists(path: Path) -> None:
         check_regular(path)
 
 
-@dataclass(frozen=True)
-class InputList:
-    """Inputs that can be read one by one."""
-
-    names: Sequence[str]
-    read: Callable[[Sequence[int]], Batch]
-    """Reads those of these indices."""
-    chosen: Sequence[int]
-    """The indices of those to read."""
-    sources: Sequence[Path] = ()
-    """Their files, where each has its own."""
-
-    @classmethod
-    def from_list(cls, items: Sequence[Item], names: Sequence[str], read: Callable[[list[Item]], Batch]) -> InputList:
-        return cls(names, lambda indices: read([items[i] for i in indices]), range(len(items)))
-
-    @classmethod
-    def from_table(cls, subject: TableSubject, source: Path, choose: Callable[[int], Sequence[int]]) -> InputList:
-        frame = read_frame(source)
-        names = [f"row {number}" for number in frame.index]
-        return cls(names, lambda indices: subject.read(frame, lambda total: indices), choose(len(frame)))
-
-
-def open_inputs(subject: Subject, files: Sequence[Path], texts: Sequence[str], rows: str | None) -> tuple[InputList, Skipped]:
-    """Return the inputs, and which of a table are skipped by default."""
-    if isinstance(subject, TableSubject):
-        inputs = InputList.from_table(
-            subject, files[0], lambda total: range(min(FIRST_ROWS, total)) if rows is None else parse_rows(rows, total)
-        )
-        rest = range(len(inputs.chosen), len(inputs.names)) if rows is None else ()
-        if not rest:
-            return inputs, ()
-        first, last = rest[0] + 1, rest[-1] + 1
-        reason = f"only the first {FIRST_ROWS} rows are explained by default: for these, add --rows {first}:{last}"
-        return inputs, (SkippedView(f"rows {first} to {last}", reason),)
-    if subject.modality.name == "image":
-        names = _names(files)
-        photos = [Sample(path, name) for path, name in zip(files, names, strict=True)]
-        return replace(InputList.from_list(photos, names, subject.read), sources=files), ()
-    if subject.modality.name == "signal":
-        names = _names(files)
-        clips = [Sample(path, name) for path, name in zip(files, names, strict=True)]
-        return replace(InputList.from_list(clips, names, subject.read), sources=files), ()
-    lines = [line for path in files for line in read_lines(path)]
+def open_inputs(subject: Subject, files: Sequence[Path], texts: Sequence[str], rows: str | None) -> tuple[SampleList, Skipped]:
+    """Return the inputs, and which rows of a file are skipped by default."""
     if rows is not None:
-        lines = [lines[i] for i in parse_rows(rows, len(lines))]
-    lines = [*texts, *lines]
-    return InputList.from_list(lines, lines, subject.read), ()
+        return subject.modality.open(subject, files, texts, lambda total: parse_rows(rows, total)), ()
+    inputs = subject.modality.open(subject, files, texts)
+    count, total = len(inputs.chosen), len(inputs.names)
+    if count == total:
+        return inputs, ()
+    reason = f"only the first {count} rows are explained by default: for these, add --rows {count + 1}:{total}"
+    return inputs, (SkippedView(f"rows {count + 1} to {total}", reason),)
 
 
 def read_references(subject: Subject, source: Path, seed: int, skip_bad: bool = False) -> tuple[Batch, Skipped]:
     """Return the user's references, and which were skipped."""
+    inputs, total = subject.modality.open_pool(subject, source, MOST_REFERENCES, seed)
     unread: Skipped = ()
-    if isinstance(subject, TableSubject):
-        inputs = InputList.from_table(subject, source, range)
-    elif subject.modality.name == "image":
-        photos, total = modalities.image.read_folder(source, MOST_REFERENCES, seed), len(modalities.image.read_folder(source))
-        if len(photos) < total:
-            reason = f"references are chosen from {len(photos)} of its {total:,} photos, taken evenly from all sub-folders"
-            unread = (SkippedView(f"{total - len(photos):,} photos of {source}", reason),)
-        inputs = InputList.from_list(photos, [str(photo.name) for photo in photos], subject.read)
-    elif subject.modality.name == "signal":
-        paths = modalities.signal.list_sounds(source)
-        inputs = InputList.from_list(paths, [path.name for path in paths], subject.read)
-    else:
-        lines = read_lines(source)
-        inputs = InputList.from_list(lines, lines, subject.pool)
+    if len(inputs.chosen) < total:
+        nouns, count = subject.modality.nouns, len(inputs.chosen)
+        reason = f"references are chosen from {count} of its {total:,} {nouns}, taken evenly from all sub-folders"
+        unread = (SkippedView(f"{total - count:,} {nouns} of {source}", reason),)
     batch, bad = read_all(subject, replace(inputs, names=[f"reference {name}" for name in inputs.names]), skip_bad)
     return batch, unread + bad
 
 
-def read_all(subject: Subject, inputs: InputList, skip_bad: bool) -> tuple[Batch, Skipped]:
+def read_all(subject: Subject, inputs: SampleList, skip_bad: bool) -> tuple[Batch, Skipped]:
     """Read inputs, so that a bad one is found before time is spent on the others; return them, and which were skipped."""
     batch, problems = _read_some(subject, inputs, skip_bad)
     if batch is None:
@@ -162,7 +96,7 @@ def read_all(subject: Subject, inputs: InputList, skip_bad: bool) -> tuple[Batch
     return batch, tuple(SkippedView(inputs.names[number], problems[number]) for number in sorted(problems))
 
 
-def _read_some(subject: Subject, inputs: InputList, skip_bad: bool) -> tuple[Batch | None, dict[int, str]]:
+def _read_some(subject: Subject, inputs: SampleList, skip_bad: bool) -> tuple[Batch | None, dict[int, str]]:
     """Read all inputs; or skip those that cannot be read and those for which the model's answer is not finite.
 
     Returns:
@@ -176,7 +110,7 @@ def _read_some(subject: Subject, inputs: InputList, skip_bad: bool) -> tuple[Bat
         try:
             batch = inputs.read(left)
         except InputError as error:
-            bad = _find_bad(error, subject, inputs, left)
+            bad = inputs.find_bad(error, left)
             if len(inputs.chosen) == 1 or not bad:
                 raise
             if not skip_bad:
@@ -191,41 +125,6 @@ def _read_some(subject: Subject, inputs: InputList, skip_bad: bool) -> tuple[Bat
         problems |= {number: NO_ANSWER for number, has_answer in zip(left, sound, strict=True) if not has_answer}
 
 
-def _find_bad(error: InputError, subject: Subject, inputs: InputList, numbers: Sequence[int]) -> dict[int, str]:
-    """Return why each bad input cannot be read, by its index; nothing if the error is not about single inputs."""
-    if isinstance(error, BadRowsError):
-        return {row - 1: problem for row, problem in error.problems.items()}
-    problems: dict[int, str] = {}
-    for number in numbers if subject.modality.name != "table" else ():
-        try:
-            inputs.read([number])
-        except InputError as problem:
-            problems[number] = str(problem)
-    return problems
-
-
-def read_lines(path: Path) -> list[str]:
-    """Return the sentences of a file, one on each line."""
-    check_regular(path)
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_TEXT + 1)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {reason(error)}") from error
-    if len(content) > LARGEST_TEXT:
-        raise InputError(f"{path} has more than {LARGEST_TEXT:,} bytes: choose fewer sentences")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text: save it as UTF-8") from error
-    if "\0" in text:
-        raise InputError(f"{path} is not text, since it holds null characters: expected sentences, one per line")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if not lines:
-        raise InputError(f"{path} has no sentences: expected one per line")
-    return lines
-
-
 def parse_rows(wanted: str, total: int) -> list[int]:
     """Return the indices of rows counted from 1: `3`, `1,4`, or `2:5` with both ends."""
     rows: list[int] = []
@@ -238,9 +137,3 @@ def parse_rows(wanted: str, total: int) -> list[int]:
             raise InputError(f"--rows {wanted!r} is out of range: expected rows 1 to {total}")
         rows += range(first - 1, last)
     return list(dict.fromkeys(rows))
-
-
-def _names(files: Sequence[Path]) -> list[str]:
-    """Name each photo by its file, or by its path if another has the same name."""
-    times = Counter(path.name for path in files)
-    return [one_line(path.name if times[path.name] == 1 else path) for path in files]

@@ -18,12 +18,13 @@ from ig2._utils.devices import find_device
 from ig2._utils.suggestions import ChoiceError
 from ig2.cli import files
 from ig2.cli.explain import announce_cost, list_versions
-from ig2.cli.inputs import check_exists, read_lines
+from ig2.cli.inputs import check_exists
 from ig2.cli.methods import Choice, find_methods, find_rule, rule_for
 from ig2.cli.options import ExplainOptions
 from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, show_progress
 from ig2.cli.streams import one_line
 from ig2.methods.catalogue import METHODS, Entry, Facts
+from ig2.modalities.text.modality import TEXTS, read_lines
 from ig2.report import build_language
 from ig2.report import write as write_report
 from ig2.rules import Rule
@@ -36,7 +37,7 @@ def run(options: ExplainOptions) -> None:
     """Explain one prompt; the files appear in the folder once all of them are complete."""
     _check(options)
     assert options.lm is not None and options.prompt is not None
-    (named,) = find_methods([options.method or type(modalities.language.LanguageModel.default_method).__name__.lower()], "text")
+    (named,) = find_methods([options.method or type(modalities.language.LanguageModel.default_method).__name__.lower()], TEXTS)
     rule = find_rule(options.rule, [named])
     prepare = ig2.Preparation(precision=options.precision)
     if options.references is not None:

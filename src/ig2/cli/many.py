@@ -18,13 +18,14 @@ from ig2._utils.digests import code_digest, fingerprint, key_of
 from ig2._utils.files import make_subfolder, name_in_errors, write_file
 from ig2.attribution import MEDIANS, Attribution
 from ig2.cli import files
-from ig2.cli.inputs import InputList, Skipped
+from ig2.cli.inputs import Skipped
 from ig2.cli.options import ExplainOptions
 from ig2.cli.output import Watch
 from ig2.cli.streams import print_error
 from ig2.errors import InputError, format_count
 from ig2.methods.catalogue import Entry
 from ig2.modalities.base import Batch, Subject
+from ig2.modalities.samples import SampleList
 from ig2.model import Model
 from ig2.report import Content, SkippedView
 from ig2.report.content import Index, IndexEntry
@@ -53,7 +54,7 @@ JSON_COLUMNS = ("summary", "entry", "settings")
 class Inputs(Source):
     """The inputs of the command line, by their names."""
 
-    inputs: InputList
+    inputs: SampleList
 
     def items(self) -> Iterator[Item]:
         return (Item(self.inputs.names[number], number) for number in self.inputs.chosen)
@@ -66,7 +67,7 @@ class Inputs(Source):
 class Explaining(Plan):
     """The plan of a run whose rows come with files for the report: all methods of a batch, and a row for each input."""
 
-    inputs: InputList
+    inputs: SampleList
     explain_batch: Callable[[Batch], tuple[Explanation, Content]]
     folder: Path
     pictures: Mapping[str, str]
@@ -75,7 +76,7 @@ class Explaining(Plan):
 
     def read(self, items: list[Item]) -> Loaded:
         loaded = Loaded(items, [item.content for item in items], [None] * len(items), {}, None)
-        return replace(loaded, batches=self.batch(loaded, list(range(len(items))))) if self.modality.name == "image" else loaded
+        return replace(loaded, batches=self.batch(loaded, list(range(len(items))))) if self.modality.reads_ahead else loaded
 
     def _read(self, ids: list[str], inputs: list[Any]) -> Batch:
         return replace(self.inputs.read(inputs), names=tuple(ids))
@@ -136,7 +137,7 @@ def explain_many(
     options: ExplainOptions,
     subject: Subject,
     methods: Sequence[Entry],
-    inputs: InputList,
+    inputs: SampleList,
     references: Batch | None,
     explain_batch: Callable[[Batch], tuple[Explanation, Content]],
     details: dict[str, str],
@@ -171,8 +172,8 @@ def explain_many(
     unfinished = options.out / UNFINISHED
     plan = Explaining(
         Inputs(inputs), subject, subject.model, ig2.Gradient(), None, None, None, False, None, options.count, options.seed,
-        "float32" if subject.modality.name == "image" else "units", False, {}, None, inputs=inputs, explain_batch=explain_batch,
-        folder=unfinished, pictures=dict(zip(names, files.name_pictures(names, subject.modality.name), strict=True)),
+        subject.modality.keeps, False, {}, None, inputs=inputs, explain_batch=explain_batch,
+        folder=unfinished, pictures=dict(zip(names, files.name_pictures(names, subject.modality), strict=True)),
     )  # fmt: skip
     run_fingerprint = _fingerprint(plan, options, references)
     with name_in_errors(unfinished):
@@ -207,7 +208,7 @@ def explain_many(
         for row, entry in zip(explained, entries, strict=True)
     )
     title = f"What {subject.name} went by"
-    scale = files.find_scale(options.scale, subject)
+    scale = subject.scale if options.scale is None else options.scale
     index = Index(title, subject.name, parts, details, (*skipped, *failed), verdicts, scale)
     folders = (files.DETAILS, files.PICTURES, files.STORE)
     summaries = [json.loads(row["summary"]) for row in explained]
@@ -263,9 +264,7 @@ def _fingerprint(plan: Explaining, options: ExplainOptions, references: Batch | 
     described = {
         name: value if isinstance(value, (int, float, str)) or value is None else str(value) for name, value in typed.items()
     }
-    named = options.files if options.rows is not None or plan.modality.name != "image" else ()
-    paths = [*named, *(plan.inputs.sources if plan.modality.name == "image" else ())]
-    states = [(str(path), *_describe_file(Path(path))) for path in paths]
+    states = [(str(path), *_describe_file(Path(path))) for path in plan.inputs.files or options.files]
     return {
         "code": f"ig2 {ig2.__version__} ({code_digest()})",
         "model": describe_model(plan),

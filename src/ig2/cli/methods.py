@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,12 +12,8 @@ from ig2.methods.catalogue import METHODS, RULES, Entry, Facts
 
 if TYPE_CHECKING:
     from ig2.modalities.base import Batch, Subject
+    from ig2.modalities.modality import Modality
     from ig2.rules import Rule
-
-REGIONS = 50  # that KernelSHAP divides an image into
-COALITIONS = 1000  # of them, and masks of RISE; each is one run of the network
-PHOTO = 96  # pixels of the shorter side from which on a picture is a photo: wafer maps have 56
-WINDOWS = 8  # of Occlusion on a side of an image, without overlap
 
 
 @dataclass(frozen=True)
@@ -42,15 +37,8 @@ def make_method(
 
     What a person sees as one thing is present or absent as one: a region, a word, a column.
     """
-    costs: dict[str, Any] = {"steps": steps, "straight": steps, "guided": steps}
-    if subject is None:
-        facts = Facts(**costs)
-    elif subject.modality.name == "image":
-        side = max(1, min(batch.attributed.shape[-2:]) // WINDOWS)
-        regions = ig2.Superpixels(REGIONS)
-        facts = Facts(**costs, groups=regions, coalitions=COALITIONS, window=side)
-    else:
-        facts = Facts(**costs, images=False, groups=subject.number_units(batch))
+    parts = {} if subject is None else subject.describe_parts(batch)
+    facts = Facts(steps=steps, straight=steps, guided=steps, **parts)
     return entry.make(facts, **rule_for(entry, rule))
 
 
@@ -59,8 +47,8 @@ def rule_for(entry: Entry, rule: Rule | None) -> dict[str, Any]:
     return {} if rule is None or not entry.takes_rule else {"rule": rule}
 
 
-def find_methods(names: Iterable[str], kind: str) -> list[Entry]:
-    """Return the methods of these names, each once.
+def find_methods(names: Iterable[str], modality: Modality | None) -> list[Entry]:
+    """Return the methods of these names, each once, for a kind of data, if it is known.
 
     Raises:
         ChoiceError: for an unknown name, or a method that is not for this kind of data.
@@ -68,28 +56,9 @@ def find_methods(names: Iterable[str], kind: str) -> list[Entry]:
     for name in names:
         if name not in METHODS:
             raise ChoiceError(f"there is no method {name!r}{suggest(name, METHODS)}")
-        if METHODS[name].for_images and kind != "image":
-            raise ChoiceError(f"the method {name} is for images, and this is a {kind}: omit it")
+        if modality is not None and METHODS[name].for_images and not modality.has_places:
+            raise ChoiceError(f"the method {name} is for images, and these are {modality.nouns}: omit it")
     return [METHODS[name] for name in dict.fromkeys(names)]
-
-
-def choose_default(subject: Subject) -> tuple[str, ...]:
-    """Return the names of the methods shown where none was named, the first of them first.
-
-    On photos that is Strata, which leads the leaderboard there, and IG² beside it, which has paths
-    and counterfactuals. On smaller pictures, such as digits and wafer maps, and on everything else,
-    it is IG² alone.
-    """
-    import torch
-
-    from ig2.modalities.image.photos import ImageSubject
-
-    if not isinstance(subject, ImageSubject) or min(subject.size) < PHOTO:
-        return ("ig2",)
-    grey = torch.full((1, subject.channels, *subject.size), subject.value_range / 2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the methods will give them again
-        return ("strata", "ig2") if ig2.Strata().fits(subject.model, grey) else ("ig2",)
 
 
 def check_gradients(methods: Iterable[Entry], subject: Subject) -> None:

@@ -130,7 +130,7 @@ class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
     """The options of `ig2 explain`."""
 
     files: tuple[Path, ...] = argument(
-        "Photos or folders of photos, sounds (.wav), a .txt file of sentences, or a table (.csv, .tsv, .parquet).", "FILE", ()
+        "Photos or sounds (.wav), folders of them, a .txt file of sentences, or a table (.csv, .tsv, .parquet).", "FILE", ()
     )
     texts: tuple[str, ...] = option((), "A sentence to explain. May be repeated.", "--text", "-t", panel=None)
     rows: str | None = option(

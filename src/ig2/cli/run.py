@@ -24,6 +24,8 @@ from ig2.methods.catalogue import METHODS
 from ig2.metrics import Metric
 from ig2.modalities.base import Subject
 from ig2.modalities.loading import load_function, load_network
+from ig2.modalities.modality import TENSORS, find
+from ig2.modalities.text.modality import TEXTS
 from ig2.references.base import References
 from ig2.runs import Cluster, Source, Store, find_source
 from ig2.runs.files import PROGRESS
@@ -54,11 +56,7 @@ def run(options: RunCommandOptions) -> None:
     with show_progress(options.quiet) as watch:
         watch("model")
         model = _load(options, source)
-        kind = model.modality.name if isinstance(model, Subject) else None
-        if kind is not None:
-            find_methods([options.method], kind)
-        elif options.method not in METHODS:
-            find_methods([options.method], "image")  # says what there is
+        find_methods([options.method], model.modality if isinstance(model, Subject) else None)
         named = METHODS[options.method]
         find_rule(options.rule, [named])
         contrasts = named.example.needs_references
@@ -90,7 +88,7 @@ def _run_language(options: RunCommandOptions) -> None:
         if getattr(options, name) is not None:
             raise ChoiceError(f"--{name} does not apply to a language model: omit it")
     method = options.method or type(modalities.language.LanguageModel.default_method).__name__.lower()
-    find_rule(options.rule, find_methods([method], "text"))
+    find_rule(options.rule, find_methods([method], TEXTS))
     with show_progress(options.quiet) as watch:
         watch("model")
         store = _run(
@@ -226,14 +224,10 @@ def _load(options: RunCommandOptions, source: Source) -> Any:
     network = load_network(options.model, trust=options.trust) if options.model is not None and len(source.kinds) > 1 else None
     if isinstance(network, Subject) and not any((options.size, options.bounds, options.mean, options.std, options.classes)):
         return network
-    if network is not None and "tensor" in source.kinds:
+    if network is not None and TENSORS.name in source.kinds:
         return network
-    kind = network.modality.name if isinstance(network, Subject) else source.kinds[0]
-    if kind == "tensor":
-        raise ChoiceError(
-            f"{options.source} is a data set of tensors, for which there is no default model: name a network with --model"
-        )
-    return load_model(options, kind, [Path(options.source)])
+    modality = network.modality if isinstance(network, Subject) else find(source.kinds[0])
+    return load_model(options, modality, [Path(options.source)])
 
 
 def _parse_target(model: Any, wanted: str) -> int:

@@ -18,6 +18,7 @@ from ig2.cli.output import open_console, print_heading, print_line
 from ig2.cli.streams import print_error
 from ig2.errors import InputError, describe, import_extra
 from ig2.methods.catalogue import METHODS
+from ig2.modalities.modality import find_stored, list_modalities
 from ig2.modalities.models import MODELS
 from ig2.runs.files import read_manifest
 
@@ -77,13 +78,14 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
     from ig2.explorer import WhatIf
 
     manifest = read_manifest(options.stores[0])
-    kind, command = manifest.get("kind"), manifest.get("command") or {}
-    if kind not in ("image", "text", "table"):
-        raise InputError(f"{options.stores[0]} is a store of {kind}s: --what-if is for images, texts and tables, omit it")
+    modality, command = find_stored(manifest), manifest.get("command") or {}
+    if not modality.can_edit:
+        nouns = " and ".join(each.nouns for each in list_modalities() if each.can_edit)
+        raise InputError(f"{options.stores[0]} is a store of {modality.nouns}: --what-if is for {nouns}, omit it")
     if "lm" in manifest["fingerprint"].get("model", {}):
         raise InputError(f"{options.stores[0]} is of a language model, which --what-if does not support: use ig2 explain --lm")
     name = find_method(options, manifest)
-    find_methods([name], kind)
+    find_methods([name], modality)
     method = manifest["fingerprint"].get("method") or {}
     is_same = options.method is None or options.method == method.get("name")
     rule = method["rule"] if is_same and isinstance(method.get("rule"), str) else None
@@ -102,7 +104,7 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
             )
     typed = replace(options, model=find_model(options.model, command))
     sources = [Path(place) for place in (options.references, options.source) if place is not None and Path(place).is_file()]
-    subject = load_model(typed, kind, sources).to(find_device(options.device))
+    subject = load_model(typed, modality, sources).to(find_device(options.device))
     chosen: dict[str, Any] = {"references": find_references(references)}
     if options.count is not None:
         chosen["count"] = options.count

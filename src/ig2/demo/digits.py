@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ig2._utils.training import fit, load_or_train, local_seed
 from ig2.errors import import_extra
 from ig2.modalities.image.photos import ImageSubject, subject
-from ig2.modalities.modality import Sample
+from ig2.modalities.samples import Sample
 
 CLASSES = tuple("0123456789")
 SIZE = (28, 28)

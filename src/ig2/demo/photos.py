@@ -12,7 +12,7 @@ from ig2._utils.training import local_seed
 from ig2.demo import pool
 from ig2.errors import MissingExtraError, import_extra
 from ig2.modalities.image.photos import ImageSubject, subject
-from ig2.modalities.modality import Sample
+from ig2.modalities.samples import Sample
 
 # Photos inside the wheels of scikit-image and scikit-learn that EfficientNet-Lite0 takes for what they show, or for the nearest
 # class that ImageNet has, with its probability. Not those it mistakes: coins are a bubble (0.13), galaxies a flatworm (0.20).

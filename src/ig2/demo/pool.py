@@ -17,7 +17,7 @@ from ig2._utils.datasets import DataSet, Reading, Survey
 from ig2._utils.downloads import PublicFile, find_difference
 from ig2.errors import InputError
 from ig2.modalities.image import imagenet
-from ig2.modalities.modality import Sample
+from ig2.modalities.samples import Sample
 
 FIRST = "EliSchwartz/imagenet-sample-images/bc69043e2862758a1906c6a24a792bb28c6bb2ff"
 SECOND = "ndb796/Small-ImageNet-Validation-Dataset-1000-Classes/c55ca047bd854ba01d3af6c283c034924a644db2"

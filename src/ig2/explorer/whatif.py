@@ -31,7 +31,7 @@ from ig2.methods import Method
 from ig2.modalities.base import Batch, Subject
 from ig2.modalities.image.photos import ImageSubject
 from ig2.modalities.image.reading import read_image
-from ig2.modalities.modality import Sample
+from ig2.modalities.samples import Sample
 from ig2.modalities.table.rows import Category, TableSubject, read_frame
 from ig2.modalities.text.sentences import TextBatch
 from ig2.report.encoding import MAP_BITS, pack_map

@@ -10,14 +10,16 @@ from ig2._utils.lazy import attach
 if TYPE_CHECKING:
     from ig2.modalities import image, language, signal, table, text
     from ig2.modalities.base import Batch, Subject
-    from ig2.modalities.modality import MODALITIES, Modality, Sample
+    from ig2.modalities.modality import MODALITIES, Modality
+    from ig2.modalities.samples import Sample
 else:  # each is imported when it is first used
     __getattr__, __dir__ = attach(
         __name__,
         {
             "": ["image", "language", "signal", "table", "text"],
             "base": ["Batch", "Subject"],
-            "modality": ["MODALITIES", "Modality", "Sample"],
+            "modality": ["MODALITIES", "Modality"],
+            "samples": ["Sample"],
         },
     )
 

@@ -21,9 +21,10 @@ from ig2._engine.task import Against, Task, choose_against, open_task, scores
 from ig2._utils.checks import check_count, check_seed
 from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
-from ig2.errors import InputError, describe, warn
+from ig2.errors import InputError, describe, quote_names, warn
 from ig2.methods import IG2, RISE, KernelSHAP, Method, Occlusion
-from ig2.modalities.modality import Modality, Sample
+from ig2.modalities.modality import Modality
+from ig2.modalities.samples import Sample
 from ig2.model import YES_ABOVE, Model
 from ig2.names import Names, name_output
 from ig2.references.choice import interleave
@@ -124,6 +125,12 @@ class Subject(ABC):
     def label(self, index: int) -> str:
         """Return the name of an output."""
         return name_output(index, self.classes, self.outputs)
+
+    def describe_classes(self) -> str:
+        """Return how many outputs have names, and the first of these."""
+        if self.classes is None:
+            return "classes by their numbers"
+        return f"{len(self.classes)} classes, {quote_names(self.classes, 3)}"
 
     def index(self, wanted: str | int) -> int:
         """Return the index of a class from its number, its name, or a part of the name that no other class has."""
@@ -231,6 +238,22 @@ class Subject(ABC):
     def view_sample(self, sample: Tensor) -> View | None:
         """Return how a point of the data space is shown; None if points have no form of their own, as between words."""
         return None
+
+    # -- choices of a command ------------------------------------------------------------------------------------------
+
+    @property
+    def default_methods(self) -> tuple[str, ...]:
+        """The names of the methods shown where none was named, the first of them first."""
+        return ("ig2",)
+
+    @property
+    def scale(self) -> float:
+        """The pixels that maps are blurred by for the eye."""
+        return 0.0
+
+    def describe_parts(self, batch: Batch) -> dict[str, Any]:
+        """Return what is present or absent as one thing to a person, as `ig2.methods.catalogue.Facts` has it."""
+        return {"images": False, "groups": self.number_units(batch)}
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
@@ -559,9 +582,3 @@ def find_tensor(attribution: Attribution, values: Any) -> Tensor:
     if not isinstance(values, Tensor):
         raise InputError(f"expected attributions of one tensor, got {describe(values)}")
     return values.detach()
-
-
-def quote_names(names: Sequence[str], most: int) -> str:
-    """Return the first `most` names, quoted, and the number of the others."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more

@@ -32,12 +32,13 @@ from typing import Any, Literal, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from ig2 import modalities
 from ig2._utils.files import check_regular
-from ig2._utils.suggestions import suggest
+from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.errors import IG2Error, InputError, describe, import_extra, reason
 from ig2.modalities.base import Subject
+from ig2.modalities.modality import Modality, find, list_modalities
 from ig2.modalities.models import MODELS
+from ig2.modalities.table import estimators
 from ig2.modalities.table.estimators import is_estimator
 
 Opened = TypeVar("Opened")
@@ -53,68 +54,57 @@ SUFFIXES = (
 
 
 def load_subject(
-    spec: str | None, kind: str, *, trust: bool = False, adapt: Callable[[Any, str], Subject] | None = None
+    spec: str | None,
+    modality: Modality,
+    *,
+    trust: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    source: Path | None = None,
+    assumed: Callable[[str], None] = lambda text: None,
 ) -> Subject:
     """Load the model for a kind of data: by default the built-in one, otherwise the one that `load_network` finds.
 
-    A bare network is assumed to take images of 224 × 224, or of the size it was exported for, with values from 0 to 1. For
-    anything else, name a function that returns a subject.
+    What a bare network takes is assumed, as the kind of data's `wrap` does: of images, 224 × 224, or the size it was exported
+    for, with values from 0 to 1. For anything else, name a function that returns a subject.
 
     Args:
         spec: as for `load_network`.
-        kind: `"image"`, `"text"`, `"table"` or `"signal"`.
+        modality: the kind of data.
         trust: as for `load_network`.
-        adapt: creates a subject from a bare network or estimator and its name; by default `as_image_subject`, for images.
+        settings: what is known of the data of a bare network, as `modality.wrap` takes it.
+        source: a file of samples like those that it takes.
+        assumed: called with what is assumed of a bare network.
+
+    Raises:
+        ChoiceError: if there are settings, and the model brings its own.
+        InputError: if there is no such model, or it is of another kind of data.
     """
     if spec is None:
-        if kind == "signal":
-            raise InputError(
-                "no model for signals is built in: name a function that returns a subject, made with "
-                "ig2.modalities.signal.subject(...), as --model module:function"
-            )
-        return (
-            modalities.image.load()
-            if kind == "image"
-            else modalities.text.load()
-            if kind == "text"
-            else modalities.table.load()
+        return modality.load()
+    settings, model = settings or {}, load_network(spec, trust=trust)
+    if not isinstance(model, Subject):
+        if not isinstance(model, nn.Module) and not modality.takes_estimators:
+            raise InputError(f"{spec} is an estimator, which takes rows of a table, not {modality.nouns}: name a network")
+        subject, words = modality.wrap(model, spec, settings, source)
+        assumed(f"{spec} is {'a bare network' if isinstance(model, nn.Module) else 'an estimator'}; assumed: {words}")
+        return subject
+    if model.modality.name != modality.name:
+        raise InputError(f"{spec} explains {model.modality.nouns}, and these are {modality.nouns}: name another model")
+    if settings:
+        raise ChoiceError(
+            f"{next(iter(settings))} describes the data of a bare network, and {model.name} comes with its own: omit it"
         )
-    subject = load_network(spec, trust=trust)
-    if not isinstance(subject, Subject):
-        if kind != "image" and adapt is None:
-            makers = {"text": ("words", "text.from_parts"), "signal": ("signals", "signal.subject")}
-            what, maker = makers.get(kind, ("columns", "table.subject"))
-            raise InputError(
-                f"{spec} is a network, and nothing says how {what} reach it: name a function that returns a subject, made "
-                f"with ig2.modalities.{maker}(...)"
-            )
-        subject = (adapt or as_image_subject)(subject, spec)
-    if subject.modality.name != kind:
-        shown = "an image" if kind == "image" else f"a {kind}"
-        raise InputError(f"{spec} explains {subject.modality.name}s, and the input is {shown}: name another model")
-    return subject
-
-
-def as_image_subject(net: nn.Module, name: str, **settings: Any) -> modalities.image.ImageSubject:
-    """Wrap a bare network as an image classifier, of the size it was exported for, if any; settings as for `vision.subject`."""
-    # the layers of a program cannot be read, so distances are measured at its output
-    closed = isinstance(net, (torch.jit.ScriptModule, torch.fx.GraphModule))
-    where = "output" if closed else None
-    if isinstance(net, torch.fx.GraphModule):
-        first = next(node for node in net.graph.nodes if node.op == "placeholder")
-        shape: tuple[Any, ...] = tuple(getattr(first.meta.get("val"), "shape", ()))
-        if len(shape) == 4 and all(isinstance(side, int) for side in shape[1:]):  # what it was exported for
-            settings = {"size": (shape[2], shape[3]), "channels": shape[1], **settings}
-    return modalities.image.subject(net, name=name, representation=where, **settings)
+    return model
 
 
 def load_network(spec: str, *, trust: bool = False) -> Any:
     """Load a network, an estimator of scikit-learn, or a subject.
 
     Args:
-        spec: a known name (see `vision.load`, `text.load`, `tabular.load`); `module:function`, a function without arguments, of
-            an installed module or one in the current folder, that returns a network or a subject; the same with `@file`, the
-            weights to load into it; or a file of TorchScript, `torch.export` or skops.
+        spec: a known name (see `ig2.modalities.image.load`, `.text.load`, `.table.load`);
+            `module:function`, a function without arguments, of an installed module or one in the
+            current folder, that returns a network or a subject; the same with `@file`, the weights
+            to load into it; or a file of TorchScript, `torch.export` or skops.
         trust: whether to open TorchScript, `torch.export` and untrusted skops files, which can do whatever you can do. Set it
             for files whose origin you trust as you trust code.
 
@@ -126,10 +116,9 @@ def load_network(spec: str, *, trust: bool = False) -> Any:
     source = spec.partition(":")[0]
     if spec in MODELS:
         return MODELS.load(spec, Subject)  # type: ignore[type-abstract]
-    if source in modalities.image.photos.SOURCES:
-        return modalities.image.load(spec)
-    if source in modalities.text.sentences.SOURCES:
-        return modalities.text.load(spec)
+    for modality in list_modalities():
+        if source in modality.libraries:
+            return modality.load(spec)
     if _exists(spec):
         return _load_file(Path(spec), trust)
     called, _, weights = spec.partition("@")
@@ -137,14 +126,17 @@ def load_network(spec: str, *, trust: bool = False) -> Any:
         if weights and not _exists(weights):
             raise InputError(f"{weights} does not exist")
         model = _call(called)
-        if weights and isinstance(model, modalities.text.TextSubject):
-            raise InputError(f"{called} returns a text subject, whose padding depends on its weights: let it load them itself")
+        if weights and isinstance(model, Subject) and not model.modality.reads_ahead:
+            raise InputError(
+                f"{called} returns a subject of {model.modality.nouns}, which asks its weights while it reads: let it load "
+                "them itself"
+            )
         if weights:
             _fill(model.model.net if isinstance(model, Subject) else model, Path(weights))
         return model
     if os.sep in spec or "/" in spec or Path(spec).suffix.lower() in SUFFIXES:
         raise InputError(f"{spec} does not exist; a model is a file, a known name, or module:function")
-    return modalities.image.load(spec)  # a bare name of torchvision or timm, or the sentence that says it is none
+    return find("image").load(spec)  # a bare name of torchvision or timm, or the sentence that says it is none
 
 
 def _exists(path: str) -> bool:
@@ -228,7 +220,7 @@ def _load_file(path: Path, trust: bool) -> Any:
             )
         return _open_exported(path) if kind == "torch.export" else _open_torchscript(path)
     if kind == "skops":
-        return modalities.table.estimators.load(path, trust=trust)
+        return estimators.load(path, trust=trust)
     count = len(_read_weights(path))
     raise InputError(
         f"{path} holds {count} tensors and no network: name the function that builds it too, module:function@{path}"

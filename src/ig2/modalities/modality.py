@@ -6,32 +6,27 @@ views, and never the name of a kind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from ig2._utils.fields import Field
+from ig2._utils.files import list_folder
 from ig2._utils.registry import Registry
 from ig2._utils.suggestions import suggest
 from ig2.errors import InputError, describe
+from ig2.modalities.samples import Sample, SampleList, name_files
 from ig2.views import Bars, Numbers, Picture, View, Words
 
+Values = Literal["float32", "float16", "units", "view", "none"]
+"""What a store can keep of the values of any kind of data, besides groups."""
 
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """Something to read, with its name, and its class if known.
-
-    Args:
-        source: whatever the kind of data is read from: a file, an array, a tensor.
-        name: the name to show; by default the file's name.
-        label: the class of the sample.
-    """
-
-    source: Any
-    name: str | None = None
-    label: str | None = None
+if TYPE_CHECKING:
+    from ig2.modalities.base import Subject
 
 
 class Modality:
@@ -49,10 +44,20 @@ class Modality:
     """What messages call several of them, such as "point clouds"."""
     shows: ClassVar[type[View]]
     """How samples are shown."""
+    maker: ClassVar[str]
+    """The function that makes a subject of a network, such as "mypackage.clouds.subject"."""
+    libraries: ClassVar[tuple[str, ...]] = ()
+    """The packages whose models `load` takes by name, as in "timm:resnet50"."""
+    settings: ClassVar[tuple[str, ...]] = ()
+    """What `wrap` can be told of the data of a bare network, by the names of the command's options."""
+    takes_estimators: ClassVar[bool] = False
+    """Whether `wrap` takes estimators of scikit-learn."""
     suffixes: ClassVar[tuple[str, ...]] = ()
     """The endings of its files, in small letters."""
     has_many: ClassVar[bool] = False
     """Whether a file holds many samples, in its rows or lines; otherwise it is one."""
+    most_files: ClassVar[int | None] = None
+    """The most files that a command explains at once."""
     in_rows: ClassVar[bool] = False
     """Whether a cell of a data set's row, or the row itself, can be a sample."""
     has_places: ClassVar[bool] = False
@@ -61,12 +66,112 @@ class Modality:
     """Whether it is read without the network, in processes of its own beside a GPU."""
     batch: ClassVar[int] = 16
     """The number of items in one call of the method in a run."""
-    keeps: ClassVar[str] = "float32"
+    keeps: ClassVar[Values] = "float32"
     """What a store keeps of the values by default, as `ig2.run` takes it."""
+    can_edit: ClassVar[bool] = False
+    """Whether its samples can be changed on a page, and explained again."""
     originals: ClassVar[str | None] = None
     """The kind of data that a page reads from the source, as an image; None if a store has all that is shown."""
     fields: ClassVar[tuple[Field, ...]] = ()
     """What a store's manifest holds of it under "view", with checks."""
+
+    # -- models --------------------------------------------------------------------------------------------------------
+
+    def load(self, name: str | None = None) -> Subject:
+        """Load a model of one of its `libraries` by name, by default the one that is built in.
+
+        Raises:
+            InputError: if there is none.
+        """
+        raise InputError(
+            f"no model for {self.nouns} is built in: name a function that returns a subject, made with {self.maker}(...), as "
+            "--model module:function"
+        )
+
+    def wrap(self, net: Any, name: str, settings: Mapping[str, Any], source: Path | None = None) -> tuple[Subject, str]:
+        """Make a subject of a bare network.
+
+        Args:
+            net: the network, or an estimator if this `takes_estimators`.
+            name: what to call it.
+            settings: those of its `settings` that are known of its data.
+            source: a file of samples like those that it takes.
+
+        Returns:
+            The subject, and what is assumed of its data, in words.
+
+        Raises:
+            InputError: if nothing can be assumed, or the network does not take the data.
+        """
+        raise InputError(
+            f"{name} is a network, and nothing says how {self.nouns} reach it: name a function that returns a subject, made "
+            f"with {self.maker}(...)"
+        )
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def list_samples(self, place: str | PathLike[str], limit: int | None = None, seed: int = 0) -> list[Sample]:
+        """List the files of a folder; the name of a sub-folder is the class of its files.
+
+        Args:
+            place: the folder, or a single file.
+            limit: the maximum number of files, chosen round-robin over sub-folders; by default all.
+            seed: the seed of the choice if there are more.
+
+        Raises:
+            InputError: if there are none.
+        """
+        root = Path(place)
+        if not root.exists():
+            raise InputError(f"{root} does not exist")
+        if not root.is_dir():
+            return [Sample(root, root.name)]
+        paths = [Path(path) for path in list_folder(root, self.suffixes)]
+        if not paths:
+            raise InputError(f"{root} has no {self.nouns} ({', '.join(suffix[1:] for suffix in self.suffixes)})")
+        if limit is not None and limit < len(paths):
+            import torch
+
+            from ig2.references.choice import round_robin
+
+            folders = {folder: number for number, folder in enumerate(dict.fromkeys(path.parent for path in paths))}
+            order = round_robin(torch.tensor([folders[path.parent] for path in paths]), seed)
+            paths = [paths[i] for i in sorted(order[:limit])]
+        return [Sample(path, str(path.relative_to(root)), None if path.parent == root else path.parent.name) for path in paths]
+
+    def open(
+        self,
+        subject: Subject,
+        files: Sequence[Path],
+        texts: Sequence[str] = (),
+        choose: Callable[[int], Sequence[int]] | None = None,
+    ) -> SampleList:
+        """Return the samples that a command names, to be read by a subject.
+
+        Args:
+            subject: the model.
+            files: their files.
+            texts: samples that are typed instead, for kinds of data that can be.
+            choose: a function from the number of rows or lines of a file to the indices of those to read.
+        """
+        names = name_files(files)
+        samples = [Sample(path, name) for path, name in zip(files, names, strict=True)]
+        return replace(SampleList.of(samples, names, subject.read), files=files)
+
+    def open_pool(self, subject: Subject, place: Path, limit: int, seed: int = 0) -> tuple[SampleList, int]:
+        """Return at most so many samples to choose references from, and how many there are in all."""
+        samples = self.list_samples(place, limit, seed)
+        found = SampleList.of(samples, [str(sample.name) for sample in samples], subject.pool)
+        return found, len(self.list_samples(place))
+
+    def name_file(self, name: str, number: int) -> str:
+        """Return what a picture of a sample is called, without the ending.
+
+        Args:
+            name: the name of the sample.
+            number: its number among the others, from 1.
+        """
+        return Path(name).stem
 
     # -- rows of data sets ---------------------------------------------------------------------------------------------
 
@@ -157,6 +262,7 @@ class Tensors(Modality):
 
     name = "tensor"
     nouns = "tensors"
+    maker = "ig2.modalities"
     shows = Picture
     originals = "image"
     has_places = True

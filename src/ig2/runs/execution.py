@@ -30,6 +30,7 @@ from ig2.methods import Grid, Method
 from ig2.metrics.base import Metric
 from ig2.modalities.base import Subject
 from ig2.modalities.language import LanguageModel, Prompt
+from ig2.modalities.modality import Values
 from ig2.model import Model, Preparation
 from ig2.runs import store as stores
 from ig2.runs.aggregates import ROWS_AT_ONCE, Aggregates, find_columns
@@ -51,7 +52,7 @@ from ig2.runs.files import (
 from ig2.runs.ids import contains, count_items, hash_ids, list_stored_ids
 from ig2.runs.language import plan_prompts
 from ig2.runs.manifest import check_manifest, make_fingerprint, make_folder
-from ig2.runs.plan import Finish, Loaded, MakeMethod, Plan, Row, Values, make_table
+from ig2.runs.plan import Finish, Loaded, MakeMethod, Plan, Row, make_table
 from ig2.runs.planning import find_model, make_plan
 from ig2.runs.readers import can_fork, open_readers, pin
 from ig2.runs.sources import Item, find_source, group_items

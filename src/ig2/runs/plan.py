@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +22,8 @@ from ig2.groups import Groups
 from ig2.methods import Grid, Method
 from ig2.metrics.base import Metric, Scores
 from ig2.modalities.base import Batch, Contrast, Subject, find_tensor
-from ig2.modalities.modality import TENSORS, Modality, Sample
+from ig2.modalities.modality import TENSORS, Modality, Values
+from ig2.modalities.samples import Sample
 from ig2.modalities.text.sentences import TextBatch, TextSubject
 from ig2.model import Model
 from ig2.names import name_output
@@ -32,7 +33,6 @@ from ig2.runs.sources import Item, Source, split_label
 from ig2.runs.store import SHAPE
 from ig2.targets import Target
 
-Values = Literal["float32", "float16", "units", "view", "none"]
 MakeMethod = Callable[[Subject | None, Batch], Method]
 Row = dict[str, Any]
 Cells = Sequence[Any] | NDArray[Any]

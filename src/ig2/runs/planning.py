@@ -16,10 +16,11 @@ from ig2.groups import Groups
 from ig2.methods import IG2
 from ig2.metrics.base import Metric
 from ig2.modalities.base import Batch, Subject
-from ig2.modalities.loading import as_image_subject, load_network
-from ig2.modalities.modality import MODALITIES, TENSORS, Sample
+from ig2.modalities.loading import load_network
+from ig2.modalities.modality import TENSORS, Values, find
+from ig2.modalities.samples import Sample
 from ig2.model import Model, as_model
-from ig2.runs.plan import COLUMNS, Plan, Values
+from ig2.runs.plan import COLUMNS, Plan
 from ig2.runs.sources import Source, find_source
 from ig2.targets import Class, Target, as_target
 
@@ -29,8 +30,8 @@ POOL = 200  # items of a pool that references are chosen from
 def find_model(model: Any, source: Source) -> tuple[Subject | None, Model]:
     if isinstance(model, str):
         model = load_network(model)
-    if isinstance(model, nn.Module) and TENSORS.name not in source.kinds and source.kinds == ("image",):
-        model = as_image_subject(model, type(model).__name__)
+    if isinstance(model, nn.Module) and TENSORS.name not in source.kinds and len(source.kinds) == 1:
+        model = find(source.kinds[0]).wrap(model, type(model).__name__, {})[0]
     if isinstance(model, Subject):
         if model.modality.name not in source.kinds:
             raise InputError(f"{model.name} reads {model.modality.nouns}, and the source has {_list_nouns(source)}")
@@ -44,7 +45,7 @@ def find_model(model: Any, source: Source) -> tuple[Subject | None, Model]:
 
 
 def _list_nouns(source: Source) -> str:
-    return " or ".join(MODALITIES[name].nouns for name in source.kinds)
+    return " or ".join(find(name).nouns for name in source.kinds)
 
 
 def make_plan(

@@ -22,7 +22,7 @@ import numpy as np
 from torch import Tensor
 
 from ig2._utils.digests import fingerprint, key_of
-from ig2._utils.files import check_regular
+from ig2._utils.files import check_regular, list_folder
 from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.errors import InputError, describe, import_extra, reason
 from ig2.modalities.modality import MODALITIES, TENSORS, find_by_suffix, guess, list_modalities
@@ -363,19 +363,6 @@ def _match(place: str, suffixes: Sequence[str], skip: Path | None = None) -> lis
     if not paths:
         raise InputError(f"{place} does not exist")
     return paths
-
-
-def list_folder(folder: Path, suffixes: Sequence[str], skip: Path | None = None) -> Iterator[str]:
-    skip = None if skip is None else skip.resolve()
-    for place, below, names in os.walk(folder, onerror=_raise):
-        below[:] = sorted(name for name in below if name[:1] != "." and Path(place, name).resolve() != skip)
-        for name in sorted(names):
-            if name[:1] != "." and name.lower().endswith(tuple(suffixes)):
-                yield os.path.join(place, name)
-
-
-def _raise(error: OSError) -> None:
-    raise InputError(f"{error.filename} cannot be read: {reason(error)}") from error
 
 
 def _describe_place(place: Any) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from ig2._utils.fields import is_object, is_positive, is_size, is_text, or_null
 from ig2.modalities.image.reading import SUFFIXES, Framing, read_image
 from ig2.modalities.modality import Modality
 from ig2.views import Numbers, Picture, View
+
+if TYPE_CHECKING:
+    from ig2.modalities.image.photos import ImageSubject
 
 
 class Images(Modality):
@@ -21,6 +25,10 @@ class Images(Modality):
     shows = Picture
     suffixes = SUFFIXES
     in_rows = True
+    can_edit = True
+    maker = "ig2.modalities.image.subject"
+    libraries = ("torchvision", "timm")
+    settings = ("size", "bounds", "mean", "std", "classes")
     has_places = True
     originals = "image"
     fields = (
@@ -30,6 +38,38 @@ class Images(Modality):
         ("view.framing.interpolation", is_text, "a text"),
         ("view.value_range", or_null(is_positive), "a positive number or null"),
     )
+
+    def load(self, name: str | None = None) -> ImageSubject:
+        from ig2.modalities.image.photos import load
+
+        return load() if name is None else load(name)
+
+    def wrap(self, net: Any, name: str, settings: Mapping[str, Any], source: Path | None = None) -> tuple[ImageSubject, str]:
+        import torch
+
+        from ig2.modalities.image.photos import subject
+
+        low, high = settings.get("bounds", (0.0, 1.0))
+        # images are from 0 to 1: (low + x·(high − low) − mean) / std, which the network takes, is (x − mean′) / std′
+        scaled = {"mean": [(value - low) / (high - low) for value in settings.get("mean", [0.0])]}
+        scaled["std"] = [value / (high - low) for value in settings.get("std", [1.0])]
+        arguments: dict[str, Any] = {part: values[0] if len(values) == 1 else values for part, values in scaled.items()}
+        if isinstance(net, torch.fx.GraphModule):
+            first = next(node for node in net.graph.nodes if node.op == "placeholder")
+            shape: tuple[Any, ...] = tuple(getattr(first.meta.get("val"), "shape", ()))
+            if len(shape) == 4 and all(isinstance(side, int) for side in shape[1:]):  # what it was exported for
+                arguments |= {"size": (shape[2], shape[3]), "channels": shape[1]}
+        # the layers of a program cannot be read, so distances are measured at its output
+        is_closed = isinstance(net, (torch.jit.ScriptModule, torch.fx.GraphModule))
+        arguments |= {part: settings[part] for part in ("size", "classes") if part in settings}
+        made = subject(net, name=name, representation="output" if is_closed else None, **arguments)
+        given = [(part, settings[part]) for part in ("mean", "std") if part in settings]
+        typed = (f"{part} {', '.join(f'{value:g}' for value in values)}" for part, values in given)
+        height, width = made.size
+        return made, (
+            f"{'grey' if made.channels == 1 else 'RGB'} photos of {height} × {width}, values from {low:g} to {high:g}, "
+            f"{', '.join(typed) or 'no normalisation'}, {made.describe_classes()}"
+        )
 
     def is_cell(self, cell: Any) -> bool:
         return isinstance(cell, (bytes, Mapping)) or hasattr(cell, "convert")

@@ -6,12 +6,12 @@ needs is part of the model, so that black means black.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from os import PathLike
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,15 +24,23 @@ from ig2._utils.suggestions import suggest
 from ig2._utils.training import local_seed
 from ig2._utils.unpickling import weights_only
 from ig2.errors import IG2Error, InputError, describe, import_extra, reason
+from ig2.groups import Superpixels
+from ig2.methods import Strata
 from ig2.modalities.base import Batch, Outputs, Subject
 from ig2.modalities.image import imagenet
 from ig2.modalities.image.modality import IMAGES
-from ig2.modalities.image.reading import SUFFIXES, Framing, crop_strip, parse_size, read_image
-from ig2.modalities.modality import Modality, Sample
+from ig2.modalities.image.reading import Framing, crop_strip, parse_size, read_image
+from ig2.modalities.modality import Modality
 from ig2.modalities.models import MODELS, default_photos
+from ig2.modalities.samples import Sample
 from ig2.model import OutputName, wrap
-from ig2.references.choice import interleave
 from ig2.views import Picture
+
+PHOTO = 96  # pixels of the shorter side from which on a picture is a photo: wafer maps have 56
+BLURRED_FROM = 112  # pixels a side: maps of that size are blurred by one pixel, of twice that by two, and so on
+REGIONS = 50  # that KernelSHAP divides an image into
+COALITIONS = 1000  # of them, and masks of RISE; each is one run of the network
+WINDOWS = 8  # of Occlusion on a side of an image, without overlap
 
 
 class Normalise(nn.Module):
@@ -88,6 +96,25 @@ class ImageSubject(Subject):
     def fold(self, batch: Batch, values: Tensor) -> list[NDArray[np.float64]]:
         """Return a map (H, W) for each sample: the sum over its channels."""
         return list(values.sum(dim=1).numpy())
+
+    @property
+    def default_methods(self) -> tuple[str, ...]:
+        """On photos Strata, which leads the leaderboard there, and IG² beside it, which has paths and
+        counterfactuals; on smaller pictures, such as digits and wafer maps, IG² alone."""
+        if min(self.size) < PHOTO:
+            return super().default_methods
+        grey = torch.full((1, self.channels, *self.size), self.value_range / 2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the methods will give them again
+            return ("strata", "ig2") if Strata().fits(self.model, grey) else ("ig2",)
+
+    @property
+    def scale(self) -> float:
+        return float(max(self.size) // BLURRED_FROM)
+
+    def describe_parts(self, batch: Batch) -> dict[str, Any]:
+        side = max(1, min(self.size) // WINDOWS)
+        return {"groups": Superpixels(REGIONS), "coalitions": COALITIONS, "window": side}
 
     def describe_view(self) -> dict[str, Any]:
         framing = asdict(self.frame) if isinstance(self.frame, Framing) else None  # how to show an image as the network saw it
@@ -342,19 +369,4 @@ def read_folder(folder: str | PathLike[str], limit: int | None = None, seed: int
         limit: the maximum number of images, chosen round-robin over sub-folders; by default all.
         seed: the seed of the choice if there are more.
     """
-    root = Path(folder)
-    if not root.is_dir():
-        raise InputError(f"{root} is not a folder" if root.exists() else f"{root} does not exist")
-    try:
-        paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
-    except OSError as error:
-        raise InputError(f"{root} cannot be read: {reason(error)}") from error
-    paths = [path for path in paths if not any(part.startswith(".") for part in path.relative_to(root).parts)]
-    if not paths:
-        raise InputError(f"{root} has no images ({', '.join(suffix[1:] for suffix in SUFFIXES)})")
-    order = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed)).tolist()
-    chosen = interleave(order, [paths[i].parent for i in order])[:limit]
-    return [
-        Sample(paths[i], str(paths[i].relative_to(root)), None if paths[i].parent == root else paths[i].parent.name)
-        for i in sorted(chosen)
-    ]
+    return IMAGES.list_samples(folder, limit, seed)

@@ -21,6 +21,7 @@ class Signals(Modality):
     name = "signal"
     nouns = "signals"
     shows = Curve
+    maker = "ig2.modalities.signal.subject"
     suffixes = SUFFIXES
     originals = "signal"
     fields = (

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -22,7 +21,8 @@ from ig2._utils.checks import check_count, is_number
 from ig2.errors import InputError, describe, warn
 from ig2.groups import Windows
 from ig2.modalities.base import Batch, Outputs, Subject
-from ig2.modalities.modality import Modality, Sample
+from ig2.modalities.modality import Modality
+from ig2.modalities.samples import Sample
 from ig2.modalities.signal.modality import SIGNALS, order_channels
 from ig2.modalities.signal.sound import read_sound
 from ig2.model import Bounds, OutputName, wrap
@@ -162,17 +162,15 @@ class SignalSubject(Subject):
         return ordered
 
 
-def list_sounds(place: str | PathLike[str]) -> list[Path]:
-    """List the sound files of a folder and its sub-folders, ordered by name; or the file itself if `place` is one.
+def read_folder(folder: str | PathLike[str], limit: int | None = None, seed: int = 0) -> list[Sample]:
+    """List the sounds of a folder; the name of a sub-folder is the class of its sounds.
 
-    Raises:
-        InputError: if there are none.
+    Args:
+        folder: the folder.
+        limit: the maximum number of sounds, chosen round-robin over sub-folders; by default all.
+        seed: the seed of the choice if there are more.
     """
-    root = Path(place)
-    paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.suffix.lower() in SIGNALS.suffixes)
-    if not paths:
-        raise InputError(f"{place} has no sounds: expected {', '.join(SIGNALS.suffixes)} files")
-    return paths
+    return SIGNALS.list_samples(folder, limit, seed)
 
 
 # -- networks ----------------------------------------------------------------------------------------------------------

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from ig2._utils.files import check_regular
 from ig2.attribution import Attribution
-from ig2.errors import WITHOUT_GRADIENTS, InputError, describe, import_extra, reason
+from ig2.errors import WITHOUT_GRADIENTS, InputError, describe, import_extra, quote_names, reason
 from ig2.methods import KernelSHAP, Method
-from ig2.modalities.base import Outputs, quote_names
+from ig2.modalities.base import Outputs
 from ig2.modalities.table.rows import Category, Column, Number, TableSubject, infer_columns, read_frame
 from ig2.model import wrap
 

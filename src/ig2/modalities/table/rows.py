@@ -26,10 +26,11 @@ from ig2._engine.inputs import Fixed
 from ig2._utils.files import check_regular
 from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
-from ig2.errors import IG2Error, InputError, describe, format_count, import_extra, reason
-from ig2.modalities.base import Batch, Outputs, Subject, extract_tensor, quote_names, unwrap
+from ig2.errors import IG2Error, InputError, describe, import_extra, quote_names, reason
+from ig2.modalities.base import Batch, Outputs, Subject, extract_tensor, unwrap
 from ig2.modalities.modality import Modality
 from ig2.modalities.models import MODELS
+from ig2.modalities.samples import BadRowsError, MismatchError
 from ig2.modalities.table.modality import TABLES
 from ig2.model import OutputName, wrap
 from ig2.views import Bars
@@ -99,24 +100,6 @@ class Category:
 Column = Number | Category
 
 
-class MissingColumnsError(InputError):
-    """The table lacks columns that the network takes."""
-
-
-class BadRowsError(InputError):
-    """Some rows have invalid cells in one column; other rows of the table may be valid.
-
-    Args:
-        problems: the problem of each row, by row number, counted from 1.
-        remedy: how to fix it.
-    """
-
-    def __init__(self, problems: dict[int, str], remedy: str) -> None:
-        more = f" (and {format_count(len(problems) - 1, 'more row')})" if len(problems) > 1 else ""
-        super().__init__(f"{next(iter(problems.values()))}{more}; {remedy}")
-        self.problems = problems
-
-
 class Standardise(nn.Module):
     """Standardise each feature, (x − mean) / std; fixed inputs are passed on."""
 
@@ -173,9 +156,7 @@ class TableSubject(Subject):
             hint = suggest(missing[0], names, choice="it has")
             if len(names) == 1 and any(separator in names[0] for separator in ",;\t|"):
                 hint = f": its one column is {names[0]!r}. A .csv file is separated by commas, a .tsv file by tabs"
-            raise MissingColumnsError(
-                f"the table lacks {len(missing)} of {len(self.columns)} columns, such as {missing[0]!r}{hint}"
-            )
+            raise MismatchError(f"the table lacks {len(missing)} of {len(self.columns)} columns, such as {missing[0]!r}{hint}")
         _check_unique(names, [column.name for column in self.columns])
         if len(frame) == 0:
             raise InputError("the table has no rows")

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ig2.errors import InputError, describe
+from ig2._utils.files import check_regular
+from ig2.errors import InputError, describe, reason
 from ig2.modalities.modality import Modality
+from ig2.modalities.samples import SampleList
 from ig2.views import Words
+
+if TYPE_CHECKING:
+    from ig2.modalities.base import Subject
+    from ig2.modalities.text.sentences import TextSubject
+
+LARGEST_TEXT = 10_000_000  # bytes
 
 
 class Texts(Modality):
@@ -16,12 +26,38 @@ class Texts(Modality):
     name = "text"
     nouns = "texts"
     shows = Words
+    maker = "ig2.modalities.text.from_parts"
+    libraries = ("transformers",)
     suffixes = (".txt",)
     has_many = True
     in_rows = True
+    can_edit = True
     reads_ahead = False  # reading a text asks the network about padding
     batch = 32
     keeps = "units"
+
+    def load(self, name: str | None = None) -> TextSubject:
+        from ig2.modalities.text.sentences import load
+
+        return load() if name is None else load(name)
+
+    def open(
+        self,
+        subject: Subject,
+        files: Sequence[Path],
+        texts: Sequence[str] = (),
+        choose: Callable[[int], Sequence[int]] | None = None,
+    ) -> SampleList:
+        lines = [*texts, *(line for path in files for line in read_lines(path))]
+        found = SampleList.of(lines, lines, subject.read)
+        return found if choose is None else replace(found, chosen=choose(len(lines)))
+
+    def open_pool(self, subject: Subject, place: Path, limit: int, seed: int = 0) -> tuple[SampleList, int]:
+        lines = read_lines(place)
+        return SampleList.of(lines, lines, subject.pool), len(lines)
+
+    def name_file(self, name: str, number: int) -> str:
+        return f"text-{number}"
 
     def is_cell(self, cell: Any) -> bool:
         return isinstance(cell, str)
@@ -34,6 +70,37 @@ class Texts(Modality):
         if not isinstance(content, str):
             raise InputError(f"the model reads texts, and this is {describe(content)}")
         return content
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the sentences of a file, one on each line.
+
+    Raises:
+        InputError: if it is no text, or has none.
+    """
+    check_regular(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_TEXT + 1)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {reason(error)}") from error
+    if len(content) > LARGEST_TEXT:
+        raise InputError(f"{path} has more than {LARGEST_TEXT:,} bytes: choose fewer sentences")
+    return split_lines(content, str(path))
+
+
+def split_lines(content: bytes, name: str) -> list[str]:
+    """Return the sentences of a file's content, one on each line; `name` is what errors call the file."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not UTF-8 text: save it as UTF-8") from error
+    if "\0" in text:
+        raise InputError(f"{name} is not text, since it holds null characters: expected sentences, one per line")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise InputError(f"{name} has no sentences: expected one per line")
+    return lines
 
 
 TEXTS = Texts()
